@@ -46,7 +46,7 @@ _LINKS = ["l2g_linked_ids", "l2g_linked_ids_2", "l2g_linked_ids_3"]
 FEATURES = {
     "hotpotqa": _COMMON
     + "long_paragraph_ids long_starts long_ends long_word_cuts".split()
-    + ["global_segments"],
+    + ["global_units"],
     "nq": [*_COMMON, "words"],
     "wikihop": [*_COMMON, "long_paragraph_ids", *_LINKS],
 }
@@ -100,7 +100,7 @@ def _store_hotpotqa(record, layouts: Sequence[Layout]) -> list[dict]:
             "question": [record.question],
             "gold": [to_json(gold)],
             "titles": [paragraph.title for paragraph in record.context],
-            "segments": [x for texts in context for x in texts],
+            "units": [x for texts in context for x in texts],
             "paragraph_sizes": [len(texts) for texts in context],
         }
     ]
@@ -142,7 +142,7 @@ def _hotpotqa_units(record, tokenizer) -> Iterator[Unit]:
                     "long_ends": [offsets[x.end] for x in tokens],
                     "long_word_cuts": _word_cuts(tokens, tokenizer.tokens),
                 },
-                global_columns={"global_segments": next(number)},
+                global_columns={"global_units": next(number)},
                 key=(paragraph, segment),
                 spans=[(x.start, x.end) for x in tokens],
             )

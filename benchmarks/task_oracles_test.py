@@ -195,10 +195,10 @@ def check_examples(test, task, writer, tokenizer, records):
         rows = {tuple(row.get("window", ())): row for row in rows}
         for stored, theirs in zip(made.examples, expected, strict=True):
             theirs = layout_oracle.from_example(theirs)
-            if "segments" in theirs:
+            if "units" in theirs:
                 # Texts to read answers from are kept as they are tokenized.
-                theirs["segments"] = [
-                    tokenizers.sanitize(x).numpy() for x in theirs["segments"]
+                theirs["units"] = [
+                    tokenizers.sanitize(x).numpy() for x in theirs["units"]
                 ]
             row = rows[tuple(theirs.get("window", ()))]
             test.assertEqual(row, theirs, record.id)

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import itertools
 import json
+import types
 
 from absl import flags
 
@@ -37,6 +38,13 @@ python -m etcmodel predict --saved_model=saved_model --input=dev.json \\
 """
 
 
+# Flags that say how a file is read; each is of some tasks.
+_READING = (
+    *("data_split", "text_field", "query_field", "id_field"),
+    *("label_field", "label_kind"),
+)
+
+
 @dataclasses.dataclass(kw_only=True)
 class Flags(InputFlags):
     """The flags.
@@ -46,6 +54,11 @@ class Flags(InputFlags):
         output: the file to write.
         data_split: which records of a file are answered: "train", "valid" or
             "test" of NarrativeQA; by default all.
+        text_field: field with the document, of your own documents.
+        query_field: field with the question or the candidate labels.
+        id_field: field with the record's id.
+        label_field: field with the right answer.
+        label_kind: kind of the labels of `classify`: single, multiple, number.
         batch_size: how many records are answered at once.
         metrics: a JSON file to write the metrics to.
         overwrite: replace the files to write if they exist.
@@ -54,6 +67,11 @@ class Flags(InputFlags):
     saved_model: str = option(path="saved_model")
     output: str = option(path="new_file")
     data_split: str | None = None
+    text_field: str | None = None
+    query_field: str | None = None
+    id_field: str | None = None
+    label_field: str | None = None
+    label_kind: str | None = None
     batch_size: int = 8
     metrics: str | None = option(None, path="new_file")
     overwrite: bool = False
@@ -70,21 +88,35 @@ def load_saved_model(path: str):
         raise UserError(f"{path} cannot be loaded: {error}") from error
 
 
+def _reader(spec, flag_values: flags.FlagValues):
+    """Returns how the data file is read, as the flags say."""
+    given = {
+        name: flag_values[name].value
+        for name in _READING
+        if flag_values[name].value is not None
+    }
+    for name, value in given.items():
+        if name not in spec.reading:
+            raise UserError(f"--{name}={value}: {spec.name} has no such flag.")
+    defaults = {
+        x.name: x.default
+        for x in dataclasses.fields(spec.preprocessing_config_class)
+        if x.name in spec.reading
+    }
+    try:
+        return spec.format(types.SimpleNamespace(**{**defaults, **given}))
+    except ValueError as error:
+        shown = ", ".join(f"--{name}={value}" for name, value in given.items())
+        raise UserError(f"{shown}: {spec.name}: {error}") from error
+
+
 def run(flag_values: flags.FlagValues) -> None:
     """Runs the command."""
     paths = files.find(flag_values.input)
     metadata = exported.read_metadata(flag_values.saved_model)
     spec = registry.get_with_answers(metadata["task"])
     dataset = spec.dataset
-    reader, part = dataset.FORMAT, flag_values.data_split
-    if part is not None:
-        formats = getattr(dataset, "FORMATS", {})
-        if part not in formats:
-            raise UserError(
-                f"--data_split={part}: {spec.name} has "
-                f"{', '.join(formats) or 'no such parts of a file'}."
-            )
-        reader = formats[part]
+    reader = _reader(spec, flag_values)
     model = load_saved_model(flag_values.saved_model)
     import tensorflow as tf
 
@@ -93,7 +125,10 @@ def run(flag_values: flags.FlagValues) -> None:
     from etcmodel.training import evaluation
 
     preprocessor = load(spec.preprocessor)
-    task_model = spec.make_model(options=spec.options(**metadata["options"]))
+    task_model = spec.make_model(
+        options=spec.options(**metadata["options"]),
+        sizes=metadata.get("preprocessing_config"),
+    )
     answer = model.signatures[signatures.SERVING_DEFAULT]
     bad_records = BadRecords(flag_values.skip_bad_records)
     predictions, gold, counts = {}, {}, collections.Counter()

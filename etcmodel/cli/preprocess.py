@@ -13,7 +13,9 @@ from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 from etcmodel.pipeline.atomic import atomic_directory
+from etcmodel.pipeline.options import flag_fields
 from etcmodel.pipeline.options import option
+from etcmodel.pipeline.spec import load
 from etcmodel.tasks import registry
 
 DESCRIPTION = """
@@ -94,6 +96,16 @@ class Flags(InputFlags, VocabularyFlags):
             is left out. "predict": answers are neither needed nor stored.
         num_shards: number of TFRecord files.
         overwrite: replace the output directory if it exists.
+        vocab_file: the vocabulary: a WordPiece vocab.txt with one token a line,
+            or a SentencePiece model; by default that of --like. For WordPiece,
+            tokenizer_config.json and tokenizer.json beside the vocabulary set
+            the defaults of --lower_case, --strip_accents and
+            --tokenize_chinese_chars.
+        like: records that were preprocessed before, whose sizes, labels and
+            vocabulary are the defaults.
+        validation_fraction: share of the records that is kept for validation:
+            the output has two directories, train and dev.
+        seed: which records those are.
     """
 
     task: str
@@ -101,14 +113,32 @@ class Flags(InputFlags, VocabularyFlags):
     split: str = "train"
     num_shards: int = 16
     overwrite: bool = False
+    vocab_file: str | None = option(None, path="file")
+    like: str | None = option(None, path="records")
+    validation_fraction: float | None = None
+    seed: int = 0
 
 
-def preprocessing_config(task, flag_values: flags.FlagValues):
-    """Makes the preprocessing configuration that the flags describe."""
+def preprocessing_config(
+    task, flag_values: flags.FlagValues, like: dict | None = None
+):
+    """Makes the preprocessing configuration that the flags describe.
+
+    `like` is what was noted about other records, whose values are the defaults.
+    """
+    noted = like["preprocessing_config"] if like else {}
     return task.make_preprocessing_config(
         {
-            field.name: flag_values[field.name].value
-            for field in dataclasses.fields(task.preprocessing_config_class)
+            **{
+                field.name: flag_values[field.name].value
+                for field in flag_fields(task.preprocessing_config_class)
+                if field.name not in noted or flag_values[field.name].present
+            },
+            **{
+                name: value
+                for name, value in noted.items()
+                if name not in flag_values or not flag_values[name].present
+            },
         }
     )
 
@@ -190,70 +220,192 @@ def make_all_examples(examples, records, split, bad_records):
 
 def run(flag_values: flags.FlagValues) -> None:
     """Runs the command."""
-    split = flag_values.split
     task = registry.get(flag_values.task)
-    check_split(task, split)
-    config = preprocessing_config(task, flag_values)
+    check_split(task, flag_values.split)
+    _check_fraction(flag_values)
+    like = _note_of_like(task, flag_values)
+    config = preprocessing_config(task, flag_values, like)
+    read = task.format(config).read
     paths = files.find(flag_values.input)
-    from etcmodel.pipeline import tfrecords
-
+    if task.complete and not like:
+        config = load(task.complete)(
+            config,
+            read(paths, "train", BadRecords(flag_values.skip_bad_records)),
+        )
     examples = example_writer(task, config, flag_values)
-    bad_records = BadRecords(flag_values.skip_bad_records)
+    fraction = flag_values.validation_fraction
     with atomic_directory(
         flag_values.output_dir, overwrite=flag_values.overwrite
     ) as directory:
-        with tfrecords.ShardedWriter(
-            directory, split, flag_values.num_shards
-        ) as writer:
-            read = task.format(config).read
-            records, totals = _write_examples(
-                examples, read, paths, split, bad_records, writer
+        if fraction is None:
+            _write(directory, flag_values, examples, read, flag_values.split)
+        else:
+            records = read(
+                paths, "train", BadRecords(flag_values.skip_bad_records)
             )
-        if not writer.count:
-            raise _nothing_written(flag_values.input, totals, bad_records)
-        summary = examples.preprocessor.summarize(totals, writer.count)
-        stats = {
-            "input": [files.full_name(path) for path in paths],
-            "records_read": records.total() + bad_records.total,
-            "records_written": records["written"],
-            "records_left_out": records["left out"],
-            "examples_written": writer.count,
-            "records_dropped": bad_records.total,
-            "records_dropped_why": dict(bad_records.counts),
-            "records_dropped_examples": bad_records.examples,
-            **totals,
-            **summary,
-        }
-        tfrecords.write_json(directory, "stats.json", stats)
-        vocabulary = _write_vocabulary(
-            directory, examples.preprocessor.tokenizer, flag_values.vocab_file
+            chosen = validation_ids(
+                records, task.dataset, fraction, flag_values.seed
+            )
+            for split in ("train", "dev"):
+                _write(
+                    os.path.join(directory, split),
+                    flag_values,
+                    examples,
+                    _only(read, chosen, split),
+                    split,
+                )
+    print_tokenizer(examples.preprocessor.tokenizer, flag_values)
+
+
+def _check_fraction(flag_values: flags.FlagValues) -> None:
+    fraction = flag_values.validation_fraction
+    if fraction is None:
+        return
+    if not 0 < fraction < 1:
+        raise UserError(
+            f"--validation_fraction={fraction:g}: expected a number between 0 "
+            "and 1, such as 0.1."
         )
-        metadata = {
-            "task": task.name,
-            "format": tfrecords.FORMAT,
-            "split": split,
-            # How files were read does not change what is stored.
-            "preprocessing_config": {
-                name: value
-                for name, value in dataclasses.asdict(config).items()
-                if name != task.format_size
-            },
-            **vocabulary,
-            "num_examples": writer.count,
-            "shards": writer.describe(),
-        }
-        tfrecords.write_json(directory, tfrecords.METADATA_FILE, metadata)
+    if flag_values.split != "train":
+        raise UserError(
+            "--validation_fraction makes both splits, train and dev: leave "
+            "--split out."
+        )
+
+
+def _note_of_like(task, flag_values: flags.FlagValues) -> dict | None:
+    """Reads what was noted about --like; its vocabulary is the default."""
+    directory, split = flag_values.like, flag_values.split
+    if not directory:
+        if task.complete and split != "train":
+            raise UserError(
+                f"--split={split} needs --like=DIR, the records that are "
+                f"trained on: they tell what {task.name} has to know, such as "
+                "the labels."
+            )
+        if not flag_values.vocab_file:
+            raise UserError("preprocess needs --vocab_file, or --like.")
+        return None
+    from etcmodel.pipeline import shards
+
+    note = shards.read_note(directory)
+    if note is None:
+        raise UserError(
+            f"--like={directory}: it has no {shards.METADATA_FILE}. Give the "
+            "--output_dir of an earlier `preprocess`."
+        )
+    if note["task"] != task.name:
+        raise UserError(
+            f"--like={directory}: its records are those of the task "
+            f"{note['task']!r}, not of {task.name!r}."
+        )
+    if not flag_values.vocab_file:
+        flag_values.vocab_file = os.path.join(directory, note["vocab_file"])
+    return note
+
+
+def validation_ids(records, dataset, fraction: float, seed: int) -> set[str]:
+    """Chooses a fraction of records for validation, by their ids.
+
+    If the dataset has a `stratum`, each has the same share there; one that a
+    single record has stays in the training data.
+    """
+    from sklearn import model_selection
+
+    stratum = getattr(dataset, "stratum", lambda record: None)
+    strata = {record.id: stratum(record) for record in records}
+    counts = collections.Counter(strata.values())
+    ids = [x for x, y in strata.items() if y is None or counts[y] > 1]
+    found = [strata[x] for x in ids]
+    number = round(fraction * len(strata))
+    if not 0 < number < len(ids):
+        raise UserError(
+            f"--validation_fraction={fraction:g} of {len(strata)} records "
+            f"leaves {number} to validate with and {len(strata) - number} to "
+            "learn from."
+        )
+    is_even = number >= len(set(found)) and len(ids) - number >= len(set(found))
+    _, chosen = model_selection.train_test_split(
+        ids,
+        test_size=number,
+        random_state=seed,
+        stratify=found if is_even and None not in found else None,
+    )
+    return set(chosen)
+
+
+def _only(read, chosen: set[str], split: str):
+    """Reads only the records of a split."""
+
+    def read_some(*args):
+        for record in read(*args):
+            if (record.id in chosen) == (split == "dev"):
+                yield record
+
+    return read_some
+
+
+def _write(directory, flag_values, examples, read, split) -> None:
+    """Writes the records of a split into a directory, and prints counts."""
+    from etcmodel.pipeline import tfrecords
+
+    os.makedirs(directory, exist_ok=True)
+    task, config = examples.spec, examples.preprocessor.config
+    paths = files.find(flag_values.input)
+    bad_records = BadRecords(flag_values.skip_bad_records)
+    with tfrecords.ShardedWriter(
+        directory, split, flag_values.num_shards
+    ) as writer:
+        records, totals = _write_examples(
+            examples, read, paths, split, bad_records, writer
+        )
+    if not writer.count:
+        raise _nothing_written(flag_values.input, totals, bad_records)
+    summary = examples.preprocessor.summarize(totals, writer.count)
+    stats = {
+        "input": [files.full_name(path) for path in paths],
+        "records_read": records.total() + bad_records.total,
+        "records_written": records["written"],
+        "records_left_out": records["left out"],
+        "examples_written": writer.count,
+        "records_dropped": bad_records.total,
+        "records_dropped_why": dict(bad_records.counts),
+        "records_dropped_examples": bad_records.examples,
+        **totals,
+        **summary,
+    }
+    tfrecords.write_json(directory, "stats.json", stats)
+    vocabulary = _write_vocabulary(
+        directory, examples.preprocessor.tokenizer, flag_values.vocab_file
+    )
+    metadata = {
+        "task": task.name,
+        "format": tfrecords.FORMAT,
+        "split": split,
+        # How files were read does not change what is stored.
+        "preprocessing_config": {
+            name: value
+            for name, value in dataclasses.asdict(config).items()
+            if name not in task.reading
+        },
+        **vocabulary,
+        "num_examples": writer.count,
+        "shards": writer.describe(),
+    }
+    tfrecords.write_json(directory, tfrecords.METADATA_FILE, metadata)
     if bad_records.total:
         print(bad_records.summary())
+    place = flag_values.output_dir
+    if flag_values.validation_fraction is not None:
+        place = os.path.join(place, split)
     print(
         f"Wrote {records['written']} of {stats['records_read']} records to "
-        f"{flag_values.output_dir}."
+        f"{place}."
     )
     for name, count in sorted(totals.items()):
         print(f"  {count:10d}  {name.replace('_', ' ')}")
     for name, value in summary.items():
         print(f"  {value:10.2f}  {name.replace('_', ' ')}")
-    print_tokenizer(examples.preprocessor.tokenizer, flag_values)
 
 
 def _write_examples(examples, read, paths, split, bad_records, writer):

@@ -281,6 +281,13 @@ def write_predictions(
         stream.write(text.encode("utf-8", "replace").decode("utf-8") + "\n")
 
 
+_MAIN_METRICS = {
+    "single": "accuracy",
+    "multiple": "micro_f1",
+    "number": "negative_mean_squared_error",
+}
+
+
 def score(
     predictions: Mapping[str, Mapping], gold: Mapping[str, Label]
 ) -> dict[str, float]:
@@ -303,16 +310,21 @@ def score(
         `macro_f1` is the mean over all labels in `gold` or predicted. `auroc`
         is the mean over the labels in `gold`, each against the rest. It is left
         out if all documents have the same labels, and `spearman` if all numbers
-        of one side are equal. Empty if there are no documents.
+        of one side are equal. `score` is the one that checkpoints are chosen
+        by: accuracy, `micro_f1` or `negative_mean_squared_error`. Empty if
+        there are no documents.
     """
     kinds = {kind_of(x) for x in gold.values()}
     if len(kinds) > 1:
         raise ValueError(f"Labels are of several kinds: {sorted(kinds)}.")
     if not kinds:
         return {}
-    if kinds == {"number"}:
-        return _score_numbers(predictions, gold)
-    return _score_labels(predictions, gold, kinds == {"single"})
+    (kind,) = kinds
+    if kind == "number":
+        scores = _score_numbers(predictions, gold)
+    else:
+        scores = _score_labels(predictions, gold, kind == "single")
+    return {**scores, "score": scores[_MAIN_METRICS[kind]]}
 
 
 def _score_labels(predictions, gold, is_single: bool) -> dict[str, float]:

@@ -199,6 +199,11 @@ FORMATS = {
 FORMAT = FORMATS["auto"]
 
 
+def make_format(documents: str) -> Format:
+    """Returns the format of plain texts that are divided in one of the ways."""
+    return FORMATS[documents]
+
+
 def check_documents(name: str) -> None:
     """Raises a ValueError if no format of plain texts has this name."""
     if name not in FORMATS:

@@ -13,7 +13,7 @@ def option(default: Any = dataclasses.MISSING, **metadata) -> Any:
 
     Metadata are `min_value` and `max_value` of a number; `one_of`, the allowed
     strings; `several`, whether the flag may be repeated; `path`, what a path
-    must be (see `etcmodel.cli.paths`).
+    must be (see `etcmodel.cli.paths`). A field with `is_flag` False is none.
     """
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -36,6 +36,15 @@ def paths(options: type) -> dict[str, str]:
     }
 
 
+def flag_fields(options: type) -> list[dataclasses.Field]:
+    """Returns the fields of a dataclass that are flags."""
+    return [
+        field
+        for field in dataclasses.fields(options)
+        if field.metadata.get("is_flag", True)
+    ]
+
+
 def define(flag_values: flags.FlagValues, options: type) -> None:
     """Defines a flag for each field of a dataclass; `from_` is `--from`.
 
@@ -47,7 +56,7 @@ def define(flag_values: flags.FlagValues, options: type) -> None:
         for parameter in docstring_parser.parse(base.__doc__ or "").params
     }
     types = typing.get_type_hints(options)
-    for field in dataclasses.fields(options):
+    for field in flag_fields(options):
         # The type of `int | None` is int.
         kind = (*typing.get_args(types[field.name]), types[field.name])[0]
         text = " ".join(texts[field.name].split())

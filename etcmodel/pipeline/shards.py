@@ -17,7 +17,7 @@ from etcmodel.pipeline import metadata_files
 
 METADATA_FILE = "preprocessing_config.json"
 # Format version. Files with another version are rejected.
-FORMAT = 4
+FORMAT = 5
 _KEYS = {
     "task": str,
     "split": str,

@@ -85,8 +85,10 @@ class TaskSpec:
         has_answers: False for pre-training, which cannot be exported.
         reads_segments: whether the encoder is ReadTwice's, whose batches count
             segments.
-        format_size: name of the size that selects one of the dataset's
-            `FORMATS`; empty if the dataset has only a `FORMAT`.
+        reading: names of the sizes that only say how files are read, for the
+            dataset's `make_format`; none if it has only a `FORMAT`.
+        complete: place of a function that completes the preprocessing
+            configuration from the training records, such as with their labels.
     """
 
     name: str
@@ -104,7 +106,8 @@ class TaskSpec:
     tuned: Tuned | None = None
     has_answers: bool = True
     reads_segments: bool = False
-    format_size: str = ""
+    reading: tuple[str, ...] = ()
+    complete: str = ""
 
     @property
     def preprocessing_config_class(self) -> type:
@@ -118,7 +121,12 @@ class TaskSpec:
         Raises a `UserError` if a name is unknown or sizes do not fit.
         """
         config_class = self.preprocessing_config_class
-        given = {key: x for key, x in values.items() if x is not None}
+        given = {
+            # JSON and flags have lists.
+            key: tuple(x) if isinstance(x, list) else x
+            for key, x in values.items()
+            if x is not None
+        }
         names = [field.name for field in dataclasses.fields(config_class)]
         for name in sorted(set(given) - set(names)):
             raise UserError(
@@ -132,9 +140,11 @@ class TaskSpec:
 
     def format(self, config: Any):
         """Returns how data files are read; see `datasets.records.Format`."""
-        if not self.format_size:
+        if not self.reading:
             return self.dataset.FORMAT
-        return self.dataset.FORMATS[getattr(config, self.format_size)]
+        return self.dataset.make_format(
+            **{name: getattr(config, name) for name in self.reading}
+        )
 
     def make_preprocessor(
         self, config: Any, vocab_file: str, settings: Any = None
@@ -161,10 +171,20 @@ class TaskSpec:
             self, self.make_preprocessor(config, vocab_file, settings)
         )
 
-    def make_model(self, model_options: Any = None, options: Any = None):
-        """Makes the `TaskModel`; options are any objects with the fields."""
+    def make_model(
+        self,
+        model_options: Any = None,
+        options: Any = None,
+        sizes: Mapping[str, Any] | None = None,
+    ):
+        """Makes the `TaskModel`; options are any objects with the fields.
+
+        `sizes` is the preprocessing configuration of the records, as a dict.
+        """
         return load(self.model)(
-            model_options or self.model_options(), options or self.options()
+            model_options or self.model_options(),
+            options or self.options(),
+            sizes or {},
         )
 
 

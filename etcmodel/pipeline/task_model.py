@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import types
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -40,6 +41,8 @@ class StoredData(NamedTuple):
 class TaskModel(abc.ABC):
     """A model, its losses and its answers; see `TaskSpec` for its options.
 
+    `sizes` is the preprocessing configuration of its records.
+
     Training, evaluation and the exported model share it. All methods but
     `to_prediction` are graph code. `select_candidates` runs where the model
     runs, also on a TPU; `decode` needs strings.
@@ -50,9 +53,15 @@ class TaskModel(abc.ABC):
 
     GROUPS: ClassVar[Mapping[str, Callable[[int], bool]]] = {}
 
-    def __init__(self, model_options: Any, options: Any):
+    def __init__(
+        self,
+        model_options: Any,
+        options: Any,
+        sizes: Mapping[str, Any] = types.MappingProxyType({}),
+    ):
         self.model_options = model_options
         self.options = options
+        self.sizes = sizes
 
     @abc.abstractmethod
     def build(self, config: json_config.JsonConfig, **options):
@@ -62,9 +71,8 @@ class TaskModel(abc.ABC):
         a ValueError if an option is impossible.
         """
 
-    def lengths(self, sizes: Mapping[str, Any]) -> dict[str, int]:
+    def lengths(self) -> dict[str, int]:
         """Returns the static lengths of the inputs, for `build`."""
-        del sizes
         return {}
 
     @abc.abstractmethod
@@ -144,7 +152,7 @@ class TaskModel(abc.ABC):
     def with_option(self, name: str, value: Any) -> "TaskModel":
         """Returns a copy with another value of an option."""
         options = dataclasses.replace(self.options, **{name: value})
-        return type(self)(self.model_options, options)
+        return type(self)(self.model_options, options, self.sizes)
 
 
 class AnswerModel(TaskModel):
@@ -214,8 +222,8 @@ class PretrainingModel(TaskModel):
     Raises a `UserError` if an option is out of range, or no loss counts.
     """
 
-    def __init__(self, model_options, options):
-        super().__init__(model_options, options)
+    def __init__(self, model_options, options, sizes=None):
+        super().__init__(model_options, options, sizes or {})
         for name, value in dataclasses.asdict(options).items():
             if "fraction" in name and not 0 <= value <= 1:
                 raise UserError(
@@ -297,9 +305,9 @@ class EtcTaskModel(AnswerModel):
             inputs=inputs, outputs=outputs, name=type(self).__name__.lower()
         )
 
-    def lengths(self, sizes):
+    def lengths(self):
         """See `TaskModel`."""
-        return {x: sizes[x] for x in ("long_length", "global_length")}
+        return {x: self.sizes[x] for x in ("long_length", "global_length")}
 
     def encoder(self, model):
         """See `TaskModel`."""

@@ -103,19 +103,20 @@ class RecordsTask(base_task.Task):
 
     def __init__(self, params, logging_dir=None, name=None, metadata=None):
         spec = self.SPEC
-        try:
-            self.task_model = spec.make_model(
-                _options(spec.model_options, params.model),
-                _options(spec.options, params),
-            )
-        except ValueError as error:
-            raise UserError(f"task: {error}") from error
         super().__init__(params, logging_dir=logging_dir, name=name)
         if metadata is None:
             metadata = experiments.find_metadata(params, spec)
         self.metadata = metadata or None
         self.schema = load(spec.preprocessor).SCHEMA
         self.sizes = self._find_sizes()
+        try:
+            self.task_model = spec.make_model(
+                _options(spec.model_options, params.model),
+                _options(spec.options, params),
+                self.sizes,
+            )
+        except ValueError as error:
+            raise UserError(f"task: {error}") from error
         # Each replica is traced by a thread of its own.
         self._last = threading.local()
 
@@ -135,7 +136,7 @@ class RecordsTask(base_task.Task):
         known = {
             x.name
             for x in dataclasses.fields(self.SPEC.preprocessing_config_class)
-        } - {self.SPEC.format_size}
+        } - {*self.SPEC.reading}
         if self.metadata is not None and known != {*sizes}:
             raise UserError(
                 f"{tfrecords.METADATA_FILE} of the records has the sizes "
@@ -187,7 +188,7 @@ class RecordsTask(base_task.Task):
         config = self.encoder_config()
         try:
             model = self.task_model.build(
-                config, **self.task_model.lengths(self.sizes), **options
+                config, **self.task_model.lengths(), **options
             )
         except ValueError as error:
             raise UserError(f"task.model: {error}") from error

@@ -195,6 +195,16 @@ FORMATS = {
 FORMAT = FORMATS["all"]
 
 
+def make_format(data_split: str) -> Format:
+    """Returns the format that reads the questions of one of `SETS`.
+
+    Raises a ValueError if there is no such set.
+    """
+    if data_split not in FORMATS:
+        raise ValueError(f"it has {', '.join(FORMATS)}")
+    return FORMATS[data_split]
+
+
 def gold(record: NarrativeQARecord) -> tuple[str, ...] | None:
     """The answers of people; None if the file does not tell."""
     return record.answers

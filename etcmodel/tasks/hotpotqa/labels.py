@@ -1,15 +1,17 @@
 """Labels of a HotpotQA record (ETC paper, Appendix C)."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 
 from etcmodel.datasets.answer_spans import find_answers
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
-from etcmodel.feature_utils.text import word_cuts
+from etcmodel.pipeline.span_decoding import NO
+from etcmodel.pipeline.span_decoding import SPAN
+from etcmodel.pipeline.span_decoding import YES
+from etcmodel.pipeline.span_labels import SpanFinder
 
-# Answer types, as numbered in records and in `answer_type_logits`.
-SPAN, YES, NO = 0, 1, 2
 _TYPES = {"yes": YES, "no": NO}
 
 
@@ -50,9 +52,7 @@ def make_labels(
     context_section: int,
     long_sources: np.ndarray,
     global_sources: np.ndarray,
-    starts: np.ndarray,
-    ends: np.ndarray,
-    cuts: np.ndarray,
+    token_places: Mapping[str, np.ndarray],
 ) -> HotpotQALabels:
     """Makes the labels of a record that has an answer.
 
@@ -61,9 +61,7 @@ def make_labels(
         context_section: index of the layout's section with the paragraphs.
         long_sources: `<int>[long, 4]`, from `Layout`.
         global_sources: `<int>[global, 4]`, likewise.
-        starts: `<int>[long]`, first byte of each token in its unit.
-        ends: `<int>[long]`, the byte behind its last.
-        cuts: `<int>[long]`, see `word_cuts`. Labels are whole words.
+        token_places: see `SpanFinder`. Labels are whole words.
     """
     facts = set(record.fact_positions)
     fact_paragraphs = {paragraph for paragraph, _ in facts}
@@ -95,23 +93,16 @@ def make_labels(
     if answer_type == SPAN:
         occurrences = find_answers(texts, [record.answer])
     begins, last, inexact = [], [], 0
-    is_context = long_sources[:, 0] == context_section
-    for occurrence in occurrences:
-        group, unit = places[occurrence.text]
-        (tokens,) = np.nonzero(
-            is_context
-            & (long_sources[:, 1] == group)
-            & (long_sources[:, 2] == unit)
-            & (ends > occurrence.start)
-            & (starts < occurrence.end)
-        )
-        if tokens.size:
-            first, end = word_cuts.whole_words(cuts, tokens[0], tokens[-1])
+    finder = SpanFinder(context_section, long_sources, token_places)
+    for text, start, end in occurrences:
+        found = finder.find(*places[text], start, end)
+        if found is not None:
+            first, final = found
             begins.append(first)
-            last.append(end)
-            span = texts[occurrence.text].encode("utf-8", "replace")
-            span = span[starts[first] : ends[end]].strip()
-            inexact += len(span) != occurrence.end - occurrence.start
+            last.append(final)
+            span = texts[text].encode("utf-8", "replace")
+            span = span[finder.starts[first] : finder.ends[final]].strip()
+            inexact += len(span) != end - start
     return HotpotQALabels(
         supporting_facts=labels,
         answer_type=answer_type,

@@ -39,7 +39,7 @@ def _lay_out(context, cut=(), padding=2):
         padding: how much padding follows.
 
     Returns:
-        The last five arguments of `make_labels`: all tokens are words.
+        The last three arguments of `make_labels`: all tokens are words.
     """
     question = [(0, 0, 0, -1), (1, 0, 0, 0), (1, 0, 0, 1)]
     long_sources, global_sources = [(0, 0, 0, 0), *question[1:]], question
@@ -58,9 +58,11 @@ def _lay_out(context, cut=(), padding=2):
     return (
         np.array(long_sources + pad),
         np.array(global_sources + pad),
-        np.array(starts + [-1] * padding),
-        np.array(ends + [-1] * padding),
-        np.zeros([len(ends) + padding], np.int32),
+        {
+            "long_starts": np.array(starts + [-1] * padding),
+            "long_ends": np.array(ends + [-1] * padding),
+            "long_word_cuts": np.zeros([len(ends) + padding], np.int32),
+        },
     )
 
 
@@ -113,8 +115,8 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_answer_inside_a_word(self):
         """The whole word: 7 and 8 are one, 9 goes on with it."""
-        laid_out = list(_lay_out(_CONTEXT))
-        laid_out[-1][7:10] = [2, 3, 1]
+        laid_out = _lay_out(_CONTEXT)
+        laid_out[-1]["long_word_cuts"][7:10] = [2, 3, 1]
         for answer, expected in (("in", 7), ("in Brno", 7), ("born", 6)):
             got = labels.make_labels(
                 _record(answer, [("Jan", 0)]), 2, *laid_out

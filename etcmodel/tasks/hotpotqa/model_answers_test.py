@@ -8,11 +8,11 @@ from etcmodel.datasets.hotpotqa import metrics
 from etcmodel.feature_utils.etc_features import FEATURES
 from etcmodel.models import EtcConfig
 from etcmodel.pipeline.record_keys import record_keys
+from etcmodel.pipeline.span_decoding_test import inputs_of
+from etcmodel.pipeline.span_decoding_test import random_batch
+from etcmodel.pipeline.span_decoding_test import reference_answer
+from etcmodel.pipeline.span_decoding_test import reference_facts
 from etcmodel.serving import signatures
-from etcmodel.tasks.hotpotqa.decoding_test import inputs_of
-from etcmodel.tasks.hotpotqa.decoding_test import random_batch
-from etcmodel.tasks.hotpotqa.decoding_test import reference_answer
-from etcmodel.tasks.hotpotqa.decoding_test import reference_facts
 from etcmodel.tasks.hotpotqa.preprocessor import HotpotQAPreprocessor
 from etcmodel.tasks.hotpotqa.task import TASK
 from etcmodel.tasks.hotpotqa.task import HotpotQAOptions
@@ -84,7 +84,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
                         evaluation.StoredRecord(
                             str(i),
                             {
-                                "segments": record["segments"],
+                                "units": record["units"],
                                 "paragraph_sizes": record["sizes"],
                                 "titles": titles,
                             },
@@ -104,8 +104,11 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
         """
         chosen = {
             "answer_type_probabilities": [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]],
-            "segments": [[-1, -1, 0, 1, 2, 3, -1], [-1, -1, 0, 1, -1, 2, 3]],
-            # The third segment of the first record is empty.
+            "global_units": [
+                [-1, -1, 0, 1, 2, 3, -1],
+                [-1, -1, 0, 1, -1, 2, 3],
+            ],
+            # The third unit of the first record is empty.
             "fact_probabilities": [
                 [-1.0, -1.0, 0.95, 0.55, 0.95, 0.85, -1.0],
                 [-1.0, -1.0, 0.0, 0.9, -1.0, 0.0, 0.9],
@@ -123,7 +126,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
             name: np.array(
                 value,
                 np.int32
-                if name in ("segments", "starts", "ends")
+                if name in ("global_units", "starts", "ends")
                 else np.float32,
             )
             for name, value in chosen.items()
@@ -131,7 +134,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
             evaluation.StoredRecord(
                 "first",
                 {
-                    "segments": [
+                    "units": [
                         "Bâle".encode(),
                         b"A town.",
                         b"",
@@ -145,7 +148,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
             evaluation.StoredRecord(
                 "second",
                 {
-                    "segments": [b"Q", b"One two.", b"R", b"Three."],
+                    "units": [b"Q", b"One two.", b"R", b"Three."],
                     "paragraph_sizes": [2, 2],
                     "titles": ["Q", "R"],
                 },
@@ -253,8 +256,8 @@ class ServingTest(tf.test.TestCase):
             "starts": made.context["long_starts"],
             "ends": made.context["long_ends"],
             "cuts": made.context["long_word_cuts"],
-            "global_segments": made.context["global_segments"],
-            "segments": made.text["segments"],
+            "global_units": made.context["global_units"],
+            "units": made.text["units"],
             "sizes": made.text["paragraph_sizes"],
         }
         records = [

@@ -3,8 +3,9 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.models import EtcConfig
+from etcmodel.pipeline import span_model
+from etcmodel.pipeline.span_model_test import logit_names
 from etcmodel.serving.saved_model import model_variables
-from etcmodel.tasks.hotpotqa import model as model_lib
 from etcmodel.tasks.hotpotqa.task import TASK
 from etcmodel.tasks.hotpotqa.task import HotpotQAModelOptions
 from etcmodel.tasks.hotpotqa.task import HotpotQAOptions
@@ -23,13 +24,6 @@ _FEATURES = {
     "global_paragraph_breakpoints": [1, 0, 1, 0, 0, 0, 1, 0, 0, 1, 0],
 }
 _IS_TEXT = np.array([0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0, 0], bool)
-_SHAPES = {
-    "supporting_fact_logits": [2, 11],
-    "answer_type_logits": [2, 3],
-    "answer_begin_logits": [2, 12],
-    "answer_end_logits": [2, 12],
-    "answer_bio_logits": [2, 12, 3],
-}
 
 
 def example_features(**changes):
@@ -40,16 +34,6 @@ def example_features(**changes):
     }
 
 
-def _names(encoding):
-    """Names of the logits of an encoding."""
-    answer = (
-        ["answer_bio_logits"]
-        if encoding == "bio"
-        else ["answer_begin_logits", "answer_end_logits"]
-    )
-    return {"supporting_fact_logits", "answer_type_logits", *answer}
-
-
 def _model(config=None, **options):
     config = config or EtcConfig.from_preset(
         "tiny", vocab_size=20, num_hidden_layers=1
@@ -57,77 +41,6 @@ def _model(config=None, **options):
     model = TASK.make_model(HotpotQAModelOptions(**options)).build(config)
     randomize(model)
     return model
-
-
-class HeadTest(tf.test.TestCase, parameterized.TestCase):
-    def setUp(self):
-        super().setUp()
-        self.rng = np.random.default_rng(3)
-        self.long = self.rng.normal(size=[2, 12, 8]).astype(np.float32)
-        self.globals = self.rng.normal(size=[2, 11, 8]).astype(np.float32)
-        features = example_features()
-        self.inputs = (
-            tf.constant(self.long),
-            tf.constant(self.globals),
-            features["long_token_type_ids"],
-            features["long_sentence_ids"],
-        )
-
-    def _randomized(self, head):
-        """Gives every weight a value of its own."""
-        head(*self.inputs)
-        head.set_weights(
-            [self.rng.normal(size=w.shape) for w in head.get_weights()]
-        )
-        return head
-
-    @parameterized.parameters("span", "bio")
-    def test_matches_the_formula(self, encoding):
-        head = self._randomized(model_lib.HotpotQAHead(encoding))
-        logits = head(*self.inputs)
-        self.assertEqual(_names(encoding), set(logits))
-
-        def dense(layer, values):
-            return values @ np.array(layer.kernel) + np.array(layer.bias)
-
-        answer = dense(head.answer, self.long)
-        expected = {
-            "supporting_fact_logits": dense(
-                head.supporting_facts, self.globals
-            )[..., 0],
-            "answer_type_logits": dense(head.answer_type, self.globals[:, 0]),
-            "answer_begin_logits": np.where(_IS_TEXT, answer[..., 0], -1e4),
-            "answer_end_logits": np.where(_IS_TEXT, answer[..., 1], -1e4),
-            "answer_bio_logits": answer,
-        }
-        for name, value in logits.items():
-            self.assertEqual(_SHAPES[name], value.shape)
-            self.assertAllClose(expected[name], value, rtol=1e-5, atol=1e-5)
-
-    def test_initial_weights(self):
-        head = model_lib.HotpotQAHead(initializer_range=0.5)
-        head(*self.inputs)
-        self.assertLen(head.trainable_variables, 6)
-        for layer in (head.supporting_facts, head.answer_type, head.answer):
-            # Cut at two standard deviations.
-            self.assertAllInRange(np.array(layer.kernel), -1.0, 1.0)
-            self.assertGreater(np.abs(np.array(layer.kernel)).max(), 0.2)
-            self.assertAllEqual(np.zeros_like(layer.bias), layer.bias)
-
-    def test_prior_of_supporting_facts(self):
-        """Before anything is learned about one in twenty is a fact."""
-        head = model_lib.HotpotQAHead(
-            initializer_range=1e-6, supporting_fact_prior=0.05
-        )
-        logits = head(*self.inputs)["supporting_fact_logits"]
-        self.assertAllClose(tf.fill([2, 11], 0.05), tf.sigmoid(logits), 1e-3)
-        for prior in (0.0, 1.0):
-            with self.assertRaisesRegex(ValueError, "supporting_fact_prior"):
-                model_lib.HotpotQAHead(supporting_fact_prior=prior)
-
-    def test_unknown_encoding(self):
-        with self.assertRaisesRegex(ValueError, "'iob'.*'span', 'bio'"):
-            model_lib.HotpotQAHead("iob")
 
 
 class ModelTest(tf.test.TestCase, parameterized.TestCase):
@@ -192,7 +105,9 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
         variables = [v for v in model_variables(model) if v.trainable]
         self.assertNotEmpty(variables)
         with tf.GradientTape() as tape:
-            losses = model_lib.example_losses(model(example_features()), labels)
+            losses = span_model.example_losses(
+                model(example_features()), labels
+            )
             loss = tf.add_n(list(losses.values()))
         for variable, gradient in zip(
             variables, tape.gradient(loss, variables), strict=True
@@ -203,30 +118,6 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
             self.assertGreater(
                 tf.reduce_max(tf.abs(gradient)), 0.0, variable.name
             )
-
-
-class BioLabelsTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.named_parameters(
-        (
-            "spans",
-            [[1, 4, -1], [0, -1, -1], [-1, -1, -1]],
-            [[2, 4, -1], [5, -1, -1], [-1, -1, -1]],
-            [[2, 0, 1, 2, 0, 2], [0, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 2]],
-        ),
-        ("neighbours", [[0, 2, 3]], [[1, 2, 4]], [[0, 1, 0, 0, 1]]),
-        ("no_spans", [[], []], [[], []], [[2, 2, 2]] * 2),
-    )
-    def test_by_hand(self, begins, ends, expected):
-        number = len(expected[0])
-        for dtype, length in (
-            (tf.int32, number),
-            (tf.int64, tf.constant(number)),
-        ):
-            labels = model_lib.bio_labels(
-                tf.constant(begins, dtype), tf.constant(ends, dtype), length
-            )
-            self.assertEqual(tf.int32, labels.dtype)
-            self.assertAllEqual(expected, labels)
 
 
 class LabelsTest(tf.test.TestCase):
@@ -308,7 +199,7 @@ class LossTest(tf.test.TestCase):
         losses = model.losses(
             {
                 x: tf.constant(self.logits[x], tf.float32)
-                for x in _names(encoding)
+                for x in logit_names(encoding)
             },
             {name: tf.constant(x) for name, x in self.labels.items()},
         )

@@ -16,6 +16,7 @@ from etcmodel.feature_utils.text import texts
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.feature_utils.text import word_cuts
 from etcmodel.pipeline import example_schema
+from etcmodel.pipeline import span_decoding
 from etcmodel.pipeline.preprocessor import Encoded
 from etcmodel.pipeline.preprocessor import EtcPreprocessor
 from etcmodel.pipeline.preprocessor import Labelled
@@ -56,11 +57,9 @@ LAYOUT = layout.LayoutSpec(
         ),
     ),
     values=(
-        layout.Value("long_starts", "context", pad=-1),
-        layout.Value("long_ends", "context", pad=-1),
-        layout.Value("long_word_cuts", "context"),
+        *span_decoding.values("context"),
         layout.Value(
-            "global_segments", "context", "unit", source="global", pad=-1
+            "global_units", "context", "unit", source="global", pad=-1
         ),
     ),
 )
@@ -69,7 +68,7 @@ LAYOUT = layout.LayoutSpec(
 class HotpotQAPreprocessor(EtcPreprocessor):
     """Turns questions and paragraphs into features.
 
-    Stored `segments` are a record's units (titles and sentences) in one row:
+    Stored `units` are a record's units (titles and sentences) in one row:
     the first title, its sentences, the second title, ...
     """
 
@@ -97,33 +96,18 @@ class HotpotQAPreprocessor(EtcPreprocessor):
     SCHEMA = example_schema.etc_schema(
         # The unit of each global token; -1 for those of the CLS, the
         # question, a paragraph, and padding.
-        global_segments=example_schema.Field(
+        global_units=example_schema.Field(
             "global", example_schema.DECODING, pad=-1
         ),
-        # Where each long token starts in its unit, in bytes; -1 for tokens of
-        # no unit.
-        long_starts=example_schema.Field(
-            "long", example_schema.DECODING, pad=-1
-        ),
-        # Its exclusive end.
-        long_ends=example_schema.Field("long", example_schema.DECODING, pad=-1),
-        # Whether it begins or ends inside a word; see `word_cuts`.
-        long_word_cuts=example_schema.Field(
-            "long", example_schema.DECODING, pad=0
-        ),
-        segments=example_schema.Field("list", example_schema.TEXT, tf.string),
+        **span_decoding.FIELDS,
+        units=example_schema.Field("list", example_schema.TEXT, tf.string),
         # Predictions name supporting facts by their titles.
         titles=example_schema.Field("list", example_schema.TEXT, tf.string),
         # How many units each paragraph has, its title included; 0 for one
         # without any text.
         paragraph_sizes=example_schema.Field("list", example_schema.TEXT),
         # See `labels.HotpotQALabels`.
-        supporting_facts=example_schema.Field(
-            "global", example_schema.LABEL, pad=-1
-        ),
-        answer_type=example_schema.Field("one", example_schema.LABEL),
-        answer_begins=example_schema.Field("list", example_schema.LABEL),
-        answer_ends=example_schema.Field("list", example_schema.LABEL),
+        **span_decoding.LABELS,
     )
 
     def build(
@@ -158,14 +142,14 @@ class HotpotQAPreprocessor(EtcPreprocessor):
                 "long_word_cuts": word_cuts.find_word_cuts(
                     self.tokenizer, token_ids
                 ),
-                "global_segments": layout.unit_indices(context, "unit"),
+                "global_units": layout.unit_indices(context, "unit"),
             },
         )
         return Encoded(
             layout=made,
             context=made.values,
             text={
-                "segments": ragged_rows.merge(context),
+                "units": ragged_rows.merge(context),
                 "paragraph_sizes": context.with_values(
                     context.values.row_lengths()
                 ),
@@ -204,9 +188,7 @@ class HotpotQAPreprocessor(EtcPreprocessor):
             LAYOUT.index("context"),
             view.long_sources[0],
             view.global_sources[0],
-            view.features["long_starts"][0],
-            view.features["long_ends"][0],
-            view.features["long_word_cuts"][0],
+            {name: view.features[name][0] for name in span_decoding.FIELDS},
         )
         facts = len(record.fact_positions)
         counts |= {

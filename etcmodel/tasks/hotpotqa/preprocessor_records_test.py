@@ -120,13 +120,13 @@ class RecordsTest(tf.test.TestCase):
             stored,
             example_id=[b"a"],
             question=[_RECORD.question.encode()],
-            segments=[
+            units=[
                 *[b"Jan", b"Jan was born in Brno.", b" He paints."],
                 *[b"Brno", b"Brno is in Moravia.", b" It is big."],
             ],
             paragraph_sizes=[3, 3],
             # The CLS and 7 tokens of the question; a paragraph, its title, ...
-            global_segments=[-1] * 8 + [-1, 0, 1, 2, -1, 3, 4, 5],
+            global_units=[-1] * 8 + [-1, 0, 1, 2, -1, 3, 4, 5],
             supporting_facts=[-1] * 8 + [1, 1, 1, 0, 1, 1, 1, 0],
             answer_type=[0],
             # 8 title, 9-14, 15-17; 18 title, 19 brno 20 is 21 in 22 moravia.
@@ -177,8 +177,8 @@ class RecordsTest(tf.test.TestCase):
         # What only answers need, training does not read.
         self.assertEqual([1], train.pop("for_training"))
         for_answers = {
-            *("gold", "question", "segments", "paragraph_sizes", "titles"),
-            *("global_segments", "long_starts", "long_ends", "long_word_cuts"),
+            *("gold", "question", "units", "paragraph_sizes", "titles"),
+            *("global_units", "long_starts", "long_ends", "long_word_cuts"),
         }
         self.assertEqual(for_answers, {*dev} - {*train})
         self.assertEqual({**dev, **train}, dev)
@@ -262,7 +262,7 @@ class RecordsTest(tf.test.TestCase):
         stored, _ = self._write(_RECORD, "dev", long_length=23)
         self._check(
             stored,
-            global_segments=[-1] * 8 + [-1, 0, 1, 2, -1, 3, 5],
+            global_units=[-1] * 8 + [-1, 0, 1, 2, -1, 3, 5],
             answer_begins=[],
         )
         # The answer is cut in one place only.
@@ -310,7 +310,7 @@ class RecordsTest(tf.test.TestCase):
             stored, _ = self._write(odd, split)
             self.assertEqual(stored["example_id"], ["\u00e9?".encode()])
             self.assertEqual(
-                stored["segments"],
+                stored["units"],
                 [
                     *[b"?", b"? Moravia", b" \r\n", "\U0001f600".encode()],
                     *[b"", b"", "\u0301".encode(), "e\u0301".encode()],
@@ -319,12 +319,12 @@ class RecordsTest(tf.test.TestCase):
             )
         stored, _ = self._write(odd, "dev")
         self.assertLen(stored["answer_begins"], 2)
-        segments = stored["segments"]
+        units = stored["units"]
         for begin in stored["answer_begins"]:
             start, end = (
                 stored[name][begin] for name in ("long_starts", "long_ends")
             )
-            self.assertIn(b"Moravia", [text[start:end] for text in segments])
+            self.assertIn(b"Moravia", [text[start:end] for text in units])
         # A fact can be named, whatever becomes of its title in the text.
         _, facts = json.loads(stored["gold"][0])
         titles = [x.decode() for x in stored["titles"]]

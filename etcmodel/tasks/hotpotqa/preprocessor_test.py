@@ -117,10 +117,10 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             ),
             "global_token_type_ids": [8, 5, 5, 7, 0, 0, 0, 7, 0, 0, 0, 0, 0],
             # Where they come from: paragraphs and sentences of the record.
-            "global_segments": [x, x, x, x, 0, 1, 2, x, 3, 4, x, x, x],
+            "global_units": [x, x, x, x, 0, 1, 2, x, 3, 4, x, x, x],
             "long_starts": [x, x, x, 0, 0, 4, 1, 0, 4, 0] + [x] * 4,
             "long_ends": [x, x, x, 3, 3, 7, 4, 3, 7, 3] + [x] * 4,
-            "segments": [b"w61", b"w71 w72", b" w73", b"w81 w82", b"w91"],
+            "units": [b"w61", b"w71 w72", b" w73", b"w81 w82", b"w91"],
             "paragraph_sizes": [3, 2],
         }
         for name, values in expected.items():
@@ -153,13 +153,13 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         )
         # "w73" is the segment after the one that was skipped.
         self.assertEqual(
-            got["global_segments"], [x, x, x, x, 0, 2, x, 3, 4, x, x, x, x]
+            got["global_units"], [x, x, x, x, 0, 2, x, 3, 4, x, x, x, x]
         )
         self.assertEqual(got["global_sources"][5][1:], [0, 1 + 1, x])
         self.assertEqual(got["long_sources"][4][1:], [0, 1 + 1, 0])
         self.assertEqual(got["long_starts"], [x, x, x, 0, 0, 0, 4, 0])
         # It is in the record's text all the same.
-        self.assertEqual(got["segments"][1], b"w71 w72 w71 w72 w71")
+        self.assertEqual(got["units"][1], b"w71 w72 w71 w72 w71")
         self.assertEqual(got["paragraph_sizes"], [3, 2])
         self.assertEqual(got["context.tokens"], 10)
         self.assertEqual(got["context.kept_tokens"], 5)
@@ -173,7 +173,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(got["long_token_ids"], [101, 51, 71, 73, 0])
         # No first one that is taken for a title.
         self.assertEqual(got["long_token_type_ids"], [1, 3, 1, 1, 0])
-        self.assertEqual(got["global_segments"], [-1] * 3 + [1, 3] + [-1] * 4)
+        self.assertEqual(got["global_units"], [-1] * 3 + [1, 3] + [-1] * 4)
 
     def test_short_global_input(self):
         """A paragraph has its token as long as there is room for that."""
@@ -182,7 +182,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             got["long_token_ids"], [101, 51, 52, 61, 71, 72, 73] + [0] * 7
         )
         self.assertEqual(got["global_token_ids"], [101, 3, 3, 5, 1, 1, 1, 5])
-        self.assertEqual(got["global_segments"], [-1] * 4 + [0, 1, 2, -1])
+        self.assertEqual(got["global_units"], [-1] * 4 + [0, 1, 2, -1])
         self.assertEqual(got["context.kept_groups"], 2)
         self.assertEqual(got["context.kept_units"], 3)
 
@@ -246,14 +246,14 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertLess(start, end)
             else:
                 self.assertEqual((start, end), (-1, -1))
-        self.assertEqual(sum(got["paragraph_sizes"]), len(got["segments"]))
-        self.assertLess(max(got["global_segments"]), len(got["segments"]))
+        self.assertEqual(sum(got["paragraph_sizes"]), len(got["units"]))
+        self.assertLess(max(got["global_units"]), len(got["units"]))
 
     def test_what_is_not_utf8_is_replaced(self):
         record = (b"w51\xff", [(b"\xff", [b"\xffw71\x00w72"])])
         got = self._build(record, 8, 8)
         self.assertEqual(
-            got["segments"], ["\ufffd".encode(), "\ufffdw71 w72".encode()]
+            got["units"], ["\ufffd".encode(), "\ufffdw71 w72".encode()]
         )
         self.assertEqual(got["long_token_ids"], [101, 51, 71, 72, 0, 0, 0, 0])
         # In bytes of what replaces it.
@@ -271,13 +271,13 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
     def test_empty_texts_keep_their_places(self):
         got = self._build(self._ODD[0], 9, 13)
         self.assertEqual(got["paragraph_sizes"], [2, 0, 3])
-        self.assertEqual(got["segments"], [b"", b"w71", b"w62", b"", b"w72"])
+        self.assertEqual(got["units"], [b"", b"w71", b"w62", b"", b"w72"])
         self.assertEqual(
             got["long_token_ids"], [101, 51, 71, 62, 72, 0, 0, 0, 0]
         )
         x = -1
         self.assertEqual(
-            got["global_segments"], [x, x, x, 0, 1, x, x, 2, 3, 4, x, x, x]
+            got["global_units"], [x, x, x, 0, 1, x, x, 2, 3, 4, x, x, x]
         )
         self.assertEqual(got["long_paragraph_ids"][2:5], [2, 6, 6])
         self.assertEqual(got["long_sentence_ids"][2:5], [4, 7, 9])

@@ -49,7 +49,7 @@ class _Built(NamedTuple):
     starts: np.ndarray
     ends: np.ndarray
     word_cuts: np.ndarray
-    segments: list
+    units: list
     paragraph_sizes: list
 
 
@@ -76,7 +76,7 @@ def _built(vocab):
             _Built,
             batch,
             *(value.numpy() for value in columns),
-            text["segments"].to_list(),
+            text["units"].to_list(),
             text["paragraph_sizes"].to_list(),
         )
     return built
@@ -99,18 +99,18 @@ class OffsetsTest(tf.test.TestCase):
         pairs, between, count = set(), set(), 0
         for built in _built(vocab):
             is_own = built.sources[:, 0] == 2
-            _, groups, segments, _ = built.sources[is_own].T
+            _, groups, units, _ = built.sources[is_own].T
             sizes = built.paragraph_sizes
             before = np.cumsum(sizes) - sizes
             last, reached = b"", 0
             for place, start, end, token in zip(
-                before[groups] + segments,
+                before[groups] + units,
                 built.starts[is_own].tolist(),
                 built.ends[is_own].tolist(),
                 built.ids[is_own].tolist(),
                 strict=True,
             ):
-                text = built.segments[place]
+                text = built.units[place]
                 count += 1
                 if text is not last:
                     between.add(last[reached:])
@@ -197,9 +197,11 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
                 2,
                 sources,
                 built.global_sources,
-                built.starts,
-                built.ends,
-                built.word_cuts,
+                {
+                    "long_starts": built.starts,
+                    "long_ends": built.ends,
+                    "long_word_cuts": built.word_cuts,
+                },
             )
             self.assertEqual(
                 got.answer_type, {"yes": 1, "no": 2}.get(record.answer, 0)

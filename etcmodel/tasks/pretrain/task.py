@@ -71,7 +71,7 @@ TASK = TaskSpec(
     model=f"{_PACKAGE}.model:EtcPretraining",
     options=PretrainOptions,
     has_answers=False,
-    format_size="documents",
+    reading=("documents",),
     # Section 4.1 and Appendix C. The paper does not tell the warm-up: it is a
     # tenth of the steps. By default (section 4.2) global tokens see their
     # sentences alone.

@@ -46,7 +46,7 @@ TASK = TaskSpec(
     options=PretrainOptions,
     has_answers=False,
     reads_segments=True,
-    format_size="documents",
+    reading=("documents",),
     # Section 4.1. Of the optimizer the paper tells its name and the number of
     # steps; its other values are the original code's.
     recipe={

@@ -45,8 +45,8 @@ class ReadTwiceQA(AnswerModel):
         "_single_blocks": lambda rows: rows == 1,
     }
 
-    def __init__(self, model_options, options):
-        super().__init__(model_options, options)
+    def __init__(self, model_options, options, sizes=None):
+        super().__init__(model_options, options, sizes or {})
         mode = model_options.cross_block_attention_mode
         # In other modes answers depend on the rest of the batch.
         if mode not in ("doc", "block"):
@@ -137,11 +137,11 @@ class ReadTwiceQA(AnswerModel):
             )(pooled)
         return tf.keras.Model(inputs, outputs, name=type(self).__name__.lower())
 
-    def lengths(self, sizes):
+    def lengths(self):
         """See `TaskModel`."""
         return {
-            "block_length": sizes["block_length"],
-            "num_annotations": sizes["max_num_annotations"],
+            "block_length": self.sizes["block_length"],
+            "num_annotations": self.sizes["max_num_annotations"],
         }
 
     def encoder(self, model):

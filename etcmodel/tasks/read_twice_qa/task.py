@@ -136,6 +136,6 @@ TASKS = (
             "learning_rate": 5e-6,
             "best_metric": "rouge_l",
         },
-        format_size="data_split",
+        reading=("data_split",),
     ),
 )

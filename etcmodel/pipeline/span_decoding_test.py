@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.tasks.hotpotqa import decoding
+from etcmodel.pipeline import span_decoding as decoding
 
 _WORDS = ["a", "of", "Zürich", "日本", "naïve", "x-y", "1,000", "Ω"]
 _LONG, _GLOBAL = 70, 24
@@ -21,10 +21,10 @@ def _random_record(rng, num_paragraphs):
     sentences = [-1, *range(1, words[0] + 1)]
     starts, ends = [-1] * len(types), [-1] * len(types)
     cuts = [0] * len(types)
-    global_segments = [-1] * len(types)
-    segments, sizes = [], []
+    global_units = [-1] * len(types)
+    units, sizes = [], []
     for _ in range(num_paragraphs):
-        global_segments.append(-1)
+        global_units.append(-1)
         sizes.append(int(rng.integers(1, 4)))
         for place in range(sizes[-1]):
             text = b"" if place == 0 or rng.random() < 0.5 else b" "
@@ -33,7 +33,7 @@ def _random_record(rng, num_paragraphs):
                 word = rng.choice(_WORDS).encode("utf-8")
                 tokens.append((len(text), len(text) + len(word)))
                 text += word + b" "
-            segments.append(text)
+            units.append(text)
             if rng.random() < 0.1:  # There was no room for it.
                 continue
             for number, (start, end) in enumerate(tokens):
@@ -41,18 +41,18 @@ def _random_record(rng, num_paragraphs):
                 joins = number > 0 and rng.random() < 0.3
                 cuts.append(int(joins))
                 cuts[-2] += 2 * joins
-                sentences.append(len(global_segments))
+                sentences.append(len(global_units))
                 starts.append(start)
                 ends.append(end)
-            global_segments.append(len(segments) - 1)
+            global_units.append(len(units) - 1)
     return {
         "types": types,
         "sentences": sentences,
         "starts": starts,
         "ends": ends,
         "cuts": cuts,
-        "global_segments": global_segments,
-        "segments": segments,
+        "global_units": global_units,
+        "units": units,
         "sizes": sizes,
     }
 
@@ -71,14 +71,14 @@ def inputs_of(records, long_length=_LONG, global_length=_GLOBAL):
         "long_sentence_ids": _dense(records, "sentences", long_length),
     }
     context = {
-        "global_segments": _dense(records, "global_segments", global_length),
+        "global_units": _dense(records, "global_units", global_length),
         "long_starts": _dense(records, "starts", long_length),
         "long_ends": _dense(records, "ends", long_length),
         "long_word_cuts": _dense(records, "cuts", long_length, pad=0),
     }
     text = {
         name: tf.ragged.constant([record[name] for record in records], dtype, 1)
-        for name, dtype in (("segments", tf.string), ("sizes", tf.int32))
+        for name, dtype in (("units", tf.string), ("sizes", tf.int32))
     }
     text["paragraph_sizes"] = text.pop("sizes")
     return features, context, text
@@ -176,7 +176,7 @@ def _best_span(logits, i, record, threshold, max_answer_length):
         best = max(facts[span[4]] for span in spans)
         chosen = [span for span in spans if facts[span[4]] == best]
     _, begin, end, probability, sentence = max(chosen, key=lambda x: x[0])
-    text = record["segments"][record["global_segments"][sentence]]
+    text = record["units"][record["global_units"][sentence]]
     return text[record["starts"][begin] : record["ends"][end]], probability
 
 
@@ -200,8 +200,8 @@ def reference_facts(logits, i, record):
         (places[segment][0], places[segment][1] - 1): _sigmoid(
             logits["supporting_fact_logits"][i, j]
         )
-        for j, segment in enumerate(record["global_segments"])
-        if segment >= 0 and places[segment][1] and record["segments"][segment]
+        for j, segment in enumerate(record["global_units"])
+        if segment >= 0 and places[segment][1] and record["units"][segment]
     }
 
 
@@ -268,7 +268,7 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
                 logits, i, record
             ).items():
                 expected[(i, *place)] = probability
-        self.assertIn(b"", records[0]["segments"][1:])
+        self.assertIn(b"", records[0]["units"][1:])
         for shape in (tf.constant([4, 5]), None):
             result = _decode(logits, *inputs_of(records), 0.5, shape=shape)
             found = result["supporting_fact_probabilities"].numpy()
@@ -335,9 +335,9 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
     RECORD = {
         "types": [1, 3, 3, 2, 2, 1, 1, 1, 1, 0],
         "sentences": [-1, 1, 2, 4, 4, 5, 5, 5, 6, -1],
-        "segments": ["Émile X", " né à Bâle", "Fin."],
+        "units": ["Émile X", " né à Bâle", "Fin."],
         "sizes": [3],
-        "global_segments": [-1, -1, -1, -1, 0, 1, 2, -1],
+        "global_units": [-1, -1, -1, -1, 0, 1, 2, -1],
         # SentencePiece counts the space before "à" to it.
         "starts": [-1, -1, -1, 0, 7, 1, 4, 8, 0, -1],
         "ends": [-1, -1, -1, 6, 8, 4, 7, 13, 3, -1],

@@ -9,10 +9,44 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from etcmodel.feature_utils import layout
 from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils.text import word_cuts
-from etcmodel.tasks.hotpotqa import labels
+from etcmodel.pipeline import example_schema
 
+# Fields of examples: where each long token starts in its unit, in bytes, and
+# its exclusive end, -1 for tokens of no unit; and whether it begins or ends
+# inside a word, see `word_cuts`.
+FIELDS = {
+    name: example_schema.Field("long", example_schema.DECODING, pad=pad)
+    for name, pad in (
+        ("long_starts", -1),
+        ("long_ends", -1),
+        ("long_word_cuts", 0),
+    )
+}
+# Labels: 1, 0 or -1 for each global token; the type of the answer; the first
+# and the last token of each place of a span.
+LABELS = {
+    "supporting_facts": example_schema.Field(
+        "global", example_schema.LABEL, pad=-1
+    ),
+    "answer_type": example_schema.Field("one", example_schema.LABEL),
+    "answer_begins": example_schema.Field("list", example_schema.LABEL),
+    "answer_ends": example_schema.Field("list", example_schema.LABEL),
+}
+
+
+def values(section: str) -> list[layout.Value]:
+    """Returns the values of a layout that become `FIELDS`."""
+    return [
+        layout.Value(name, section, pad=field.pad)
+        for name, field in FIELDS.items()
+    ]
+
+
+# Types of answers, as numbered in records and in `answer_type_logits`.
+SPAN, YES, NO, NONE = range(4)
 # Labels of tokens in the "bio" encoding of answers.
 BEGIN, INSIDE, OUTSIDE = 0, 1, 2
 _NEVER = -1e9
@@ -224,13 +258,13 @@ def select_candidates(
     Args:
         logits: the model's outputs.
         features: EtcFeatures.
-        context: `global_segments`, `long_starts`, `long_ends` and
-            `long_word_cuts`; see `HotpotQAPreprocessor.SCHEMA`.
+        context: `global_units`, `long_starts`, `long_ends` and
+            `long_word_cuts`; see `FIELDS`.
         max_answer_length: in tokens.
 
     Returns:
         `answer_type_probabilities` `<float32>[batch, 3]`, and
-        `[batch, global]`: `segments`, the unit of each global token, and
+        `[batch, global]`: `global_units`, the unit of each global token, and
         `fact_probabilities`, both -1 for none; `scores`, `probabilities`,
         `starts` and `ends` (bytes) of its best span.
     """
@@ -241,7 +275,7 @@ def select_candidates(
         context["long_word_cuts"],
         max_answer_length,
     )
-    units = context["global_segments"]
+    units = context["global_units"]
 
     def of(name, tokens):
         return tf.gather(context[name], tokens, batch_dims=1)
@@ -250,7 +284,7 @@ def select_candidates(
         "answer_type_probabilities": tf.nn.softmax(
             logits["answer_type_logits"]
         ),
-        "segments": units,
+        "global_units": units,
         "fact_probabilities": tf.where(
             units >= 0, tf.sigmoid(logits["supporting_fact_logits"]), -1.0
         ),
@@ -295,7 +329,7 @@ def choose_sentences(
 
 def decode_answers(
     chosen,
-    segments: tf.RaggedTensor,
+    units: tf.RaggedTensor,
     paragraph_sizes: tf.RaggedTensor,
     threshold: float,
     shape: tf.Tensor | None = None,
@@ -304,7 +338,7 @@ def decode_answers(
 
     Args:
         chosen: from `select_candidates`.
-        segments: all units of a record, `<string>[batch, (units)]`.
+        units: all units of a record, `<string>[batch, (units)]`.
         paragraph_sizes: number of units of each paragraph,
             `<int>[batch, (paragraphs)]`.
         threshold: probability from which a unit is a supporting fact.
@@ -319,6 +353,18 @@ def decode_answers(
         `<float32>[batch, paragraphs, sentences]` (0 for sentences that are cut,
         empty or padding).
     """
+    return {
+        **decode_spans(chosen, units, threshold),
+        "supporting_fact_probabilities": _by_paragraph(
+            chosen, units, paragraph_sizes, shape
+        ),
+    }
+
+
+def decode_spans(
+    chosen, units: tf.RaggedTensor, threshold: float
+) -> dict[str, tf.Tensor]:
+    """Returns the answer and its type; see `decode_answers`."""
     # [batch]
     position = choose_sentences(
         chosen["scores"], chosen["fact_probabilities"], threshold
@@ -328,11 +374,11 @@ def decode_answers(
     def of(name):
         return tf.gather(chosen[name], tf.maximum(position, 0), batch_dims=1)
 
-    start, end, unit = of("starts"), of("ends"), of("segments")
+    start, end, unit = of("starts"), of("ends"), of("global_units")
     has_text = is_there & (unit >= 0) & (start >= 0)
-    first = tf.cast(segments.row_starts(), tf.int32)
+    first = tf.cast(units.row_starts(), tf.int32)
     texts = tf.gather(
-        tf.pad(segments.flat_values, [[0, 1]]),
+        tf.pad(units.flat_values, [[0, 1]]),
         tf.where(has_text, first + unit, 0),
     )
     # SentencePiece's tokens include the space before a word.
@@ -346,24 +392,21 @@ def decode_answers(
     )
     types = chosen["answer_type_probabilities"]
     answer_type = tf.argmax(types, axis=1, output_type=tf.int32)
-    is_span = tf.equal(answer_type, labels.SPAN)
-    words = tf.gather(tf.constant(["", "yes", "no"]), answer_type)
+    is_span = tf.equal(answer_type, SPAN)
+    words = tf.gather(tf.constant(["", "yes", "no", ""]), answer_type)
     span_probability = tf.where(is_there, of("probabilities"), 0.0)
     return {
         "answer": tf.where(is_span, texts, words),
         "answer_type": answer_type,
         "answer_probability": tf.reduce_max(types, axis=1)
         * tf.where(is_span, span_probability, 1.0),
-        "supporting_fact_probabilities": _by_paragraph(
-            chosen, segments, paragraph_sizes, shape
-        ),
     }
 
 
 def _by_paragraph(chosen, units, sizes, shape) -> tf.Tensor:
     """Probabilities of sentences, <float32>[batch, paragraphs, sentences]."""
     first = tf.cast(units.row_starts(), tf.int32)
-    unit = chosen["segments"]
+    unit = chosen["global_units"]
     # [all units]
     flat = tf.math.unsorted_segment_sum(
         tf.reshape(chosen["fact_probabilities"], [-1]),
