@@ -83,9 +83,9 @@ class Document(NamedTuple):
         sections: see `DocumentRecord`.
         has_units: see `DocumentRecord`.
         offsets: where the first text of each paragraph begins in the document,
-            in characters. A document that is no string is counted as its
-            paragraphs with an empty line between, and their texts with a space
-            between.
+            in characters. A document of several strings is counted as if it
+            had an empty line between these, and a space between texts of a
+            paragraph.
     """
 
     sections: tuple[Section, ...]
@@ -318,17 +318,17 @@ class _DocumentReader:
         self._field = field
         # True or False once a paragraph has been read.
         self._has_units: bool | None = None
+        # Where paragraphs begin, and where the next string does.
+        self._offsets: list[int] = []
+        self._end = 0
 
     def read(self, value: object) -> Document:
         """Returns the document in a value."""
         if isinstance(value, str):
-            self._row.text(self._field, value)
-            found = tuple(split_paragraphs(value))
-            section = Section(paragraphs=tuple((x,) for _, x in found))
-            return Document((section,), False, tuple(x for x, _ in found))
-        if not isinstance(value, list):
+            sections = (Section(paragraphs=self._split(self._field, value)),)
+        elif not isinstance(value, list):
             raise self._row.wrong(self._field, value, _EXPECTED)
-        if value and all(map(_is_section, value)):
+        elif value and all(map(_is_section, value)):
             sections = tuple(
                 self._section(f"{self._field}[{i}]", x)
                 for i, x in enumerate(value)
@@ -336,15 +336,13 @@ class _DocumentReader:
         else:
             paragraphs = self._paragraphs(self._field, value)
             sections = (Section(paragraphs=paragraphs),)
-        return Document(
-            sections, bool(self._has_units), tuple(_offsets(sections))
-        )
+        return Document(sections, bool(self._has_units), tuple(self._offsets))
 
     def _section(self, place: str, value: object) -> Section:
         if isinstance(value, list):
-            title, content, inner = *value, f"{place}[1]"
             # HotpotQA's paragraph.
-            return Section(title, (self._paragraph(inner, content),))
+            title = self._row.text(f"{place}[0]", value[0])
+            return Section(title, (self._paragraph(f"{place}[1]", value[1]),))
         names = [x for x in ("paragraphs", "text") if value.get(x) is not None]
         if len(names) != 1:
             raise self._row.wrong(
@@ -354,12 +352,21 @@ class _DocumentReader:
         title = self._row.text(f"{place}.title", "" if title is None else title)
         place, content = f"{place}.{names[0]}", value[names[0]]
         if isinstance(content, str):
-            content = [x for _, x in split_paragraphs(content)]
+            return Section(title, self._split(place, content))
         if not isinstance(content, list):
             raise self._row.wrong(
                 place, content, "a string or a list of paragraphs"
             )
         return Section(title, self._paragraphs(place, content))
+
+    def _split(self, place: str, text: str) -> tuple[tuple[str, ...], ...]:
+        """Returns the paragraphs of a string."""
+        self._row.text(place, text)
+        self._check_kind(place, text)
+        found = list(split_paragraphs(text))
+        self._offsets += [self._end + start for start, _ in found]
+        self._end += len(text) + 2
+        return tuple((x,) for _, x in found)
 
     def _paragraphs(self, place: str, values: list):
         return tuple(
@@ -367,22 +374,30 @@ class _DocumentReader:
         )
 
     def _paragraph(self, place: str, value: object) -> tuple[str, ...]:
-        has_units = isinstance(value, list)
-        if not has_units and not isinstance(value, str):
+        if not isinstance(value, str | list):
             raise self._row.wrong(
                 place, value, "a paragraph: a string or a list of strings"
             )
+        self._check_kind(place, value)
+        if isinstance(value, str):
+            texts = (self._row.text(place, value),)
+        else:
+            texts = tuple(
+                self._row.text(f"{place}[{i}]", x) for i, x in enumerate(value)
+            )
+        self._offsets.append(self._end)
+        self._end += len(" ".join(texts)) + 2
+        return texts
+
+    def _check_kind(self, place: str, value: str | list) -> None:
+        """Raises an error if some paragraphs, but not all, have units."""
+        has_units = isinstance(value, list)
         if self._has_units not in (None, has_units):
             expected = "a list of strings" if self._has_units else "a string"
             raise self._row.wrong(
                 place, value, f"{expected} like the paragraph before it"
             )
         self._has_units = has_units
-        if not has_units:
-            return (self._row.text(place, value),)
-        return tuple(
-            self._row.text(f"{place}[{i}]", x) for i, x in enumerate(value)
-        )
 
 
 def _is_section(value: object) -> bool:
@@ -393,15 +408,6 @@ def _is_section(value: object) -> bool:
         and isinstance(value[0], str)
         and isinstance(value[1], list)
     )
-
-
-def _offsets(sections: Sequence[Section]) -> Iterator[int]:
-    """Yields where paragraphs begin if an empty line is between them."""
-    place = 0
-    for section in sections:
-        for texts in section.paragraphs:
-            yield place
-            place += len(" ".join(texts)) + 2
 
 
 class RowFormat(Format):

@@ -104,7 +104,8 @@ class DocumentTest(tf.test.TestCase, parameterized.TestCase):
         ("a\r\n \r\nbc", (0, 6)),
         # "a b", "", "c" with empty lines between.
         ([["a", "b"], [], ["c"]], (0, 5, 7)),
-        ([{"text": "a\n\n\nb"}, {"text": "c"}], (0, 3, 6)),
+        # "a", two empty lines, "b", an empty line, "c".
+        ([{"text": "a\n\n\nb"}, {"text": "c"}], (0, 4, 7)),
     )
     def test_offsets(self, value, expected):
         source = sectioned.Source("rows", 0)

@@ -333,3 +333,46 @@ class _Reader:
         self._check_number(text, len(longest), f"{place}[1]")
         positions = next(x for x in sections[title] if text < len(x))
         return self._in_units(*positions[text])
+
+
+class Unit(NamedTuple):
+    """A unit of a document, and how it was predicted.
+
+    Attributes:
+        paragraph: number of the paragraph, counted through all sections.
+        text: number of the text in it; -1 for a whole paragraph.
+        score: how likely it is right.
+        is_selected: whether it is predicted to be right.
+        content: its text, which is needed where the right units are texts.
+    """
+
+    paragraph: int
+    text: int
+    score: float = 1.0
+    is_selected: bool = True
+    content: str = ""
+
+
+def right_positions(selected: Selected, units: Iterable[Unit]) -> set[Position]:
+    """Returns which units are right.
+
+    Args:
+        selected: what is right.
+        units: all units of the document, in order.
+
+    Returns:
+        Positions of right units. A whole paragraph stands for all its units. A
+        text that is in no unit has a position that no unit has.
+    """
+    units = list(units)
+    known = {x[:2] for x in units}
+    right = set()
+    for position in selected.positions:
+        paragraph, text = position
+        inside = {x for x in known if x[0] == paragraph}
+        is_whole = text == WHOLE_PARAGRAPH and position not in known
+        right |= inside if is_whole and inside else {position}
+    found, num_missing = find_units(
+        selected.texts, ((*x[:2], x.content) for x in units)
+    )
+    return right | found | {(-1, i) for i in range(num_missing)}

@@ -5,6 +5,8 @@ from etcmodel.datasets import unit_positions
 from etcmodel.datasets.sectioned import Fields
 from etcmodel.datasets.sectioned import Row
 from etcmodel.datasets.sectioned import Source
+from etcmodel.datasets.unit_positions import Selected
+from etcmodel.datasets.unit_positions import Unit
 from etcmodel.errors import RecordError
 
 # Paragraphs 0 and 1 are Jan's, 2 to 4 Brno's.
@@ -152,6 +154,24 @@ class FindUnitsTest(parameterized.TestCase):
     def test_finds(self, texts, expected, missing):
         self.assertEqual(
             (expected, missing), unit_positions.find_units(texts, self.UNITS)
+        )
+
+    @parameterized.parameters(
+        (Selected(((0, 1), (9, 0))), {(0, 1), (9, 0)}),
+        (Selected(((2, -1), (9, -1))), {(2, 0), (2, 1), (2, 2), (9, -1)}),
+        (Selected((), ("paints", "Eve")), {(0, 1), (-1, 0)}),
+    )
+    def test_right_positions(self, selected, expected):
+        units = [Unit(*x[:2], content=x[2]) for x in self.UNITS]
+        self.assertEqual(
+            expected, unit_positions.right_positions(selected, units)
+        )
+
+    def test_whole_paragraphs(self):
+        selected = Selected(((1, -1),))
+        units = [Unit(0, -1), Unit(1, -1)]
+        self.assertEqual(
+            {(1, -1)}, unit_positions.right_positions(selected, units)
         )
 
 

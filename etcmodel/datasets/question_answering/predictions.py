@@ -1,0 +1,106 @@
+"""Predictions of answers, SQuAD's file of them, and their score."""
+
+from collections.abc import Mapping
+from typing import IO
+from typing import NamedTuple
+
+from etcmodel.datasets import predictions as answer_files
+from etcmodel.datasets import unit_positions
+from etcmodel.datasets.question_answering import metrics
+from etcmodel.datasets.question_answering.records import QuestionRecord
+from etcmodel.datasets.selection import unit_scores
+from etcmodel.datasets.unit_positions import Selected
+from etcmodel.datasets.unit_positions import Unit
+
+
+class Gold(NamedTuple):
+    """What predictions are compared with.
+
+    Attributes:
+        answers: the forms of the answer, "yes" or "no"; empty if there is none.
+        evidence: what the answer follows from; None if the row does not tell.
+    """
+
+    answers: tuple[str, ...]
+    evidence: Selected | None = None
+
+
+def gold(record: QuestionRecord) -> Gold | None:
+    """The answers and the evidence; None if the row does not tell."""
+    if record.answers is None:
+        return None
+    evidence = record.evidence
+    if evidence is not None:
+        evidence = Selected(evidence, record.evidence_texts)
+    return Gold(tuple(x.text for x in record.answers), evidence)
+
+
+def write_predictions(
+    predictions: Mapping[str, Mapping], stream: IO[str]
+) -> None:
+    """Writes `{id: answer}`, what SQuAD's scripts read; `""` is no answer."""
+    answer_files.write_predictions(
+        {
+            # "?" for what UTF-8 cannot write, such as lone surrogates.
+            key: x["answer"].encode("utf-8", "replace").decode("utf-8")
+            for key, x in predictions.items()
+        },
+        stream,
+    )
+
+
+def score(
+    predictions: Mapping[str, Mapping], gold: Mapping[str, Gold]
+) -> dict[str, float]:
+    """Scores answers and evidence, from 0 to 1.
+
+    A question without a prediction scores 0.
+
+    Args:
+        predictions: record id -> `"answer"`, a text, "yes", "no", or "" for no
+            answer, and, if `gold` has evidence, `"evidence"`: a list of
+            `[paragraph, text]`, or of tuples as `unit_positions.Unit` for all
+            units of the document if the evidence in `gold` is texts.
+        gold: record id -> what is right.
+
+    Returns:
+        `exact_match` and `f1`, means over questions. If some have no answer,
+        the same after `has_ans_` and `no_ans_`, of the questions that have an
+        answer and of those without. `evidence_precision`, `evidence_recall` and
+        `evidence_f1`, means over questions with evidence if there are any.
+    """
+    scores = {
+        key: metrics.answer_scores(predictions[key]["answer"], x.answers)
+        if key in predictions
+        else (0.0, 0.0)
+        for key, x in gold.items()
+    }
+    groups = {"": list(scores)}
+    without = [key for key, x in gold.items() if not x.answers]
+    if without:
+        groups["has_ans_"] = [key for key, x in gold.items() if x.answers]
+        groups["no_ans_"] = without
+    result = {}
+    for prefix, keys in groups.items():
+        if keys or not prefix:
+            for i, name in enumerate(("exact_match", "f1")):
+                total = sum(scores[key][i] for key in keys)
+                result[prefix + name] = total / max(len(keys), 1)
+    evidence = [
+        _evidence_scores(predictions.get(key), x.evidence)
+        for key, x in gold.items()
+        if x.evidence is not None
+    ]
+    if evidence:
+        for name in ("precision", "recall", "f1"):
+            total = sum(getattr(x, name) for x in evidence)
+            result[f"evidence_{name}"] = total / len(evidence)
+    return result
+
+
+def _evidence_scores(prediction: Mapping | None, right: Selected):
+    """Scores the evidence of one question."""
+    if prediction is None:
+        return unit_scores([], {(-1, 0)})
+    units = [Unit(*x) for x in prediction.get("evidence", ())]
+    return unit_scores(units, unit_positions.right_positions(right, units))

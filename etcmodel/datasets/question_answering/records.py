@@ -1,0 +1,296 @@
+"""Questions about documents, from users' own rows or from SQuAD's files.
+
+A row has a `question`, a document (see `sectioned`) and `answers`, or `answer`:
+
+    {"id": "1", "question": "Where is Brno?", "text": "Brno is in Moravia.",
+     "answers": [{"text": "Moravia", "answer_start": 11}]}
+
+The answers are a string, a list of strings, a list as above, or
+`{"text": [...], "answer_start": [...]}`. "yes" and "no" without a place are
+answers of their own. An empty list, an empty string, or `"is_impossible": true`
+say that the document has no answer.
+"""
+
+import functools
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from etcmodel.datasets import sectioned
+from etcmodel.datasets import tables
+from etcmodel.datasets import unit_positions
+from etcmodel.datasets.question_answering import squad
+from etcmodel.datasets.question_answering.places import AnswerFinder
+from etcmodel.datasets.question_answering.places import Place
+from etcmodel.datasets.records import Format
+from etcmodel.datasets.sectioned import DocumentRecord
+from etcmodel.datasets.sectioned import Fields
+from etcmodel.datasets.sectioned import Row
+from etcmodel.datasets.unit_positions import Position
+from etcmodel.errors import show
+
+ANSWER_FIELDS = ("answers", "answer")
+EVIDENCE_FIELDS = ("evidence", "supporting_facts")
+_QUESTION_FIELDS = ("question", "query")
+_START = "answer_start"
+_EXPECTED = (
+    'a string, a list of strings, or a list of {"text": "...", '
+    '"answer_start": 0}'
+)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One form of the answer.
+
+    Attributes:
+        text: as in the file.
+        place: where it is in the document, if the file tells; moved to the
+            nearest occurrence if it was not there. None if the file does not
+            tell (`answer_spans.find_answers` finds all occurrences), or if it
+            is not in the document.
+    """
+
+    text: str
+    place: Place | None = None
+
+
+class QuestionRecord(DocumentRecord, frozen=True):
+    """A question about a document, which is the only text of `query`.
+
+    Attributes:
+        answers: the forms of the answer; empty if the document has none, None
+            if the row does not tell.
+        answer_type: "span" for a part of the document, "yes", "no" or "none";
+            that of the first answer.
+        evidence: positions of the texts that the answer follows from, as
+            `SelectionRecord.selected`; None if the row does not tell.
+        evidence_texts: as `SelectionRecord.selected_texts`.
+        answers_moved: how many answers were not at their offsets, but
+            elsewhere.
+        answers_not_in_text: how many are not in the document.
+    """
+
+    answers: tuple[Answer, ...] | None = None
+    answer_type: Literal["span", "yes", "no", "none"] = "none"
+    evidence: tuple[Position, ...] | None = None
+    evidence_texts: tuple[str, ...] = ()
+    answers_moved: int = 0
+    answers_not_in_text: int = 0
+
+    @property
+    def question(self) -> str:
+        """The question."""
+        return self.query[0]
+
+    @property
+    def counts(self):
+        """See `Record`."""
+        return {
+            "answers_moved": self.answers_moved,
+            "answers_not_in_text": self.answers_not_in_text,
+        }
+
+
+def _question(row: Row) -> tuple[str, ...]:
+    """Returns the question as a query."""
+    name = row.fields.query
+    field = row.find(name, _QUESTION_FIELDS)
+    if field is None:
+        names = (name,) if name else _QUESTION_FIELDS
+        raise row.missing(names, "a string with some text")
+    value = row.values[field]
+    if isinstance(value, list) and len(value) == 1:
+        (value,) = value
+    return (row.text(field, value, may_be_empty=False),)
+
+
+class _AnswerReader:
+    """Reads the texts and offsets of answers from a row."""
+
+    def __init__(self, row: Row):
+        self._row = row
+
+    def read(self) -> list[tuple[str, int | None]] | None:
+        """Returns texts and offsets; None if the row does not tell."""
+        row = self._row
+        if self._is_impossible():
+            return []
+        field = row.find(row.fields.label, ANSWER_FIELDS)
+        if field is None:
+            return None
+        value = row.values[field]
+        if isinstance(value, str):
+            start = row.values.get(_START)
+            found = [(value, self._offset(_START, start))]
+        elif isinstance(value, dict):
+            found = self._columns(field, value)
+        elif isinstance(value, list):
+            found = [
+                self._item(f"{field}[{i}]", x) for i, x in enumerate(value)
+            ]
+        else:
+            raise row.wrong(field, value, _EXPECTED)
+        return [x for x in dict.fromkeys(found) if x[0].strip()]
+
+    def _is_impossible(self) -> bool:
+        value = self._row.values.get("is_impossible")
+        # A cell of CSV.
+        if isinstance(value, str) and value.strip().lower() in (
+            *("true", "1", "false", "0", ""),
+        ):
+            return value.strip().lower() in ("true", "1")
+        if value not in (None, True, False):
+            raise self._row.wrong("is_impossible", value, "true or false")
+        return bool(value)
+
+    def _item(self, place: str, value: object) -> tuple[str, int | None]:
+        if isinstance(value, str):
+            return self._row.text(place, value), None
+        if not isinstance(value, dict) or "text" not in value:
+            raise self._row.wrong(
+                place, value, 'a string or {"text": "...", "answer_start": 0}'
+            )
+        return (
+            self._row.text(f"{place}.text", value["text"]),
+            self._offset(f"{place}.{_START}", value.get(_START)),
+        )
+
+    def _columns(self, field: str, value: dict) -> list:
+        """Reads Hugging Face's form of a list of answers."""
+        texts, starts = value.get("text"), value.get(_START)
+        if isinstance(texts, str):
+            return [self._item(field, value)]
+        if not isinstance(texts, list):
+            raise self._row.wrong(field, value, _EXPECTED)
+        if starts is None:
+            starts = [None] * len(texts)
+        if not isinstance(starts, list) or len(starts) != len(texts):
+            raise self._row.wrong(
+                f"{field}.{_START}",
+                starts,
+                f"a list of {len(texts)} whole numbers, as there are texts",
+            )
+        return [
+            (
+                self._row.text(f"{field}.text[{i}]", text),
+                self._offset(f"{field}.{_START}[{i}]", start),
+            )
+            for i, (text, start) in enumerate(zip(texts, starts, strict=True))
+        ]
+
+    def _offset(self, place: str, value: object) -> int | None:
+        if value is None or value == "":
+            return None
+        if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self._row.wrong(
+                place, value, "a whole number, where the answer begins"
+            )
+        # Some files have -1 for answers without a place.
+        return value if value >= 0 else None
+
+
+def _type_of(text: str, start: int | None) -> str:
+    word = text.strip().lower()
+    return word if start is None and word in ("yes", "no") else "span"
+
+
+def _make(
+    evidence_field: str | None, allow_no_answer: bool, row: Row
+) -> QuestionRecord:
+    query = _question(row)
+    document = row.document()
+    found = _AnswerReader(row).read()
+    if not found and not allow_no_answer:
+        found = None
+    answers, finder = [], AnswerFinder(document)
+    answer_type = _type_of(*found[0]) if found else "none"
+    for text, start in found or ():
+        place = None
+        if _type_of(text, start) == "span":
+            place = finder.find(text, start)
+        answers.append(Answer(text, place))
+    evidence, evidence_texts = None, ()
+    field = row.find(evidence_field, EVIDENCE_FIELDS)
+    if field is not None and row.values[field] != "":
+        evidence, evidence_texts = unit_positions.read_selected(
+            row, field, document
+        )
+    return QuestionRecord(
+        id=row.id,
+        sections=document.sections,
+        query=query,
+        has_units=document.has_units,
+        answers=None if found is None else tuple(answers),
+        answer_type=answer_type,
+        evidence=evidence,
+        evidence_texts=evidence_texts,
+        answers_moved=finder.num_moved,
+        answers_not_in_text=finder.num_missing,
+        source=row.source,
+    )
+
+
+def _check(field: str, record: QuestionRecord, split: str) -> None:
+    if split == "predict":
+        return
+    if record.answers is None:
+        raise record.missing_answer("answer", field, None, split)
+    texts = [x.text for x in record.answers]
+    if split == "train" and texts and len(texts) == record.answers_not_in_text:
+        raise record.error(
+            "answer is not in the document",
+            field=field,
+            problem=(
+                f"got {show(texts[0])}, expected a part of the document, "
+                '"yes" or "no"'
+            ),
+        )
+
+
+def _read_values(
+    fields: Fields, path: str, on_position=None, record_type: type | None = None
+) -> Iterator[tuple[int, object]]:
+    if squad.is_squad(path):
+        return squad.read_questions(path, on_position, fields)
+    return tables.read_rows(path, on_position, record_type)
+
+
+def make_format(
+    text_field: str | None = None,
+    query_field: str | None = None,
+    id_field: str | None = None,
+    label_field: str | None = None,
+    evidence_field: str | None = None,
+    allow_no_answer: bool = True,
+) -> Format:
+    """Returns the format of questions, of rows or in SQuAD's files.
+
+    Args:
+        text_field: the field with the document, instead of the usual ones.
+        query_field: the field with the question, instead of `question` or
+            `query`.
+        id_field: the field with the id, instead of `id`.
+        label_field: the field with the answers, instead of `answers` or
+            `answer`.
+        evidence_field: the field with the evidence, instead of `evidence` or
+            `supporting_facts`.
+        allow_no_answer: whether a row may say that there is no answer. If not,
+            such rows are errors, unless they are read to predict.
+    """
+    fields = Fields(text_field, query_field, id_field, label_field)
+
+    field = label_field or ANSWER_FIELDS[0]
+    return sectioned.row_format(
+        functools.partial(_make, evidence_field, allow_no_answer),
+        functools.partial(_check, field),
+        fields,
+        f'"{query_field or "question"}": "...", "{text_field or "text"}": '
+        f'"...", "{field}": ["...", ...]',
+        read_values=functools.partial(_read_values, fields),
+    )
+
+
+FORMAT = make_format()

@@ -1,0 +1,179 @@
+"""Questions of rows; ../rows_test.py has the errors of all tasks' rows."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from etcmodel.datasets.question_answering import records
+from etcmodel.datasets.question_answering.places import Place
+from etcmodel.datasets.question_answering.records import Answer
+from etcmodel.errors import RecordError
+from testing.helpers import real_data_path
+
+_TEXT = "Jan lives in Brno.\n\nBrno is in Moravia."
+_BRNO = Answer("Brno", Place(0, 0, 13, 17))
+_MORAVIA = Answer("Moravia", Place(1, 0, 11, 18))
+
+
+def good_record(**changes):
+    """A small row with an answer."""
+    return {
+        "id": "7",
+        "question": "Where is Brno?",
+        "text": _TEXT,
+        "answers": [{"text": "Moravia", "answer_start": 31}],
+    } | changes
+
+
+def _read(split="train", reading=None, **changes):
+    row = {x: y for x, y in good_record(**changes).items() if y != "REMOVE"}
+    format_ = records.make_format(**(reading or {}))
+    (record,) = format_.read_rows([row], split)
+    return record
+
+
+class AnswersTest(parameterized.TestCase):
+    @parameterized.parameters(
+        ([{"text": "Moravia", "answer_start": 31}], [_MORAVIA]),
+        (
+            {"text": ["Moravia", "Brno"], "answer_start": [31, 13]},
+            [_MORAVIA, _BRNO],
+        ),
+        ({"text": "Brno", "answer_start": 13}, [_BRNO]),
+        ({"text": ["Brno"]}, [Answer("Brno")]),
+        ("Brno", [Answer("Brno")]),
+        (["Brno", "in Moravia", "Brno", " "], [Answer("Brno"), "in Moravia"]),
+        ([{"text": "Brno"}], [Answer("Brno")]),
+        ([{"text": "Brno", "answer_start": -1}], [Answer("Brno")]),
+    )
+    def test_forms(self, value, expected):
+        expected = tuple(
+            Answer(x) if isinstance(x, str) else x for x in expected
+        )
+        for field in ("answers", "answer"):
+            record = _read(**{"answers": "REMOVE", field: value})
+            self.assertEqual(expected, record.answers)
+            self.assertEqual("span", record.answer_type)
+            self.assertEqual(0, sum(record.counts.values()))
+            self.assertEqual("Where is Brno?", record.question)
+
+    def test_cells_of_a_table(self):
+        record = _read(answers="Brno", answer_start="13", is_impossible="False")
+        self.assertEqual((_BRNO,), record.answers)
+        self.assertEqual("none", _read(is_impossible="TRUE").answer_type)
+
+    @parameterized.parameters(
+        (" Yes", "yes"),
+        (["no", "Brno"], "no"),
+        ("yes, it is in Brno", "span"),
+        ([{"text": "no", "answer_start": 8}], "span"),
+        ("", "none"),
+        ([], "none"),
+        ({"text": [], "answer_start": []}, "none"),
+    )
+    def test_types(self, value, expected):
+        record = _read("dev", answers=value)
+        self.assertEqual(expected, record.answer_type)
+        self.assertEqual(expected == "none", record.answers == ())
+
+    def test_impossible(self):
+        for changes in ({}, {"answers": None}, {"answers": []}):
+            record = _read(is_impossible=True, **changes)
+            self.assertEqual(("none", ()), (record.answer_type, record.answers))
+        record = _read("predict", answers=None, is_impossible=False)
+        self.assertIsNone(record.answers)
+
+    def test_no_answer_is_not_allowed(self):
+        reading = {"allow_no_answer": False}
+        for split in ("train", "dev"):
+            with self.assertRaisesRegex(
+                RecordError, "'answers': it is missing"
+            ):
+                _read(split, reading, answers=[])
+        self.assertIsNone(_read("predict", reading, answers=[]).answers)
+
+    def test_offsets_that_do_not_fit(self):
+        """One is moved, one kept, one nowhere; if all are, it is an error."""
+        wrong = [
+            {"text": "Brno", "answer_start": 21},
+            {"text": "Moravia", "answer_start": 31},
+            {"text": "Prague", "answer_start": 13},
+        ]
+        record = _read(answers=wrong)
+        self.assertEqual(
+            (
+                Answer("Brno", Place(1, 0, 0, 4)),
+                _MORAVIA,
+                Answer("Prague"),
+            ),
+            record.answers,
+        )
+        self.assertEqual(
+            {"answers_moved": 1, "answers_not_in_text": 1}, record.counts
+        )
+        for answers in (wrong[2:], "Prague", ["Prague", "Praha"]):
+            with self.assertRaisesRegex(
+                RecordError, "'answers': got 'Prague', expected a part of the"
+            ):
+                _read(answers=answers)
+            for split in ("dev", "predict"):
+                record = _read(split, answers=answers)
+                self.assertEqual(Answer("Prague"), record.answers[0])
+                self.assertEqual(0, record.counts["answers_moved"])
+
+    @parameterized.parameters(
+        ({"question": "REMOVE"}, "'question': it is missing .or 'query'"),
+        ({"question": " "}, "'question': it is empty"),
+        ({"question": ["a", "b"]}, "'question': got .*, expected a string"),
+        ({"query": "Why?"}, "'query': there is 'question', too"),
+        ({"answers": 5}, "'answers': got 5, expected a string, a list of"),
+        ({"answers": [5]}, r"'answers\[0\]': got 5, expected a string or"),
+        ({"answers": [{}]}, r"'answers\[0\]': got {}, expected a string or"),
+        ({"answers": {"text": 5}}, "'answers': got {'text': 5}, expected"),
+        ({"answers": {"text": ["a", 5]}}, r"'answers.text\[1\]': got 5"),
+        (
+            {"answers": {"text": ["a"], "answer_start": [1, 2]}},
+            "'answers.answer_start': got .*, a list of 2, .* a list of 1 whole",
+        ),
+        *(
+            (
+                {"answers": [{"text": "a", "answer_start": x}]},
+                rf"'answers\[0\].answer_start': got .*{x}.*, expected a whole",
+            )
+            for x in ("x", 1.5, True)
+        ),
+        ({"is_impossible": "maybe"}, "'is_impossible': got 'maybe', exp"),
+        ({"answer": "Brno"}, "'answer': there is 'answers', too"),
+        ({"evidence": 5}, "'evidence': got 5, expected a list of positions"),
+    )
+    def test_errors(self, changes, message):
+        for split in records.FORMAT.splits:
+            with self.assertRaisesRegex(
+                RecordError, f"id '7'.*field {message}"
+            ):
+                _read(split, **changes)
+
+    def test_evidence(self):
+        paragraphs = [["Jan lives in Brno."], ["Brno is in Moravia."]]
+        changes = {"text": paragraphs, "answers": "Moravia"}
+        for field in ("evidence", "supporting_facts"):
+            record = _read(**changes, **{field: [[1, 0]]})
+            self.assertEqual(((1, 0),), record.evidence)
+        self.assertIsNone(_read(**changes, evidence="").evidence)
+        record = _read(evidence=["Brno is in Moravia."])
+        self.assertEqual((), record.evidence)
+        self.assertEqual(("Brno is in Moravia.",), record.evidence_texts)
+        reading = {"evidence_field": "why"}
+        record = _read("train", reading, **changes, why=[[0, 0]], evidence=5)
+        self.assertEqual(((0, 0),), record.evidence)
+
+    def test_real_hotpotqa(self):
+        """Official files need no other name than that of the id."""
+        path = real_data_path("hotpotqa/dev_95.json")
+        read = list(records.make_format(id_field="_id").read(path))
+        self.assertLen(read, 95)
+        self.assertTrue(all(x.evidence for x in read))
+        self.assertEqual({"span", "yes", "no"}, {x.answer_type for x in read})
+
+
+if __name__ == "__main__":
+    absltest.main()

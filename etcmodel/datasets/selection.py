@@ -1,0 +1,211 @@
+"""Documents of which sentences or paragraphs are selected.
+
+A row has a document (see `sectioned`), perhaps a `query`, and what is selected
+in it (see `unit_positions.read_selected`):
+
+    {"id": "1", "query": "Where is Brno?", "paragraphs": [["Brno is a city.",
+     "It is in Moravia."], ["Jan paints."]], "selected": [[0, 1]]}
+    {"id": "2", "text": "Jan paints. Brno is a city.",
+     "selected": ["Brno is a city."]}
+"""
+
+import functools
+import json
+from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import IO
+
+from etcmodel import extras
+from etcmodel.datasets import answer_metrics
+from etcmodel.datasets import sectioned
+from etcmodel.datasets import unit_positions
+from etcmodel.datasets.records import Format
+from etcmodel.datasets.sectioned import DocumentRecord
+from etcmodel.datasets.sectioned import Row
+from etcmodel.datasets.unit_positions import Position
+from etcmodel.datasets.unit_positions import Selected
+from etcmodel.datasets.unit_positions import Unit as Unit
+
+SELECTED_FIELDS = ("selected", "evidence", "supporting_facts")
+
+
+class SelectionRecord(DocumentRecord, frozen=True):
+    """A document and what is selected in it.
+
+    Attributes:
+        selected: number of the paragraph, through all sections, and of the text
+            in it, -1 for a whole paragraph; None if the row does not tell.
+        selected_texts: texts that are selected instead, of a document that is
+            still to be split into sentences; `unit_positions.find_units` gives
+            their positions.
+    """
+
+    selected: tuple[Position, ...] | None = None
+    selected_texts: tuple[str, ...] = ()
+
+
+def _make(units: str, row: Row) -> SelectionRecord:
+    document = row.document()
+    field = row.find(row.fields.label, SELECTED_FIELDS)
+    selected, texts = None, ()
+    # CSV has no other way to leave it out.
+    if field is not None and row.values[field] != "":
+        selected, texts = unit_positions.read_selected(
+            row, field, document, units
+        )
+    return SelectionRecord(
+        id=row.id,
+        sections=document.sections,
+        query=row.query(),
+        has_units=document.has_units,
+        selected=selected,
+        selected_texts=texts,
+        source=row.source,
+    )
+
+
+def _check(field: str, record: SelectionRecord, split: str) -> None:
+    if split != "predict" and record.selected is None:
+        raise record.missing_answer("selected texts", field, None, split)
+
+
+def make_format(
+    text_field: str | None = None,
+    query_field: str | None = None,
+    id_field: str | None = None,
+    label_field: str | None = None,
+    units: str = "sentences",
+) -> Format:
+    """Returns the format of rows with selected units.
+
+    Args:
+        text_field: the field with the document, instead of the usual ones.
+        query_field: the field with the query, instead of `query` or `question`.
+        id_field: the field with the id, instead of `id`.
+        label_field: the field with what is selected, instead of `selected`,
+            `evidence` or `supporting_facts`.
+        units: what is selected, "sentences" (the texts of paragraphs) or
+            "paragraphs".
+
+    Raises:
+        ValueError: unknown `units`.
+    """
+    unit_positions.check_units(units)
+    field = label_field or SELECTED_FIELDS[0]
+    return sectioned.row_format(
+        functools.partial(_make, units),
+        functools.partial(_check, field),
+        sectioned.Fields(text_field, query_field, id_field, label_field),
+        f'"{text_field or "paragraphs"}": [["...", ...], ...], "{field}": '
+        "[[0, 1], ...]",
+    )
+
+
+FORMAT = make_format()
+
+
+def gold(record: SelectionRecord) -> Selected | None:
+    """What is right, positions or texts; None if the row does not tell."""
+    if record.selected is None:
+        return None
+    return Selected(record.selected, record.selected_texts)
+
+
+def write_predictions(
+    predictions: Mapping[str, Iterable[tuple]], stream: IO[str]
+) -> None:
+    """Writes the positions and the scores of the units of each document.
+
+    A line is `{"id": ..., "selected": [[paragraph, text], ...], "scores":
+    [[paragraph, text, score], ...]}`.
+
+    Args:
+        predictions: as for `score`.
+        stream: what to write to.
+    """
+    for name, units in predictions.items():
+        units = [Unit(*x) for x in units]
+        line = {
+            "id": name,
+            "selected": [x[:2] for x in units if x.is_selected],
+            "scores": [(*x[:2], float(x.score)) for x in units],
+        }
+        text = json.dumps(line, ensure_ascii=False)
+        # "?" for what UTF-8 cannot write, such as lone surrogates.
+        stream.write(text.encode("utf-8", "replace").decode("utf-8") + "\n")
+
+
+def unit_scores(
+    units: Iterable[Unit], right: set[Position]
+) -> answer_metrics.Scores:
+    """Compares the selected units of one document with the right ones.
+
+    All scores are 1 if both are empty.
+    """
+    selected = {x[:2] for x in units if x.is_selected}
+    if not selected and not right:
+        return answer_metrics.Scores(1.0, 1.0, 1.0, 1.0)
+    return answer_metrics.set_scores(selected, right)
+
+
+def score(
+    predictions: Mapping[str, Iterable[tuple]], gold: Mapping[str, Selected]
+) -> dict[str, float]:
+    """Scores selected units and their ranks, from 0 to 1.
+
+    A document without a prediction scores 0.
+
+    Args:
+        predictions: record id -> tuples as `Unit` for all units of the
+            document, in order; the content may be left out if `gold` has
+            positions.
+        gold: record id -> what is right.
+
+    Returns:
+        `precision`, `recall` and `f1`, means over documents as of HotpotQA's
+        supporting facts, but 1 where nothing is and should be selected;
+        `micro_f1` of all units; and `mean_average_precision`, the mean of
+        scikit-learn's `average_precision_score` over documents that have right
+        units, left out if none has.
+    """
+    totals = answer_metrics.Scores()
+    counts = [0, 0, 0]
+    ranks = []
+    for key, selected in gold.items():
+        units = [Unit(*x) for x in predictions.get(key, ())]
+        right = unit_positions.right_positions(selected, units)
+        if key in predictions:
+            scores = unit_scores(units, right)
+            totals = answer_metrics.Scores(
+                *map(sum, zip(totals, scores, strict=True))
+            )
+        found = {x[:2] for x in units if x.is_selected}
+        for i, x in enumerate((found & right, found, right)):
+            counts[i] += len(x)
+        if right:
+            ranks.append(_average_precision(units, right))
+    number = max(len(gold), 1)
+    common, found, right = counts
+    result = {
+        "precision": totals.precision / number,
+        "recall": totals.recall / number,
+        "f1": totals.f1 / number,
+        "micro_f1": 2 * common / max(found + right, 1),
+    }
+    if ranks:
+        result["mean_average_precision"] = sum(ranks) / len(ranks)
+    return result
+
+
+def _average_precision(units: list[Unit], right: set[Position]) -> float:
+    """Ranks right units that the prediction lacks behind all others."""
+    extras.require("sklearn")
+    from sklearn import metrics
+
+    if not units:
+        return 0.0
+    num_missing = len(right - {x[:2] for x in units})
+    scores = [x.score for x in units]
+    scores += [min(scores) - 1] * num_missing
+    is_right = [x[:2] in right for x in units] + [True] * num_missing
+    return float(metrics.average_precision_score(is_right, scores))
