@@ -7,10 +7,15 @@ import os
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.datasets import classification as classification
+from etcmodel.datasets import classification_test as classification_test
 from etcmodel.datasets import documents as pretraining
 from etcmodel.datasets import documents_test as pretraining_test
 from etcmodel.datasets import openkp as openkp
 from etcmodel.datasets import openkp_test as openkp_test
+from etcmodel.datasets import question_answering as question_answering
+from etcmodel.datasets import selection as selection
+from etcmodel.datasets import selection_test as selection_test
 from etcmodel.datasets import triviaqa as triviaqa
 from etcmodel.datasets import triviaqa_test as triviaqa_test
 from etcmodel.datasets import wikihop as wikihop
@@ -19,6 +24,9 @@ from etcmodel.datasets.hotpotqa import records as hotpotqa
 from etcmodel.datasets.hotpotqa import records_test as hotpotqa_test
 from etcmodel.datasets.nq import records as nq
 from etcmodel.datasets.nq import records_test as nq_test
+from etcmodel.datasets.question_answering import (
+    records_test as question_answering_test,
+)
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
@@ -40,6 +48,15 @@ _FORMATS = {
     "triviaqa": (
         *(triviaqa, triviaqa_test.good_record()),
         *("QuestionId", "Question"),
+    ),
+    "classify": (
+        *(classification, classification_test.good_record()),
+        *("id", "text"),
+    ),
+    "select": (selection, selection_test.good_record(), "id", "paragraphs"),
+    "answer": (
+        *(question_answering, question_answering_test.good_record()),
+        *("id", "text"),
     ),
 }
 
@@ -220,6 +237,29 @@ _TRIVIAQA = [
     ("Answer.Aliases[1]", 5, _STRING),
     ("Answer.NormalizedAliases", REMOVE, "missing"),
 ]
+# Of users' own rows; rows_test.py has more.
+_ANY_ROW = [
+    ("id", 4.5, "got 4.5, expected a string or a whole number"),
+    ("id", " ", "it is empty"),
+    ("id", "1", "a record before it has the same"),
+    ("id", 1, "a record before it has the same"),
+]
+_CLASSIFY = [
+    ("text", REMOVE, "missing .or 'document', .*; expected a string, a list"),
+    *(("text", x, "it has no text") for x in ("", " \n\n", [], [" "])),
+    ("label", {}, "expected a label: a string"),
+]
+_SELECT = [
+    ("paragraphs[1]", "a b", "got 'a b', expected a list of strings like"),
+    ("paragraphs[0][1]", 5, _STRING),
+    ("selected[0]", [2, 0], "got 2, expected the number of one of the 2 par"),
+]
+_ANSWER = [
+    ("question", REMOVE, "missing"),
+    ("question", " ", "it is empty"),
+    ("answers[0].text", 5, _STRING),
+    ("answers[0].answer_start", "here", _INTEGER),
+]
 _CASES = [
     (name, *case)
     for name, cases in (
@@ -230,6 +270,9 @@ _CASES = [
         ("openkp", _OPENKP),
         ("pretraining", _PRETRAINING),
         ("triviaqa", _TRIVIAQA),
+        ("classify", _ANY_ROW + _CLASSIFY),
+        ("select", _ANY_ROW + _SELECT),
+        ("answer", _ANY_ROW + _ANSWER),
     )
     for case in cases
 ]
@@ -253,6 +296,15 @@ _NEEDED = [
             "it is .*'SPLIT'.*--task=read_twice_hotpotqa",
         )
         for value in (REMOVE, None, [])
+    ),
+    *(
+        (name, field, value, f"it is missing.*'SPLIT'{_PREDICT}")
+        for name, field in (
+            ("classify", "label"),
+            ("select", "selected"),
+            ("answer", "answers"),
+        )
+        for value in (REMOVE, None)
     ),
     *(
         (name, field, value, f"it is {problem}.*'SPLIT'{_PREDICT}")
