@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from etcmodel import extras
 from etcmodel.datasets import files
 from etcmodel.datasets import json_stream
 from etcmodel.datasets.json_stream import INVALID_UTF8_MARK
@@ -192,12 +193,14 @@ def _read_lines(path: str, on_position) -> Iterator[str]:
 def _read_parquet(path, on_position) -> Iterator[tuple[int, object]]:
     """Yields the rows of a Parquet file, batch by batch."""
     try:
-        import pyarrow
-        from pyarrow import parquet
-    except ModuleNotFoundError:
+        extras.require("pyarrow")
+    except extras.MissingExtraError:
         raise UserError(
             f"{path}: reading Parquet needs pyarrow. Run `pip install pyarrow`."
         ) from None
+    import pyarrow
+    from pyarrow import parquet
+
     raw, plain = files.open_plain(path)
     with raw, plain:
         index = 0
