@@ -182,6 +182,9 @@ class Row:
         names = (name,) if name else defaults
         found = [x for x in names if self.values.get(x) is not None]
         if len(found) > 1:
+            # Of a table's columns all but one may be empty.
+            found = [x for x in found if self.values[x] != ""] or found[:1]
+        if len(found) > 1:
             raise self.error(
                 f"two fields: {found[0]!r} and {found[1]!r}",
                 field=found[1],

@@ -92,6 +92,8 @@ class DocumentTest(tf.test.TestCase, parameterized.TestCase):
         ({"question": "a?"}, ("a?",)),
         ({"query": ["a", "b"]}, ("a", "b")),
         ({"query": "", "question": None}, ()),
+        ({"query": "", "question": "a?"}, ("a?",)),
+        ({"query": "", "question": ""}, ()),
         ({}, ()),
     )
     def test_query(self, row, expected):

@@ -296,6 +296,10 @@ def _frame_rows(frame) -> Iterator[dict]:
 def _column_rows(columns: Mapping) -> Iterator[dict]:
     """Yields rows of a dict of columns."""
     for name, column in columns.items():
+        if hasattr(column, "column_names"):
+            raise TypeError(
+                f"Got several data sets, {list(columns)}, expected one of them."
+            )
         if isinstance(column, str | bytes) or not hasattr(column, "__len__"):
             raise TypeError(
                 f"Column {name!r} is {show(column)}, expected a list of values."

@@ -185,6 +185,12 @@ class RowsOfTest(tf.test.TestCase, parameterized.TestCase):
         (5, TypeError, "Got 5"),
         ([5], TypeError, "Element 0 is 5"),
         ({"text": "Brno"}, TypeError, "Column 'text' is 'Brno'"),
+        # As of Hugging Face's `DatasetDict`.
+        (
+            {"dev": mock.Mock(column_names=["a"])},
+            TypeError,
+            "several data sets",
+        ),
         ({"a": [1], "b": [1, 2]}, ValueError, "{'a': 1, 'b': 2}"),
     )
     def test_errors(self, source, error, message):
