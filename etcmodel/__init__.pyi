@@ -1,9 +1,14 @@
+from . import api as api
 from . import checkpoints as checkpoints
 from . import datasets as datasets
 from . import feature_utils as feature_utils
 from . import layers as layers
 from . import models as models
 from . import ops as ops
+from .api.estimators import DocumentClassifier as DocumentClassifier
+from .api.estimators import QuestionAnswerer as QuestionAnswerer
+from .api.estimators import SentenceSelector as SentenceSelector
+from .api.estimators import load as load
 from .checkpoints import lift as lift
 from .checkpoints import load_checkpoint as load_checkpoint
 from .layers import DenseLayers as DenseLayers

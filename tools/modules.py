@@ -14,7 +14,7 @@ FOLDERS = ("benchmarks", "etcmodel", "examples", "testing", "tools")
 # Rooms from top to bottom: each may import those of lower levels, and modules
 # that are in none.
 LEVELS = (
-    ("demo",),
+    ("demo", "api"),
     ("cli",),
     ("tasks",),
     ("training", "serving", "inspection"),

@@ -6,7 +6,9 @@ import itertools
 import os
 import sys
 import textwrap
+from collections.abc import Mapping
 from types import ModuleType
+from typing import Any
 
 from absl import flags
 
@@ -132,19 +134,25 @@ def _value_of(name: str, arguments: list[str]) -> str | None:
     return None
 
 
-def _parse(name: str, module: ModuleType, arguments: list[str]):
-    """Reads the flags of a command; None if help was printed instead."""
+def _define(name: str, module: ModuleType, task: str | None):
+    """Defines the flags of a command; returns them and where to read more."""
     flag_values = flags.FlagValues()
     options.define(flag_values, module.Flags)
     advice = f"See `python -m etcmodel {name} --help`."
     if hasattr(module, "TASK_FLAGS"):
         advice = f"See `python -m etcmodel {name} --task=TASK --help`."
-        task = _value_of("task", arguments)
         if task is not None:
             options.define(
                 flag_values, registry.get(task).preprocessing_config_class
             )
             advice = advice.replace("TASK", task)
+    return flag_values, advice
+
+
+def _parse(name: str, module: ModuleType, arguments: list[str]):
+    """Reads the flags of a command; None if help was printed instead."""
+    task = _value_of("task", arguments)
+    flag_values, advice = _define(name, module, task)
     if any(argument in ("--help", "-h", "-help") for argument in arguments):
         print(_command_help(name, module, flag_values), end="")
         return None
@@ -165,13 +173,40 @@ def _parse(name: str, module: ModuleType, arguments: list[str]):
             f"{name} does not know what to do with {rest[0]!r}: it takes flags "
             f"such as --name=value only. {advice}"
         )
+    _check(name, module, flag_values, advice)
+    return flag_values
+
+
+def _check(name: str, module: ModuleType, flag_values, advice: str) -> None:
+    """Raises a `UserError` if a flag is missing, or a path cannot be used."""
     needed = options.required(module.Flags)
-    missing = [name for name in needed if not flag_values[name].value]
+    missing = [flag for flag in needed if not flag_values[flag].value]
     if missing:
         listed = ", ".join(f"--{flag}" for flag in missing)
         raise UserError(f"{name} needs {listed}. {advice}")
     paths.check(flag_values, module.Flags)
-    return flag_values
+
+
+def call(name: str, values: Mapping[str, Any]) -> None:
+    """Runs a command in this process; its errors are raised.
+
+    `values` are its flags by name; None stands for one that is not given.
+    """
+    module = load(name)
+    flag_values, advice = _define(name, module, values.get("task"))
+    flag_values.mark_as_parsed()
+    for flag, value in values.items():
+        if value is None:
+            continue
+        if flag not in flag_values:
+            raise UserError(f"{name} has no flag --{flag}. {advice}")
+        try:
+            flag_values[flag].value = value
+        except flags.Error as error:
+            raise UserError(f"{error} {advice}") from None
+        flag_values[flag].present = 1
+    _check(name, module, flag_values, advice)
+    module.run(flag_values)
 
 
 def prepare_environment() -> None:

@@ -43,16 +43,16 @@ _SMALL = {
 }
 
 
-def _nested(values: dict) -> dict:
-    """`{"a.b": 1, "a.c": 2}` is `{"a": {"b": 1, "c": 2}}`."""
-    nested = {}
+def nested(values: dict) -> dict:
+    """Nests values: `{"a.b": 1, "a.c": 2}` is `{"a": {"b": 1, "c": 2}}`."""
+    made = {}
     for name, value in values.items():
         *parents, last = name.split(".")
-        place = nested
+        place = made
         for parent in parents:
             place = place.setdefault(parent, {})
         place[last] = value
-    return nested
+    return made
 
 
 def given(flag_values: flags.FlagValues, name: str):
@@ -70,7 +70,7 @@ def small_values(train_data: str | None = None) -> dict:
     blocks = _num_blocks(_metadata(train_data) if train_data else None)
     for name in _BATCH_SIZES:
         values[name] = -(-values[name] // blocks) * blocks
-    return _nested(values)
+    return nested(values)
 
 
 def _metadata(train_data: str) -> dict | None:
@@ -94,7 +94,7 @@ def apply(params, flag_values: flags.FlagValues) -> None:
         if given(flag_values, flag) is not None
         for parameter in parameters
     }
-    params.override(_nested(values))
+    params.override(nested(values))
     _follow_init_checkpoint(params, flag_values)
     for data in (params.task.train_data, params.task.validation_data):
         # Absolute, so that `params.yaml` can be used from any directory.

@@ -57,6 +57,8 @@ class Flags(training.TrainerFlags):
         init_checkpoint: weights that the encoder starts from: the output of
             `lift`, a published checkpoint with its etc_config.json, or another
             run. The encoder's sizes are taken from there, too.
+        patience: validations without a better metric after which the training
+            stops; by default it goes on to the end.
         seed: seed of the weights, the order of records and dropout.
         small: a trial run of minutes on two cores: the preset tiny (not small,
             which is larger), batches of 8, a learning rate of 0.001, no
@@ -86,6 +88,7 @@ class Flags(training.TrainerFlags):
     learning_rate: float | None = None
     preset: str | None = None
     init_checkpoint: str | None = option(None, path="weights")
+    patience: int | None = None
     seed: int | None = option(None, min_value=0)
     small: bool = False
     dry_run: bool = False
@@ -167,7 +170,7 @@ def _run(flag_values: flags.FlagValues, spec, params, mode: str) -> None:
                     )
                 )
         task, runner = training.make_runner(
-            params, mode, model_dir, spec, show, out
+            params, mode, model_dir, spec, show, out, flag_values.patience
         )
         if "train" in mode:
             train_utils.serialize_config(params, model_dir)

@@ -150,7 +150,13 @@ def _choose_devices(params, defaults) -> None:
 
 
 def make_runner(
-    params, mode: str, model_dir: str, spec=None, show=None, out=None
+    params,
+    mode: str,
+    model_dir: str,
+    spec=None,
+    show=None,
+    out=None,
+    patience: int | None = None,
 ):
     """Builds the task, the model and the Model Garden's runner.
 
@@ -162,6 +168,7 @@ def make_runner(
         show: the `TrainingProgress`, if there is one.
         out: where to report a damaged checkpoint that is skipped; by default
             the standard output.
+        patience: validations without a better metric before training stops.
 
     Returns:
         Pair of the task and an `OrbitExperimentRunner`.
@@ -187,7 +194,12 @@ def make_runner(
             names = ("validation_loss", trainer.best_checkpoint_eval_metric)
             shown = [f"{x} {float(logs[x]):.4g}" for x in names if x in logs]
             show.validated(f"Validation at step {step()}: {', '.join(shown)}")
+        if patience is not None:
+            history.append(float(logs[trainer.best_checkpoint_eval_metric]))
+            if len(history) - 1 - history.index(max(history)) >= patience:
+                raise _NoProgress
 
+    history: list[float] = []
     trainer, runtime = params.trainer, params.runtime
     if runtime.mixed_precision_dtype:
         performance.set_mixed_precision_policy(runtime.mixed_precision_dtype)
@@ -215,6 +227,10 @@ def make_runner(
     except ValueError as error:
         raise UserError(f"The configuration cannot be run: {error}") from error
     return task, runner
+
+
+class _NoProgress(Exception):
+    """Validation has not become better for as long as was allowed."""
 
 
 @contextlib.contextmanager
@@ -261,6 +277,10 @@ def run_mode(runner, params, mode: str, show=None) -> dict[str, float]:
                 )
             elif "train" in mode:
                 controller.train(steps=trainer.train_steps)
+        except _NoProgress:
+            controller.save_checkpoint()
+            write = print if show is None else show.write
+            write("No better validation: training stops. The best is kept.")
         except KeyboardInterrupt:
             if "train" in mode:
                 controller.save_checkpoint()

@@ -1,0 +1,252 @@
+"""Predictions of a trained model, or of what `export` wrote, in Python."""
+
+import contextlib
+import dataclasses
+import io
+import itertools
+import os
+import tempfile
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+
+from etcmodel.cli import command_line
+from etcmodel.datasets.sectioned import RowFormat
+from etcmodel.errors import UserError
+from etcmodel.pipeline.spec import load as load_place
+from etcmodel.serving import exported
+from etcmodel.tasks import registry
+from etcmodel.training import runs
+
+
+def run_command(name: str, verbose: bool = False, **flags: Any) -> None:
+    """Runs a command of the command line in this process.
+
+    Args:
+        name: the command.
+        verbose: whether to show what it prints.
+        **flags: its flags; None for those that are not given.
+    """
+    out = contextlib.nullcontext()
+    if not verbose:
+        out = contextlib.redirect_stdout(io.StringIO())
+    with out:
+        command_line.call(name, flags)
+
+
+class Predictor:
+    """A trained model of any task; see `etcmodel.load`.
+
+    The numbers are those of `etcmodel predict` and of the served model: a run
+    is exported to a temporary directory when it is first asked.
+
+    Attributes:
+        task: name of the task.
+        model_dir: directory of the run; None for a SavedModel.
+    """
+
+    task = ""
+
+    def __init__(
+        self, model_dir: str | None = None, saved_model: str | None = None
+    ):
+        self.model_dir = model_dir
+        self._saved_model = saved_model
+        self._loaded = None
+        # What `preprocess` noted.
+        self._sizes: dict[str, Any] = {}
+        # Lives as long as the model.
+        self._folder = tempfile.TemporaryDirectory(prefix="etcmodel")
+
+    @property
+    def _spec(self):
+        return registry.get(self.task)
+
+    def _path(self, *names: str) -> str:
+        return os.path.join(self._folder.name, *names)
+
+    def _load(self):
+        """Returns the answering function, the task's model and metadata."""
+        if self._loaded is None:
+            from etcmodel.cli import predict
+            from etcmodel.serving import signatures
+
+            saved_model = self._saved_model
+            if saved_model is None:
+                if self.model_dir is None:
+                    raise UserError(
+                        f"This {type(self).__name__} is not trained yet. Call "
+                        "`fit` first."
+                    )
+                saved_model = self._path("saved_model")
+                run_command(
+                    "export",
+                    model_dir=self.model_dir,
+                    output_dir=saved_model,
+                    overwrite=True,
+                )
+            metadata = exported.read_metadata(saved_model)
+            model = predict.load_saved_model(saved_model)
+            self._sizes = metadata.get("preprocessing_config", {})
+            task_model = self._spec.make_model(
+                options=self._spec.options(**metadata["options"]),
+                sizes=self._sizes,
+            )
+            # The model owns the weights that the signature uses.
+            self._loaded = (
+                model,
+                model.signatures[signatures.SERVING_DEFAULT],
+                task_model,
+            )
+        return self._loaded
+
+    def predict(
+        self, records: Iterable[Any], batch_size: int = 8, progress: bool = True
+    ) -> list[Any]:
+        """Predicts records, in their order.
+
+        Args:
+            records: dicts with the inputs of a request; see docs/serving.md.
+            batch_size: how many are answered at once.
+            progress: whether to show a progress bar.
+
+        Raises:
+            UserError: the model is not trained, or a record cannot be used.
+        """
+        return [
+            self._friendly(x)
+            for _, x in self._predictions(
+                self._read(records, "predict"), batch_size, progress
+            )
+        ]
+
+    def _friendly(self, prediction: Any) -> Any:
+        """Makes what `predict` returns of a prediction of the task."""
+        return prediction
+
+    def _read(self, records: Iterable[Any], split: str) -> Iterator[Any]:
+        """Yields records as the task's `Preprocessor` takes them."""
+        del split
+        names = list(load_place(self._spec.preprocessor).INPUTS)
+        for i, record in enumerate(records):
+            if not isinstance(record, dict) or not {*names} <= record.keys():
+                raise UserError(
+                    f"records[{i}]: expected a dict with {', '.join(names)}."
+                )
+            yield record
+
+    def _raw(self, record: Any) -> dict[str, Any]:
+        """Returns the inputs of a record's request, not padded."""
+        return record
+
+    def _predictions(self, records, batch_size: int, progress: bool):
+        """Yields each record and its prediction."""
+        import tensorflow as tf
+        import tqdm
+
+        from etcmodel.pipeline.preprocessor import pad
+        from etcmodel.training import evaluation
+
+        _, answer, task_model = self._load()
+        inputs = load_place(self._spec.preprocessor).INPUTS
+        records = iter(records)
+        with tqdm.tqdm(
+            desc="Predicting", unit=" records", disable=not progress or None
+        ) as bar:
+            while batch := list(itertools.islice(records, batch_size)):
+                raw = [self._raw(record) for record in batch]
+                answers = answer(
+                    **{
+                        name: tf.constant(
+                            pad([x[name] for x in raw], spec), spec.dtype
+                        )
+                        for name, spec in inputs.items()
+                    }
+                )
+                yield from zip(
+                    batch,
+                    evaluation.to_predictions(task_model, answers, raw),
+                    strict=True,
+                )
+                bar.update(len(batch))
+
+
+class RowPredictor(Predictor):
+    """A model for rows of users' own documents.
+
+    Attributes:
+        options: preprocessing, model and answer options, by name.
+    """
+
+    def __init__(self, model_dir=None, saved_model=None, **options: Any):
+        super().__init__(model_dir, saved_model)
+        self.options = options
+
+    def predict(
+        self, records: Iterable[Any], batch_size: int = 8, progress: bool = True
+    ) -> list[Any]:
+        """Predicts documents, in their order.
+
+        Args:
+            records: strings, dicts with the fields of docs/own_documents.md, a
+                pandas data frame, a `tf.data.Dataset`, or any other collection
+                of rows.
+            batch_size: how many are answered at once.
+            progress: whether to show a progress bar.
+
+        Raises:
+            UserError: the model is not trained, or a record cannot be used.
+        """
+        return super().predict(records, batch_size, progress)
+
+    def evaluate(
+        self, records: Iterable[Any], batch_size: int = 8, progress: bool = True
+    ) -> dict[str, float]:
+        """Predicts documents whose right answers are known, and scores them.
+
+        Takes what `predict` does. Returns the metrics of `etcmodel predict`.
+        """
+        predictions, gold = {}, {}
+        found = self._predictions(
+            self._read(records, "dev"), batch_size, progress
+        )
+        for record, prediction in found:
+            predictions[record.id] = prediction
+            gold[record.id] = self._spec.dataset.gold(record)
+        return self._spec.dataset.score(predictions, gold)
+
+    def _read(self, records, split):
+        if isinstance(records, str):
+            # A string is a collection, too, but of letters.
+            raise UserError(
+                "records: expected a list of documents, got one string. Give "
+                "[text] for one document."
+            )
+        self._load()
+        names = [
+            x.name
+            for x in dataclasses.fields(self._spec.preprocessing_config_class)
+        ]
+        given = {x: y for x, y in self.options.items() if x in names}
+        rows: RowFormat = self._spec.format(
+            self._spec.make_preprocessing_config({**self._sizes, **given})
+        )
+        if isinstance(records, Sequence):
+            field = self.options.get("text_field") or "text"
+            records = [{field: x} if isinstance(x, str) else x for x in records]
+        return rows.read_rows(records, split, name="records")
+
+    def _raw(self, record):
+        return load_place(self._spec.preprocessor).raw(record)
+
+
+def task_of(path: str) -> tuple[str, dict[str, str]]:
+    """Returns the task of a run or SavedModel, and arguments of `Predictor`.
+
+    Raises a `UserError` if the directory is none of both.
+    """
+    if os.path.exists(os.path.join(path, "saved_model.pb")):
+        metadata = exported.read_metadata(path)
+        return metadata["task"], {"saved_model": path}
+    return runs.read(path)["task"], {"model_dir": path}

@@ -1,0 +1,52 @@
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+
+import etcmodel
+from etcmodel.api import predictors
+from etcmodel.errors import UserError
+from testing.tasks import write_small_saved_model
+
+_REQUEST = {"query": "q", "candidates": ["x", "y", "z"], "supports": ["s"]}
+
+
+class PredictorTest(tf.test.TestCase):
+    """A SavedModel that always answers with the first candidate."""
+
+    def test_any_task(self):
+        path = write_small_saved_model(self.get_temp_dir())
+        model = etcmodel.load(path)
+        self.assertEqual("wikihop", model.task)
+        records = [_REQUEST, {**_REQUEST, "candidates": ["w"]}, _REQUEST]
+        self.assertEqual(
+            ["x", "w", "x"], model.predict(records, 2, progress=False)
+        )
+        with self.assertRaisesRegex(
+            UserError, r"records\[1\]: expected a dict with query"
+        ):
+            model.predict([_REQUEST, {"query": "q"}], progress=False)
+
+    def test_batches(self):
+        """Every record is asked once, padded with those of its batch."""
+        model = etcmodel.load(write_small_saved_model(self.get_temp_dir()))
+        loaded, answer, task_model = model._load()
+        shapes = []
+
+        def seen(**inputs):
+            shapes.append(inputs["candidates"].shape.as_list())
+            return answer(**inputs)
+
+        with mock.patch.object(model, "_loaded", (loaded, seen, task_model)):
+            model.predict([_REQUEST] * 5, 2, progress=False)
+        np.testing.assert_array_equal([[2, 3], [2, 3], [1, 3]], shapes)
+
+    def test_a_command_that_fails(self):
+        with self.assertRaisesRegex(UserError, "no flag --gone"):
+            predictors.run_command("export", gone=1)
+        with self.assertRaisesRegex(UserError, "export needs --model_dir"):
+            predictors.run_command("export", output_dir="x")
+
+
+if __name__ == "__main__":
+    tf.test.main()
