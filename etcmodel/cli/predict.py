@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import itertools
 import json
+import os
 import types
 
 from absl import flags
@@ -60,7 +61,8 @@ class Flags(InputFlags):
         label_field: field with the right answer.
         label_kind: kind of the labels of `classify`: single, multiple, number.
         batch_size: how many records are answered at once.
-        metrics: a JSON file to write the metrics to.
+        metrics: a JSON file to write the metrics to. Pictures of `classify`'s
+            labels, confusion matrix and calibration, are written beside it.
         overwrite: replace the files to write if they exist.
     """
 
@@ -172,3 +174,7 @@ def run(flag_values: flags.FlagValues) -> None:
         if flag_values.metrics:
             with atomic_file(flag_values.metrics) as stream:
                 json.dump(metrics, stream, indent=2, sort_keys=True)
+            if spec.plots:
+                prefix, _ = os.path.splitext(flag_values.metrics)
+                for path in load(spec.plots)(prefix, predictions, gold):
+                    print(f"The picture is in {path}.")

@@ -287,3 +287,21 @@ def _save(figure, path: str | os.PathLike) -> str:
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure.savefig(stream, format="png", dpi=120)
     return path
+
+
+def write_plots(prefix: str, predictions: Mapping, gold: Mapping) -> list[str]:
+    """Writes both pictures beside a file; returns their paths.
+
+    Numbers have none.
+
+    Args:
+        prefix: the path of the file, without its ending.
+        predictions: as for `classification.score`.
+        gold: likewise.
+    """
+    if "number" in {classification.kind_of(x) for x in gold.values()}:
+        return []
+    paths = [f"{prefix}_confusion.png", f"{prefix}_calibration.png"]
+    write_confusion_matrix(paths[0], predictions, gold)
+    write_calibration(paths[1], predictions, gold)
+    return paths

@@ -126,6 +126,17 @@ class PicturesTest(tf.test.TestCase, parameterized.TestCase):
             with self.assertRaisesRegex(ValueError, message):
                 function({}, gold)
 
+    def test_both(self):
+        """Beside the metrics; none of numbers."""
+        prefix = os.path.join(self.get_temp_dir(), "metrics")
+        paths = plots.write_plots(prefix, _predictions("ab"), _gold("aa"))
+        self.assertEqual(
+            [f"{prefix}_confusion.png", f"{prefix}_calibration.png"], paths
+        )
+        for path in paths:
+            self.assertGreater(matplotlib.image.imread(path).size, 0)
+        self.assertEqual([], plots.write_plots(prefix, {}, {"0": 0.5}))
+
 
 if __name__ == "__main__":
     tf.test.main()
