@@ -5,7 +5,6 @@ import dataclasses
 import itertools
 import json
 import os
-import types
 
 from absl import flags
 
@@ -90,8 +89,8 @@ def load_saved_model(path: str):
         raise UserError(f"{path} cannot be loaded: {error}") from error
 
 
-def _reader(spec, flag_values: flags.FlagValues):
-    """Returns how the data file is read, as the flags say."""
+def _reader(spec, noted: dict, flag_values: flags.FlagValues):
+    """Returns how the data file is read, as flags and training records say."""
     given = {
         name: flag_values[name].value
         for name in _READING
@@ -100,16 +99,14 @@ def _reader(spec, flag_values: flags.FlagValues):
     for name, value in given.items():
         if name not in spec.reading:
             raise UserError(f"--{name}={value}: {spec.name} has no such flag.")
-    defaults = {
-        x.name: x.default
-        for x in dataclasses.fields(spec.preprocessing_config_class)
-        if x.name in spec.reading
-    }
+    if not spec.reading:
+        return spec.dataset.FORMAT
     try:
-        return spec.format(types.SimpleNamespace(**{**defaults, **given}))
-    except ValueError as error:
+        return spec.format(spec.make_preprocessing_config({**noted, **given}))
+    except (UserError, ValueError) as error:
         shown = ", ".join(f"--{name}={value}" for name, value in given.items())
-        raise UserError(f"{shown}: {spec.name}: {error}") from error
+        reason = error.__cause__ or error
+        raise UserError(f"{shown}: {spec.name}: {reason}") from error
 
 
 def run(flag_values: flags.FlagValues) -> None:
@@ -118,7 +115,8 @@ def run(flag_values: flags.FlagValues) -> None:
     metadata = exported.read_metadata(flag_values.saved_model)
     spec = registry.get_with_answers(metadata["task"])
     dataset = spec.dataset
-    reader = _reader(spec, flag_values)
+    noted = metadata.get("preprocessing_config", {})
+    reader = _reader(spec, noted, flag_values)
     model = load_saved_model(flag_values.saved_model)
     import tensorflow as tf
 
@@ -129,7 +127,7 @@ def run(flag_values: flags.FlagValues) -> None:
     preprocessor = load(spec.preprocessor)
     task_model = spec.make_model(
         options=spec.options(**metadata["options"]),
-        sizes=metadata.get("preprocessing_config"),
+        sizes=noted,
     )
     answer = model.signatures[signatures.SERVING_DEFAULT]
     bad_records = BadRecords(flag_values.skip_bad_records)

@@ -74,7 +74,7 @@ def make_format(
     query_field: str | None = None,
     id_field: str | None = None,
     label_field: str | None = None,
-    units: str = "sentences",
+    units: str = "auto",
 ) -> Format:
     """Returns the format of rows with selected units.
 
@@ -84,8 +84,7 @@ def make_format(
         id_field: the field with the id, instead of `id`.
         label_field: the field with what is selected, instead of `selected`,
             `evidence` or `supporting_facts`.
-        units: what is selected, "sentences" (the texts of paragraphs) or
-            "paragraphs".
+        units: what is selected, see `unit_positions.read_selected`.
 
     Raises:
         ValueError: unknown `units`.

@@ -12,7 +12,7 @@ from etcmodel.datasets.sectioned import Row
 from etcmodel.errors import RecordError
 from etcmodel.errors import show
 
-UNITS = ("sentences", "paragraphs")
+UNITS = ("auto", "sentences", "texts", "paragraphs")
 WHOLE_PARAGRAPH = -1
 
 Position = tuple[int, int]
@@ -40,7 +40,9 @@ class Selected(NamedTuple):
 def check_units(units: str) -> None:
     """Raises a ValueError if no units have this name."""
     if units not in UNITS:
-        raise ValueError(f"units is {units!r}, expected one of {UNITS}.")
+        raise ValueError(
+            f"units is {units!r}, expected one of {', '.join(UNITS)}."
+        )
 
 
 def _squeeze(text: str) -> str:
@@ -97,7 +99,7 @@ def _covered(ends: Sequence[int], start: int, end: int) -> list[int]:
 
 
 def read_selected(
-    row: Row, field: str, document: Document, units: str = "sentences"
+    row: Row, field: str, document: Document, units: str = "auto"
 ) -> Selected:
     """Reads what a field of a row selects.
 
@@ -111,14 +113,27 @@ def read_selected(
         row: the row.
         field: the field, which the row has.
         document: the row's document.
-        units: what is selected, "sentences" or "paragraphs".
+        units: what is selected: "paragraphs"; "sentences" that are still to be
+            found; or "texts", as "auto", which are sentences only if paragraphs
+            are strings.
 
     Raises:
-        RecordError: it is of another type, or not in the document.
+        RecordError: it is of another type, or not in the document; or texts are
+            selected, but sentences are the units.
     """
-    return _Reader(row, field, document, units == "paragraphs").read(
-        row.values[field]
-    )
+    reader = _Reader(row, field, document, units == "paragraphs")
+    selected = reader.read(row.values[field])
+    if units == "sentences" and any(x >= 0 for _, x in selected.positions):
+        raise row.error(
+            "paragraphs are lists",
+            field=field,
+            problem=(
+                "a paragraph is a list of texts, whose numbers are not those "
+                "of sentences"
+            ),
+            advice="Leave --units out",
+        )
+    return selected
 
 
 def _is_number(value: object) -> bool:

@@ -19,7 +19,7 @@ _STRING = "Jan paints. He sings.\n\nBrno is\na city. He sings."
 _PAIRS = [["a", "b"], ["c", "d"]]
 
 
-def _read(document, value, units="sentences"):
+def _read(document, value, units="texts"):
     row = Row(
         {"text": document, "selected": value}, Source("data", 4), Fields()
     )
@@ -45,8 +45,24 @@ class ReadTest(parameterized.TestCase):
         ([["a", "b"]], [[1, 0]], [(0, 0)]),
         (_PAIRS, [[0, 1], [1, 0]], [(0, 1), (1, 0)]),
     )
-    def test_sentences(self, document, value, expected):
+    def test_texts(self, document, value, expected):
         self.assertEqual((tuple(expected), ()), _read(document, value))
+
+    def test_texts_are_no_sentences(self):
+        """A text may have several of them, so that numbers differ."""
+        for value in ([[3, 1]], ["B."], [[0, 1], [], [1], [0, 0, 0]]):
+            with self.assertRaisesRegex(
+                RecordError, "field 'selected': a paragraph is a list .*--units"
+            ):
+                _read(_SECTIONS, value, "sentences")
+        # These need no numbers.
+        for value in ([], [[3, -1]]):
+            self.assertEqual(
+                _read(_SECTIONS, value), _read(_SECTIONS, value, "sentences")
+            )
+        self.assertEqual(
+            ((), ("sings",)), _read(_STRING, ["sings"], "sentences")
+        )
 
     @parameterized.parameters(
         (_SECTIONS, [3, 0], [0, 3]),

@@ -87,6 +87,10 @@ class TaskSpec:
             segments.
         reading: names of the sizes that only say how files are read, for the
             dataset's `make_format`; none if it has only a `FORMAT`.
+        noted_reading: names of sizes that `make_format` takes, too, but that
+            also change what is stored.
+        plots: place of a function of a path's beginning, predictions and right
+            answers, that draws them; returns the files.
         complete: place of a function that completes the preprocessing
             configuration from the training records, such as with their labels.
     """
@@ -107,6 +111,8 @@ class TaskSpec:
     has_answers: bool = True
     reads_segments: bool = False
     reading: tuple[str, ...] = ()
+    noted_reading: tuple[str, ...] = ()
+    plots: str = ""
     complete: str = ""
 
     @property
@@ -142,8 +148,9 @@ class TaskSpec:
         """Returns how data files are read; see `datasets.records.Format`."""
         if not self.reading:
             return self.dataset.FORMAT
+        names = (*self.reading, *self.noted_reading)
         return self.dataset.make_format(
-            **{name: getattr(config, name) for name in self.reading}
+            **{name: getattr(config, name) for name in names}
         )
 
     def make_preprocessor(

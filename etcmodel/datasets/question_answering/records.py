@@ -198,7 +198,7 @@ def _type_of(text: str, start: int | None) -> str:
 
 
 def _make(
-    evidence_field: str | None, allow_no_answer: bool, row: Row
+    evidence_field: str | None, allow_no_answer: bool, units: str, row: Row
 ) -> QuestionRecord:
     query = _question(row)
     document = row.document()
@@ -216,7 +216,7 @@ def _make(
     field = row.find(evidence_field, EVIDENCE_FIELDS)
     if field is not None and row.values[field] != "":
         evidence, evidence_texts = unit_positions.read_selected(
-            row, field, document
+            row, field, document, units
         )
     return QuestionRecord(
         id=row.id,
@@ -265,6 +265,7 @@ def make_format(
     label_field: str | None = None,
     evidence_field: str | None = None,
     allow_no_answer: bool = True,
+    units: str = "auto",
 ) -> Format:
     """Returns the format of questions, of rows or in SQuAD's files.
 
@@ -279,12 +280,17 @@ def make_format(
             `supporting_facts`.
         allow_no_answer: whether a row may say that there is no answer. If not,
             such rows are errors, unless they are read to predict.
+        units: what evidence is, see `unit_positions.read_selected`.
+
+    Raises:
+        ValueError: unknown `units`.
     """
+    unit_positions.check_units(units)
     fields = Fields(text_field, query_field, id_field, label_field)
 
     field = label_field or ANSWER_FIELDS[0]
     return sectioned.row_format(
-        functools.partial(_make, evidence_field, allow_no_answer),
+        functools.partial(_make, evidence_field, allow_no_answer, units),
         functools.partial(_check, field),
         fields,
         f'"{query_field or "question"}": "...", "{text_field or "text"}": '

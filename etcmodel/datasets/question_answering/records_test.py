@@ -165,6 +165,12 @@ class AnswersTest(parameterized.TestCase):
         reading = {"evidence_field": "why"}
         record = _read("train", reading, **changes, why=[[0, 0]], evidence=5)
         self.assertEqual(((0, 0),), record.evidence)
+        # Whole paragraphs, if these are the units.
+        reading = {"units": "paragraphs"}
+        record = _read("train", reading, **changes, evidence=[[1, 0]])
+        self.assertEqual(((1, -1),), record.evidence)
+        with self.assertRaisesRegex(ValueError, "units is 'words'"):
+            records.make_format(units="words")
 
     def test_real_hotpotqa(self):
         """Official files need no other name than that of the id."""

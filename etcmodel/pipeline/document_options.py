@@ -1,0 +1,55 @@
+"""Options of the tasks for users' own documents; no TensorFlow."""
+
+import dataclasses
+from typing import ClassVar
+
+UNITS = ("sentences", "texts", "paragraphs", "blocks")
+
+
+@dataclasses.dataclass(frozen=True)
+class DocumentPreprocessingConfig:
+    """How documents are read.
+
+    Attributes:
+        long_length: length of the long input.
+        global_length: length of the global input.
+        units: what has a global token beside each paragraph. "sentences" of
+            its texts, found by the package; "texts" as they are given;
+            "paragraphs" alone; or "blocks" of as many tokens, whatever the
+            structure. "auto": "texts" if paragraphs are lists in the data,
+            "blocks" if the data have neither paragraphs nor sentences,
+            otherwise "sentences".
+        block_size: tokens of a block.
+        text_field: the field with the document, if it is not "text",
+            "document", "paragraphs" or "sections".
+        query_field: the field with the question or the candidate labels, if it
+            is not "query" or "question".
+        id_field: the field with the record's id.
+        label_field: the field with the right answer, if it has another name
+            than the task's own.
+        HAS_BLOCKS: whether units may be blocks.
+    """
+
+    HAS_BLOCKS: ClassVar[bool] = True
+
+    long_length: int = 4096
+    global_length: int = 512
+    units: str = "auto"
+    block_size: int = 64
+    text_field: str | None = None
+    query_field: str | None = None
+    id_field: str | None = None
+    label_field: str | None = None
+
+    def __post_init__(self):
+        known = ["auto", *UNITS]
+        if not self.HAS_BLOCKS:
+            known.remove("blocks")
+        if self.units not in known:
+            raise ValueError(
+                f"units is {self.units!r}, expected one of {', '.join(known)}."
+            )
+
+
+# Fields that say how files are read: they do not change what is stored.
+READING = ("text_field", "query_field", "id_field", "label_field")

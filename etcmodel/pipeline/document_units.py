@@ -1,0 +1,175 @@
+"""Scores of the units of documents: labels, losses and answers."""
+
+from collections.abc import Collection
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.datasets.unit_positions import Unit
+from etcmodel.feature_utils import layout
+from etcmodel.feature_utils import ragged_rows
+from etcmodel.pipeline import example_schema
+from etcmodel.pipeline.preprocessor import RecordView
+
+# The unit of each global token, -1 for none; it is an index within the record.
+UNIT_VALUE = layout.Value(
+    "global_units", "document", "unit", source="global", pad=-1
+)
+FIELDS = {
+    "global_units": example_schema.Field(
+        "global", example_schema.DECODING, pad=-1
+    ),
+    # See `documents.Units`.
+    "units": example_schema.Field("list", example_schema.TEXT, tf.string),
+    "unit_paragraphs": example_schema.Field("list", example_schema.TEXT),
+    "unit_numbers": example_schema.Field("list", example_schema.TEXT),
+}
+
+
+def describe_units(
+    texts: tf.RaggedTensor, numbers: tf.RaggedTensor
+) -> dict[str, tf.RaggedTensor]:
+    """Returns the `TEXT` fields of `documents.find_units`; graph code."""
+    # [all units]
+    paragraph = ragged_rows.index_in(
+        ragged_rows.owners_in(texts), texts.row_splits
+    )
+    paragraph = tf.gather(paragraph, ragged_rows.owners_in(texts.values))
+    return {
+        "units": ragged_rows.merge(texts),
+        "unit_paragraphs": ragged_rows.merge(
+            texts.with_flat_values(tf.cast(paragraph, tf.int32))
+        ),
+        "unit_numbers": ragged_rows.merge(numbers),
+    }
+
+
+def list_units(text: Mapping[str, Any]) -> list[Unit]:
+    """Lists the units of a record, titles included, from `describe_units`."""
+    return [
+        Unit(int(p), int(n), content=x.decode("utf-8"))
+        for p, n, x in zip(
+            text["unit_paragraphs"],
+            text["unit_numbers"],
+            text["units"],
+            strict=True,
+        )
+    ]
+
+
+def label_globals(
+    view: RecordView, section: int, right: Collection[int]
+) -> tuple[list[int], int]:
+    """Labels the global tokens of a record that has one row.
+
+    The global token of a paragraph, and that of its title, are right if one of
+    its units is. Example: the right unit 2 of a paragraph with a title (0) and
+    two sentences gives the labels `[1, 1, 0, 1]`.
+
+    Args:
+        view: the record.
+        section: index of the layout's section with the document.
+        right: indices of the right units.
+
+    Returns:
+        1, 0, or -1 for what is no unit, of every global token; and how many
+        right units have one.
+    """
+    paragraphs = view.text["unit_paragraphs"]
+    titles = view.text["unit_numbers"] < 0
+    right_paragraphs = {int(paragraphs[i]) for i in right}
+    labels, kept = [], 0
+    for (place, group, unit, _), i in zip(
+        view.global_sources[0].tolist(),
+        view.features["global_units"][0].tolist(),
+        strict=True,
+    ):
+        if place != section:
+            labels.append(-1)
+        elif unit < 0 or titles[i]:
+            labels.append(int(group in right_paragraphs))
+        else:
+            labels.append(int(i in right))
+            kept += labels[-1]
+    return labels, kept
+
+
+def unit_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Sums the cross entropies of global tokens, `<float32>[batch]`.
+
+    Args:
+        logits: `<float32>[batch, global]`.
+        labels: `<int>[batch, global]`, 1, 0, or -1 for what does not count.
+    """
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(
+        labels=tf.cast(tf.maximum(labels, 0), tf.float32), logits=logits
+    )
+    return tf.reduce_sum(tf.where(labels >= 0, losses, 0.0), axis=1)
+
+
+def decode_units(
+    global_units: tf.Tensor, probabilities: tf.Tensor, text: Mapping[str, Any]
+) -> dict[str, tf.Tensor]:
+    """Returns all units but titles, with their probabilities.
+
+    Args:
+        global_units: the unit of each global token, `<int32>[batch, global]`.
+        probabilities: `<float32>[batch, global]`.
+        text: from `describe_units`.
+
+    Returns:
+        `units` `<string>[batch, units]`, padded with "";
+        `unit_probabilities` `<float32>[batch, units]`, 0 for units that were
+        cut; `unit_paragraphs` and `unit_numbers` `<int32>[batch, units]`, the
+        paragraph of each and its number there, -1 for padding.
+    """
+    units = text["units"]
+    first = tf.cast(units.row_starts(), tf.int32)[:, tf.newaxis]
+    # [all units]
+    flat = tf.math.unsorted_segment_max(
+        tf.reshape(probabilities, [-1]),
+        tf.reshape(tf.where(global_units >= 0, global_units + first, -1), [-1]),
+        tf.size(units.flat_values),
+    )
+    is_text = text["unit_numbers"].flat_values >= 0
+
+    def dense(values, pad):
+        kept = ragged_rows.keep(units.with_values(values), is_text)
+        return kept.to_tensor(default_value=pad)
+
+    return {
+        "units": dense(units.flat_values, ""),
+        "unit_probabilities": dense(tf.maximum(flat, 0.0), 0.0),
+        "unit_paragraphs": dense(text["unit_paragraphs"].flat_values, -1),
+        "unit_numbers": dense(text["unit_numbers"].flat_values, -1),
+    }
+
+
+def to_unit_predictions(
+    answers: Mapping[str, np.ndarray], threshold: float
+) -> list[Unit]:
+    """Lists the units of a record with their probabilities."""
+    is_there = answers["unit_paragraphs"] >= 0
+    return [
+        Unit(
+            paragraph,
+            number,
+            probability,
+            probability >= threshold,
+            unit.decode("utf-8", "replace"),
+        )
+        for paragraph, number, probability, unit in zip(
+            *(
+                answers[name][is_there].tolist()
+                for name in (
+                    "unit_paragraphs",
+                    "unit_numbers",
+                    "unit_probabilities",
+                    "units",
+                )
+            ),
+            strict=True,
+        )
+    ]

@@ -1,0 +1,62 @@
+"""Question answering: an answer, or none, with its evidence."""
+
+import tensorflow as tf
+
+from etcmodel.pipeline import document_units
+from etcmodel.pipeline import span_decoding
+from etcmodel.pipeline.span_model import SpanAnswerModel
+from etcmodel.tasks.answer.task import TASK
+
+
+class Answer(SpanAnswerModel):
+    """Answers a question from a document, if it has an answer."""
+
+    HAS_NO_ANSWER = True
+
+    @property
+    def threshold(self) -> float:
+        """Probability from which there is no answer."""
+        chosen = self.options.no_answer_threshold
+        return TASK.tuned.default if chosen is None else chosen
+
+    def decode(self, candidates, owner, text):
+        """Answers, and units with their probabilities; see docs/serving.md."""
+        del owner
+        types = candidates["answer_type_probabilities"]
+        # [batch]
+        no_answer = types[:, span_decoding.NONE]
+        is_none = (no_answer >= self.threshold)[:, tf.newaxis]
+        # Of the other types, unless there is no answer.
+        # [batch, 4]
+        others = tf.where(is_none, 0.0, 1.0) * types[:, : span_decoding.NONE]
+        types = tf.concat(
+            [others, tf.where(is_none, no_answer[:, tf.newaxis], 0.0)], axis=1
+        )
+        options = self.options
+        return {
+            **span_decoding.decode_spans(
+                {**candidates, "answer_type_probabilities": types},
+                text["units"],
+                options.evidence_threshold
+                if options.answer_in_evidence
+                else 0.0,
+            ),
+            "no_answer_probability": no_answer,
+            **document_units.decode_units(
+                candidates["global_units"],
+                candidates["fact_probabilities"],
+                text,
+            ),
+        }
+
+    def to_prediction(self, answers, text):
+        """See `datasets.question_answering.score`."""
+        del text
+        return {
+            "answer": answers["answer"].decode("utf-8", "replace"),
+            "no_answer_probability": float(answers["no_answer_probability"]),
+            # All units: what is right may be texts, or a whole paragraph.
+            "evidence": document_units.to_unit_predictions(
+                answers, self.options.evidence_threshold
+            ),
+        }

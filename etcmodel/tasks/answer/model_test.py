@@ -1,0 +1,138 @@
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.datasets import question_answering
+from etcmodel.datasets.question_answering.predictions import Gold
+from etcmodel.datasets.unit_positions import Selected
+from etcmodel.tasks.answer.task import TASK
+
+_UNITS = ["Brno", "Žán is in Brno.", "Is it big?"]
+# A title and two sentences; the best span of each, in bytes.
+_CANDIDATES = {
+    "global_units": [[-1, 0, 1, 2, -1]],
+    "fact_probabilities": [[-1.0, 0.9, 0.3, 0.6, -1.0]],
+    "scores": [[-1e9, -3.0, -1.0, -2.0, -1e9]],
+    "probabilities": [[0.0, 0.2, 0.5, 0.25, 0.0]],
+    "starts": [[-1, 0, 12, 6, -1]],
+    "ends": [[-1, 4, 16, 9, -1]],
+}
+
+
+class AnswerTest(tf.test.TestCase, parameterized.TestCase):
+    def _answer(self, types, **options):
+        """What is decoded of a record, and its prediction."""
+        model = TASK.make_model(options=TASK.options(**options))
+        answers = model.decode(
+            {
+                **{
+                    x: tf.constant(y, tf.float32 if "." in str(y) else tf.int32)
+                    for x, y in _CANDIDATES.items()
+                },
+                "answer_type_probabilities": tf.constant([types]),
+            },
+            None,
+            {
+                "units": tf.ragged.constant([_UNITS]),
+                "unit_paragraphs": tf.ragged.constant([[0, 0, 0]]),
+                "unit_numbers": tf.ragged.constant([[-1, 0, 1]]),
+            },
+        )
+        answers = {x: y.numpy()[0] for x, y in answers.items()}
+        return answers, model.to_prediction(answers, {})
+
+    # Probabilities of a span, yes, no and no answer.
+    @parameterized.parameters(
+        (None, [0.3, 0.1, 0.1, 0.5], 3, "", 0.5),
+        (None, [0.3, 0.2, 0.1, 0.4], 0, "Brno", 0.3 * 0.5),
+        (0.4, [0.3, 0.2, 0.1, 0.4], 3, "", 0.4),
+        (0.6, [0.1, 0.2, 0.15, 0.55], 1, "yes", 0.2),
+        (1.0, [0.0, 0.05, 0.1, 0.85], 2, "no", 0.1),
+        # Less probable than a span, but as probable as the threshold says.
+        (0.05, [0.9, 0.02, 0.02, 0.06], 3, "", 0.06),
+    )
+    def test_no_answer(self, threshold, types, kind, text, probability):
+        answers, prediction = self._answer(types, no_answer_threshold=threshold)
+        self.assertEqual(kind, answers["answer_type"])
+        self.assertEqual(text, prediction["answer"])
+        self.assertAllClose(probability, answers["answer_probability"])
+        self.assertAllClose(types[3], answers["no_answer_probability"])
+        self.assertAllClose(types[3], prediction["no_answer_probability"])
+
+    @parameterized.parameters(
+        (False, 0.5, "Brno", 0.9 * 0.5),
+        (True, 0.5, "big", 0.9 * 0.25),
+        (True, 0.2, "Brno", 0.9 * 0.5),
+        # No unit is evidence: the most probable one, which is the title.
+        (True, 0.95, "Brno", 0.9 * 0.2),
+    )
+    def test_answer_in_evidence(self, wanted, threshold, text, probability):
+        answers, prediction = self._answer(
+            [0.9, 0.0, 0.0, 0.1],
+            answer_in_evidence=wanted,
+            evidence_threshold=threshold,
+        )
+        self.assertEqual(text, prediction["answer"])
+        self.assertAllClose(probability, answers["answer_probability"])
+
+    @parameterized.parameters(
+        (Selected(((0, 1),)), 1.0, 1.0),
+        # Texts of what was not given as a list, and a whole paragraph.
+        (Selected((), ("Is it big?",)), 1.0, 1.0),
+        (Selected(((0, -1),)), 1.0, 0.5),
+        (Selected((), ("Žán is in Brno.",)), 0.0, 0.0),
+        (Selected(), 0.0, 0.0),
+    )
+    def test_evidence(self, right, precision, recall):
+        """The second sentence is, whatever is right."""
+        answers, prediction = self._answer([0.9, 0.0, 0.0, 0.1])
+        self.assertAllClose([0.3, 0.6], answers["unit_probabilities"])
+        scores = question_answering.score(
+            {"a": prediction}, {"a": Gold(("Brno",), right)}
+        )
+        self.assertEqual(1.0, scores["exact_match"])
+        self.assertEqual(
+            (precision, recall),
+            (scores["evidence_precision"], scores["evidence_recall"]),
+        )
+
+
+class LossTest(tf.test.TestCase):
+    def test_losses_of_no_answer(self):
+        """It has a type, but neither a first nor a last token."""
+        model = TASK.make_model()
+        labels = model.labels(
+            {},
+            {
+                "answer_type": tf.constant([3]),
+                "supporting_facts": tf.constant([[-1, 0]]),
+                "answer_begins": tf.RaggedTensor.from_row_lengths(
+                    tf.zeros([0], tf.int32), [0]
+                ),
+                "answer_ends": tf.RaggedTensor.from_row_lengths(
+                    tf.zeros([0], tf.int32), [0]
+                ),
+            },
+        )
+        losses = model.losses(
+            {
+                "answer_type_logits": tf.zeros([1, 4]),
+                "supporting_fact_logits": tf.zeros([1, 2]),
+                "answer_begin_logits": tf.ones([1, 3]),
+                "answer_end_logits": tf.ones([1, 3]),
+            },
+            labels,
+        )
+        self.assertAllClose(
+            {
+                "answer_type": [np.log(4)],
+                "supporting_facts": [np.log(2)],
+                "answer_begin": [0.0],
+                "answer_end": [0.0],
+            },
+            losses,
+        )
+
+
+if __name__ == "__main__":
+    tf.test.main()

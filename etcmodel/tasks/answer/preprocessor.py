@@ -1,0 +1,177 @@
+"""Question answering: documents to features, and where answers stand."""
+
+import tensorflow as tf
+
+from etcmodel.datasets import unit_positions
+from etcmodel.datasets.answer_spans import find_answers
+from etcmodel.feature_utils import layout
+from etcmodel.feature_utils.text import word_cuts
+from etcmodel.pipeline import document_units
+from etcmodel.pipeline import documents
+from etcmodel.pipeline import example_schema
+from etcmodel.pipeline import span_decoding
+from etcmodel.pipeline.preprocessor import Encoded
+from etcmodel.pipeline.preprocessor import Labelled
+from etcmodel.pipeline.preprocessor import count_cut
+from etcmodel.pipeline.span_labels import SpanFinder
+
+_TYPES = {
+    "span": span_decoding.SPAN,
+    "yes": span_decoding.YES,
+    "no": span_decoding.NO,
+    "none": span_decoding.NONE,
+}
+
+
+class AnswerPreprocessor(documents.DocumentPreprocessor):
+    """Turns questions and documents into features."""
+
+    QUERY_LEVEL = "token"
+    VALUES = (document_units.UNIT_VALUE, *span_decoding.values("document"))
+    SCHEMA = example_schema.etc_schema(
+        **document_units.FIELDS, **span_decoding.FIELDS, **span_decoding.LABELS
+    )
+
+    def build(
+        self,
+        query: tf.Tensor | tf.RaggedTensor,
+        titles: tf.Tensor | tf.RaggedTensor,
+        texts: tf.Tensor | tf.RaggedTensor,
+    ) -> Encoded:
+        """Builds the features of a batch; see `DocumentPreprocessor`."""
+        units = documents.find_units(titles, texts, self.kind)
+        ids, starts, ends = self.tokenizer.tokenize_with_offsets(units.texts)
+        made = self.lay_out(
+            query,
+            ids,
+            global_units=layout.unit_indices(units.texts, "unit"),
+            long_starts=starts,
+            long_ends=ends,
+            long_word_cuts=word_cuts.find_word_cuts(self.tokenizer, ids),
+        )
+        return Encoded(made, made.values, document_units.describe_units(*units))
+
+    def labels(self, record, view, split):
+        """See `Preprocessor.labels`."""
+        counts = count_cut(view, {"document": ("paragraphs", "units")})
+        if record.answers is None or split == "predict":
+            return Labelled([{}], {}, counts)
+        section = self.engine.spec.index("document")
+        units = document_units.list_units(view.text)
+        labelled = _find_evidence(record, units)
+        found = list(dict.fromkeys(find_spans(record, units, labelled)))
+        finder = SpanFinder(
+            section,
+            view.long_sources[0],
+            {name: view.features[name][0] for name in span_decoding.FIELDS},
+        )
+        # The unit in its group: titles count there.
+        first = {}
+        for i, unit in enumerate(units):
+            first.setdefault(unit.paragraph, i)
+        spans = [
+            finder.find(
+                units[i].paragraph, i - first[units[i].paragraph], start, end
+            )
+            for i, start, end in found
+        ]
+        kept = [x for x in spans if x is not None]
+        evidence = labelled
+        if evidence is None and self.config.evidence == "answer":
+            evidence = _guess_evidence(record, units, found)
+        is_evidence, kept_evidence = [-1] * len(view.global_sources[0]), 0
+        if evidence is not None:
+            is_evidence, kept_evidence = document_units.label_globals(
+                view, section, evidence
+            )
+        answer_type = _TYPES[record.answer_type]
+        is_span = answer_type == span_decoding.SPAN
+        counts |= {
+            "answers_cut": int(bool(is_span and found and not kept)),
+            "answers_in_no_unit": int(is_span and not found),
+            "answers_yes_or_no": int(record.answer_type in ("yes", "no")),
+            "no_answers": int(record.answer_type == "none"),
+            "evidence": len(evidence or ()),
+            "evidence_cut": len(evidence or ()) - kept_evidence,
+        }
+        learned = {
+            "supporting_facts": is_evidence,
+            "answer_type": answer_type,
+            "answer_begins": [x for x, _ in kept],
+            "answer_ends": [x for _, x in kept],
+        }
+        is_kept = split != "train" or kept or not is_span
+        return Labelled([learned if is_kept else None], {}, counts)
+
+    def describe(self, record):
+        """See `Preprocessor.describe`."""
+        answers = [x.text for x in record.answers or ()]
+        told = "not told" if record.answers is None else "none"
+        return [*super().describe(record), ("answer", answers or told)]
+
+
+def _find_evidence(record, units) -> set[int] | None:
+    """Indices of the units that the record says are evidence; None if none."""
+    if record.evidence is None:
+        return None
+    right = unit_positions.right_positions(
+        unit_positions.Selected(record.evidence, record.evidence_texts),
+        [x for x in units if x.text >= 0],
+    )
+    return {i for i, x in enumerate(units) if x[:2] in right}
+
+
+def _guess_evidence(record, units, spans) -> set[int] | None:
+    """Indices of the units with the answer; None if it is not in the text."""
+    if not spans and record.answer_type != "none":
+        return None
+    return {i for i, *_ in spans if units[i].text >= 0}
+
+
+def find_spans(record, units, evidence=None) -> list[tuple[int, int, int]]:
+    """Finds the answers of a record in its units.
+
+    An answer is at its place, if that is known and in one unit; otherwise
+    wherever it occurs, in evidence alone if it occurs there.
+
+    Args:
+        record: the record.
+        units: all its units; see `document_units.list_units`.
+        evidence: indices of those that are evidence; None if it is not known.
+
+    Returns:
+        Unit, first byte in it and the one behind the last, of each place; those
+        of the first answer first.
+    """
+    if record.answer_type != "span":
+        return []
+    found = []
+    for answer in record.answers:
+        at_place = answer.place and _find_place(record, units, answer.place)
+        if at_place:
+            found.append(at_place)
+            continue
+        places = find_answers([x.content for x in units], [answer.text])
+        inside = [x for x in places if x.text in (evidence or ())]
+        found += [tuple(x) for x in inside or places]
+    return found
+
+
+def _find_place(record, units, place) -> tuple[int, int, int] | None:
+    """The unit and bytes of a place in a text; None if no unit has all."""
+    paragraph = record.paragraphs[place.paragraph]
+    before = sum(len(x) + 1 for x in paragraph[: place.text])
+    start, end = before + place.start, before + place.end
+    whole, cursor = " ".join(paragraph), 0
+    for i, unit in enumerate(units):
+        if unit.paragraph != place.paragraph or unit.text < 0:
+            continue
+        at = whole.find(unit.content, cursor)
+        if at < 0:
+            continue
+        cursor = at + len(unit.content)
+        if at <= start and end <= cursor:
+            first = len(unit.content[: start - at].encode())
+            length = len(unit.content[start - at : end - at].encode())
+            return i, first, first + length
+    return None

@@ -1,0 +1,242 @@
+"""Tests of question answering's preprocessor: where answers stand."""
+
+import tempfile
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.inspection.pictures import inspect
+from etcmodel.models import EtcConfig
+from etcmodel.tasks.answer.task import TASK
+from testing.tasks import encode_records
+from testing.tasks import without_tracing
+from testing.tasks import write_test_vocab
+
+# Two paragraphs, of two sentences and of one.
+_STRING = "Žán is in Brno. Is Brno big?\n\nBrno is Brno."
+_TITLED = [{"title": "Brno", "text": _STRING}]
+_LISTS = [["Žán is in Brno. Is Brno big?", "Brno."], ["Brno is Brno."]]
+
+
+def _at(text, start):
+    return [{"text": text, "answer_start": start}]
+
+
+class RecordsTest(tf.test.TestCase, parameterized.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.vocab_file = write_test_vocab(
+            cls.enterClassContext(tempfile.TemporaryDirectory()),
+            "zan is in brno . big ? where",
+        )
+        cls.enterClassContext(without_tracing())
+        cls.writers = {}
+
+    def _make(self, units, document, answers, sizes=(), **row):
+        """A writer, and a record that is read as it says."""
+        values = {"long_length": 40, "global_length": 16, **dict(sizes)}
+        config = TASK.make_preprocessing_config({"units": units, **values})
+        row = {"text": document, "answers": answers, **row}
+        rows = [{"question": "Where?", **row}]
+        (record,) = TASK.format(config).read_rows(rows, "predict")
+        if config not in self.writers:
+            self.writers[config] = TASK.make_example_writer(
+                config, self.vocab_file
+            )
+        return self.writers[config], record
+
+    def _write(self, *args, split="dev", **row):
+        """Stored numbers and texts (None if nothing is), and the counts."""
+        writer, record = self._make(*args, **row)
+        ((rows, counts),) = encode_records(writer, [record], split)
+        if not rows:
+            return None, counts
+        (row,) = rows
+        features = tf.train.Example.FromString(row).features.feature
+        return {
+            name: list(getattr(x, x.WhichOneof("kind")).value)
+            if x.WhichOneof("kind")
+            else []
+            for name, x in features.items()
+        }, counts
+
+    def _spans(self, stored):
+        """Unit of the record and text there, from bytes, of each answer."""
+        spans = []
+        for begin, end in zip(
+            stored["answer_begins"], stored["answer_ends"], strict=True
+        ):
+            sentence = stored["long_sentence_ids"][begin]
+            self.assertEqual(sentence, stored["long_sentence_ids"][end])
+            unit = stored["global_units"][sentence]
+            start, end = stored["long_starts"][begin], stored["long_ends"][end]
+            text = stored["units"][unit][start:end].decode("utf-8")
+            spans.append((unit, text))
+        return spans
+
+    @parameterized.parameters(
+        # Offsets are characters of the document: "Ž" and "á" are one each.
+        ("sentences", _STRING, _at("Brno", 10), [(0, "Brno")]),
+        ("sentences", _STRING, _at("Brno", 19), [(1, "Brno")]),
+        ("sentences", _STRING, _at("Brno", 30), [(2, "Brno")]),
+        ("sentences", _STRING, _at("Brno", 38), [(2, "Brno")]),
+        ("sentences", _STRING, _at("Žán is in", 0), [(0, "Žán is in")]),
+        # The whole word.
+        ("sentences", _STRING, _at("rno", 11), [(0, "Brno")]),
+        # A title before them is unit 0, and is no part of offsets.
+        ("sentences", _TITLED, _at("Brno", 19), [(2, "Brno")]),
+        ("sentences", _TITLED, _at("Brno", 30), [(3, "Brno")]),
+        # Texts of two sentences, with a space between texts, and two between
+        # paragraphs.
+        ("texts", _LISTS, _at("Brno", 19), [(0, "Brno")]),
+        ("texts", _LISTS, _at("Brno", 29), [(1, "Brno")]),
+        ("texts", _LISTS, _at("Brno", 44), [(2, "Brno")]),
+        ("paragraphs", _LISTS, _at("Brno", 29), [(0, "Brno")]),
+        ("paragraphs", _TITLED, _at("Brno", 19), [(1, "Brno")]),
+        # Two forms at their places.
+        (
+            "sentences",
+            _STRING,
+            _at("in Brno", 7) + _at("Brno", 10),
+            [(0, "in Brno"), (0, "Brno")],
+        ),
+        # Everywhere, titles included.
+        (
+            "sentences",
+            _TITLED,
+            "Brno",
+            [(0, "Brno"), (1, "Brno"), (2, "Brno"), (3, "Brno"), (3, "Brno")],
+        ),
+        ("sentences", _STRING, "zán", []),
+        ("sentences", _STRING, "ŽÁN", [(0, "Žán")]),
+    )
+    def test_answers(self, units, document, answers, expected):
+        stored, counts = self._write(units, document, answers)
+        self.assertEqual(expected, self._spans(stored))
+        self.assertEqual([0], stored["answer_type"])
+        self.assertEqual(int(not expected), counts["answers_in_no_unit"])
+        self.assertEqual(0, counts["answers_cut"])
+
+    def test_bytes_in_a_unit(self):
+        """ "Žán is in " has twelve bytes."""
+        stored, _ = self._write("sentences", _STRING, _at("Brno", 10))
+        # CLS, "where ?", and the fourth token.
+        self.assertEqual([6], stored["answer_begins"])
+        self.assertEqual(12, stored["long_starts"][6])
+        self.assertEqual(16, stored["long_ends"][6])
+
+    def test_answer_across_sentences(self):
+        """Counted, and not learned; paragraphs have it whole."""
+        answer = _at("Brno. Is", 10)
+        for split in ("dev", "train"):
+            stored, counts = self._write(
+                "sentences", _STRING, answer, split=split
+            )
+            self.assertEqual(1, counts["answers_in_no_unit"])
+            self.assertEqual(split == "train", stored is None)
+        stored, counts = self._write("paragraphs", _STRING, answer)
+        self.assertEqual([(0, "Brno. Is")], self._spans(stored))
+        self.assertEqual(0, counts["answers_in_no_unit"])
+
+    def test_answer_that_is_cut(self):
+        """There is room for the first sentence alone."""
+        args = ("sentences", _STRING, _at("big", 24), {"long_length": 8})
+        stored, counts = self._write(*args)
+        self.assertEqual([], stored["answer_begins"])
+        self.assertEqual(
+            (1, 1, 1),
+            tuple(
+                counts[x] for x in ("answers_cut", "evidence", "evidence_cut")
+            ),
+        )
+        self.assertIsNone(self._write(*args, split="train")[0])
+
+    # A paragraph and its units, twice.
+    @parameterized.parameters(
+        # The unit with the answer.
+        (_at("Brno", 19), {}, [1, 0, 1, 0, 0]),
+        ("Brno", {}, [1, 1, 1, 1, 1]),
+        # Labelled, by text or whole, whatever the answer.
+        (
+            _at("Brno", 19),
+            {"evidence": ["Brno is Brno."]},
+            [0, 0, 0, 1, 1],
+        ),
+        ("big", {"evidence": [[0, -1]]}, [1, 1, 1, 0, 0]),
+        ("yes", {"evidence": ["Is Brno big?"]}, [1, 0, 1, 0, 0]),
+        ("yes", {"evidence": []}, [0, 0, 0, 0, 0]),
+        # No answer has no evidence; that of yes or no is not known.
+        ([], {}, [0, 0, 0, 0, 0]),
+        ("no", {}, [-1] * 5),
+        ("nowhere", {}, [-1] * 5),
+        (_at("Brno", 19), {"sizes": {"evidence": "labelled"}}, [-1] * 5),
+        ([], {"sizes": {"evidence": "labelled"}}, [-1] * 5),
+    )
+    def test_evidence(self, answers, row, expected):
+        stored, counts = self._write("sentences", _STRING, answers, **row)
+        expected = [-1, -1, -1, *expected]
+        while expected and expected[-1] == -1:
+            # Padding is not stored.
+            expected.pop()
+        self.assertEqual(expected, stored["supporting_facts"])
+        # The CLS, "where" and "?" come before; units are those here.
+        units = [
+            x
+            for i, x in zip(stored["global_units"], expected, strict=False)
+            if i >= 0
+        ]
+        self.assertEqual(units.count(1), counts["evidence"])
+        self.assertEqual(0, counts["evidence_cut"])
+
+    @parameterized.parameters(
+        ("sentences", _STRING, ["Is Brno big?"], [(1, "Brno")]),
+        ("sentences", _STRING, [[1, -1]], [(2, "Brno"), (2, "Brno")]),
+        ("texts", _LISTS, [[0, 1]], [(1, "Brno")]),
+        ("paragraphs", _LISTS, [[1, 0]], [(1, "Brno"), (1, "Brno")]),
+        # It does not occur there.
+        ("texts", [["Brno."], ["big"]], [[1, 0]], [(0, "Brno")]),
+    )
+    def test_answers_without_offsets_are_in_evidence(
+        self, units, document, evidence, expected
+    ):
+        stored, _ = self._write(units, document, "Brno", evidence=evidence)
+        self.assertEqual(expected, self._spans(stored))
+
+    @parameterized.parameters(
+        ("Brno", 0, ""),
+        (" Yes", 1, "answers_yes_or_no"),
+        ("no", 2, "answers_yes_or_no"),
+        ([], 3, "no_answers"),
+    )
+    def test_types(self, answers, expected, counted):
+        for split in ("dev", "train"):
+            stored, counts = self._write(
+                "sentences", _STRING, answers, split=split
+            )
+            self.assertEqual([expected], stored["answer_type"])
+            self.assertEqual(expected == 0, bool(stored["answer_begins"]))
+            for name in ("answers_yes_or_no", "no_answers"):
+                self.assertEqual(int(name == counted), counts[name])
+
+    def test_no_labels_for_prediction(self):
+        stored, _ = self._write("sentences", _STRING, "Brno", split="predict")
+        self.assertNoCommonElements(
+            ["answer_type", "answer_begins", "supporting_facts", "gold"], stored
+        )
+        stored, _ = self._write("sentences", _STRING, "Brno")
+        self.assertEqual([b'[["Brno"], null]'], stored["gold"])
+
+    def test_what_inspect_shows(self):
+        writer, record = self._make("sentences", _TITLED, "Brno")
+        shown = inspect(writer, record, EtcConfig.from_preset("tiny"))
+        self.assertEqual(
+            "[CLS]|where|?|par 0|unit 0.0|unit 0.1|unit 0.2|par 1|unit 1.0",
+            "|".join(shown.global_labels),
+        )
+        told = dict(shown.summary)
+        self.assertEqual(("Where?", ["Brno"]), (told["query"], told["answer"]))
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,96 @@
+"""Question answering: options and experiments; see docs/own_documents.md."""
+
+import dataclasses
+
+from etcmodel.datasets import question_answering
+from etcmodel.pipeline.document_options import READING
+from etcmodel.pipeline.document_options import DocumentPreprocessingConfig
+from etcmodel.pipeline.options import option
+from etcmodel.pipeline.spec import Experiment
+from etcmodel.pipeline.spec import TaskSpec
+from etcmodel.pipeline.spec import Tuned
+
+_PACKAGE = "etcmodel.tasks.answer"
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerPreprocessingConfig(DocumentPreprocessingConfig):
+    """How documents and answers are read; an answer is in no block.
+
+    Attributes:
+        evidence: which units are learned as evidence: "labelled" ones, or the
+            unit with the "answer" where records label none.
+    """
+
+    HAS_BLOCKS = False
+
+    evidence: str = option("answer", one_of=["answer", "labelled"])
+
+
+@dataclasses.dataclass
+class AnswerModelOptions:
+    """The model.
+
+    Attributes:
+        answer_encoding: "span" for the first and last token of an answer,
+            "bio" for a label of every token.
+        supporting_fact_prior: with what probability a unit is evidence before
+            anything is learned.
+    """
+
+    answer_encoding: str = "span"
+    supporting_fact_prior: float = 0.1
+
+
+@dataclasses.dataclass
+class AnswerOptions:
+    """How answers are chosen.
+
+    Attributes:
+        no_answer_threshold: probability from which there is no answer; None
+            for what validation data choose.
+        evidence_threshold: probability from which a unit is evidence.
+        answer_in_evidence: whether the answer is from one of those units, if
+            there is any.
+        max_answer_length: greatest length of an answer, in tokens.
+    """
+
+    no_answer_threshold: float | None = None
+    evidence_threshold: float = 0.5
+    answer_in_evidence: bool = False
+    max_answer_length: int = 30
+
+
+TASK = TaskSpec(
+    name="answer",
+    summary="answers with evidence, from your own documents or SQuAD's files",
+    dataset=question_answering,
+    preprocessing_config=AnswerPreprocessingConfig,
+    preprocessor=f"{_PACKAGE}.preprocessor:AnswerPreprocessor",
+    model=f"{_PACKAGE}.model:Answer",
+    model_options=AnswerModelOptions,
+    options=AnswerOptions,
+    reading=READING,
+    noted_reading=("units",),
+    complete="etcmodel.pipeline.documents:complete_units",
+    recipe={
+        "num_examples": 10000,
+        "epochs": 3,
+        "batch_size": 16,
+        "learning_rate": 5e-5,
+        "best_metric": "f1",
+        "use_hard_g2l_mask": True,
+    },
+    tuned=Tuned(
+        "no_answer_threshold",
+        tuple(i / 20 for i in range(1, 21)),
+        default=0.5,
+        metric="f1",
+    ),
+    experiments={
+        "etc/answer": Experiment("base"),
+        "etc/answer_large": Experiment(
+            "large", {"preset": "large", "grad_checkpointing_period": 1}
+        ),
+    },
+)

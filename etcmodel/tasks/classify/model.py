@@ -1,0 +1,256 @@
+"""Classification: the head, its losses, and labels with probabilities."""
+
+import tensorflow as tf
+
+from etcmodel.feature_utils import token_types
+from etcmodel.layers import graph_layer
+from etcmodel.layers import keras_compat
+from etcmodel.models.heads import make_logits_layer
+from etcmodel.pipeline.task_model import EtcTaskModel
+from etcmodel.tasks.classify.task import TASK
+
+POOLINGS = ("cls", "mean", "max")
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class DocumentHead(graph_layer.GraphLayer):
+    """Logits of a document, from one vector; see `ClassifyModelOptions`.
+
+    Raises a ValueError if the pooling is unknown or there is no label.
+    """
+
+    def __init__(
+        self,
+        num_outputs: int,
+        pooling: str = "mean",
+        dropout: float = 0.1,
+        initializer_range: float = 0.02,
+        name: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        if pooling not in POOLINGS:
+            raise ValueError(
+                f"pooling is {pooling!r}, expected one of {POOLINGS}."
+            )
+        if num_outputs < 1:
+            raise ValueError(
+                "there are no labels; preprocess the training records first, "
+                "which tell them."
+            )
+        self.num_outputs = num_outputs
+        self.pooling = pooling
+        self.dropout = dropout
+        self.initializer_range = initializer_range
+        self.drop = tf.keras.layers.Dropout(dropout)
+        self.logits = make_logits_layer(
+            num_outputs, initializer_range, "logits"
+        )
+
+    def build(self, input_shape):
+        """Makes the weights."""
+        keras_compat.build_once(self.logits, (None, input_shape[-1]))
+        super().build(input_shape)
+
+    def call(
+        self, long_output, global_output, long_token_type_ids, training=None
+    ):
+        """Computes `<float32>[batch, num_outputs]` logits.
+
+        Args:
+            long_output: `<float>[batch, long, hidden]`.
+            global_output: `<float>[batch, global, hidden]`; the CLS is first.
+            long_token_type_ids: `<int>[batch, long]`.
+            training: whether dropout is applied.
+        """
+        if self.pooling == "cls":
+            # [batch, hidden]
+            pooled = tf.cast(global_output[:, 0], tf.float32)
+        else:
+            pooled = pool(
+                tf.cast(long_output, tf.float32),
+                tf.equal(long_token_type_ids, token_types.SENTENCE),
+                self.pooling,
+            )
+        return self.logits(self.drop(pooled, training=training))
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_outputs": self.num_outputs,
+            "pooling": self.pooling,
+            "dropout": self.dropout,
+            "initializer_range": self.initializer_range,
+        }
+
+
+def pool(values: tf.Tensor, is_text: tf.Tensor, kind: str) -> tf.Tensor:
+    """Pools the vectors of a document's tokens, `<float32>[batch, hidden]`.
+
+    Example: the vectors `[[1, 4], [3, 2], [9, 9]]` of two tokens and padding
+    have the mean `[2, 3]` and the maximum `[3, 4]`; without tokens both are 0.
+
+    Args:
+        values: `<float32>[batch, long, hidden]`.
+        is_text: `<bool>[batch, long]`.
+        kind: "mean" or "max".
+    """
+    # [batch, long, 1]
+    counts = tf.cast(is_text, values.dtype)[..., tf.newaxis]
+    if kind == "mean":
+        return tf.math.divide_no_nan(
+            tf.reduce_sum(values * counts, axis=1),
+            tf.reduce_sum(counts, axis=1),
+        )
+    lowest = tf.where(counts > 0, values, values.dtype.min)
+    return tf.where(
+        tf.reduce_any(is_text, axis=1, keepdims=True),
+        tf.reduce_max(lowest, axis=1),
+        0.0,
+    )
+
+
+class Classify(EtcTaskModel):
+    """Predicts the labels, or the number, of a document."""
+
+    @property
+    def kind(self) -> str:
+        """What is predicted: "single", "multiple" or "number"."""
+        return self.sizes.get("kind", "")
+
+    @property
+    def names(self) -> list[str]:
+        """The labels, in the order of the logits."""
+        return list(self.sizes.get("labels", ()))
+
+    @property
+    def threshold(self) -> float:
+        """Probability from which one of several labels is chosen."""
+        chosen = self.options.threshold
+        return TASK.tuned.default if chosen is None else chosen
+
+    def encoder_options(self):
+        """The structure of paragraphs, as it is."""
+        return {}
+
+    def head(self, config):
+        """See `DocumentHead`."""
+        head = DocumentHead(
+            1 if self.kind == "number" else len(self.names),
+            self.model_options.pooling,
+            config.hidden_dropout_prob,
+            config.initializer_range,
+            name="output_layer",
+        )
+        return lambda encoded, inputs: {
+            "logits": head(
+                encoded["long_output"],
+                encoded["global_output"],
+                inputs["long_token_type_ids"],
+            )
+        }
+
+    def labels(self, features, fields):
+        """`targets` `<float32>[batch, labels]`, or the standardized number."""
+        if self.kind == "number":
+            # [batch, 1]
+            numbers = fields["number"][:, tf.newaxis]
+            return {
+                **fields,
+                "targets": (numbers - self.sizes["label_mean"])
+                / self.sizes["label_deviation"],
+            }
+        ids = fields.pop("label_ids")
+        # [all labels, labels]
+        each = tf.one_hot(ids.values, len(self.names))
+        # [batch, labels]
+        targets = tf.math.segment_sum(each, ids.value_rowids())
+        missing = ids.nrows() - tf.shape(targets, tf.int64)[0]
+        return {**fields, "targets": tf.pad(targets, [[0, missing], [0, 0]])}
+
+    def loss_names(self):
+        """See `TaskModel`."""
+        return ("label",)
+
+    def losses(self, outputs, labels):
+        """Cross entropy, or squared error of the standardized number."""
+        targets, logits = labels["targets"], outputs["logits"]
+        if self.kind == "number":
+            return {"label": tf.math.squared_difference(targets, logits)[:, 0]}
+        smoothing = self.options.label_smoothing
+        # [batch, labels]
+        weights = targets * label_weights(
+            self.sizes["label_counts"], self.options.balanced
+        )
+        if self.kind == "single":
+            smooth = smoothing * tf.reduce_sum(weights, axis=1, keepdims=True)
+            weights = (1 - smoothing) * weights + smooth / len(self.names)
+            losses = -weights * tf.nn.log_softmax(logits)
+        else:
+            smooth = (1 - smoothing) * targets + smoothing / 2
+            losses = tf.nn.sigmoid_cross_entropy_with_logits(smooth, logits)
+            losses *= weights + 1 - targets
+        return {"label": tf.reduce_sum(losses, axis=1)}
+
+    def decode(self, candidates, owner, text):
+        """Labels and their probabilities; see docs/serving.md."""
+        del owner, text
+        logits = candidates["logits"]
+        if self.kind == "number":
+            return {
+                "number": logits[:, 0] * self.sizes["label_deviation"]
+                + self.sizes["label_mean"]
+            }
+        batch = tf.shape(logits)[0]
+        names = tf.constant(self.names)
+        answers = {
+            "labels": tf.tile(names[tf.newaxis], tf.stack([batch, 1])),
+        }
+        if self.kind == "single":
+            best = tf.argmax(logits, axis=1)
+            return {
+                "label": tf.gather(names, best),
+                "probabilities": tf.nn.softmax(logits),
+                **answers,
+            }
+        probabilities = tf.sigmoid(logits)
+        return {
+            "is_chosen": probabilities >= self.threshold,
+            "probabilities": probabilities,
+            **answers,
+        }
+
+    def to_prediction(self, answers, text):
+        """See `datasets.classification.score`."""
+        del text
+        if self.kind == "number":
+            return {"label": float(answers["number"]), "probabilities": {}}
+        probabilities = dict(
+            zip(self.names, answers["probabilities"].tolist(), strict=True)
+        )
+        if self.kind == "single":
+            label = answers["label"].decode("utf-8")
+        else:
+            label = [
+                name
+                for name, is_chosen in zip(
+                    self.names, answers["is_chosen"], strict=True
+                )
+                if is_chosen
+            ]
+        return {"label": label, "probabilities": probabilities}
+
+
+def label_weights(counts, balanced: bool) -> tf.Tensor:
+    """Returns the weight of each label, `<float32>[labels]`.
+
+    All are 1, or balanced: with equal weight of all labels together. Example:
+    3 and 1 records of two labels have the weights 2/3 and 2; a label without
+    records has 1.
+    """
+    total, known = sum(counts), sum(x > 0 for x in counts)
+    return tf.constant(
+        [total / (known * x) if balanced and x else 1.0 for x in counts],
+        tf.float32,
+    )

@@ -1,0 +1,196 @@
+import math
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.tasks.classify import model as model_lib
+from etcmodel.tasks.classify.task import TASK
+
+_LOG2, _LOG3 = math.log(2), math.log(3)
+_NUMBERS = {"kind": "number", "label_mean": 10.0, "label_deviation": 2.0}
+
+
+def _sizes(kind, *counts):
+    """What was noted of training records with as many of each label."""
+    return {
+        "kind": kind,
+        "labels": ["a", "b", "ü"][: len(counts)],
+        "label_counts": list(counts),
+    }
+
+
+def _make(sizes, **options):
+    return TASK.make_model(options=TASK.options(**options), sizes=sizes)
+
+
+class PoolTest(tf.test.TestCase, parameterized.TestCase):
+    # Two tokens and padding; padding alone.
+    _VALUES = np.array(
+        [[[1, -4], [3, -2], [9, 9]], [[5, 6], [7, 8], [9, 9]]], np.float32
+    )
+    _IS_TEXT = ((True, True, False), (False, False, False))
+
+    @parameterized.parameters(("mean", [2, -3]), ("max", [3, -2]))
+    def test_by_hand(self, kind, expected):
+        pooled = model_lib.pool(
+            tf.constant(self._VALUES), tf.constant(self._IS_TEXT), kind
+        )
+        self.assertAllClose([expected, [0, 0]], pooled)
+
+    @parameterized.parameters(
+        # The first global token; tokens of the document, not of the query.
+        ("cls", [7, 5]),
+        ("mean", [2, -3]),
+        ("max", [3, -2]),
+    )
+    def test_head(self, pooling, pooled):
+        head = model_lib.DocumentHead(2, pooling, dropout=0.0)
+        inputs = (
+            self._VALUES[:1],
+            np.array([[[7, 5], [8, 8]]], np.float32),
+            np.array([[1, 1, 3]]),
+        )
+        head(*inputs)
+        kernel = np.array([[1.0, 10.0], [2.0, 20.0]], np.float32)
+        head.set_weights([kernel, np.array([0.5, 0.0], np.float32)])
+        total = pooled[0] + 2 * pooled[1]
+        self.assertAllClose([[total + 0.5, 10 * total]], head(*inputs))
+
+    def test_errors(self):
+        with self.assertRaisesRegex(ValueError, "'sum', .*'cls', 'mean', 'max"):
+            model_lib.DocumentHead(2, "sum")
+        with self.assertRaisesRegex(ValueError, "no labels; preprocess the tr"):
+            model_lib.DocumentHead(0)
+
+
+class LossTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        ([3, 1, 0], [2 / 3, 2, 1]),
+        ([5, 5], [1, 1]),
+        # Three labels share twelve.
+        ([6, 3, 3], [2 / 3, 4 / 3, 4 / 3]),
+    )
+    def test_balanced_weights(self, counts, expected):
+        self.assertAllClose(expected, model_lib.label_weights(counts, True))
+        self.assertAllEqual(
+            tf.ones(len(counts)), model_lib.label_weights(counts, False)
+        )
+
+    def _losses(self, task_model, logits, labels):
+        """Losses of records with these indices of labels."""
+        labels = task_model.labels(
+            {}, {"label_ids": tf.ragged.constant(labels, tf.int32, 1)}
+        )
+        outputs = {"logits": tf.constant(logits)}
+        return task_model.losses(outputs, labels)["label"]
+
+    @parameterized.parameters(
+        ({}, [_LOG2, 2 * _LOG2]),
+        # 0.8 and twice 0.1.
+        ({"label_smoothing": 0.3}, [1.2 * _LOG2, 1.9 * _LOG2]),
+        ({"balanced": True}, [2 * _LOG2, 4 / 3 * _LOG2]),
+        (
+            {"balanced": True, "label_smoothing": 0.3},
+            [2.4 * _LOG2, 3.8 / 3 * _LOG2],
+        ),
+    )
+    def test_one_label(self, options, expected):
+        """Of the probabilities 1/4, 1/2, 1/4; the last one is not known."""
+        task_model = _make(_sizes("single", 3, 1, 0), **options)
+        logits = [[0.0, _LOG2, 0.0]] * 3
+        self.assertAllClose(
+            [*expected, 0.0], self._losses(task_model, logits, [[1], [0], []])
+        )
+
+    @parameterized.parameters(
+        # -log of 1/2 and 3/4; of 1/2 and 1/4; of both labels.
+        ({}, [math.log(8 / 3), math.log(8), math.log(8 / 3)]),
+        (
+            {"label_smoothing": 0.2},
+            [
+                _LOG2 + 0.9 * math.log(4 / 3) + 0.1 * math.log(4),
+                _LOG2 + 0.1 * math.log(4 / 3) + 0.9 * math.log(4),
+                _LOG2 + 0.9 * math.log(4 / 3) + 0.1 * math.log(4),
+            ],
+        ),
+        # Weights 2/3 and 2, of what is right alone.
+        (
+            {"balanced": True},
+            [
+                _LOG2 + 2 * math.log(4 / 3),
+                _LOG2 + math.log(4),
+                2 / 3 * _LOG2 + 2 * math.log(4 / 3),
+            ],
+        ),
+    )
+    def test_several_labels(self, options, expected):
+        task_model = _make(_sizes("multiple", 3, 1), **options)
+        logits = [[0.0, _LOG3]] * 3
+        self.assertAllClose(
+            expected, self._losses(task_model, logits, [[1], [], [1, 0]])
+        )
+
+    def test_no_record_of_a_batch_has_a_label(self):
+        task_model = _make(_sizes("single", 1, 1))
+        losses = self._losses(task_model, [[1.0, 2.0]] * 2, [[], []])
+        self.assertAllEqual([0.0, 0.0], losses)
+
+    def test_number(self):
+        """14 is two deviations above the mean of 10."""
+        task_model = _make(_NUMBERS)
+        labels = task_model.labels({}, {"number": tf.constant([14.0, 10.0])})
+        self.assertAllEqual([[2.0], [0.0]], labels["targets"])
+        outputs = {"logits": tf.constant([[1.0], [-3.0]])}
+        losses = task_model.losses(outputs, labels)["label"]
+        self.assertAllClose([1.0, 9.0], losses)
+
+
+class DecodingTest(tf.test.TestCase):
+    def _predict(self, task_model, logits):
+        """Answers of a batch, and the prediction of its last record."""
+        answers = task_model.decode({"logits": tf.constant(logits)}, None, {})
+        arrays = {x: y.numpy() for x, y in answers.items()}
+        self.assertEqual({len(logits)}, {len(x) for x in arrays.values()})
+        last = {x: y[-1] for x, y in arrays.items()}
+        return arrays, task_model.to_prediction(last, {})
+
+    def test_one_label(self):
+        answers, prediction = self._predict(
+            _make(_sizes("single", 1, 1, 1)),
+            [[_LOG2, 0.0, 0.0], [0.0, 0.0, _LOG2]],
+        )
+        self.assertAllEqual([b"a", "ü".encode()], answers["label"])
+        self.assertAllEqual([[b"a", b"b", "ü".encode()]] * 2, answers["labels"])
+        self.assertAllClose(
+            [[0.5, 0.25, 0.25], [0.25, 0.25, 0.5]], answers["probabilities"]
+        )
+        self.assertEqual("ü", prediction["label"])
+        self.assertAllClose(
+            {"a": 0.25, "b": 0.25, "ü": 0.5}, prediction["probabilities"]
+        )
+
+    def test_several_labels_by_their_threshold(self):
+        """Of the probabilities 1/2, 3/4 and 1/4; 0.5 before one is chosen."""
+        sizes = _sizes("multiple", 1, 1, 1)
+        for threshold, expected in (
+            (None, ["a", "b"]),
+            (0.6, ["b"]),
+            (0.8, []),
+            (0.2, ["a", "b", "ü"]),
+        ):
+            answers, prediction = self._predict(
+                _make(sizes, threshold=threshold), [[0.0, _LOG3, -_LOG3]]
+            )
+            self.assertAllClose([[0.5, 0.75, 0.25]], answers["probabilities"])
+            self.assertEqual(expected, prediction["label"])
+            self.assertEqual(len(expected), answers["is_chosen"].sum())
+
+    def test_number(self):
+        answers, prediction = self._predict(_make(_NUMBERS), [[0.0], [1.5]])
+        self.assertAllClose([10.0, 13.0], answers["number"])
+        self.assertEqual({"label": 13.0, "probabilities": {}}, prediction)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,114 @@
+"""Classification: documents to features, and labels to numbers."""
+
+import collections
+import dataclasses
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+from etcmodel.datasets import classification
+from etcmodel.datasets.classification import ClassificationRecord
+from etcmodel.errors import show
+from etcmodel.pipeline import documents
+from etcmodel.pipeline import example_schema
+from etcmodel.pipeline.preprocessor import Encoded
+from etcmodel.pipeline.preprocessor import Labelled
+from etcmodel.pipeline.preprocessor import count_cut
+from etcmodel.tasks.classify.task import ClassifyPreprocessingConfig
+
+
+def complete(
+    config: ClassifyPreprocessingConfig,
+    records: Iterable[ClassificationRecord],
+) -> ClassifyPreprocessingConfig:
+    """Completes a configuration with the labels of the training records."""
+    units = documents.UnitsFinder(config.units)
+    counts = collections.Counter()
+
+    def seen():
+        for record in records:
+            label = units.see(record).label
+            if classification.kind_of(label) == "single":
+                label = (label,)
+            if not isinstance(label, float):
+                counts.update(label)
+            yield record
+
+    labels = classification.find_labels(seen())
+    names = tuple(config.labels) or labels.names
+    if labels.singletons:
+        print(
+            f"Note: {len(labels.singletons)} of {len(names)} labels have one "
+            f"record: {show(list(labels.singletons))}."
+        )
+    return dataclasses.replace(
+        config,
+        units=units.found,
+        kind=labels.kind,
+        labels=names,
+        label_counts=tuple(counts[x] for x in names),
+        label_mean=labels.mean,
+        label_deviation=labels.standard_deviation,
+    )
+
+
+class ClassifyPreprocessor(documents.DocumentPreprocessor):
+    """Turns documents and, if they have any, queries into features."""
+
+    SCHEMA = example_schema.etc_schema(
+        # Indices of the labels; none if they are not known.
+        label_ids=example_schema.Field("list", example_schema.LABEL),
+        number=example_schema.Field(
+            "one", example_schema.LABEL, tf.float32, pad=0.0
+        ),
+    )
+
+    def build(
+        self,
+        query: tf.Tensor | tf.RaggedTensor,
+        titles: tf.Tensor | tf.RaggedTensor,
+        texts: tf.Tensor | tf.RaggedTensor,
+    ) -> Encoded:
+        """Builds the features of a batch.
+
+        Args:
+            query: `<string>[batch, query texts]`, ragged, or padded with "".
+            titles: `<string>[batch, paragraphs]`, likewise.
+            texts: `<string>[batch, paragraphs, texts]`, likewise.
+        """
+        units = documents.find_units(titles, texts, self.kind)
+        ids = self.tokenizer.tokenize(units.texts)
+        if self.kind == "blocks":
+            ids = documents.to_blocks(ids, self.config.block_size)
+        return Encoded(layout=self.lay_out(query, ids), context={}, text={})
+
+    def labels(self, record, view, split):
+        """See `Preprocessor.labels`."""
+        config = self.config
+        counts = count_cut(
+            view, {"document": ("paragraphs", "units_of_paragraphs")}
+        )
+        if record.label is None or split == "predict":
+            return Labelled([{}], {}, counts)
+        if config.kind == "number":
+            return Labelled([{"number": record.label}], {}, counts)
+        given = record.label
+        given = (given,) if isinstance(given, str) else given
+        unknown = [x for x in given if x not in config.labels]
+        if unknown and split == "train":
+            raise record.error(
+                "unknown label",
+                field="label",
+                problem=(
+                    f"got {show(unknown[0])}, expected one of "
+                    f"{show(list(config.labels))}"
+                ),
+                advice="Name it with --labels, as all others",
+            )
+        counts["labels_not_in_training_data"] = len(unknown)
+        ids = [config.labels.index(x) for x in given if x in config.labels]
+        return Labelled([{"label_ids": ids}], {}, counts)
+
+    def describe(self, record):
+        """See `Preprocessor.describe`."""
+        return [*super().describe(record), ("label", show(record.label))]

@@ -1,0 +1,110 @@
+"""Classification: options and experiments; see docs/own_documents.md."""
+
+import dataclasses
+
+from etcmodel.datasets import classification
+from etcmodel.pipeline.document_options import READING
+from etcmodel.pipeline.document_options import DocumentPreprocessingConfig
+from etcmodel.pipeline.options import option
+from etcmodel.pipeline.spec import Experiment
+from etcmodel.pipeline.spec import TaskSpec
+from etcmodel.pipeline.spec import Tuned
+
+_PACKAGE = "etcmodel.tasks.classify"
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassifyPreprocessingConfig(DocumentPreprocessingConfig):
+    """How documents and labels are read.
+
+    Attributes:
+        label_kind: "single" for one label, "multiple" for any number of them,
+            "number" for a number to predict; "auto" for what the training
+            records have.
+        kind: the kind of label that the records have.
+        labels: the labels, if they are not those of the training records.
+        label_counts: how many training records have each label.
+        label_mean: mean of the training records' numbers.
+        label_deviation: their standard deviation.
+    """
+
+    label_kind: str = option("auto", one_of=list(classification.LABEL_KINDS))
+    kind: str = option("", is_flag=False)
+    labels: tuple[str, ...] = option((), several=True)
+    label_counts: tuple[int, ...] = option((), is_flag=False)
+    label_mean: float = option(0.0, is_flag=False)
+    label_deviation: float = option(1.0, is_flag=False)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.kind and self.label_kind == "auto":
+            # Of other records, "3" may look like a label, not like a number.
+            object.__setattr__(self, "label_kind", self.kind)
+        if self.kind and self.label_kind != self.kind:
+            raise ValueError(
+                f"label_kind is {self.label_kind!r}, but the labels of the "
+                f"training records are {self.kind!r}."
+            )
+
+
+@dataclasses.dataclass
+class ClassifyModelOptions:
+    """The model.
+
+    Attributes:
+        pooling: what a document is classified by: "cls", its global CLS token;
+            "mean", the mean of the long tokens; "max", their maximum.
+    """
+
+    pooling: str = "mean"
+
+
+@dataclasses.dataclass
+class ClassifyOptions:
+    """How labels are learned and chosen.
+
+    Attributes:
+        balanced: whether rare labels weigh more, so that all labels have the
+            same weight together.
+        label_smoothing: probability that is shared by all labels.
+        threshold: probability from which one of multiple labels is chosen;
+            None for what validation data choose.
+    """
+
+    balanced: bool = False
+    label_smoothing: float = 0.0
+    threshold: float | None = None
+
+
+TASK = TaskSpec(
+    name="classify",
+    summary="one label, several labels or a number for your own documents",
+    dataset=classification,
+    preprocessing_config=ClassifyPreprocessingConfig,
+    preprocessor=f"{_PACKAGE}.preprocessor:ClassifyPreprocessor",
+    model=f"{_PACKAGE}.model:Classify",
+    model_options=ClassifyModelOptions,
+    options=ClassifyOptions,
+    reading=(*READING, "label_kind"),
+    plots="etcmodel.inspection.classification_plots:write_plots",
+    complete=f"{_PACKAGE}.preprocessor:complete",
+    recipe={
+        "num_examples": 10000,
+        "epochs": 5,
+        "batch_size": 16,
+        "learning_rate": 5e-5,
+        "best_metric": "score",
+    },
+    tuned=Tuned(
+        "threshold",
+        tuple(i / 20 for i in range(1, 20)),
+        default=0.5,
+        metric="score",
+    ),
+    experiments={
+        "etc/classify": Experiment("base"),
+        "etc/classify_large": Experiment(
+            "large", {"preset": "large", "grad_checkpointing_period": 1}
+        ),
+    },
+)

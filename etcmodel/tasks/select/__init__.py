@@ -1,0 +1,1 @@
+"""Selection of the sentences or paragraphs of users' own documents."""

@@ -1,0 +1,123 @@
+"""Tests of selection's preprocessor."""
+
+import tempfile
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.inspection.pictures import inspect
+from etcmodel.models import EtcConfig
+from etcmodel.tasks.select.task import TASK
+from testing.tasks import encode_records
+from testing.tasks import without_tracing
+from testing.tasks import write_test_vocab
+
+_STRING = "Jan sings. He paints.\n\nIt rains."
+_LISTS = [
+    {"title": "Jan", "paragraphs": [["Jan sings.", "", "He paints."], []]},
+    {"title": "", "paragraphs": [["It rains."]]},
+]
+
+
+class RecordsTest(tf.test.TestCase, parameterized.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.vocab_file = write_test_vocab(
+            cls.enterClassContext(tempfile.TemporaryDirectory()),
+            "jan sings . he paints it rains who ?",
+        )
+        cls.enterClassContext(without_tracing())
+
+    def _make(self, units, document, selected, **sizes):
+        """A writer, and a record that is read as it says."""
+        values = {"long_length": 24, "global_length": 12, **sizes}
+        config = TASK.make_preprocessing_config({"units": units, **values})
+        row = {"text": document, "query": "Who?", "selected": selected}
+        (record,) = TASK.format(config).read_rows([row], "predict")
+        return TASK.make_example_writer(config, self.vocab_file), record
+
+    def _write(self, *args, split="dev", **sizes):
+        """What is stored (None if nothing is), and the counts."""
+        writer, record = self._make(*args, **sizes)
+        ((rows, counts),) = encode_records(writer, [record], split)
+        if not rows:
+            return None, counts
+        (row,) = rows
+        return tf.train.Example.FromString(row).features.feature, counts
+
+    # Behind a CLS and two tokens of the query.
+    @parameterized.parameters(
+        # Two paragraphs, of two units and of one.
+        ("sentences", _STRING, ["He paints."], [1, 0, 1, 0, 0], 1),
+        ("sentences", _STRING, [], [0, 0, 0, 0, 0], 0),
+        ("sentences", _STRING, [[0, -1]], [1, 1, 1, 0, 0], 2),
+        ("sentences", _STRING, ["paints", "rains."], [1, 0, 1, 1, 1], 2),
+        # A paragraph, its title and two units, numbered with the empty one; an
+        # empty paragraph, which has a global token, too; and one of one unit.
+        ("texts", _LISTS, [[0, 2]], [1, 1, 0, 1, 0, 0, 0], 1),
+        ("texts", _LISTS, [[0, 0], [2, 0]], [1, 1, 1, 0, 0, 1, 1], 2),
+        ("texts", _LISTS, [["Jan", 2]], [1, 1, 0, 1, 0, 0, 0], 1),
+        ("texts", _LISTS, [[0, 0, 1], [], [0]], [1, 1, 0, 1, 0, 0, 0], 1),
+        # A title and a paragraph; a paragraph.
+        ("paragraphs", _LISTS, [[0, 2]], [1, 1, 0], 1),
+        ("paragraphs", _LISTS, [2], [0, 0, 1], 1),
+        ("paragraphs", _STRING, ["It rains."], [0, 1], 1),
+    )
+    def test_labels(self, units, document, selected, expected, number):
+        for split in ("train", "dev"):
+            stored, counts = self._write(units, document, selected, split=split)
+            self.assertEqual(
+                [-1, -1, -1, *expected],
+                # Stored without padding.
+                stored["is_relevant"].int64_list.value,
+            )
+            self.assertEqual(
+                (number, 0, 0),
+                tuple(
+                    counts[f"selected{x}"]
+                    for x in ("", "_cut", "_not_in_document")
+                ),
+            )
+
+    def test_what_is_stored_to_decode(self):
+        stored, _ = self._write("texts", _LISTS, [[0, 2]])
+        for name, expected in (
+            ("global_units", [-1, -1, -1, -1, 0, 1, 2, -1, -1, 3]),
+            ("unit_paragraphs", [0, 0, 0, 2]),
+            ("unit_numbers", [-1, 0, 2, 0]),
+        ):
+            self.assertEqual(expected, stored[name].int64_list.value)
+        self.assertEqual(
+            [b"Jan", b"Jan sings.", b"He paints.", b"It rains."],
+            stored["units"].bytes_list.value,
+        )
+        self.assertEqual([b"[[[0, 2]], []]"], stored["gold"].bytes_list.value)
+
+    def test_units_that_are_not_there(self):
+        """What is cut, or empty, is left out of training."""
+        for args, sizes, counted in (
+            # CLS, "who ?" and the first of two sentences.
+            (("sentences", _STRING, ["It rains."]), {"long_length": 6}, "cut"),
+            (("texts", _LISTS, [[0, 1]]), {}, "not_in_document"),
+        ):
+            stored, counts = self._write(*args, **sizes)
+            self.assertIn("is_relevant", stored)
+            self.assertEqual(1, counts[f"selected_{counted}"])
+            stored, _ = self._write(*args, **sizes, split="train")
+            self.assertIsNone(stored)
+            stored, _ = self._write(*args, **sizes, split="predict")
+            self.assertNoCommonElements(["is_relevant", "gold"], stored)
+
+    def test_what_inspect_shows(self):
+        writer, record = self._make("texts", _LISTS, [[0, 2]])
+        shown = inspect(writer, record, EtcConfig.from_preset("tiny"))
+        self.assertEqual(
+            "[CLS]|who|?|par 0|unit 0.0|unit 0.1|unit 0.2|par 1|par 2|unit 2.0",
+            "|".join(shown.global_labels),
+        )
+        self.assertEqual(1, dict(shown.summary)["selected"])
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,78 @@
+"""Selection: options and experiments; see docs/own_documents.md."""
+
+import dataclasses
+
+from etcmodel.datasets import selection
+from etcmodel.pipeline.document_options import READING
+from etcmodel.pipeline.document_options import DocumentPreprocessingConfig
+from etcmodel.pipeline.spec import Experiment
+from etcmodel.pipeline.spec import TaskSpec
+from etcmodel.pipeline.spec import Tuned
+
+_PACKAGE = "etcmodel.tasks.select"
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectPreprocessingConfig(DocumentPreprocessingConfig):
+    """How documents are read; blocks cannot be selected."""
+
+    HAS_BLOCKS = False
+
+
+@dataclasses.dataclass
+class SelectModelOptions:
+    """The model.
+
+    Attributes:
+        prior: with what probability a unit is selected before anything is
+            learned: their share in the data spares the first steps.
+    """
+
+    prior: float = 0.1
+
+
+@dataclasses.dataclass
+class SelectOptions:
+    """How units are chosen.
+
+    Attributes:
+        threshold: probability from which a unit is selected; None for what
+            validation data choose.
+    """
+
+    threshold: float | None = None
+
+
+TASK = TaskSpec(
+    name="select",
+    summary="a score for each sentence or paragraph of your own documents",
+    dataset=selection,
+    preprocessing_config=SelectPreprocessingConfig,
+    preprocessor=f"{_PACKAGE}.preprocessor:SelectPreprocessor",
+    model=f"{_PACKAGE}.model:Select",
+    model_options=SelectModelOptions,
+    options=SelectOptions,
+    reading=READING,
+    noted_reading=("units",),
+    complete="etcmodel.pipeline.documents:complete_units",
+    recipe={
+        "num_examples": 10000,
+        "epochs": 5,
+        "batch_size": 16,
+        "learning_rate": 5e-5,
+        "best_metric": "f1",
+        "use_hard_g2l_mask": True,
+    },
+    tuned=Tuned(
+        "threshold",
+        tuple(i / 20 for i in range(1, 20)),
+        default=0.5,
+        metric="f1",
+    ),
+    experiments={
+        "etc/select": Experiment("base"),
+        "etc/select_large": Experiment(
+            "large", {"preset": "large", "grad_checkpointing_period": 1}
+        ),
+    },
+)
