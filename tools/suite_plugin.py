@@ -87,9 +87,12 @@ def pytest_runtest_setup():
     keras = sys.modules.get("keras" if keras_in_use() == 3 else "tf_keras")
     if keras is not None:
         # TensorFlow's own is set by `tf.test.TestCase`. To set it makes all
-        # functions be optimized again.
+        # functions be optimized again. Keras 2 has it from `compat.v2`.
         tensorflow = sys.modules["tensorflow"]
-        with mock.patch.object(tensorflow.random, "set_seed"):
+        with (
+            mock.patch.object(tensorflow.random, "set_seed"),
+            mock.patch.object(tensorflow.compat.v2.random, "set_seed"),
+        ):
             keras.utils.set_random_seed(1)
 
 

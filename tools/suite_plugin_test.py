@@ -16,14 +16,21 @@ class SuitePluginTest(unittest.TestCase):
 
     def test_random_numbers_do_not_depend_on_earlier_tests(self):
         for keras, module in (("1", "tf_keras"), ("0", "keras")):
-            library = mock.Mock()
-            modules = {module: library, "tensorflow": mock.Mock()}
+            library, tensorflow = mock.Mock(), mock.Mock()
+            modules = {module: library, "tensorflow": tensorflow}
+            # The modules that Keras 3 and Keras 2 know TensorFlow by.
+            of_keras = {"1": tensorflow.compat.v2, "0": tensorflow}[keras]
+            set_seed = of_keras.random.set_seed
+            library.utils.set_random_seed.side_effect = (
+                lambda seed, x=of_keras: x.random.set_seed(seed)
+            )
             with (
                 mock.patch.dict(sys.modules, modules),
                 mock.patch.dict(os.environ, TF_USE_LEGACY_KERAS=keras),
             ):
                 suite_plugin.pytest_runtest_setup()
             library.utils.set_random_seed.assert_called_once_with(1)
+            set_seed.assert_not_called()
 
 
 if __name__ == "__main__":
