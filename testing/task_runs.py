@@ -83,6 +83,9 @@ def load_of(task: str):
     path = run_of(task).saved_model
     metadata = exported.read_metadata(path)
     spec = registry.get(task)
-    options = spec.options(**metadata["options"])
+    task_model = spec.make_model(
+        options=spec.options(**metadata["options"]),
+        sizes=metadata["preprocessing_config"],
+    )
     model = tf.saved_model.load(path)
-    return model.signatures, spec.make_model(options=options), model
+    return model.signatures, task_model, model

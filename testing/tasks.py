@@ -29,8 +29,10 @@ from etcmodel.pipeline.example_writer import ExampleWriter
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.serving import saved_model as export_lib
 from etcmodel.serving import signatures
+from etcmodel.tasks import registry
 from testing import helpers
 from testing import openkp
+from testing import own_documents
 from testing import pretraining
 from testing import reading
 
@@ -157,9 +159,11 @@ def preprocess_few(
 ) -> None:
     """Preprocesses a few records for the split "dev" with the program itself.
 
-    `sizes` are flags that are the task's own.
+    `sizes` are flags that are the task's own. A task that must know its
+    training records is told the same ones.
     """
-    with without_tracing():
+
+    def preprocess(output, *more):
         code, _, err = run_cli(
             "preprocess",
             f"--task={task}",
@@ -167,11 +171,22 @@ def preprocess_few(
             f"--vocab_file={vocab_file}",
             f"--output_dir={output}",
             "--num_shards=2",
-            "--split=dev",
             "--overwrite",
             *sizes,
+            *more,
         )
-    assert code == 0, err
+        assert code == 0, err
+
+    with without_tracing(), tempfile.TemporaryDirectory() as folder:
+        more = []
+        if registry.get(task).complete:
+            preprocess(folder)
+            more = [f"--like={folder}"]
+        preprocess(output, "--split=dev", *more)
+
+
+# Tasks whose predictions are a line each.
+_JSON_LINES = ("classify", "openkp", "read_twice_narrativeqa", "select")
 
 
 class EndToEndTestCase(tf.test.TestCase):
@@ -295,7 +310,7 @@ class EndToEndTestCase(tf.test.TestCase):
         )
         with open(output, encoding="utf-8") as stream:
             lines = stream.readlines()
-        if self.task in ("openkp", "read_twice_narrativeqa"):
+        if self.task in _JSON_LINES:
             return printed, [json.loads(line) for line in lines]
         return printed, json.loads("".join(lines))
 
@@ -431,6 +446,9 @@ def write_small_nq(directory: str, num_records: int) -> tuple[str, str]:
 # How small records are written, and their sizes.
 _SIZES = ("--long_length=32", "--global_length=16")
 SMALL_RECORDS = {
+    "classify": (own_documents.write_small_labels, own_documents.SIZES),
+    "select": (own_documents.write_small_selections, own_documents.SIZES),
+    "answer": (own_documents.write_small_answers, own_documents.SIZES),
     "wikihop": (write_small_wikihop, _SIZES),
     "hotpotqa": (write_small_hotpotqa, _SIZES),
     "nq": (write_small_nq, (*_SIZES, "--stride=8", "--question_length=6")),

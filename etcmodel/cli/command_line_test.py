@@ -197,7 +197,7 @@ class CliTest(CommandTestCase):
         (
             "task",
             "preprocess --task=a --input=x --output_dir=y --vocab_file=z",
-            "no such task. Choose one of: hotpotqa, nq, openkp, pretrain, ",
+            "no such task. Choose one of: answer, classify, hotpotqa, nq, ",
         ),
     )
     def test_mistakes_are_explained(self, arguments, message):

@@ -67,7 +67,11 @@ for name in names:
 _NOTHING = {tf.string: b"", tf.bool: False}
 
 # Inputs of raw requests that have the same sizes, by what the sizes are of.
+_OWN_DOCUMENTS = {"paragraphs": ("titles", "texts")}
 _SAME_SIZES = {
+    "answer": _OWN_DOCUMENTS,
+    "classify": _OWN_DOCUMENTS,
+    "select": _OWN_DOCUMENTS,
     "hotpotqa": {"paragraphs": ("titles", "sentences")},
     "nq": {
         "words": ("tokens", "is_html"),
@@ -448,7 +452,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         if task == "read_twice_narrativeqa":
             del expected["answer_type"]
         self.assertEqual(set(expected), set(outputs))
-        kinds = {str: "O", int: "i", float: "f"}
+        kinds = {str: "O", int: "i", float: "f", bool: "b"}
         for name, value in expected.items():
             shape = np.shape(value)
             self.assertEqual((1, *shape), outputs[name].shape, name)

@@ -53,7 +53,26 @@ _MODELS = {
         },
     ),
     "openkp": ({}, openkp.example_features(), (6, 2), _NGRAMS),
+    "answer": (
+        {"answer_encoding": "bio"},
+        hotpotqa.example_features(),
+        (10, 10),
+        {
+            **_FACTS,
+            "answer_type_logits": [2, 4],
+            "answer_bio_logits": [2, 12, 3],
+        },
+    ),
+    "classify": (
+        {"pooling": "max"},
+        hotpotqa.example_features(),
+        (10, 10),
+        {"logits": [2, 3]},
+    ),
+    "select": ({}, hotpotqa.example_features(), (10, 10), {"logits": [2, 11]}),
 }
+# What is noted of the records, where the model depends on it.
+_SIZES = {"classify": {"kind": "single", "labels": ["a", "b", "c"]}}
 # Which are of global tokens, and which of the whole input.
 _GLOBAL = ("logits", "supporting_fact_logits")
 _WHOLE = ("answer_type_logits",)
@@ -69,9 +88,9 @@ def _make(name, dtype=None, **lengths):
     config = EtcConfig.from_preset(
         "tiny", vocab_size=20, num_hidden_layers=1, initializer_range=0.3
     )
-    model = spec.make_model(spec.model_options(**options)).build(
-        config, dtype=dtype, **lengths
-    )
+    model = spec.make_model(
+        spec.model_options(**options), sizes=_SIZES.get(name)
+    ).build(config, dtype=dtype, **lengths)
     set_random_weights(model, 0.2)
     return model
 
@@ -111,7 +130,7 @@ class ModelsTest(tf.test.TestCase, parameterized.TestCase):
             whole = expected[key]
             if key in _LAST:
                 whole = whole[..., :num_long]
-            elif key not in _WHOLE:
+            elif key not in _WHOLE and name != "classify":
                 whole = whole[:, : num_global if key in _GLOBAL else num_long]
             self.assertAllClose(whole, value, 1e-4, 1e-4, key)
 
@@ -121,6 +140,8 @@ class ModelsTest(tf.test.TestCase, parameterized.TestCase):
         ("hotpotqa_bio", "mixed_bfloat16"),
         ("nq", "mixed_float16"),
         ("openkp", "mixed_bfloat16"),
+        ("classify", "mixed_float16"),
+        ("select", "mixed_bfloat16"),
     )
     def test_mixed_precision_and_static_lengths(self, name, policy):
         _, features, *_ = _MODELS[name]

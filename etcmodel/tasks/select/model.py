@@ -5,10 +5,59 @@ import math
 import tensorflow as tf
 
 from etcmodel.feature_utils import token_types
+from etcmodel.layers import graph_layer
+from etcmodel.layers import keras_compat
 from etcmodel.models.heads import make_logits_layer
 from etcmodel.pipeline import document_units
 from etcmodel.pipeline.task_model import EtcTaskModel
 from etcmodel.tasks.select.task import TASK
+
+
+@tf.keras.utils.register_keras_serializable(package="etcmodel")
+class SelectionHead(graph_layer.GraphLayer):
+    """A logit of every global token.
+
+    Raises a ValueError if the prior is not between 0 and 1.
+
+    Args:
+        prior: see `SelectModelOptions`.
+        initializer_range: standard deviation of the initial weights.
+    """
+
+    def __init__(
+        self,
+        prior: float = 0.1,
+        initializer_range: float = 0.02,
+        name: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        if not 0 < prior < 1:
+            raise ValueError(
+                f"prior is {prior}, expected a probability between 0 and 1."
+            )
+        self.prior = prior
+        self.initializer_range = initializer_range
+        self.logits = make_logits_layer(
+            1, initializer_range, "logits", bias=math.log(prior / (1 - prior))
+        )
+
+    def build(self, input_shape):
+        """Makes the weights."""
+        keras_compat.build_once(self.logits, input_shape)
+        super().build(input_shape)
+
+    def call(self, global_output):
+        """`<float32>[batch, global]` of `<float>[batch, global, hidden]`."""
+        return self.logits(global_output)[..., 0]
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "prior": self.prior,
+            "initializer_range": self.initializer_range,
+        }
 
 
 class Select(EtcTaskModel):
@@ -25,20 +74,14 @@ class Select(EtcTaskModel):
         return {"ignore_hard_g2l_types": (token_types.CLS_GLOBAL,)}
 
     def head(self, config):
-        """`logits` `<float32>[batch, global]`."""
-        prior = self.model_options.prior
-        if not 0 < prior < 1:
-            raise ValueError(
-                f"prior is {prior}, expected a probability between 0 and 1."
-            )
-        head = make_logits_layer(
-            1,
+        """See `SelectionHead`."""
+        head = SelectionHead(
+            self.model_options.prior,
             config.initializer_range,
-            "output_layer",
-            bias=math.log(prior / (1 - prior)),
+            name="output_layer",
         )
         return lambda encoded, inputs: {
-            "logits": head(encoded["global_output"])[..., 0]
+            "logits": head(encoded["global_output"])
         }
 
     def loss_names(self):

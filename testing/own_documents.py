@@ -1,0 +1,98 @@
+"""Small documents as users have them: with labels, selected texts, answers.
+
+Each tells in which city Jan is. It has rows that teach nothing, too.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+
+from etcmodel.feature_utils.text import tokenizers
+from testing.helpers import write_vocab
+
+CITIES = ("Bonn", "Oslo", "Rome")
+_WORDS = "bonn oslo rome jan is he in here it rains where . ?".split()
+SIZES = ("--long_length=32", "--global_length=16")
+
+
+def _texts(number: int) -> list[list[str]]:
+    """Texts of one or two paragraphs, of which the first tells the city."""
+    city, other = CITIES[number % 3], CITIES[(number + 1) % 3]
+    paragraphs = [["Jan is here.", f"He is in {city}."]]
+    if number % 2:
+        paragraphs.append([f"It rains in {other}."])
+    return paragraphs
+
+
+def _write(directory: str, rows: Sequence[dict]) -> tuple[str, str]:
+    path = os.path.join(directory, "rows.jsonl")
+    with open(path, "w", encoding="utf-8") as stream:
+        for i, row in enumerate(rows):
+            line = {"id": f"small_{i}", **row}
+            stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+    tokens = (*tokenizers.WORDPIECE_RESERVED_TOKENS, *_WORDS)
+    return path, write_vocab(directory, tokens)
+
+
+def write_small_labels(directory: str, num_records: int) -> tuple[str, str]:
+    """Writes documents with the city as a label, and a vocabulary.
+
+    Returns the paths of the data file and of the vocabulary, as all writers
+    here. Documents are strings, and labels as frequent as can be.
+    """
+    return _write(
+        directory,
+        [
+            {
+                "text": "\n\n".join(map(" ".join, _texts(i))),
+                "label": CITIES[i % 3],
+            }
+            for i in range(num_records)
+        ],
+    )
+
+
+def write_small_selections(directory: str, num_records: int) -> tuple[str, str]:
+    """Writes documents of lists of texts; the one that tells is selected.
+
+    Every fourth document does not tell, and has nothing selected.
+    """
+    rows = []
+    for i in range(num_records):
+        paragraphs = _texts(i)
+        if i % 4 == 3:
+            del paragraphs[0][1]
+        selected = [[0, 1]] if len(paragraphs[0]) > 1 else []
+        rows.append(
+            {
+                "query": "Where is Jan?",
+                "paragraphs": paragraphs,
+                "selected": selected,
+            }
+        )
+    return _write(directory, rows)
+
+
+def write_small_answers(directory: str, num_records: int) -> tuple[str, str]:
+    """Writes documents under a title, with questions and places of answers.
+
+    Of four questions, one has no answer; the first one's evidence is labelled.
+    """
+    rows = []
+    for i in range(num_records):
+        paragraphs = _texts(i)
+        if i % 4 == 3:
+            del paragraphs[0][1]
+        text = "\n\n".join(map(" ".join, paragraphs))
+        city, answers = CITIES[i % 3], []
+        if i % 4 != 3:
+            answers = [{"text": city, "answer_start": text.index(city)}]
+        row = {
+            "question": "Where is Jan?",
+            "sections": [{"title": "Jan", "text": text}],
+            "answers": answers,
+        }
+        if i % 4 == 0:
+            row["evidence"] = [f"He is in {city}."]
+        rows.append(row)
+    return _write(directory, rows)
