@@ -41,6 +41,10 @@ _CHECKED = {
             "--output_dir=note.json/x --overwrite": "cannot be made",
             "--output_dir=gs://b/x": "local disks only",
             "--split=GONE": "--split=GONE: wikihop has train, dev",
+            "--vocab_file=": "needs --vocab_file, or --like",
+            "--like=GONE": "--like=GONE: no TFRecord files are there",
+            "--validation_fraction=1": "expected a number between 0 and 1",
+            "--validation_fraction=0.1 --split=dev": "leave --split out",
         },
     ),
     "lift": (

@@ -70,9 +70,9 @@ class Flags(preprocess.VocabularyFlags):
     use_hard_g2l_mask: bool | None = None
 
 
-def _find_record(task, flag_values: flags.FlagValues):
+def _find_record(task, config, flag_values: flags.FlagValues):
     path, wanted = flag_values.input, flag_values.record
-    records = task.dataset.FORMAT.read(path, flag_values.split, merge=False)
+    records = task.format(config).read(path, flag_values.split, merge=False)
     last = ""
     for record in records:
         if wanted in (str(record.index), record.id):
@@ -103,8 +103,8 @@ def run(flag_values: flags.FlagValues) -> None:
             "the attention of ETC, with global and long tokens."
         )
     preprocess.check_split(task, flag_values.split)
-    record = _find_record(task, flag_values)
     config = preprocess.preprocessing_config(task, flag_values)
+    record = _find_record(task, config, flag_values)
     from etcmodel.inspection.attention_picture import draw_attention_picture
     from etcmodel.inspection.pictures import inspect
     from etcmodel.models import EtcConfig

@@ -21,7 +21,7 @@ class InspectTest(tasks.CommandTestCase):
         )
         self.output = self.path("picture.png")
 
-    def _inspect(self, *arguments, draw=False):
+    def _inspect(self, *arguments, draw=False, task="wikihop"):
         """Runs the command, usually without the drawing."""
         original = attention_picture.draw_attention_picture
         with mock.patch.object(
@@ -31,7 +31,7 @@ class InspectTest(tasks.CommandTestCase):
         ) as self.drawing:
             return run_cli(
                 "inspect",
-                "--task=wikihop",
+                f"--task={task}",
                 f"--input={self.input}",
                 f"--vocab_file={self.vocab_file}",
                 f"--output={self.output}",
@@ -128,6 +128,22 @@ class InspectTest(tasks.CommandTestCase):
         flat = self._side_inputs("--experiment=etc/wikihop_flat").l2l_att_mask
         other = self._side_inputs("--experiment=etc/wikihop_hard_g2l")
         self.assertGreater(np.sum(flat), np.sum(other.l2l_att_mask))
+
+    def test_own_documents_in_fields_of_other_names(self):
+        """Selected are paragraphs, by their numbers."""
+        tasks.write_json(
+            self.input, [{"body": [["jan", "is"], ["here"]], "right": [1]}]
+        )
+        out = self.assert_succeeds(
+            self._inspect(
+                *("--text_field=body", "--label_field=right"),
+                "--units=paragraphs",
+                task="select",
+            )
+        )
+        self.assertRegex(out, r"selected: +1\n")
+        _, _, global_labels, _ = self.drawing.call_args.args
+        self.assertEqual(["[CLS]", "unit 0.0", "unit 1.0"], global_labels)
 
     def test_hotpotqa_has_the_hard_mask(self):
         self.input, self.vocab_file = tasks.write_small_hotpotqa(

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import shutil
 import tempfile
@@ -12,6 +13,20 @@ from testing.tasks import CommandTestCase
 from testing.tasks import read_json
 from testing.tasks import run_cli
 from testing.tasks import write_json
+
+
+@contextlib.contextmanager
+def _fake_model(task, answer, **noted):
+    """Stands for a SavedModel of a task, with what was noted of its records."""
+    model = mock.Mock(signatures={"serving_default": answer})
+    metadata = {"task": task, "options": {}, "preprocessing_config": noted}
+    with (
+        mock.patch.object(predict, "load_saved_model", return_value=model),
+        mock.patch.object(
+            predict.exported, "read_metadata", return_value=metadata
+        ),
+    ):
+        yield
 
 
 class PredictTest(CommandTestCase):
@@ -98,19 +113,12 @@ class PredictTest(CommandTestCase):
             content = stream.read()
         with open(path, "w", encoding="utf-8") as stream:
             stream.write(content.replace("1,train", "1,valid"))
-        answer = mock.Mock(
-            side_effect=lambda question, document: {
-                "answer": tf.fill(tf.shape(question), "x")
-            }
-        )
-        model = mock.Mock(signatures={"serving_default": answer})
-        metadata = {"task": "read_twice_narrativeqa", "options": {}}
         self.input = path
-        with (
-            mock.patch.object(predict, "load_saved_model", return_value=model),
-            mock.patch.object(
-                predict.exported, "read_metadata", return_value=metadata
-            ),
+        with _fake_model(
+            "read_twice_narrativeqa",
+            lambda question, document: {
+                "answer": tf.fill(tf.shape(question), "x")
+            },
         ):
             out = self.assert_succeeds(self._predict("--data_split=valid"))
             self.assert_fails(
@@ -122,6 +130,67 @@ class PredictTest(CommandTestCase):
             {"id": "1: Where does Jan live?", "answer": "x"},
             read_json(self.output),
         )
+
+    def test_own_documents_are_read_as_the_training_records(self):
+        """12 is a number; with a model that always answers 10."""
+        write_json(self.input, [{"body": "a", "stars": 12, "nr": 7}])
+        names = ("--text_field=body", "--label_field=stars", "--id_field=nr")
+        numbers = {"kind": "number", "label_mean": 8.0, "label_deviation": 2.0}
+        with _fake_model(
+            "classify",
+            lambda query, titles, texts: {"number": tf.constant([10.0])},
+            **numbers,
+        ):
+            out = self.assert_succeeds(self._predict(*names))
+            self.assert_fails(
+                self._predict("--overwrite", *names, "--label_kind=single"),
+                "--label_kind=single: classify: label_kind is 'single', but",
+            )
+            self.assert_fails(
+                self._predict("--overwrite", *names[1:]),
+                "field 'text': it is missing",
+            )
+        self.assertIn("\nmean_squared_error: 4\n", out)
+        self.assertEqual(
+            {"id": "7", "label": 10.0, "probabilities": {}},
+            read_json(self.output),
+        )
+
+    def test_selected_numbers_are_those_of_the_units_learned(self):
+        """Paragraphs, whose numbers could be those of texts."""
+        rows = [{"paragraphs": [["a", "b"], ["c"]], "selected": [[0, 1]]}]
+        write_json(self.input, rows)
+        units = {
+            "units": [["a b", "c"]],
+            "unit_probabilities": [[0.75, 0.25]],
+            "unit_paragraphs": [[0, 1]],
+            "unit_numbers": [[0, 0]],
+        }
+        with _fake_model(
+            "select",
+            lambda query, titles, texts: {
+                x: tf.constant(y) for x, y in units.items()
+            },
+            units="paragraphs",
+        ):
+            out = self.assert_succeeds(self._predict())
+        self.assertIn("\nf1: 1\n", out)
+        self.assertEqual([[0, 0]], read_json(self.output)["selected"])
+
+    def test_how_a_file_is_read_is_a_flag_of_some_tasks(self):
+        for flag in (
+            *("--text_field=a", "--query_field=a", "--id_field=a"),
+            *("--label_field=a", "--label_kind=single", "--data_split=valid"),
+        ):
+            self.assert_fails(
+                self._predict(flag), f"{flag}: wikihop has no such flag"
+            )
+        with _fake_model("select", None):
+            self.assert_fails(
+                self._predict("--label_kind=single"),
+                "--label_kind=single: select has no such flag",
+            )
+        self.assertFalse(os.path.exists(self.output))
 
     def test_records_that_nothing_could_be_learned_of(self):
         """They are answered, and count."""

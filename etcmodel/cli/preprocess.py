@@ -226,34 +226,27 @@ def run(flag_values: flags.FlagValues) -> None:
     like = _note_of_like(task, flag_values)
     config = preprocessing_config(task, flag_values, like)
     read = task.format(config).read
-    paths = files.find(flag_values.input)
+    readers = {flag_values.split: read}
+    if flag_values.validation_fraction is not None:
+        readers = _split_readers(task, flag_values, read)
     if task.complete and not like:
         config = load(task.complete)(
             config,
-            read(paths, "train", BadRecords(flag_values.skip_bad_records)),
+            readers["train"](
+                files.find(flag_values.input),
+                "train",
+                BadRecords(flag_values.skip_bad_records),
+            ),
         )
     examples = example_writer(task, config, flag_values)
-    fraction = flag_values.validation_fraction
     with atomic_directory(
         flag_values.output_dir, overwrite=flag_values.overwrite
     ) as directory:
-        if fraction is None:
-            _write(directory, flag_values, examples, read, flag_values.split)
-        else:
-            records = read(
-                paths, "train", BadRecords(flag_values.skip_bad_records)
-            )
-            chosen = validation_ids(
-                records, task.dataset, fraction, flag_values.seed
-            )
-            for split in ("train", "dev"):
-                _write(
-                    os.path.join(directory, split),
-                    flag_values,
-                    examples,
-                    _only(read, chosen, split),
-                    split,
-                )
+        for split, read_split in readers.items():
+            place = directory
+            if len(readers) > 1:
+                place = os.path.join(directory, split)
+            _write(place, flag_values, examples, read_split, split)
     print_tokenizer(examples.preprocessor.tokenizer, flag_values)
 
 
@@ -332,6 +325,22 @@ def validation_ids(records, dataset, fraction: float, seed: int) -> set[str]:
         stratify=found if is_even and None not in found else None,
     )
     return set(chosen)
+
+
+def _split_readers(task, flag_values: flags.FlagValues, read) -> dict:
+    """Returns split -> what reads its records alone, train and dev."""
+    records = read(
+        files.find(flag_values.input),
+        "train",
+        BadRecords(flag_values.skip_bad_records),
+    )
+    chosen = validation_ids(
+        records,
+        task.dataset,
+        flag_values.validation_fraction,
+        flag_values.seed,
+    )
+    return {split: _only(read, chosen, split) for split in ("train", "dev")}
 
 
 def _only(read, chosen: set[str], split: str):

@@ -1,4 +1,7 @@
+import collections
+import json
 import os
+import shutil
 import time
 from unittest import mock
 
@@ -6,9 +9,11 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.cli import preprocess
+from etcmodel.datasets import classification
 from etcmodel.feature_utils import etc_features
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.preprocessor import Preprocessor
+from testing import own_documents
 from testing import tasks
 from testing.tasks import run_cli
 
@@ -197,6 +202,226 @@ class PreprocessTest(tasks.CommandTestCase):
         self.assertLen(expected, 7)
         for workers, batch_size in ((1, 4), (4, 1)):
             self.assertEqual(expected, files(workers, batch_size))
+
+
+@tasks.shared_writers()
+class OwnDocumentsTest(tasks.CommandTestCase):
+    """Records that others are preprocessed like, or split from."""
+
+    def setUp(self):
+        super().setUp()
+        self.enterContext(tasks.without_tracing())
+        # Four with each of three labels.
+        self.input, self.vocab_file = own_documents.write_small_labels(
+            self.directory, 12
+        )
+        with open(self.input, encoding="utf-8") as stream:
+            self.rows = [json.loads(line) for line in stream]
+
+    def _write_rows(self, rows, name="other.jsonl"):
+        path = self.path(name)
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.writelines(json.dumps(row) + "\n" for row in rows)
+        return path
+
+    def _run(self, output, *more, path=None, task="classify"):
+        return run_cli(
+            "preprocess",
+            f"--task={task}",
+            f"--input={path or self.input}",
+            f"--output_dir={self.path(output)}",
+            "--num_shards=2",
+            *more,
+        )
+
+    def _train(self, *more, **options):
+        """Preprocesses the training records."""
+        vocab = f"--vocab_file={self.vocab_file}"
+        out = self._run("train", vocab, *own_documents.SIZES, *more, **options)
+        return self.assert_succeeds(out)
+
+    def _note(self, *names):
+        return tasks.read_json(self.path(*names, "preprocessing_config.json"))
+
+    def _ids(self, *names):
+        found = tfrecords.read_examples(self.path(*names))
+        return [name for name, *_ in found]
+
+    def test_like_other_records(self):
+        """Sizes, labels, and the vocabulary with its settings."""
+        self._train("--lower_case=false", "--units=paragraphs")
+        # One label of three, and one that is not known.
+        rows = [self.rows[0], {**self.rows[1], "label": "Wien"}]
+        like = f"--like={self.path('train')}"
+        dev = self._write_rows(rows)
+        out = self._run("dev", like, "--split=dev", path=dev)
+        self.assertRegex(
+            self.assert_succeeds(out), r" 1  labels not in training data\n"
+        )
+        self.assertEqual(["small_0", "small_1"], self._ids("dev"))
+        names = ("preprocessing_config", "tokenizer", "vocab_fingerprint")
+        train, made = self._note("train"), self._note("dev")
+        self.assertEqual([train[x] for x in names], [made[x] for x in names])
+        sizes = made["preprocessing_config"]
+        self.assertEqual(["Bonn", "Oslo", "Rome"], sizes["labels"])
+        self.assertEqual([4, 4, 4], sizes["label_counts"])
+        self.assertEqual(
+            ("paragraphs", 32), (sizes["units"], sizes["long_length"])
+        )
+        self.assertFalse(made["tokenizer"]["lower_case"])
+        # A flag beside it wins; labels are those of the training records.
+        more = ("--long_length=40", "--split=predict", "--overwrite")
+        self.assert_succeeds(self._run("dev", like, *more, path=dev))
+        self.assertEqual(
+            {**sizes, "long_length": 40},
+            self._note("dev")["preprocessing_config"],
+        )
+
+    def test_records_that_others_cannot_be_like(self):
+        path, vocab = tasks.write_small_wikihop(self.directory, 2)
+        vocab = f"--vocab_file={vocab}"
+        made = self._run("wikihop", vocab, path=path, task="wikihop")
+        self.assert_succeeds(made)
+        shutil.copytree(self.path("wikihop"), self.path("without"))
+        os.remove(self.path("without", "preprocessing_config.json"))
+        for like, message in (
+            ("wikihop", "those of the task 'wikihop', not of 'classify'"),
+            ("without", "--like=.*without: it has no preprocessing_config"),
+            ("gone", "--like=.*gone: no TFRecord files are there"),
+        ):
+            self.assert_fails(
+                self._run("dev", f"--like={self.path(like)}"), message
+            )
+        for split in ("dev", "predict"):
+            vocab = f"--vocab_file={self.vocab_file}"
+            self.assert_fails(
+                self._run("dev", vocab, f"--split={split}"),
+                f"--split={split} needs --like=DIR.*such as the labels",
+            )
+        self.assert_fails(self._run("train"), "needs --vocab_file, or --like")
+        self.assertFalse(os.path.exists(self.path("dev")))
+
+    def test_a_part_is_kept_for_validation(self):
+        """A quarter of each label, another one for another seed."""
+        parts = {}
+        for seed in (0, 0, 1):
+            out = self._train(
+                "--validation_fraction=0.25", f"--seed={seed}", "--overwrite"
+            )
+            for split, number in (("train", 9), ("dev", 3)):
+                place = self.path("train", split)
+                self.assertIn(
+                    f"Wrote {number} of {number} records to {place}.", out
+                )
+                self.assertEqual(split, self._note("train", split)["split"])
+            train, dev = self._ids("train", "train"), self._ids("train", "dev")
+            self.assertSameElements([x["id"] for x in self.rows], train + dev)
+            labels = [self.rows[int(x.split("_")[1])]["label"] for x in dev]
+            self.assertCountEqual(["Bonn", "Oslo", "Rome"], labels)
+            self.assertEqual(dev, parts.setdefault(seed, dev))
+        self.assertNotEqual(*parts.values())
+        names = ("preprocessing_config", "vocab_fingerprint", "special_ids")
+        train, dev = (self._note("train", x) for x in ("train", "dev"))
+        self.assertEqual([train[x] for x in names], [dev[x] for x in names])
+        # Of the records that are learned from.
+        counts = train["preprocessing_config"]["label_counts"]
+        self.assertEqual([3, 3, 3], counts)
+
+    def test_shares_of_labels(self):
+        """A fifth of each; a label of one record is learned."""
+        labels = {str(i): "aaab"[i % 4] for i in range(40)} | {"x": "c"}
+
+        def choose(fraction, seed, labels=labels):
+            records = [
+                classification.ClassificationRecord(id=x, sections=(), label=y)
+                for x, y in labels.items()
+            ]
+            return preprocess.validation_ids(
+                records, classification, fraction, seed
+            )
+
+        chosen = [choose(0.2, seed) for seed in range(9)]
+        for ids in chosen:
+            self.assertEqual(
+                {"a": 6, "b": 2}, collections.Counter(map(labels.get, ids))
+            )
+        self.assertGreater(len(set(map(frozenset, chosen))), 5)
+        # Fewer than there are labels; what has no share of labels.
+        self.assertLen(choose(0.03, 0), 1)
+        numbers = dict(zip(labels, range(41), strict=True))
+        self.assertLen(choose(0.2, 0, numbers), 8)
+        several = dict.fromkeys(labels, ("a", "b"))
+        self.assertLen(choose(0.2, 0, several), 8)
+
+    @parameterized.parameters(
+        ("0", "0: expected a number between 0 and 1"),
+        ("1.5", "1.5: expected a number between 0 and 1"),
+        (
+            "0.01",
+            "0.01 of 12 records leaves 0 to validate with and 12 to learn",
+        ),
+        ("0.99", "0.99 of 12 records leaves 12 to validate with and 0 to"),
+        ("0.5 --split=dev", "both splits, train and dev: leave --split out"),
+    )
+    def test_fractions_that_cannot_be_kept(self, fraction, message):
+        vocab = f"--vocab_file={self.vocab_file}"
+        flags = f"--validation_fraction={fraction}".split()
+        self.assert_fails(self._run("train", vocab, *flags), message)
+        self.assertFalse(os.path.exists(self.path("train")))
+
+    def test_fields_of_other_names(self):
+        rows = [
+            {"nr": i, "body": x["text"], "topic": x["label"], "label": 5}
+            for i, x in enumerate(self.rows)
+        ]
+        names = ("--text_field=body", "--label_field=topic", "--id_field=nr")
+        path = self._write_rows(rows)
+        self._train(*names, path=path)
+        self.assertSameElements(map(str, range(12)), self._ids("train"))
+        sizes = self._note("train")["preprocessing_config"]
+        self.assertEqual(["Bonn", "Oslo", "Rome"], sizes["labels"])
+        # How files are read is noted nowhere.
+        self.assertNoCommonElements(["text_field", "label_kind"], sizes)
+        like = f"--like={self.path('train')}"
+        dev = (like, "--split=dev")
+        self.assert_succeeds(self._run("dev", *dev, *names, path=path))
+        self.assert_fails(
+            self._run("dev", *dev, *names[1:], "--overwrite", path=path),
+            "field 'text': it is missing",
+        )
+
+    def test_a_kind_of_labels_is_kept(self):
+        """1, which could be a label, is a number like those learned from."""
+        self._train(
+            path=self._write_rows(
+                [{**x, "label": i + 0.5} for i, x in enumerate(self.rows)]
+            )
+        )
+        dev = self._write_rows([{**self.rows[0], "label": 1}])
+        like = f"--like={self.path('train')}"
+        self.assert_succeeds(self._run("dev", like, "--split=dev", path=dev))
+        (serialized,) = tf.data.TFRecordDataset(
+            tfrecords.find_files(self.path("dev")), "GZIP"
+        )
+        example = tf.train.Example.FromString(serialized.numpy())
+        number = example.features.feature["number"].float_list.value
+        self.assertEqual([1.0], number)
+
+    def test_records_with_the_same_id(self):
+        path = self._write_rows([*self.rows, self.rows[3]])
+        vocab = f"--vocab_file={self.vocab_file}"
+        self.assert_fails(
+            self._run("train", vocab, path=path),
+            r"record 12 \(id 'small_3'\), field 'id': a record before it has",
+        )
+        out = self._train("--skip_bad_records", path=path)
+        self.assertIn("Skipped 1 bad records", out)
+        stats = tasks.read_json(self.path("train", "stats.json"))
+        self.assertEqual({"duplicate 'id'": 1}, stats["records_dropped_why"])
+        self.assertEqual(
+            [4, 4, 4],
+            self._note("train")["preprocessing_config"]["label_counts"],
+        )
 
 
 if __name__ == "__main__":

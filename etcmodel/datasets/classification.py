@@ -268,6 +268,11 @@ def gold(record: ClassificationRecord) -> Label | None:
     return record.label
 
 
+def stratum(record: ClassificationRecord) -> str | None:
+    """The label, whose share validation records have; None if not one label."""
+    return record.label if isinstance(record.label, str) else None
+
+
 def write_predictions(
     predictions: Mapping[str, Mapping], stream: IO[str]
 ) -> None:
