@@ -295,6 +295,10 @@ class QuestionAnswerer(Estimator):
 
     task = "answer"
 
+    def _friendly(self, prediction):
+        evidence = [x[:2] for x in prediction["evidence"] if x.is_selected]
+        return {**prediction, "evidence": evidence}
+
 
 _ESTIMATORS = {
     x.task: x for x in (DocumentClassifier, SentenceSelector, QuestionAnswerer)

@@ -185,6 +185,17 @@ class FriendlyTest(tf.test.TestCase):
             ),
         )
 
+    def test_evidence(self):
+        from etcmodel.datasets.unit_positions import Unit
+
+        units = [Unit(0, 1, 0.75, True, "a"), Unit(1, 0, 0.25, False, "b")]
+        self.assertEqual(
+            {"answer": "a", "evidence": [(0, 1)]},
+            estimators.QuestionAnswerer()._friendly(
+                {"answer": "a", "evidence": units}
+            ),
+        )
+
 
 if __name__ == "__main__":
     tf.test.main()
