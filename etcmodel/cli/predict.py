@@ -24,8 +24,10 @@ a SavedModel, and writes the answers in the official submission format:
 
   hotpotqa  {"answer": {id: text}, "sp": {id: [[title, sentence], ...]}}
   nq        {"predictions": [...]}, with scores
-  wikihop   {id: answer}; so does read_twice_triviaqa
+  wikihop   {id: answer}; so do answer and read_twice_triviaqa
   openkp    {"url": url, "KeyPhrases": [[text], ...]}, a line each
+  classify  {"id": id, "label": label, "probabilities": {...}}, likewise
+  select    {"id": id, "selected": [[paragraph, unit], ...], "scores": ...}
   read_twice_narrativeqa  {"id": "document: question", "answer": text}, likewise
 
 Where the file has answers, the official metrics are printed. The output file

@@ -210,7 +210,6 @@ class OwnDocumentsTest(tasks.CommandTestCase):
 
     def setUp(self):
         super().setUp()
-        self.enterContext(tasks.without_tracing())
         # Four with each of three labels.
         self.input, self.vocab_file = own_documents.write_small_labels(
             self.directory, 12
@@ -225,14 +224,15 @@ class OwnDocumentsTest(tasks.CommandTestCase):
         return path
 
     def _run(self, output, *more, path=None, task="classify"):
-        return run_cli(
-            "preprocess",
-            f"--task={task}",
-            f"--input={path or self.input}",
-            f"--output_dir={self.path(output)}",
-            "--num_shards=2",
-            *more,
-        )
+        with tasks.without_tracing():
+            return run_cli(
+                "preprocess",
+                f"--task={task}",
+                f"--input={path or self.input}",
+                f"--output_dir={self.path(output)}",
+                "--num_shards=2",
+                *more,
+            )
 
     def _train(self, *more, **options):
         """Preprocesses the training records."""

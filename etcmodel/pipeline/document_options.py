@@ -15,13 +15,13 @@ class DocumentPreprocessingConfig:
         global_length: length of the global input.
         units: what has a global token beside each paragraph. "sentences" of
             its texts, found by the package; "texts" as they are given;
-            "paragraphs" alone; or "blocks" of as many tokens, whatever the
-            structure. "auto": "texts" if paragraphs are lists in the data,
-            "blocks" if the data have neither paragraphs nor sentences,
-            otherwise "sentences".
+            "paragraphs" alone; or, to classify, "blocks" of as many tokens,
+            whatever the structure. "auto": "texts" if paragraphs are lists in
+            the data, "blocks" if the data have neither paragraphs nor
+            sentences, otherwise "sentences".
         block_size: tokens of a block.
         text_field: the field with the document, if it is not "text",
-            "document", "paragraphs" or "sections".
+            "document", "paragraphs", "sections" or "context".
         query_field: the field with the question or the candidate labels, if it
             is not "query" or "question".
         id_field: the field with the record's id.

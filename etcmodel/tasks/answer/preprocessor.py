@@ -53,7 +53,10 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
 
     def labels(self, record, view, split):
         """See `Preprocessor.labels`."""
-        counts = count_cut(view, {"document": ("paragraphs", "units")})
+        counts = {
+            **record.counts,
+            **count_cut(view, {"document": ("paragraphs", "units")}),
+        }
         if record.answers is None or split == "predict":
             return Labelled([{}], {}, counts)
         section = self.engine.spec.index("document")

@@ -219,6 +219,15 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             for name in ("answers_yes_or_no", "no_answers"):
                 self.assertEqual(int(name == counted), counts[name])
 
+    def test_offsets_that_do_not_fit_are_counted(self):
+        """The answer is learned at the nearest place; one is nowhere."""
+        answers = _at("Brno", 17) + _at("Oslo", 0)
+        stored, counts = self._write("sentences", _STRING, answers)
+        self.assertEqual([(1, "Brno")], self._spans(stored))
+        self.assertEqual(
+            (1, 1), (counts["answers_moved"], counts["answers_not_in_text"])
+        )
+
     def test_no_labels_for_prediction(self):
         stored, _ = self._write("sentences", _STRING, "Brno", split="predict")
         self.assertNoCommonElements(

@@ -85,9 +85,11 @@ class ClassifyPreprocessor(documents.DocumentPreprocessor):
     def labels(self, record, view, split):
         """See `Preprocessor.labels`."""
         config = self.config
-        counts = count_cut(
-            view, {"document": ("paragraphs", "units_of_paragraphs")}
-        )
+        names = ("paragraphs", "units")
+        if self.kind == "blocks":
+            # Each is a group with one unit.
+            names = ("blocks", None)
+        counts = {**record.counts, **count_cut(view, {"document": names})}
         if record.label is None or split == "predict":
             return Labelled([{}], {}, counts)
         if config.kind == "number":

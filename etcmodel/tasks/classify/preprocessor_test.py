@@ -114,13 +114,16 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         # CLS, "who ?", and 3, 3 and 3 tokens in two paragraphs.
         self.assertEqual(
             (12, 2, 3),
-            tuple(
-                counts[x]
-                for x in ("tokens", "paragraphs", "units_of_paragraphs")
-            ),
+            tuple(counts[x] for x in ("tokens", "paragraphs", "units")),
         )
         stored, _ = self._write(record, "predict", kind=kind)
         self.assertNoCommonElements(["label_ids", "gold"], stored)
+
+    def test_repeated_labels_are_counted(self):
+        (record,) = _read(["b", "a", "b", "b"])
+        stored, counts = self._write(record, "dev", kind="multiple")
+        self.assertEqual([1, 0], stored["label_ids"].int64_list.value)
+        self.assertEqual(2, counts["labels_repeated"])
 
     def test_number(self):
         (record,) = _read(2.5)
@@ -152,7 +155,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLen(
             stored["global_token_ids"].int64_list.value, 2 + math.ceil(9 / 4)
         )
-        self.assertEqual(3, counts["paragraphs"])
+        self.assertEqual(3, counts["blocks"])
 
     def test_what_inspect_shows(self):
         (record,) = _read("a")
