@@ -1,5 +1,7 @@
 """Runs the notebooks from top to bottom, each in a kernel of its own."""
 
+import importlib
+import inspect
 import pathlib
 
 import nbclient
@@ -22,6 +24,13 @@ class NotebooksTest(tf.test.TestCase, parameterized.TestCase):
         nbclient.NotebookClient(
             notebook, timeout=300, resources={"metadata": {"path": _FOLDER}}
         ).execute()
+        # It does what the program of the same name does.
+        program = importlib.import_module(f"examples.{name}").main
+        *lines, _ = inspect.getsource(program).splitlines()[2:]
+        code = "\n".join(x.source for x in notebook.cells if "outputs" in x)
+        self.assertContainsSubset(
+            [x.strip() for x in lines], [x.strip() for x in code.splitlines()]
+        )
         *_, last = (cell for cell in notebook.cells if "outputs" in cell)
         self.assertStartsWith(last.outputs[-1].text, last_output)
         for cell in notebook.cells:
