@@ -67,11 +67,10 @@ for name in names:
 _NOTHING = {tf.string: b"", tf.bool: False}
 
 # Inputs of raw requests that have the same sizes, by what the sizes are of.
-_OWN_DOCUMENTS = {"paragraphs": ("titles", "texts")}
 _SAME_SIZES = {
-    "answer": _OWN_DOCUMENTS,
-    "classify": _OWN_DOCUMENTS,
-    "select": _OWN_DOCUMENTS,
+    **dict.fromkeys(
+        ("answer", "classify", "select"), {"paragraphs": ("titles", "texts")}
+    ),
     "hotpotqa": {"paragraphs": ("titles", "sentences")},
     "nq": {
         "words": ("tokens", "is_html"),
