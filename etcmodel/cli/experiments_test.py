@@ -7,8 +7,8 @@ from testing.tasks import run_cli
 class ExperimentsTest(CommandTestCase):
     def test_lists_experiments(self):
         out = self.assert_succeeds(run_cli("experiments"))
-        lines = out.splitlines()
-        self.assertStartsWith(lines[0], "hotpotqa: HotpotQA: answer")
+        self.assertStartsWith(out, "answer: answers with evidence")
+        self.assertIn("\nhotpotqa: HotpotQA: answer", out)
         self.assertIn("  etc/nq_2x_radius  ", out)
         self.assertIn("  read_twice/pretrain_sts   ", out)
         self.assertIn("/hotpotqa_single_segment_10_layers each", out)
