@@ -14,6 +14,7 @@ from etcmodel.layers import keras_compat
 from etcmodel.models.heads import make_logits_layer
 from etcmodel.models.heads import mask_logits
 from etcmodel.models.losses import is_correct
+from etcmodel.pipeline import document_units
 from etcmodel.pipeline import span_decoding
 from etcmodel.pipeline.task_model import EtcTaskModel
 
@@ -210,15 +211,9 @@ def example_losses(logits, labels) -> dict[str, tf.Tensor]:
         `supporting_facts`, `answer_type`, and `answer_begin` and `answer_end`
         or `answer_bio`.
     """
-    facts = labels["supporting_facts"]
-    # [batch, global]
-    fact_losses = tf.nn.sigmoid_cross_entropy_with_logits(
-        labels=tf.cast(tf.maximum(facts, 0), tf.float32),
-        logits=logits["supporting_fact_logits"],
-    )
     losses = {
-        "supporting_facts": tf.reduce_sum(
-            tf.where(facts >= 0, fact_losses, 0.0), axis=1
+        "supporting_facts": document_units.unit_losses(
+            logits["supporting_fact_logits"], labels["supporting_facts"]
         ),
         "answer_type": tf.nn.sparse_softmax_cross_entropy_with_logits(
             labels=labels["answer_type"], logits=logits["answer_type_logits"]
