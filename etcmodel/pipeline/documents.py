@@ -30,6 +30,15 @@ from etcmodel.pipeline.document_options import UNITS as UNITS
 from etcmodel.pipeline.preprocessor import EtcPreprocessor
 from etcmodel.pipeline.preprocessor import RawInput
 
+# The section with the CLS token, which has a global token of its own.
+CLS = layout.Section(
+    "cls",
+    token_type_id=token_types.SENTENCE,
+    unit_global=layout.GlobalToken("cls", token_types.CLS_GLOBAL),
+    link_sentences=False,
+    cut="keep",
+    tokens=("cls",),
+)
 # Roughly: what follows decides in `sentences`.
 _SENTENCE_END = re.compile(r"[.!?…。！？।؟]\W*(\s|$)|[。！？।]")
 
@@ -131,14 +140,7 @@ def make_layout(
     query_global = layout.GlobalToken("question", token_types.QUESTION_GLOBAL)
     return layout.LayoutSpec(
         sections=(
-            layout.Section(
-                "cls",
-                token_type_id=token_types.SENTENCE,
-                unit_global=layout.GlobalToken("cls", token_types.CLS_GLOBAL),
-                link_sentences=False,
-                cut="keep",
-                tokens=("cls",),
-            ),
+            CLS,
             layout.Section(
                 "query",
                 token_type_id=token_types.QUESTION,

@@ -15,6 +15,7 @@ from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils.text import texts
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.feature_utils.text import word_cuts
+from etcmodel.pipeline import documents
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline import span_decoding
 from etcmodel.pipeline.preprocessor import Encoded
@@ -29,14 +30,7 @@ from etcmodel.tasks.hotpotqa import labels
 # after it may still find some.
 LAYOUT = layout.LayoutSpec(
     sections=(
-        layout.Section(
-            "cls",
-            token_type_id=token_types.SENTENCE,
-            unit_global=layout.GlobalToken("cls", token_types.CLS_GLOBAL),
-            link_sentences=False,
-            cut="keep",
-            tokens=("cls",),
-        ),
+        documents.CLS,
         layout.Section(
             "question",
             token_type_id=token_types.QUESTION,
