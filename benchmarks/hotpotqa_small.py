@@ -31,6 +31,18 @@ There it learns from pseudo-questions about the paragraphs of the records, and
 then from copies of the records, each with other paragraphs of its own (see
 `augmentation`). With `--pretrain_steps` it learns from the texts of the
 records, and of `--pretrain_text`, before all that.
+
+With `--squad` it first learns to answer SQuAD's questions, each among three
+paragraphs, by the task `answer`:
+
+    python -m benchmarks.hotpotqa_small --lift=all-MiniLM-L6-v2 \
+        --lift_option=--absolute_positions=paragraph \
+        --lift_option=--question_words_in_global \
+        --squad=squad/train.json --steps=338 --learning_rate=1e-4 \
+        --fact_prior=0.1 --fact_threshold=0.4 \
+        --train=train_200.json --train=train_200.json \
+        --train=2wiki_train_500.json --dev=dev_95.json \
+        --train_option=--params_override=runtime.mixed_precision_dtype=bfloat16
 """
 
 import collections
@@ -51,8 +63,13 @@ from etcmodel.datasets.hotpotqa import augmentation
 from etcmodel.datasets.hotpotqa import metrics
 from etcmodel.datasets.hotpotqa.records import FORMAT
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
+from etcmodel.datasets.question_answering import squad
+from etcmodel.datasets.sectioned import Fields
 
 _GLOBAL_LENGTH = 192
+_SQUAD_BATCH_SIZE = 16
+_SQUAD_LENGTH = 768
+_SQUAD_PARAGRAPHS = 3
 # Of English words in WordPieces, less what is between paragraphs.
 _CHARACTERS_PER_TOKEN = 3.7
 # Words that nearly every sentence has.
@@ -155,6 +172,47 @@ def make_records(
     ]
 
 
+def add_paragraphs(
+    rows: Sequence[dict], number: int, rng: random.Random
+) -> list[dict]:
+    """Puts the paragraph of each of SQuAD's questions among others.
+
+    Of 3 paragraphs the 2 others are of the same article, if it has as many.
+
+    Args:
+        rows: see `squad.read_questions`.
+        number: paragraphs that a question gets.
+        rng: chooses and shuffles them.
+
+    Returns:
+        The rows, each with the sections of all its paragraphs.
+    """
+    articles = collections.defaultdict(dict)
+    for row in rows:
+        (section,) = row["context"]
+        articles[section["title"]].setdefault(section["text"], section)
+    everything = [x for texts in articles.values() for x in texts.values()]
+    made = []
+    for row in rows:
+        (own,) = row["context"]
+        near = [x for x in articles[own["title"]].values() if x != own]
+        others = rng.sample(near, min(number // 2 + 1, number - 1, len(near)))
+        while len(others) < number - 1:
+            other = rng.choice(everything)
+            if other != own and other not in others:
+                others.append(other)
+        sections = [own, *others]
+        rng.shuffle(sections)
+        before = sections[: sections.index(own)]
+        shift = sum(len(x["text"]) + 2 for x in before)
+        answers = [
+            {**x, "answer_start": x["answer_start"] + shift}
+            for x in row["answers"]
+        ]
+        made.append({**row, "context": sections, "answers": answers})
+    return made
+
+
 class Stages:
     """Trains a model on records in stages."""
 
@@ -181,6 +239,8 @@ class Stages:
             self._init = "lifted"
         if values.pretrain_steps:
             self._pretrain()
+        if values.squad:
+            self._learn_squad()
         if values.pseudo_steps:
             made = make_records(
                 *(records, values.pseudo_questions, self._make_pseudo_question),
@@ -231,6 +291,30 @@ class Stages:
         rate = self._values.first_learning_rate
         self._train("texts", "etc/pretrain", steps, rate)
 
+    def _learn_squad(self):
+        """Learns to answer SQuAD's questions."""
+        values = self._values
+        read = squad.read_questions(values.squad, None, Fields())
+        rows = [row for _, row in read]
+        # Other paragraphs each time.
+        made = [
+            {**row, "id": f"{number}-{row['id']}"}
+            for number in range(values.squad_epochs)
+            for row in add_paragraphs(rows, _SQUAD_PARAGRAPHS, self._rng)
+        ]
+        file = self._runs.write("squad.jsonl", made, lines=True)
+        self._preprocess(
+            *("answer", file, "train", "squad"),
+            *(_SQUAD_LENGTH, _GLOBAL_LENGTH),
+        )
+        self._train(
+            "squad",
+            "etc/answer",
+            len(made) // _SQUAD_BATCH_SIZE,
+            values.first_learning_rate,
+            batch_size=_SQUAD_BATCH_SIZE,
+        )
+
     def _learn(self, name, records, steps, rate):
         """Learns to answer."""
         values = self._values
@@ -262,14 +346,17 @@ class Stages:
             global_length=globals_,
         )
 
-    def _train(self, name, experiment, steps, rate, **given):
+    def _train(
+        self, name, experiment, steps, rate, batch_size=None, task=None, **given
+    ):
         """Trains on what was preprocessed; the next stage begins with it."""
         values = self._values
         training = training_runs.Training(
             f"{name}_run",
             experiment,
             name,
-            *(steps, rate, values.batch_size),
+            *(steps, rate, batch_size or values.batch_size),
+            task={"trim_batches": True, **(task or {})},
             init=self._init,
             options=[f"--seed={values.seed}", *values.train_option],
             **given,
@@ -319,6 +406,8 @@ PROGRAM = program.Program(
         "lift_option": ((), "A further flag of lift."),
         "train_option": ((), "A further flag of train."),
         "pretrain_text": (None, "Further texts to pre-train on."),
+        "squad": (None, "SQuAD's questions to learn from before."),
+        "squad_epochs": (2, "How often each of them is learned from."),
         "steps": (400, "Training steps."),
         "pretrain_steps": (0, "Steps of pre-training before, if lifted."),
         "pseudo_steps": (0, "Steps on pseudo-questions before."),

@@ -128,12 +128,14 @@ def serialize(
 
 
 def _pad(
-    name: str, values: tf.RaggedTensor, pad_value: int, length: int | None
+    name: str, values: tf.RaggedTensor, pad_value: int, length: int | tf.Tensor
 ) -> tf.Tensor:
     """Brings a stored feature to its length; only padding may be cut off."""
-    if length is None:
+    if tf.is_tensor(length):
+        shape = tf.stack([-1, length])
         # [batch, longest]
-        return tf.cast(values.to_tensor(default_value=pad_value), tf.int32)
+        dense = values.to_tensor(default_value=pad_value, shape=shape)
+        return tf.cast(dense, tf.int32)
     beyond = tf.reduce_any(values[:, length:].flat_values != pad_value)
     check = tf.debugging.Assert(
         ~beyond,
@@ -161,9 +163,9 @@ def parse(
 
     Examples that were stored with their padding, such as those of the original
     code, are read as well. A feature that an example lacks is all padding.
-    Without a length features are as long as the longest of the batch, each by
-    itself. `extra` is the specification of other names, as for
-    `tf.io.parse_example`; `names` are the features to read, all by default.
+    Without a length they are as long as the longest of the batch. `extra` is
+    the specification of other names, as for `tf.io.parse_example`; `names` are
+    the features to read, all by default.
 
     Raises:
         tf.errors.InvalidArgumentError: when run, if something that is not
@@ -181,7 +183,14 @@ def parse(
     }
     spec.update(extra or {})
     parsed = tf.io.parse_example(serialized, spec)
-    for name in names:
-        length = long_length if name in LONG_FEATURES else global_length
-        parsed[name] = _pad(name, parsed[name], FEATURES[name], length)
+    for group, length in (
+        (LONG_FEATURES, long_length),
+        (GLOBAL_FEATURES, global_length),
+    ):
+        group = {name: parsed[name] for name in names if name in group}
+        if length is None and group:
+            longest = [x.bounding_shape(axis=1) for x in group.values()]
+            length = tf.reduce_max(tf.stack(longest))
+        for name, values in group.items():
+            parsed[name] = _pad(name, values, FEATURES[name], length)
     return parsed

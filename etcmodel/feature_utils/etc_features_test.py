@@ -138,6 +138,23 @@ class EtcFeaturesTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllEqual(parsed["long_token_ids"], [[1, 0], [2, 3]])
 
+    def test_without_lengths(self):
+        """All are as long as the longest feature of the batch."""
+        serialized = [
+            etc_features.serialize({"long_token_ids": [5, 6, 7]}),
+            etc_features.serialize(
+                {"long_token_ids": [8], "long_sentence_ids": [1, 2, 3, 4]}
+            ),
+        ]
+        parsed = etc_features.parse(tf.constant(serialized), None, None)
+        self.assertAllEqual(
+            [[5, 6, 7, 0], [8, 0, 0, 0]], parsed["long_token_ids"]
+        )
+        sentences = parsed["long_sentence_ids"]
+        self.assertAllEqual([1, 2, 3, 4], sentences[1])
+        self.assertEqual([2, 4], sentences.shape)
+        self.assertEqual([2, 0], parsed["global_token_ids"].shape)
+
     def test_bytes_do_not_depend_on_the_process(self):
         """Python's protobuf orders a map anew in every process."""
         names = [f"value_{i}" for i in range(10)]

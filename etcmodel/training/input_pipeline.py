@@ -22,6 +22,7 @@ def read_batches(
     params: cfg.DataConfig,
     parse: Callable[[tf.Tensor], object],
     input_context: tf.distribute.InputContext | None = None,
+    sort: bool = False,
 ) -> tf.data.Dataset:
     """Reads TFRecords in batches of one static size.
 
@@ -31,7 +32,9 @@ def read_batches(
     that are 1 for records and 0 for padding.
 
     `parse` is a graph function from serialized examples, `<string>[batch]`, to
-    nested tensors `[batch, ...]`. Raises a `UserError` if there are no files.
+    nested tensors `[batch, ...]`. With `sort`, training batches hold records of
+    similar length, see `sort_by_length`. Raises a `UserError` if there are no
+    files.
     """
 
     def batch(dataset, input_context):
@@ -51,6 +54,8 @@ def read_batches(
                 tf.pad(value, paddings), [size, *value.shape[1:]]
             )
 
+        if sort and params.is_training:
+            dataset = sort_by_length(dataset, size, params.seed)
         dataset = dataset.batch(size, drop_remainder=params.is_training).map(
             parse, num_parallel_calls=tf.data.AUTOTUNE
         )
@@ -63,6 +68,37 @@ def read_batches(
         return dataset.concatenate(nothing.repeat(replicas - 1))
 
     return read_files(params, batch, input_context)
+
+
+# Batches among which records are sorted.
+_SORTED_BATCHES = 16
+
+
+def sort_by_length(
+    dataset: tf.data.Dataset, size: int, seed: int | None = None
+) -> tf.data.Dataset:
+    """Orders examples so that those of similar length make a batch.
+
+    The examples of each 16 batches are sorted by their number of bytes; the
+    batches are shuffled.
+
+    Args:
+        dataset: of `<string>[]`.
+        size: examples of a batch.
+        seed: of the shuffling.
+    """
+
+    def sort(examples):
+        return tf.gather(examples, tf.argsort(tf.strings.length(examples)))
+
+    return (
+        dataset.batch(_SORTED_BATCHES * size)
+        .map(sort)
+        .unbatch()
+        .batch(size)
+        .shuffle(_SORTED_BATCHES, seed)
+        .unbatch()
+    )
 
 
 def read_files(

@@ -1,3 +1,5 @@
+from unittest import mock
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
@@ -58,6 +60,30 @@ class ReadBatchesTest(tf.test.TestCase):
             self.assertAllEqual([1, 1, 1, 1], labels["weight"])
             seen.update(features["pair"][:, 0].tolist())
         self.assertEqual({1, 2, 3, 4, 5}, seen)
+
+    def test_examples_of_similar_length_make_a_batch(self):
+        lengths = [5, 1, 4, 2, 8, 3, 7, 6]
+        dataset = tf.data.Dataset.from_tensor_slices(["a" * n for n in lengths])
+        made = input_pipeline.sort_by_length(dataset, 2, seed=1).batch(2)
+        batches = [
+            [len(x) for x in batch] for batch in made.as_numpy_iterator()
+        ]
+        self.assertCountEqual([[1, 2], [3, 4], [5, 6], [7, 8]], batches)
+        self.assertNotEqual(sorted(batches), batches)
+
+    def test_sorts_training_records(self):
+        """Of the numbers 1 to 5, in batches of 4, with one byte each."""
+        for is_training in (False, True):
+            params = cfg.DataConfig(
+                input_path=self.path,
+                global_batch_size=4,
+                is_training=is_training,
+            )
+            with mock.patch.object(
+                input_pipeline, "sort_by_length", side_effect=lambda x, *_: x
+            ) as sort:
+                input_pipeline.read_batches(params, self._parse, sort=True)
+            self.assertEqual(is_training, sort.called)
 
     def test_no_tuning_thread_keeps_iterators_alive(self):
         for is_training in (False, True):

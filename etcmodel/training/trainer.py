@@ -71,6 +71,11 @@ class RecordsConfig(cfg.TaskConfig):
     """TFRecords with training and validation records, of all tasks.
 
     Batches of ReadTwice count segments.
+
+    Attributes:
+        trim_batches: whether a batch is only as long as its longest record, and
+            training records of similar length make a batch. Faster, but TPUs
+            need one length; not for ReadTwice.
     """
 
     train_data: cfg.DataConfig = dataclasses.field(
@@ -83,6 +88,7 @@ class RecordsConfig(cfg.TaskConfig):
             is_training=False, global_batch_size=64, drop_remainder=False
         )
     )
+    trim_batches: bool = False
 
 
 class RecordsTask(base_task.Task):
@@ -109,6 +115,11 @@ class RecordsTask(base_task.Task):
         self.metadata = metadata or None
         self.schema = load(spec.preprocessor).SCHEMA
         self.sizes = self._find_sizes()
+        if params.trim_batches and spec.reads_segments:
+            raise UserError(
+                f"task.trim_batches is not for {spec.name}, whose segments "
+                "have one length."
+            )
         try:
             self.task_model = spec.make_model(
                 _options(spec.model_options, params.model),
@@ -187,9 +198,10 @@ class RecordsTask(base_task.Task):
         }
         config = self.encoder_config()
         try:
-            model = self.task_model.build(
-                config, **self.task_model.lengths(), **options
-            )
+            lengths = self.task_model.lengths()
+            if self.task_config.trim_batches:
+                lengths = dict.fromkeys(lengths)
+            model = self.task_model.build(config, **lengths, **options)
         except ValueError as error:
             raise UserError(f"task.model: {error}") from error
         # `initialize` loads this from `init_checkpoint`, of any task.
@@ -242,7 +254,9 @@ class RecordsTask(base_task.Task):
         """Reads the batches of a `DataConfig`; see `input_pipeline`."""
         parse = functools.partial(self.parse, is_training=params.is_training)
         if not self.SPEC.reads_segments:
-            return input_pipeline.read_batches(params, parse, input_context)
+            return input_pipeline.read_batches(
+                params, parse, input_context, self.task_config.trim_batches
+            )
         return input_pipeline.read_blocks(
             params, parse, self.sizes["num_blocks_per_example"], input_context
         )
@@ -257,9 +271,12 @@ class RecordsTask(base_task.Task):
         roles = [schema.LABEL, schema.CONTEXT]
         roles += [] if is_training else [schema.DECODING]
         is_one = serialized.shape.rank == 0
+        sizes = dict(self.sizes)
+        if self.task_config.trim_batches:
+            sizes |= dict.fromkeys(_LENGTHS)
         inputs, fields = self.schema.parse(
             tf.expand_dims(serialized, 0) if is_one else serialized,
-            self.sizes,
+            sizes,
             roles,
         )
         if is_one:

@@ -94,6 +94,32 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(40, features["long_token_ids"].shape[1])
         self.assertEqual(20, features["global_token_ids"].shape[1])
 
+    def test_batches_of_their_longest_record(self):
+        params = self._config(self.records, long_length=40, global_length=20)
+        seen = []
+        for trim in (False, True):
+            params.trim_batches = trim
+            task = _TASK(params)
+            data = params.train_data.replace(
+                is_training=False, global_batch_size=7
+            )
+            features, labels = next(iter(task.build_inputs(data)))
+            outputs = task.build_model()(features, training=False)
+            # [7, long]
+            self.assertEqual(
+                features["long_token_ids"].shape, outputs["logits"].shape
+            )
+            seen.append((features, labels))
+        (padded, _), (trimmed, labels) = seen
+        self.assertAllEqual([1.0] * 7, labels["weight"])
+        for name, length, longest in (("long", 40, 4), ("global", 20, 1)):
+            ids = trimmed[f"{name}_token_ids"]
+            self.assertEqual([7, longest], ids.shape)
+            self.assertAllEqual(
+                padded[f"{name}_token_ids"],
+                tf.pad(ids, [[0, 0], [0, length - longest]]),
+            )
+
     @parameterized.parameters(
         (
             {"preprocessing_config": {"long_length": 64}},

@@ -16,6 +16,7 @@ POOLINGS = ("cls", "mean", "max")
 class DocumentHead(graph_layer.GraphLayer):
     """Logits of a document, from one vector; see `ClassifyModelOptions`.
 
+    With a `vocab_size`, a linear function of `word_counts` is added to them.
     Raises a ValueError if the pooling is unknown or there is no label.
     """
 
@@ -25,6 +26,7 @@ class DocumentHead(graph_layer.GraphLayer):
         pooling: str = "mean",
         dropout: float = 0.1,
         initializer_range: float = 0.02,
+        vocab_size: int | None = None,
         name: str | None = None,
         **kwargs,
     ):
@@ -42,18 +44,35 @@ class DocumentHead(graph_layer.GraphLayer):
         self.pooling = pooling
         self.dropout = dropout
         self.initializer_range = initializer_range
+        self.vocab_size = vocab_size
         self.drop = tf.keras.layers.Dropout(dropout)
         self.logits = make_logits_layer(
             num_outputs, initializer_range, "logits"
         )
+        self.word_logits = None
+        if vocab_size is not None:
+            self.word_logits = tf.keras.layers.Dense(
+                num_outputs,
+                use_bias=False,
+                kernel_initializer="zeros",
+                name="word_logits",
+                dtype="float32",
+            )
 
     def build(self, input_shape):
         """Makes the weights."""
         keras_compat.build_once(self.logits, (None, input_shape[-1]))
+        if self.word_logits is not None:
+            keras_compat.build_once(self.word_logits, (None, self.vocab_size))
         super().build(input_shape)
 
     def call(
-        self, long_output, global_output, long_token_type_ids, training=None
+        self,
+        long_output,
+        global_output,
+        long_token_type_ids,
+        long_token_ids=None,
+        training=None,
     ):
         """Computes `<float32>[batch, num_outputs]` logits.
 
@@ -61,18 +80,23 @@ class DocumentHead(graph_layer.GraphLayer):
             long_output: `<float>[batch, long, hidden]`.
             global_output: `<float>[batch, global, hidden]`; the CLS is first.
             long_token_type_ids: `<int>[batch, long]`.
+            long_token_ids: `<int>[batch, long]`, with a `vocab_size`.
             training: whether dropout is applied.
         """
+        is_text = tf.equal(long_token_type_ids, token_types.SENTENCE)
         if self.pooling == "cls":
             # [batch, hidden]
             pooled = tf.cast(global_output[:, 0], tf.float32)
         else:
             pooled = pool(
-                tf.cast(long_output, tf.float32),
-                tf.equal(long_token_type_ids, token_types.SENTENCE),
-                self.pooling,
+                tf.cast(long_output, tf.float32), is_text, self.pooling
             )
-        return self.logits(self.drop(pooled, training=training))
+        # [batch, num_outputs]
+        logits = self.logits(self.drop(pooled, training=training))
+        if self.word_logits is None:
+            return logits
+        counts = word_counts(long_token_ids, is_text, self.vocab_size)
+        return logits + self.word_logits(counts)
 
     def get_config(self):
         """Returns the constructor's arguments."""
@@ -82,7 +106,37 @@ class DocumentHead(graph_layer.GraphLayer):
             "pooling": self.pooling,
             "dropout": self.dropout,
             "initializer_range": self.initializer_range,
+            "vocab_size": self.vocab_size,
         }
+
+
+def word_counts(
+    token_ids: tf.Tensor, is_text: tf.Tensor, vocab_size: int
+) -> tf.Tensor:
+    """Counts a document's word pieces, `<float32>[batch, vocab_size]`.
+
+    The logarithms of 1 + count are scaled to a mean square of 1, so that a long
+    document weighs as much as a short one. Example: in the vocabulary of 4, the
+    tokens `[1, 2, 1, 1]` and padding count `[0, 3, 1, 0]`; the logarithms in
+    base 2, `[0, 2, 1, 0]`, have the mean square 5/4, and the result is
+    `[0, 1.79, 0.89, 0]`. A document without text has zeros.
+
+    Args:
+        token_ids: `<int>[batch, long]`.
+        is_text: `<bool>[batch, long]`.
+        vocab_size: number of word pieces.
+    """
+    # [batch, vocab_size]
+    counts = tf.math.bincount(
+        tf.cast(token_ids, tf.int32),
+        weights=tf.cast(is_text, tf.float32),
+        minlength=vocab_size,
+        maxlength=vocab_size,
+        axis=-1,
+    )
+    logarithms = tf.reshape(tf.math.log1p(counts), [-1, vocab_size])
+    mean = tf.reduce_mean(tf.square(logarithms), axis=1, keepdims=True)
+    return tf.math.divide_no_nan(logarithms, tf.sqrt(mean))
 
 
 def pool(values: tf.Tensor, is_text: tf.Tensor, kind: str) -> tf.Tensor:
@@ -141,6 +195,7 @@ class Classify(EtcTaskModel):
             self.model_options.pooling,
             config.hidden_dropout_prob,
             config.initializer_range,
+            config.vocab_size if self.model_options.word_counts else None,
             name="output_layer",
         )
         return lambda encoded, inputs: {
@@ -148,6 +203,7 @@ class Classify(EtcTaskModel):
                 encoded["long_output"],
                 encoded["global_output"],
                 inputs["long_token_type_ids"],
+                inputs["long_token_ids"],
             )
         }
 

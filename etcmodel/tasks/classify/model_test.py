@@ -57,6 +57,38 @@ class PoolTest(tf.test.TestCase, parameterized.TestCase):
         total = pooled[0] + 2 * pooled[1]
         self.assertAllClose([[total + 0.5, 10 * total]], head(*inputs))
 
+    def test_words_are_counted_beside_the_encoder(self):
+        # The token ids 1, 2, 1, 1 of a text, its query's 3, and padding.
+        inputs = {
+            "long_output": np.ones([2, 6, 2], np.float32),
+            "global_output": np.ones([2, 1, 2], np.float32),
+            "long_token_type_ids": np.array([[1] * 4 + [2, 0], [0] * 6]),
+            "long_token_ids": np.array([[1, 2, 1, 1, 3, 0], [0] * 6]),
+        }
+        head = model_lib.DocumentHead(2, dropout=0.0, vocab_size=4)
+        before = head(**inputs)
+        kernel = np.arange(8, dtype=np.float32).reshape([4, 2])
+        head.word_logits.set_weights([kernel])
+        # Logarithms to the base 2, with a mean square of 5/4.
+        counts = np.array([[0, 2, 1, 0], [0] * 4]) / math.sqrt(5 / 4)
+        self.assertAllClose(before + counts @ kernel, head(**inputs))
+
+    @parameterized.parameters(
+        ([1, 2, 1, 1, 3], [0, 2, 1, 0]),
+        # Twice as long.
+        ([1, 2, 1] * 2, [0, math.log2(5), math.log2(3), 0]),
+        ([], [0, 0, 0, 0]),
+    )
+    def test_word_counts(self, ids, logarithms):
+        mean = np.mean(np.square(logarithms))
+        counted = model_lib.word_counts(
+            tf.constant([ids], tf.int32),
+            tf.constant([[x != 3 for x in ids]], tf.bool),
+            4,
+        )
+        expected = np.array([logarithms]) / math.sqrt(mean or 1)
+        self.assertAllClose(expected, counted)
+
     def test_errors(self):
         with self.assertRaisesRegex(ValueError, "'sum', .*'cls', 'mean', 'max"):
             model_lib.DocumentHead(2, "sum")

@@ -45,6 +45,11 @@ class TrainerTest(tf.test.TestCase):
         self.assertAllClose(9, documents)
         self.assertEqual(17, segments)
 
+    def test_segments_are_not_trimmed(self):
+        self.params.trim_batches = True
+        with self.assertRaisesRegex(UserError, "trim_batches is not for"):
+            self._task()
+
     def test_losses_and_metrics(self):
         """Those of a batch are means of its documents."""
         task = self._task()
