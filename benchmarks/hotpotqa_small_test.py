@@ -1,5 +1,8 @@
 """Tests of `hotpotqa_small`: its baselines, and its stages."""
 
+import random
+from unittest import mock
+
 import msgspec
 import tensorflow as tf
 from absl import app
@@ -12,6 +15,7 @@ from benchmarks import training_runs_test
 from etcmodel.datasets.hotpotqa.records import FORMAT
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.datasets.hotpotqa.records import Paragraph
+from etcmodel.datasets.question_answering import squad
 
 _RECORD = HotpotQARecord(
     id="a",
@@ -75,6 +79,45 @@ class BaselinesTest(tf.test.TestCase):
         self.assertEqual(0.5, constant["answer_type_accuracy"])
         self.assertEqual(0.5, constant["em"])
         self.assertEqual(0.0, constant["sp_f1"])
+
+
+class AddParagraphsTest(tf.test.TestCase):
+    def _rows(self):
+        """Three paragraphs of an article, and one of another."""
+        rows = []
+        for number, title in enumerate("AAAB"):
+            text = f"Text {number} is of Brno {number}."
+            answer = f"Brno {number}"
+            rows.append(
+                {
+                    "id": str(number),
+                    "context": [{"title": title, "text": text}],
+                    "answers": [
+                        {"text": answer, "answer_start": text.index(answer)}
+                    ],
+                }
+            )
+        return rows
+
+    def test_answers_are_where_they_were(self):
+        rng = random.Random(1)
+        for _ in range(10):
+            for row in hotpotqa_small.add_paragraphs(self._rows(), 3, rng):
+                texts = [x["text"] for x in row["context"]]
+                self.assertLen(set(texts), 3)
+                (answer,) = row["answers"]
+                self.assertEqual(f"Brno {row['id']}", answer["text"])
+                # As if two characters stood between paragraphs.
+                document = "\n\n".join(texts)
+                start = answer["answer_start"]
+                self.assertTrue(document[start:].startswith(answer["text"]))
+
+    def test_of_the_same_article_if_it_has_as_many(self):
+        rng = random.Random(1)
+        made = hotpotqa_small.add_paragraphs(self._rows(), 3, rng)
+        titles = ["".join(x["title"] for x in row["context"]) for row in made]
+        self.assertEqual(["AAA"] * 3, titles[:3])
+        self.assertIn("B", titles[3])
 
 
 class StagesTest(tf.test.TestCase, parameterized.TestCase):
@@ -168,6 +211,28 @@ class StagesTest(tf.test.TestCase, parameterized.TestCase):
             "task.model.long_length=64",
             commands["evaluate"][0]["params_override"],
         )
+
+    def test_begins_with_squad(self):
+        """Of 32 copies of a question, in batches of 16."""
+        row = {"id": "q", "question": "Where?"}
+        with (
+            mock.patch.object(
+                squad, "read_questions", lambda *_: iter([(0, row)])
+            ),
+            mock.patch.object(
+                hotpotqa_small, "add_paragraphs", lambda rows, *_: rows
+            ),
+        ):
+            commands = self._run(
+                "--lift=BERT", "--squad=SQUAD", "--squad_epochs=32"
+            )
+        first, second = commands["train"]
+        self.assertEqual("etc/answer", first["experiment"])
+        self.assertEqual(2, first["config"]["trainer"]["train_steps"])
+        self.assertEndsWith(second["init_checkpoint"], "/squad_run")
+        with open(self.runs.path("squad.jsonl"), "rb") as stream:
+            rows = [msgspec.json.decode(line) for line in stream]
+        self.assertLen({row["id"] for row in rows}, 32)
 
     def test_pseudo_questions_do_not_know_the_facts(self):
         # Room for 103 characters: Jan and Vltava are 98, with Krakow 110.

@@ -48,6 +48,34 @@ class Bert(NamedTuple):
         """Whether the head of the masked language model is there."""
         return "mlm.dense.kernel" in self.weights
 
+    def first_layers(self, number: int) -> "Bert":
+        """Returns the encoder without its last layers, and without its head.
+
+        Raises a ValueError if it has no such number of layers.
+        """
+        layers = self.sizes["num_hidden_layers"]
+        if not 1 <= number <= layers:
+            raise ValueError(
+                f"num_hidden_layers is {number}, expected 1 to {layers}, the "
+                f"layers of {self.path}."
+            )
+        if number == layers:
+            return self
+        kept = bert_names.expected_names(number)
+        dropped = [x for x in self.weights if x not in kept]
+        return self._replace(
+            sizes={**self.sizes, "num_hidden_layers": number},
+            weights={x: self.weights[x] for x in kept if x in self.weights},
+            names={x: y for x, y in self.names.items() if x not in dropped},
+            left_out={
+                **self.left_out,
+                **{
+                    self.names.get(x, x): f"only {number} layers are used"
+                    for x in dropped
+                },
+            },
+        )
+
 
 def read_bert(path: str | os.PathLike) -> Bert:
     """Reads an encoder with BERT's layout.

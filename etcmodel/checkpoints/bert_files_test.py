@@ -233,6 +233,31 @@ class ReadBertTest(tf.test.TestCase, parameterized.TestCase):
                 (name, expected),
             )
 
+    def test_first_layers(self):
+        bert = bert_files.Bert(
+            path="P",
+            architecture="bert",
+            sizes=SIZES,
+            layer_norm_epsilon=1e-12,
+            weights=make_weights(shapes=SHAPES | HEAD),
+            names={x: f"file/{x}" for x in SHAPES | HEAD},
+            left_out={"pooler": "no place"},
+            vocab_file=None,
+        )
+        self.assertIs(bert, bert.first_layers(2))
+        cut = bert.first_layers(1)
+        kept = {x for x in SHAPES if "layer.1." not in x}
+        self.assertEqual(kept, {*cut.weights})
+        self.assertEqual(kept, {*cut.names})
+        self.assertEqual(1, cut.sizes["num_hidden_layers"])
+        self.assertFalse(cut.has_head)
+        # 16 weights of the other layer, and the head.
+        self.assertLen(cut.left_out, 1 + 16 + len(HEAD))
+        self.assertIn("file/mlm.bias", cut.left_out)
+        for number in (0, 3):
+            with self.assertRaisesRegex(ValueError, "expected 1 to 2"):
+                bert.first_layers(number)
+
     @parameterized.parameters(
         ({"model_type": "luke"}, "'luke'.*one of the types bert, roberta"),
         ({"position_embedding_type": "relative_key"}, "relative_key"),

@@ -40,7 +40,6 @@ _OF_ONE_MODEL = {
         "own_text_bias",
         "local_radius",
     ),
-    "read_twice": ("num_hidden_layers",),
 }
 
 
@@ -70,9 +69,10 @@ class Flags:
             tokens of its own sentence; with 3 they get most of it.
         local_radius: how many tokens a long token sees to each side; by default
             as in the preset.
-        num_hidden_layers: of ReadTwice: layers of the first read; BERT's
+        num_hidden_layers: by default all. Of ETC: use the first layers alone,
+            without BERT's head. Of ReadTwice: layers of the first read; BERT's
             remaining layers initialize the second read, as in the paper's
-            "SS, 10L". By default the first read has all.
+            "SS, 10L".
         overwrite: replace the output directory if it exists.
     """
 
@@ -127,7 +127,10 @@ def _lift(flag_values, source, folder):
     from etcmodel.models import pretraining_heads
     from etcmodel.training import lifted
 
+    is_etc = flag_values.model == "etc"
     bert = checkpoints.read_bert(source)
+    if is_etc and flag_values.num_hidden_layers is not None:
+        bert = bert.first_layers(flag_values.num_hidden_layers)
     vocab_file = flag_values.vocab_file or bert.vocab_file
     if vocab_file is None:
         raise UserError(
@@ -144,7 +147,6 @@ def _lift(flag_values, source, folder):
         ),
     }
     config_class, model_class, save = kinds[flag_values.model]
-    is_etc = flag_values.model == "etc"
     changes = {"vocab_file": vocab_file}
     if is_etc:
         changes["question_words_in_global"] = (

@@ -9,6 +9,7 @@ from etcmodel import models
 from etcmodel.checkpoints import bert_files_test
 from etcmodel.checkpoints import lifting_test
 from etcmodel.checkpoints import vocabularies
+from etcmodel.weight_paths import get_weight_paths
 from testing import tasks
 from testing.tasks import CommandTestCase
 from testing.tasks import run_cli
@@ -111,10 +112,29 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
         )
         for layers, flags, message in (
             (3, ["--model=read_twice"], "2 layers in all"),
-            (1, [], "is of --model=read_twice"),
+            (3, [], "is 3, expected 1 to 2"),
         ):
             flags = [*flags, "--overwrite", f"--num_hidden_layers={layers}"]
             self.assert_fails(self.lift(*flags), message)
+
+    def test_the_first_layers_alone(self):
+        self.assert_succeeds(self.lift("--num_hidden_layers=1"))
+        config = self.written_config(models.EtcConfig)
+        self.assertEqual(1, config.num_hidden_layers)
+        with open(os.path.join(self.output, "lift.txt")) as stream:
+            report = stream.read()
+        self.assertIn("left out (only 1 layers are used)", report)
+        model = models.EtcModel(config)
+        checkpoints.load_etc(model, self.output)
+        kernels = [
+            x
+            for path, x in get_weight_paths(model).items()
+            if path.endswith("/inner_layer/layers_0/kernel")
+        ]
+        self.assertNotEmpty(kernels)
+        expected = self.weights["encoder.layer.0.intermediate.dense.kernel"]
+        for kernel in kernels:
+            self.assertAllEqual(expected, kernel)
 
     def test_a_vocabulary_that_lacks_tokens(self):
         lines = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "One"]

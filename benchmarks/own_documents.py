@@ -1,0 +1,367 @@
+r"""What `classify`, `select` and `answer` reach on real documents, from a BERT.
+
+Each part trains models from a lifted BERT, with several seeds, and measures
+others on the same records:
+
+*   `authors`: who wrote a passage of 1,800 words, of novels that no model has
+    seen; from whole passages and from their first 384 tokens. Beside it
+    TF-IDF and mean vectors of BERT, with logistic regression.
+*   `squad`: cross-validation in five parts, by article. Beside it the same
+    BERT as a reader of windows of 384 tokens.
+*   `select`: the supporting facts of HotpotQA.
+
+    python -m benchmarks.own_documents --part=authors \
+        --lift=all-MiniLM-L6-v2 --train=authors/train.jsonl \
+        --dev=authors/dev.jsonl
+    python -m benchmarks.own_documents --part=squad \
+        --lift=all-MiniLM-L6-v2 --train=squad/train.json
+    python -m benchmarks.own_documents --part=select \
+        --lift=all-MiniLM-L6-v2 --train=train_200.json \
+        --train=train_200.json --train=2wiki_train_500.json \
+        --dev=dev_95.json --init=ANSWER_RUN
+
+`--init` is a run of `answer` to begin with, such as that of
+`benchmarks.hotpotqa_small --squad`.
+"""
+
+import json
+import os
+import random
+import time
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+
+# What is compared with is trained in this process.
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+
+# isort: split
+import msgspec
+import tensorflow as tf
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from benchmarks import plain_bert
+from benchmarks import program
+from benchmarks import training_runs
+from etcmodel import checkpoints
+from etcmodel.datasets.hotpotqa.records import FORMAT
+from etcmodel.datasets.question_answering import metrics
+
+_LIFT = (
+    "--absolute_positions=paragraph",
+    "--question_words_in_global=true",
+    "--local_radius=42",
+)
+_BFLOAT16 = "--params_override=runtime.mixed_precision_dtype=bfloat16"
+_FIRST_WORDS = 350
+_FIRST_TOKENS = 384
+_NUM_PARTS = 5
+
+
+class Measurement:
+    """Trains and measures models of one part."""
+
+    def __init__(self, values, runs: training_runs.Runs):
+        self._values = values
+        self._runs = runs
+        self._vocab_file = runs.lift(
+            values.lift,
+            "lifted",
+            *_LIFT,
+            num_hidden_layers=values.layers or None,
+        )
+
+    def authors(self) -> Iterator[program.Line]:
+        """Yields lines of `authors`."""
+        values = self._values
+        sets = [_read_lines(x) for x in (*values.train, values.dev)]
+        texts = [["\n".join(x["paragraphs"]) for x in rows] for rows in sets]
+        labels = [[x["label"] for x in rows] for rows in sets]
+        for name, number in (
+            ("whole passages", None),
+            (f"first {_FIRST_WORDS} words", _FIRST_WORDS),
+        ):
+            cut = [
+                [" ".join(text.split()[:number]) for text in group]
+                for group in texts
+            ]
+            model = make_pipeline(
+                TfidfVectorizer(sublinear_tf=True),
+                LogisticRegression(C=100, max_iter=1000),
+            )
+            yield _accuracy(f"TF-IDF of words, {name}", model, cut, labels)
+        bert = checkpoints.read_bert(values.lift)
+        vectors = [plain_bert.mean_vectors(bert, group) for group in texts]
+        model = make_pipeline(
+            StandardScaler(), LogisticRegression(max_iter=1000)
+        )
+        yield _accuracy("mean vectors of 256 tokens", model, vectors, labels)
+        for name, length in (
+            ("whole passages", values.long_length),
+            (f"first {_FIRST_TOKENS} tokens", _FIRST_TOKENS),
+        ):
+            self._preprocess("classify", values.train, values.dev, length)
+            for words in (True, False):
+                label = "classify" if words else "classify without word counts"
+                yield from self._train(
+                    f"{label}, {name}",
+                    "classify",
+                    ("accuracy",),
+                    len(sets[0]),
+                    model={"word_counts": words},
+                )
+
+    def select(self) -> Iterator[program.Line]:
+        """Yields lines of `select`."""
+        values = self._values
+        files, numbers = [], []
+        for split, names in (("train", values.train), ("dev", [values.dev])):
+            records = [x for name in names for x in FORMAT.read(name)]
+            rows = [
+                {
+                    # Of a file that is given twice all records count twice.
+                    "id": f"{i}-{x.id}",
+                    "query": x.question,
+                    "context": [[p.title, p.sentences] for p in x.context],
+                    "supporting_facts": x.supporting_facts,
+                }
+                for i, x in enumerate(records)
+            ]
+            files.append(self._runs.write(f"{split}.jsonl", rows, lines=True))
+            numbers.append(len(rows))
+        self._preprocess("select", [files[0]], files[1], values.long_length)
+        yield from self._train(
+            "select", "select", ("f1", "precision", "recall"), numbers[0]
+        )
+
+    def squad(self) -> Iterator[program.Line]:
+        """Yields lines of `squad`."""
+        values = self._values
+        with open(values.train[0], encoding="utf-8") as stream:
+            articles = json.load(stream)["data"]
+        bert = checkpoints.read_bert(values.lift)
+        for seed in values.seeds:
+            found = {"answer": {}, "windows": {}}
+            seconds = dict.fromkeys(found, 0.0)
+            for part in range(_NUM_PARTS):
+                files = self._write_part(articles, part)
+                number = sum(1 for _ in _questions(articles, part, False))
+                start = time.perf_counter()
+                self._preprocess("answer", [files[0]], files[1], 512, part)
+                name = f"answer_{seed}_{part}"
+                self._learn(name, "answer", number, seed, part=part)
+                found["answer"] |= self._predict(name, files[1])
+                seconds["answer"] += time.perf_counter() - start
+                start = time.perf_counter()
+                found["windows"] |= plain_bert.read_squad(
+                    bert,
+                    *files,
+                    epochs=values.epochs,
+                    learning_rate=values.learning_rate,
+                    batch_size=values.batch_size,
+                    seed=int(seed),
+                )
+                seconds["windows"] += time.perf_counter() - start
+            for name, answers in found.items():
+                yield {
+                    "name": name,
+                    "seed": seed,
+                    **score(answers, articles),
+                    "seconds": seconds[name],
+                }
+
+    def _write_part(self, articles, part: int) -> list[str]:
+        """Writes SQuAD's files of a part: to train on, and to measure on."""
+        paths = []
+        for name, is_own in (("train", False), ("dev", True)):
+            data = [x for x in articles if (_part(x) == part) == is_own]
+            path = self._runs.path(f"{name}_{part}.json")
+            if not is_own:
+                data = [_with_one_answer(x) for x in data]
+            with open(path, "wb") as stream:
+                stream.write(
+                    msgspec.json.encode({"version": "1.1", "data": data})
+                )
+            paths.append(path)
+        return paths
+
+    def _preprocess(self, task, train, dev, length, part="") -> None:
+        """Preprocesses both collections of records."""
+        values = self._values
+        self._names = [f"{task}_{x}_{length}{part}" for x in ("train", "dev")]
+        for name, split, files in zip(
+            self._names, ("train", "dev"), (train, [dev]), strict=True
+        ):
+            if os.path.exists(self._runs.path(name)):
+                continue
+            like = split == "dev" and self._runs.path(self._names[0])
+            sizes = {
+                "vocab_file": self._vocab_file,
+                "long_length": length,
+                "global_length": values.global_length,
+            }
+            self._runs.preprocess(
+                *(name, task, split),
+                input=",".join(files),
+                **({"like": like} if like else sizes),
+            )
+
+    def _train(
+        self, label, task, metrics, number, **given
+    ) -> Iterator[program.Line]:
+        """Yields a line for each seed."""
+        for seed in self._values.seeds:
+            name = f"{label}_{seed}".replace(" ", "_").replace(",", "")
+            seconds = self._learn(name, task, number, seed, **given)
+            row = self._runs.evaluate(name, self._names[1])
+            row = {x: row[x] for x in metrics}
+            yield {"name": label, "seed": seed, **row, "seconds": seconds}
+
+    def _learn(self, name, task, number, seed, **given) -> float:
+        """Trains a model; returns the seconds."""
+        values = self._values
+        given.pop("part", None)
+        steps = int(values.epochs * number) // values.batch_size
+        return self._runs.train(
+            training_runs.Training(
+                name,
+                f"etc/{task}",
+                self._names[0],
+                *(steps, values.learning_rate, values.batch_size),
+                task={"trim_batches": True},
+                init=os.path.abspath(values.init) if values.init else "lifted",
+                options=[f"--seed={seed}", _BFLOAT16],
+                **given,
+            )
+        )
+
+    def _predict(self, name: str, file: str) -> dict[str, str]:
+        """Returns the answers of an exported model."""
+        saved, output = f"{name}_saved", self._runs.path(f"{name}.json")
+        training_runs.run_command(
+            "export",
+            model_dir=self._runs.path(name),
+            output_dir=self._runs.path(saved),
+        )
+        training_runs.run_command(
+            "predict",
+            saved_model=self._runs.path(saved),
+            input=file,
+            output=output,
+        )
+        with open(output, encoding="utf-8") as stream:
+            return json.load(stream)
+
+
+def _read_lines(path: str) -> list[dict[str, Any]]:
+    with open(path, encoding="utf-8") as stream:
+        return [json.loads(line) for line in stream]
+
+
+def _accuracy(name, model, inputs, labels) -> program.Line:
+    """Trains another model, and measures it."""
+    start = time.perf_counter()
+    model.fit(inputs[0], labels[0])
+    accuracy = float(model.score(inputs[1], labels[1]))
+    seconds = time.perf_counter() - start
+    return {"name": name, "accuracy": accuracy, "seconds": seconds}
+
+
+def _part(article: dict) -> int:
+    """Returns the part of an article, by its title alone."""
+    return random.Random(article["title"]).randrange(_NUM_PARTS)
+
+
+def _with_one_answer(article: dict) -> dict:
+    """Returns an article whose questions have their first answer alone."""
+    return {
+        **article,
+        "paragraphs": [
+            {
+                **paragraph,
+                "qas": [
+                    {**qa, "answers": qa["answers"][:1]}
+                    for qa in paragraph["qas"]
+                ],
+            }
+            for paragraph in article["paragraphs"]
+        ],
+    }
+
+
+def _questions(articles, part: int, is_own: bool) -> Iterator[dict]:
+    """Yields the questions of a part, or those of the others."""
+    for article in articles:
+        if (_part(article) == part) == is_own:
+            for paragraph in article["paragraphs"]:
+                yield from paragraph["qas"]
+
+
+def score(answers: dict[str, str], articles: Sequence[dict]) -> program.Line:
+    """Computes SQuAD's metrics over the questions of all articles."""
+    questions = [
+        qa
+        for article in articles
+        for paragraph in article["paragraphs"]
+        for qa in paragraph["qas"]
+    ]
+    em = f1 = 0.0
+    for qa in questions:
+        texts = [x["text"] for x in qa["answers"]]
+        scores = metrics.answer_scores(answers[qa["id"]], texts)
+        em, f1 = em + scores[0], f1 + scores[1]
+    number = len(questions)
+    return {"exact_match": em / number, "f1": f1 / number, "questions": number}
+
+
+def _measure(values) -> Iterator[program.Line]:
+    precision = tf.keras.mixed_precision
+    before = precision.global_policy()
+    precision.set_global_policy("mixed_bfloat16")
+    try:
+        with training_runs.open_runs(values) as runs:
+            yield from getattr(Measurement(values, runs), values.part)()
+    finally:
+        precision.set_global_policy(before)
+
+
+PROGRAM = program.Program(
+    "own_documents",
+    {
+        **training_runs.FLAGS,
+        "part": (
+            "authors",
+            "What is measured.",
+            ("authors", "squad", "select"),
+        ),
+        "lift": (program.REQUIRED, "Directory of a BERT to begin with."),
+        "layers": (0, "Its first layers alone; 0 for all."),
+        "init": (None, "A run to begin with instead of the BERT."),
+        "train": ((), "Training records."),
+        "dev": (None, "Records to measure on; not for squad."),
+        "seeds": (["1", "2", "3"], "Of all that is random."),
+        "epochs": (3.0, "How often each record is learned from."),
+        "batch_size": (16, "Records a step."),
+        "learning_rate": (2e-4, "The highest."),
+        "long_length": (4096, "Of the long input."),
+        "global_length": (192, "Of the global input."),
+    },
+    {
+        "name": "s",
+        "seed": "s",
+        "accuracy": ".3f",
+        "exact_match": ".3f",
+        "precision": ".3f",
+        "recall": ".3f",
+        "f1": ".3f",
+        "seconds": ".0f",
+    },
+    _measure,
+    environment=training_runs.ENVIRONMENT,
+)
+
+if __name__ == "__main__":
+    program.main(PROGRAM)

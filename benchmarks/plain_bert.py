@@ -1,0 +1,284 @@
+"""A BERT as it is: vectors of chunks, and a reader of windows.
+
+What models with structure are compared with. All parts are the Model Garden's:
+encoder, span head, and SQuAD's windows and answers. It works with Keras 2.
+"""
+
+import types
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+
+from etcmodel.training import experiments  # noqa: F401  First: it explains Keras 3.
+
+# isort: split
+import numpy as np
+import tensorflow as tf
+from official.nlp.data import squad_lib
+from official.nlp.modeling import models
+from official.nlp.modeling import networks
+from official.nlp.tools import tokenization
+
+from etcmodel.checkpoints import Bert
+
+# The Model Garden's order of a layer's weights.
+_DENSE = (
+    "attention.self.query",
+    "attention.self.key",
+    "attention.self.value",
+    "attention.output.dense",
+)
+_MAX_QUERY = 64
+_STRIDE = 128
+_MAX_ANSWER = 30
+
+
+def make_encoder(source: Bert) -> tf.keras.layers.Layer:
+    """Makes a Model Garden encoder with the weights of a BERT."""
+    sizes = source.sizes
+    encoder = networks.BertEncoderV2(
+        vocab_size=sizes["vocab_size"],
+        hidden_size=sizes["hidden_size"],
+        num_layers=sizes["num_hidden_layers"],
+        num_attention_heads=sizes["num_attention_heads"],
+        inner_dim=sizes["intermediate_size"],
+        inner_activation=lambda x: tf.keras.activations.gelu(
+            x, approximate=sizes["hidden_act"] == "gelu"
+        ),
+        max_sequence_length=len(
+            source.weights["embeddings.position_embeddings"]
+        ),
+        type_vocab_size=len(source.weights["embeddings.token_type_embeddings"]),
+    )
+    encoder(_inputs(np.zeros([1, 2], np.int32)))
+    names = _names(sizes["num_hidden_layers"])
+    weights = encoder.get_weights()
+    # The pooler keeps its random weights.
+    weights[: len(names)] = [
+        source.weights[name].reshape(weight.shape)
+        for name, weight in zip(names, weights, strict=False)
+    ]
+    encoder.set_weights(weights)
+    return encoder
+
+
+def _names(num_layers: int) -> list[str]:
+    """Names of a BERT's weights, in the order of the encoder's."""
+    embeddings = ("word", "position", "token_type")
+    names = [f"embeddings.{x}_embeddings" for x in embeddings]
+    names += _norm("embeddings.LayerNorm")
+    for i in range(num_layers):
+        layer = [*_dense(*_DENSE), *_norm("attention.output.LayerNorm")]
+        layer += [*_dense("intermediate.dense", "output.dense")]
+        layer += _norm("output.LayerNorm")
+        names += [f"encoder.layer.{i}.{x}" for x in layer]
+    return names
+
+
+def _norm(name: str) -> list[str]:
+    return [f"{name}.gamma", f"{name}.beta"]
+
+
+def _dense(*names: str) -> list[str]:
+    return [f"{name}.{x}" for name in names for x in ("kernel", "bias")]
+
+
+def _inputs(ids, types_=None) -> dict[str, tf.Tensor]:
+    """Returns what the encoder reads of padded ids, `<int>[batch, length]`."""
+    ids = tf.convert_to_tensor(ids)
+    return {
+        "input_word_ids": ids,
+        "input_mask": tf.cast(ids != 0, tf.int32),
+        "input_type_ids": tf.zeros_like(ids) if types_ is None else types_,
+    }
+
+
+def mean_vectors(
+    source: Bert, texts: Sequence[str], size: int = 256
+) -> np.ndarray:
+    """Returns the mean of the chunks' mean vectors of each text.
+
+    Args:
+        source: the BERT.
+        texts: what is read in chunks.
+        size: tokens of a chunk, `[CLS]` and `[SEP]` included.
+    """
+    encoder, tokenizer = make_encoder(source), _tokenizer(source)
+    encode = tf.function(lambda x: encoder(_inputs(x))["sequence_output"])
+    cls, sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    vectors = []
+    for text in texts:
+        ids = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text))
+        chunks = [
+            [cls, *ids[i : i + size - 2], sep]
+            for i in range(0, len(ids), size - 2)
+        ]
+        # [chunks, longest]
+        padded = tf.ragged.constant(chunks, tf.int32).to_tensor()
+        mask = tf.cast(padded != 0, tf.float32)[..., tf.newaxis]
+        # [chunks, hidden]
+        sums = tf.reduce_sum(encode(padded) * mask, axis=1)
+        means = sums / tf.reduce_sum(mask, axis=1)
+        vectors.append(tf.reduce_mean(means, axis=0))
+    return np.stack(vectors)
+
+
+def _tokenizer(source: Bert) -> tokenization.FullTokenizer:
+    return tokenization.FullTokenizer(source.vocab_file, do_lower_case=True)
+
+
+def read_squad(
+    source: Bert,
+    train_file: str,
+    dev_file: str,
+    *,
+    epochs: int,
+    learning_rate: float,
+    batch_size: int = 16,
+    length: int = 384,
+    seed: int = 0,
+) -> dict[str, str]:
+    """Trains a reader of windows; returns answers to other questions by id.
+
+    AdamW, with a tenth of the steps warm-up, then linearly to 0.
+
+    Args:
+        source: the BERT that it begins as.
+        train_file: SQuAD's file, with one answer to each question.
+        dev_file: likewise, of the questions that are answered.
+        epochs: how often each window is learned from.
+        learning_rate: the highest.
+        batch_size: windows of a step.
+        length: tokens of a window, with the question.
+        seed: of weights, order and dropout.
+    """
+    tf.keras.utils.set_random_seed(seed)
+    tokenizer = _tokenizer(source)
+    _, features = _windows(train_file, tokenizer, length, True)
+    model = models.BertSpanLabeler(make_encoder(source), output="logits")
+    steps = epochs * len(features) // batch_size
+    optimizer = tf.keras.optimizers.AdamW(
+        _Schedule(learning_rate, steps), weight_decay=0.01
+    )
+
+    @tf.function(reduce_retracing=True)
+    def train(batch):
+        with tf.GradientTape() as tape:
+            losses = [
+                tf.nn.sparse_softmax_cross_entropy_with_logits(
+                    batch[name], tf.cast(logits, tf.float32)
+                )
+                for name, logits in zip(
+                    ("start", "end"),
+                    model(_inputs_of(batch), training=True),
+                    strict=True,
+                )
+            ]
+            loss = tf.reduce_mean(tf.add_n(losses)) / 2
+        optimizer.apply_gradients(
+            zip(
+                tape.gradient(loss, model.trainable_variables),
+                model.trainable_variables,
+                strict=True,
+            )
+        )
+        return loss
+
+    done = 0
+    rng = np.random.default_rng(seed)
+    while done < steps:
+        for batch in _batches(features, batch_size, rng):
+            if done < steps:
+                loss = train(batch)
+                done += 1
+                if done % 50 == 0:
+                    print(f"Step {done} of {steps}: {float(loss):.3f}")
+    return _answer(model, dev_file, tokenizer, length)
+
+
+class _Schedule(tf.keras.optimizers.schedules.LearningRateSchedule):
+    """Warm-up of a tenth, then linearly to 0."""
+
+    def __init__(self, rate, steps):
+        self._rate, self._steps = rate, steps
+
+    def __call__(self, step):
+        done = tf.cast(step, tf.float32) / self._steps
+        return self._rate * tf.minimum(10 * done, 1 - done)
+
+    def get_config(self):
+        return {"rate": self._rate, "steps": self._steps}
+
+
+def _windows(file: str, tokenizer, length: int, is_training: bool):
+    """Returns SQuAD's examples and their windows."""
+    examples = squad_lib.read_squad_examples(file, is_training, False)
+    features: list[Any] = []
+    squad_lib.convert_examples_to_features(
+        examples,
+        tokenizer,
+        *(length, _STRIDE, _MAX_QUERY, is_training),
+        lambda feature, is_padding=False: features.append(feature),
+        # Without windows that fill the last batch up.
+        batch_size=1,
+    )
+    return examples, features
+
+
+def _batches(features, size: int, rng) -> Iterator[dict[str, tf.Tensor]]:
+    """Yields trimmed batches of windows of similar length, in random order."""
+    lengths = [sum(x.input_mask) for x in features]
+    order = np.argsort(np.array(lengths) + rng.uniform(0, 40, len(lengths)))
+    batches = [order[i : i + size] for i in range(0, len(order), size)]
+    rng.shuffle(batches)
+    for batch in batches:
+        yield _batch([features[i] for i in batch])
+
+
+def _batch(features) -> dict[str, tf.Tensor]:
+    """Returns windows without the padding that all have."""
+    longest = max(sum(x.input_mask) for x in features)
+
+    def stack(name):
+        rows = [getattr(x, name) for x in features]
+        # [batch] or [batch, longest]
+        values = tf.constant(rows, tf.int32)
+        return values[:, :longest] if values.shape.rank == 2 else values
+
+    return {
+        "input_word_ids": stack("input_ids"),
+        "input_mask": stack("input_mask"),
+        "input_type_ids": stack("segment_ids"),
+        "start": stack("start_position"),
+        "end": stack("end_position"),
+    }
+
+
+def _inputs_of(batch) -> dict[str, tf.Tensor]:
+    """Returns what the model reads of a batch."""
+    return {name: x for name, x in batch.items() if name.startswith("input")}
+
+
+def _answer(model, file, tokenizer, length) -> dict[str, str]:
+    """Returns the best span of the windows of each question."""
+    examples, features = _windows(file, tokenizer, length, False)
+    predict = tf.function(lambda x: model(x, training=False))
+    results = []
+    for i in range(0, len(features), 32):
+        group = features[i : i + 32]
+        logits = predict(_inputs_of(_batch(group)))
+        starts, ends = (tf.cast(x, tf.float32) for x in logits)
+        results += [
+            types.SimpleNamespace(
+                unique_id=feature.unique_id,
+                start_logits=start.tolist(),
+                end_logits=end.tolist(),
+            )
+            for feature, start, end in zip(
+                group, starts.numpy(), ends.numpy(), strict=True
+            )
+        ]
+    answers, _, _ = squad_lib.postprocess_output(
+        *(examples, features, results), 20, _MAX_ANSWER, True
+    )
+    return dict(answers)
