@@ -249,9 +249,11 @@ class Stages:
             rate = values.first_learning_rate
             self._learn("pseudo", made, values.pseudo_steps, rate)
         if values.copies:
-            records = make_records(
-                records, values.copies, self._shorten, values.seed
-            )
+            make, number = self._shorten, values.copies
+        else:
+            # Of a file that is given twice each gets an id of its own.
+            make, number = (lambda record: record), 1
+        records = make_records(records, number, make, values.seed)
         self._learn("train", records, values.steps, values.learning_rate)
         length = values.evaluated_length or values.long_length
         self._preprocess("hotpotqa", values.dev, "dev", "dev", length)
