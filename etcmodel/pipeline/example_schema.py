@@ -52,6 +52,8 @@ class Field(NamedTuple):
             have the field.
         size: numbers per token or segment, or the name of that size in the
             preprocessing configuration; None for one.
+        as_steps: whether each of those numbers is stored as the difference from
+            the one before, which compresses better if they ascend.
     """
 
     axis: str
@@ -59,6 +61,7 @@ class Field(NamedTuple):
     dtype: tf.DType = tf.int64
     pad: Any = None
     size: int | str | None = None
+    as_steps: bool = False
 
 
 class Packing(NamedTuple):
@@ -123,6 +126,9 @@ class ExampleSchema:
         features, extra = {}, {}
         for name, value in values.items():
             field = self.fields.get(name)
+            if field is not None and field.as_steps:
+                # [blocks, size]
+                value = np.diff(np.asarray(value), axis=-1, prepend=0)
             if name in etc_features.FEATURES:
                 features[name] = value
             elif field is not None and field.axis in ("long", "global"):
@@ -204,6 +210,8 @@ class ExampleSchema:
             )
             # [batch, length] or [batch, length, size]
             value = tf.reshape(value, [-1, length, *size])
+        if field.as_steps:
+            value = tf.cumsum(value, axis=-1)
         return tf.cast(value, tf.int32) if field.dtype == tf.int64 else value
 
 

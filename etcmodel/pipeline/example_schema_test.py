@@ -174,6 +174,9 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
             example_schema.Packing({"ids": "blocks"}, "blocks"),
             ids=example_schema.Field("block", "input"),
             tokens=example_schema.Field("block", "input", size="tokens"),
+            places=example_schema.Field(
+                "block", "context", size="tokens", as_steps=True
+            ),
             example_id=example_schema.Field("one", "context", tf.string),
         )
         specs = schema.input_specs()
@@ -183,14 +186,20 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
             {
                 "ids": [1, 2],
                 "tokens": np.array([[3, 0, 0], [0, 4, 5]]),
+                "places": np.array([[-1, 70, 74], [75, 79, 0]]),
                 "example_id": ["a", "b"],
             }
+        )
+        stored = tf.train.Example.FromString(example).features.feature
+        self.assertEqual(
+            [-1, 71, 4, 75, 4, -79], list(stored["places"].int64_list.value)
         )
         read, context = schema.parse(
             tf.constant([example]), {"blocks": 2, "tokens": 3}, ["context"]
         )
         self.assertAllEqual([[1, 2]], read["ids"])
         self.assertAllEqual([[[3, 0, 0], [0, 4, 5]]], read["tokens"])
+        self.assertAllEqual([[[-1, 70, 74], [75, 79, 0]]], context["places"])
         self.assertEqual([[b"a", b"b"]], context["example_id"].to_list())
         with self.assertRaisesRegex(tf.errors.OpError, "tokens"):
             schema.parse(tf.constant([example]), {"blocks": 3, "tokens": 3}, [])

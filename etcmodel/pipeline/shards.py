@@ -17,7 +17,7 @@ from etcmodel.pipeline import metadata_files
 
 METADATA_FILE = "preprocessing_config.json"
 # Format version. Files with another version are rejected.
-FORMAT = 5
+FORMAT = 6
 _KEYS = {
     "task": str,
     "split": str,

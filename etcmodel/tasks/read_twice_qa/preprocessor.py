@@ -160,7 +160,12 @@ class QuestionPreprocessor(Preprocessor):
         window=Field("block", CONTEXT),
         num_blocks=Field("block", CONTEXT),
         **{
-            name: Field("block", DECODING, size="block_length")
+            name: Field(
+                "block",
+                DECODING,
+                size="block_length",
+                as_steps=name != "word_cuts",
+            )
             for name in _PLACE_FIELDS
         },
         example_id=Field("one", CONTEXT, tf.string),
