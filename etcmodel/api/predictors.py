@@ -54,8 +54,6 @@ class Predictor:
         self.model_dir = model_dir
         self._saved_model = saved_model
         self._loaded = None
-        # What `preprocess` noted.
-        self._sizes: dict[str, Any] = {}
         # Lives as long as the model.
         self._folder = tempfile.TemporaryDirectory(prefix="etcmodel")
 
@@ -67,10 +65,9 @@ class Predictor:
         return os.path.join(self._folder.name, *names)
 
     def _load(self):
-        """Returns the answering function, the task's model and metadata."""
+        """Returns the loaded SavedModel, see `predict.SavedAnswers`."""
         if self._loaded is None:
             from etcmodel.cli import predict
-            from etcmodel.serving import signatures
 
             saved_model = self._saved_model
             if saved_model is None:
@@ -86,19 +83,9 @@ class Predictor:
                     output_dir=saved_model,
                     overwrite=True,
                 )
-            metadata = exported.read_metadata(saved_model)
-            model = predict.load_saved_model(saved_model)
-            self._sizes = metadata.get("preprocessing_config", {})
-            task_model = self._spec.make_model(
-                options=self._spec.options(**metadata["options"]),
-                sizes=self._sizes,
-            )
-            # The model owns the weights that the signature uses.
-            self._loaded = (
-                model,
-                model.signatures[signatures.SERVING_DEFAULT],
-                task_model,
-            )
+            loaded = predict.SavedAnswers(saved_model)
+            loaded.load()
+            self._loaded = loaded
         return self._loaded
 
     def predict(
@@ -142,33 +129,16 @@ class Predictor:
 
     def _predictions(self, records, batch_size: int, progress: bool):
         """Yields each record and its prediction."""
-        import tensorflow as tf
         import tqdm
 
-        from etcmodel.pipeline.preprocessor import pad
-        from etcmodel.training import evaluation
-
-        _, answer, task_model = self._load()
-        inputs = load_place(self._spec.preprocessor).INPUTS
+        saved = self._load()
         records = iter(records)
         with tqdm.tqdm(
             desc="Predicting", unit=" records", disable=not progress or None
         ) as bar:
             while batch := list(itertools.islice(records, batch_size)):
                 raw = [self._raw(record) for record in batch]
-                answers = answer(
-                    **{
-                        name: tf.constant(
-                            pad([x[name] for x in raw], spec), spec.dtype
-                        )
-                        for name, spec in inputs.items()
-                    }
-                )
-                yield from zip(
-                    batch,
-                    evaluation.to_predictions(task_model, answers, raw),
-                    strict=True,
-                )
+                yield from zip(batch, saved.predict(raw), strict=True)
                 bar.update(len(batch))
 
 
@@ -223,14 +193,14 @@ class RowPredictor(Predictor):
                 "records: expected a list of documents, got one string. Give "
                 "[text] for one document."
             )
-        self._load()
+        sizes = self._load().sizes
         names = [
             x.name
             for x in dataclasses.fields(self._spec.preprocessing_config_class)
         ]
         given = {x: y for x, y in self.options.items() if x in names}
         rows: RowFormat = self._spec.format(
-            self._spec.make_preprocessing_config({**self._sizes, **given})
+            self._spec.make_preprocessing_config({**sizes, **given})
         )
         if isinstance(records, Sequence):
             field = self.options.get("text_field") or "text"

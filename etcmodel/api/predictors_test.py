@@ -30,14 +30,14 @@ class PredictorTest(tf.test.TestCase):
     def test_batches(self):
         """Every record is asked once, padded with those of its batch."""
         model = etcmodel.load(write_small_saved_model(self.get_temp_dir()))
-        loaded, answer, task_model = model._load()
-        shapes = []
+        saved = model._load()
+        answer, shapes = saved.answer, []
 
         def seen(**inputs):
             shapes.append(inputs["candidates"].shape.as_list())
             return answer(**inputs)
 
-        with mock.patch.object(model, "_loaded", (loaded, seen, task_model)):
+        with mock.patch.object(saved, "answer", seen):
             model.predict([_REQUEST] * 5, 2, progress=False)
         np.testing.assert_array_equal([[2, 3], [2, 3], [1, 3]], shapes)
 

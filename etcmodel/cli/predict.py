@@ -5,6 +5,8 @@ import dataclasses
 import itertools
 import json
 import os
+from collections.abc import Sequence
+from typing import Any
 
 from absl import flags
 
@@ -80,6 +82,50 @@ class Flags(InputFlags):
     overwrite: bool = False
 
 
+class SavedAnswers:
+    """What `export` wrote, asked for the task's predictions.
+
+    Attributes:
+        spec: the task.
+        sizes: the preprocessing configuration of the training records.
+    """
+
+    def __init__(self, path: str):
+        metadata = exported.read_metadata(path)
+        self.spec = registry.get_with_answers(metadata["task"])
+        self.sizes = metadata.get("preprocessing_config", {})
+        self._options = metadata["options"]
+        self._path = path
+        self._task_model = self.answer = None
+
+    def load(self) -> None:
+        """Loads the SavedModel; a `UserError` if it cannot be loaded."""
+        from etcmodel.serving import signatures
+
+        # The model owns the weights that the signature uses.
+        self._model = load_saved_model(self._path)
+        self.answer = self._model.signatures[signatures.SERVING_DEFAULT]
+        self._task_model = self.spec.make_model(
+            options=self.spec.options(**self._options), sizes=self.sizes
+        )
+
+    def predict(self, raw: Sequence[dict[str, Any]]) -> list[Any]:
+        """Predicts a batch of the inputs of requests, not padded."""
+        import tensorflow as tf
+
+        from etcmodel.pipeline.preprocessor import pad
+        from etcmodel.training import evaluation
+
+        inputs = load(self.spec.preprocessor).INPUTS
+        answers = self.answer(
+            **{
+                name: tf.constant(pad([x[name] for x in raw], spec), spec.dtype)
+                for name, spec in inputs.items()
+            }
+        )
+        return evaluation.to_predictions(self._task_model, answers, raw)
+
+
 def load_saved_model(path: str):
     """Loads a SavedModel that `export` wrote."""
     import tensorflow as tf
@@ -114,24 +160,14 @@ def _reader(spec, noted: dict, flag_values: flags.FlagValues):
 def run(flag_values: flags.FlagValues) -> None:
     """Runs the command."""
     paths = files.find(flag_values.input)
-    metadata = exported.read_metadata(flag_values.saved_model)
-    spec = registry.get_with_answers(metadata["task"])
-    dataset = spec.dataset
-    noted = metadata.get("preprocessing_config", {})
-    reader = _reader(spec, noted, flag_values)
-    model = load_saved_model(flag_values.saved_model)
-    import tensorflow as tf
+    saved = SavedAnswers(flag_values.saved_model)
+    spec, dataset = saved.spec, saved.spec.dataset
+    reader = _reader(spec, saved.sizes, flag_values)
+    saved.load()
 
     from etcmodel.cli.progress import file_progress
-    from etcmodel.serving import signatures
-    from etcmodel.training import evaluation
 
     preprocessor = load(spec.preprocessor)
-    task_model = spec.make_model(
-        options=spec.options(**metadata["options"]),
-        sizes=noted,
-    )
-    answer = model.signatures[signatures.SERVING_DEFAULT]
     bad_records = BadRecords(flag_values.skip_bad_records)
     predictions, gold, counts = {}, {}, collections.Counter()
     with (
@@ -140,12 +176,7 @@ def run(flag_values: flags.FlagValues) -> None:
     ):
         records = reader.read(paths, "predict", bad_records, progress.at)
         while batch := list(itertools.islice(records, flag_values.batch_size)):
-            inputs = preprocessor.raw_batch(batch)
-            made = evaluation.to_predictions(
-                task_model,
-                answer(**{x: tf.constant(y) for x, y in inputs.items()}),
-                [preprocessor.raw(record) for record in batch],
-            )
+            made = saved.predict([preprocessor.raw(x) for x in batch])
             for record, prediction in zip(batch, made, strict=True):
                 counts.update(record.counts)
                 predictions[record.id] = prediction
