@@ -11,8 +11,10 @@ A task of ETC adds its own fields to the common ones (see `etc_schema`):
     )
 """
 
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
@@ -35,6 +37,8 @@ _AXES = ("long", "global", "one", "list", "block")
 EXAMPLE_ID = "example_id"
 # The right answer as JSON; evaluation compares predictions with it.
 GOLD = "gold"
+# Values of the `TEXT` fields of a record, by name.
+Values = Mapping[str, Any]
 # 1 in examples of the split "train".
 _FOR_TRAINING = "for_training"
 
@@ -76,9 +80,19 @@ class Packing(NamedTuple):
 
 
 class ExampleSchema:
-    """The fields of stored examples; without `packing`, one record each."""
+    """The fields of stored examples; without `packing`, one record each.
 
-    def __init__(self, packing: Packing | None = None, **fields: Field):
+    A record that is divided may store a part of its texts with each part of its
+    own: `merge_texts` makes the record's of them, in order. By default all
+    parts have the same.
+    """
+
+    def __init__(
+        self,
+        packing: Packing | None = None,
+        merge_texts: Callable[[Sequence[Values]], Values] | None = None,
+        **fields: Field,
+    ):
         for name, field in fields.items():
             if field.axis not in _AXES:
                 raise ValueError(
@@ -87,6 +101,7 @@ class ExampleSchema:
                 )
         self.fields = fields
         self.packing = packing
+        self.merge_texts = merge_texts
 
     def names(self, *roles: str) -> list[str]:
         """Returns the names of the fields with one of some roles, in order."""

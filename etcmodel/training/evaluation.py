@@ -56,13 +56,13 @@ def read_records(
         name: schema.fields[name].axis == "one"
         for name in schema.names(schema_lib.TEXT)
     }
-    records, known = {}, {}
+    records, known, parts = {}, {}, {}
     for path, number, stored in tfrecords.read_stored(input_path):
         found = _values(stored[schema_lib.GOLD])
         ids = stored["example_id"].bytes_list.value if found else ()
         for index, record_id in enumerate(ids):
             record_id = record_id.decode("utf-8")
-            if record_id in records:
+            if record_id in records and not schema.merge_texts:
                 continue
             try:
                 answer = msgspec.json.decode(found[index], type=gold)
@@ -84,6 +84,12 @@ def read_records(
                 for name, x in text.items()
             }
             records[record_id] = StoredRecord(record_id, text, answer)
+            parts.setdefault(record_id, []).append(text)
+    for record_id, texts in parts.items():
+        if len(texts) > 1:
+            merged = schema.merge_texts(texts)
+            merged = {x: known.setdefault(y, y) for x, y in merged.items()}
+            records[record_id] = records[record_id]._replace(text=merged)
     return list(records.values())
 
 

@@ -1,3 +1,4 @@
+import collections
 import tempfile
 from unittest import mock
 
@@ -6,6 +7,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.errors import UserError
+from etcmodel.pipeline import example_schema
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.record_keys import record_keys
 from etcmodel.training import evaluation
@@ -72,6 +74,20 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
                 },
                 stored.text,
             )
+
+    def test_parts_of_a_record_are_merged(self):
+        fields = toy.ToyPreprocessor.SCHEMA.fields
+        schema = example_schema.ExampleSchema(
+            merge_texts=lambda parts: {
+                "text": b"|".join(x["text"] for x in parts)
+            },
+            **fields,
+        )
+        read = evaluation.read_records(toy.TASK, schema, self.directory)
+        windows = collections.Counter({"r0": 3, "r1": 1, "r2": 2, "r3": 1})
+        self.assertEqual(
+            windows, {x.id: 1 + x.text["text"].count(b"|") for x in read}
+        )
 
     def test_records_without_an_answer(self):
         directory = tempfile.mkdtemp(dir=self.get_temp_dir())

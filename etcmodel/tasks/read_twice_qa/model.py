@@ -255,6 +255,8 @@ class ReadTwiceQA(AnswerModel):
         """
         document = tf.convert_to_tensor(text["document"])
         batch = tf.size(document)
+        # [batch]: the first byte of what is there, if it is a part.
+        first = text.get("document_start", tf.zeros([batch], tf.int32))
         nothing = 4 * span_prediction.MASKED_LOGIT
         # [batch, spans]: as many as are compared, or more.
         scores = tf.pad(
@@ -291,7 +293,9 @@ class ReadTwiceQA(AnswerModel):
         # One by one: a document is copied for each of its texts.
         texts = tf.map_fn(
             lambda x: tf.strings.substr(
-                tf.gather(document, x[0]), x[1][0], x[1][1] - x[1][0]
+                tf.gather(document, x[0]),
+                tf.maximum(x[1][0] - tf.gather(first, x[0]), 0),
+                x[1][1] - x[1][0],
             ),
             (
                 tf.repeat(tf.range(batch), _MAX_TEXTS),

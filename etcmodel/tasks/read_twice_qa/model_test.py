@@ -53,6 +53,19 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         best = math.exp(1) if combine == "max" else total - math.exp(1)
         self.assertAllClose([best / total, 0], found["answer_score"])
 
+    def test_a_part_of_a_document(self):
+        """It begins at the byte 5; places are those of the document."""
+        found = make_model().decode(
+            {name: x[:1] for name, x in self.chosen.items()},
+            tf.constant([0]),
+            {
+                "document": tf.constant([self.text[5:]]),
+                "document_start": tf.constant([5]),
+            },
+        )
+        self.assertAllEqual([b"Brno"], found["answer"])
+        self.assertAllEqual([5], found["answer_start"])
+
     def test_texts_without_words(self):
         """They are equal where their characters are."""
         found = make_model(combine="sum").decode(

@@ -1,7 +1,11 @@
-"""Segments of documents, and how documents are divided; graph code."""
+"""Segments of documents, and how documents are divided."""
 
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from etcmodel.feature_utils import ragged_rows
@@ -153,3 +157,50 @@ def number_blocks(
     number = tf.gather(tf.math.segment_max(block_pos, documents), documents)
     own_pos = (block_pos - 1) % part_size(number, max_size) + 1
     return count_documents(own_pos), own_pos
+
+
+def part_of_document(
+    document: bytes,
+    token_starts: np.ndarray,
+    token_ends: np.ndarray,
+    first: int,
+    number: int,
+) -> dict[str, Any]:
+    """Returns what some segments read of a document, and where that begins.
+
+    It ends where the next segments begin, or later if these overlap; that of
+    the first and last segments reaches the document's ends. Example: of
+    `b" Jan. Eve."`, the segments of `Jan` and `.` (bytes 1 to 5) have `b" Jan.
+    "` from 0, that of `Eve` (6 to 9) has `b"Eve."` from 6.
+
+    Args:
+        document: in UTF-8.
+        token_starts: first byte of each token, -1 for those of the question and
+            padding, `<int>[segments, length]`.
+        token_ends: the byte behind its last, likewise.
+        first: number of the first segment.
+        number: how many segments.
+    """
+
+    def begin(segment):
+        starts = token_starts[segment : segment + number]
+        starts = starts[starts >= 0]
+        return int(starts.min()) if starts.size else len(document)
+
+    start = begin(first) if first else 0
+    end = len(document)
+    if first + number < len(token_starts):
+        own = token_ends[first : first + number]
+        end = max(begin(first + number), int(own.max(initial=0)))
+    return {"document": document[start:end], "document_start": start}
+
+
+def merge_documents(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Joins parts of a document, see `part_of_document`, in any order.
+
+    Example: `b"Jan. "` from 0 and `b"Eve."` from 5 are `b"Jan. Eve."`.
+    """
+    document = b""
+    for part in sorted(parts, key=lambda x: x["document_start"]):
+        document = document[: part["document_start"]] + part["document"]
+    return {"document": document, "document_start": 0}

@@ -1,9 +1,11 @@
+import numpy as np
 import tensorflow as tf
+from absl.testing import parameterized
 
 from etcmodel.tasks.read_twice_qa import passages
 
 
-class PartsTest(tf.test.TestCase):
+class PartsTest(tf.test.TestCase, parameterized.TestCase):
     def test_number_blocks_by_hand(self):
         """Of 3, of 1 and of 6 segments, of which 2 or 4 can be read at once."""
         documents = tf.constant([0, 0, 0, 2, 3, 3, 3, 3, 3, 3])
@@ -22,6 +24,35 @@ class PartsTest(tf.test.TestCase):
     def test_parts_by_hand(self):
         for number, most, expected in ((10, 4, 4), (6, 4, 3), (4, 4, 4)):
             self.assertEqual(expected, passages.part_size(number, most))
+
+    # Segments of one or two tokens, each after one of the question.
+    _STARTS = np.array([[-1, 1, 4], [-1, 6, -1], [-1, 9, 11]])
+    _ENDS = np.array([[-1, 4, 5], [-1, 9, -1], [-1, 10, 14]])
+
+    @parameterized.parameters(
+        # The next one begins with a token of the one before.
+        (1, None, [(0, b" Jan. "), (6, b"Eve"), (9, b". ano\n")]),
+        (1, (1, [-1, 4, 6], [-1, 5, 9]), [(0, b" Jan."), (4, b". Eve")]),
+        (2, None, [(0, b" Jan. Eve"), (9, b". ano\n")]),
+        (3, None, [(0, b" Jan. Eve. ano\n")]),
+        # One without tokens of the text.
+        (1, (1, [-1] * 3, [-1] * 3), [(0, b" Jan. Eve. ano\n"), (15, b"")]),
+    )
+    def test_parts_of_a_document(self, number, changed, expected):
+        document = b" Jan. Eve. ano\n"
+        starts, ends = self._STARTS.copy(), self._ENDS.copy()
+        if changed:
+            row, starts[row], ends[row] = changed
+        parts = [
+            passages.part_of_document(document, starts, ends, first, number)
+            for first in range(0, 3, number)
+        ]
+        found = [(x["document_start"], x["document"]) for x in parts]
+        self.assertEqual(expected, found[: len(expected)])
+        self.assertEqual(
+            {"document": document, "document_start": 0},
+            passages.merge_documents(parts[::-1]),
+        )
 
 
 if __name__ == "__main__":

@@ -44,7 +44,9 @@ from etcmodel.tasks.read_twice_qa import labels
 from etcmodel.tasks.read_twice_qa.passages import Parts
 from etcmodel.tasks.read_twice_qa.passages import Passages
 from etcmodel.tasks.read_twice_qa.passages import count_documents
+from etcmodel.tasks.read_twice_qa.passages import merge_documents
 from etcmodel.tasks.read_twice_qa.passages import number_blocks
+from etcmodel.tasks.read_twice_qa.passages import part_of_document
 from etcmodel.tasks.read_twice_qa.passages import part_size
 from etcmodel.tasks.read_twice_qa.passages import skip_space
 
@@ -142,6 +144,7 @@ class QuestionPreprocessor(Preprocessor):
         Packing(
             {"block_ids": "num_blocks_per_example"}, "num_blocks_per_example"
         ),
+        merge_texts=merge_documents,
         token_ids=Field("block", INPUT, size="block_length"),
         **{name: Field("block", INPUT) for name in BLOCK_FIELDS},
         **{
@@ -169,7 +172,10 @@ class QuestionPreprocessor(Preprocessor):
             for name in _PLACE_FIELDS
         },
         example_id=Field("one", CONTEXT, tf.string),
+        # What the segments of an example read of the document, and its first
+        # byte; see `passages.part_of_document`.
         document=Field("one", TEXT, tf.string),
+        document_start=Field("one", TEXT),
     )
     # Most questions of a book, which is tokenized once for all of them.
     RECORDS_AT_ONCE = 32
@@ -348,7 +354,20 @@ class QuestionPreprocessor(Preprocessor):
             for start in range(0, max(number, 1), size)
             if split != "train" or has_any[start : start + size].any()
         ]
-        rows = [self._part(record, values, x, size, number) for x in starts]
+        document = to_bytes(record.text)
+        rows = [
+            {
+                **self._part(record, values, start, size, number),
+                **part_of_document(
+                    document,
+                    values["token_starts"],
+                    values["token_ends"],
+                    start,
+                    size,
+                ),
+            }
+            for start in starts
+        ]
         return Examples(
             rows,
             {
@@ -378,7 +397,6 @@ class QuestionPreprocessor(Preprocessor):
             ),
             "block_pos": np.arange(1, read + 1),
             "num_blocks": np.full([read], read if number else 0),
-            "document": to_bytes(record.text),
         }
 
     def find(self, record: Any) -> list[Occurrence]:
@@ -425,7 +443,7 @@ class QuestionPreprocessor(Preprocessor):
         return self._batch(
             flat,
             flat["block_ids"] - 1,
-            {"document": fields["document"].values},
+            {x: fields[x].values for x in self.SCHEMA.names(TEXT)},
             {EXAMPLE_ID: fields[EXAMPLE_ID].values},
         )
 

@@ -13,6 +13,7 @@ from etcmodel.errors import RecordError
 from etcmodel.pipeline import example_schema
 from etcmodel.tasks import registry
 from etcmodel.tasks.read_twice_qa import preprocessor
+from etcmodel.tasks.read_twice_qa.passages import merge_documents
 from testing import reading
 from testing.helpers import real_data_path
 
@@ -60,14 +61,15 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
                 continue
             name = texts["example_id"].bytes_list.value[number].decode()
             document = texts["document"].bytes_list.value[number]
+            first = texts["document_start"].int64_list.value[number]
             answers = found.setdefault(name, set())
             for begin, end, label in zip(
                 *(fields[x][row].numpy() for x in preprocessor.LABEL_FIELDS),
                 strict=True,
             ):
                 if label:
-                    start = int(fields["token_starts"][row, begin])
-                    stop = int(fields["token_ends"][row, end])
+                    start = int(fields["token_starts"][row, begin]) - first
+                    stop = int(fields["token_ends"][row, end]) - first
                     answers.add(document[start:stop].decode())
         return found
 
@@ -107,6 +109,18 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(split == "dev", "document" in texts[0])
             self.assertEqual(split == "dev", "token_starts" in texts[0])
         self.assertAllEqual(*marked)
+        # Each part has its own text.
+        parts = [
+            {
+                "document": x["document"].bytes_list.value[0],
+                "document_start": x["document_start"].int64_list.value[0],
+            }
+            for x in texts
+        ]
+        whole = record.text.encode()
+        for part in parts:
+            self.assertLess(len(part["document"]), len(whole))
+        self.assertEqual(whole, merge_documents(parts)["document"])
         self.assertEqual(
             {"small_4": {"Paris"}}, self._answers(fields[0], texts[0])
         )
