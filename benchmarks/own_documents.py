@@ -11,8 +11,9 @@ others on the same records:
 *   `select`: the supporting facts of HotpotQA.
 
     python -m benchmarks.own_documents --part=authors \
-        --lift=all-MiniLM-L6-v2 --train=authors/train.jsonl \
-        --dev=authors/dev.jsonl
+        --lift=all-MiniLM-L6-v2 --layers=2 --epochs=8 --batch_size=8 \
+        --learning_rate=1e-4 --label_smoothing=0.5 --units=paragraphs \
+        --train=authors/train.jsonl --dev=authors/dev.jsonl
     python -m benchmarks.own_documents --part=squad \
         --lift=all-MiniLM-L6-v2 --train=squad/train.json
     python -m benchmarks.own_documents --part=select \
@@ -112,6 +113,7 @@ class Measurement:
                     ("accuracy",),
                     len(sets[0]),
                     model={"word_counts": words},
+                    options={"label_smoothing": values.label_smoothing},
                 )
 
     def select(self) -> Iterator[program.Line]:
@@ -152,7 +154,7 @@ class Measurement:
                 start = time.perf_counter()
                 self._preprocess("answer", [files[0]], files[1], 512, part)
                 name = f"answer_{seed}_{part}"
-                self._learn(name, "answer", number, seed, part=part)
+                self._learn(name, "answer", number, seed)
                 found["answer"] |= self._predict(name, files[1])
                 seconds["answer"] += time.perf_counter() - start
                 start = time.perf_counter()
@@ -202,6 +204,7 @@ class Measurement:
                 "vocab_file": self._vocab_file,
                 "long_length": length,
                 "global_length": values.global_length,
+                "units": values.units,
             }
             self._runs.preprocess(
                 *(name, task, split),
@@ -220,10 +223,9 @@ class Measurement:
             row = {x: row[x] for x in metrics}
             yield {"name": label, "seed": seed, **row, "seconds": seconds}
 
-    def _learn(self, name, task, number, seed, **given) -> float:
+    def _learn(self, name, task, number, seed, options=None, **given) -> float:
         """Trains a model; returns the seconds."""
         values = self._values
-        given.pop("part", None)
         steps = int(values.epochs * number) // values.batch_size
         return self._runs.train(
             training_runs.Training(
@@ -231,7 +233,7 @@ class Measurement:
                 f"etc/{task}",
                 self._names[0],
                 *(steps, values.learning_rate, values.batch_size),
-                task={"trim_batches": True},
+                task={"trim_batches": True, **(options or {})},
                 init=os.path.abspath(values.init) if values.init else "lifted",
                 options=[f"--seed={seed}", _BFLOAT16],
                 **given,
@@ -346,6 +348,8 @@ PROGRAM = program.Program(
         "epochs": (3.0, "How often each record is learned from."),
         "batch_size": (16, "Records a step."),
         "learning_rate": (2e-4, "The highest."),
+        "units": (None, "What has a global token, see `preprocess`."),
+        "label_smoothing": (0.0, "Of `classify`."),
         "long_length": (4096, "Of the long input."),
         "global_length": (192, "Of the global input."),
     },

@@ -72,6 +72,7 @@ class OwnDocumentsTest(tf.test.TestCase):
         lines, commands = self._run(
             *("--part=authors", f"--train={path}", f"--dev={path}"),
             *("--layers=2", "--epochs=2", "--batch_size=1"),
+            *("--label_smoothing=0.25", "--units=paragraphs"),
             evaluate=training_runs_test.write_metrics(accuracy=0.5),
         )
         self.assertEqual("2", str(commands["lift"][0]["num_hidden_layers"]))
@@ -81,9 +82,12 @@ class OwnDocumentsTest(tf.test.TestCase):
         self.assertEqual([1.0] * 3 + [0.5] * 8, [x["accuracy"] for x in lines])
         lengths = [x.get("long_length") for x in commands["preprocess"]]
         self.assertEqual([4096, None, 384, None], lengths)
+        self.assertEqual("paragraphs", commands["preprocess"][0]["units"])
         for given in commands["train"]:
             self.assertEqual(8, given["config"]["trainer"]["train_steps"])
-            self.assertTrue(given["config"]["task"]["trim_batches"])
+            task = given["config"]["task"]
+            self.assertTrue(task["trim_batches"])
+            self.assertEqual(0.25, task["label_smoothing"])
         words = [
             x["config"]["task"]["model"]["word_counts"]
             for x in commands["train"]
