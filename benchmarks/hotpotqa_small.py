@@ -7,9 +7,9 @@ seen, next to two baselines that no one has to train:
 *   word overlap: the supporting facts are the sentences that share the most
     words with the question (how many sentences, is chosen on the training
     records); the answer is the title of the best one's paragraph;
-*   most frequent answer type: "yes", "no" or, if most answers are text,
-    nothing but the type; what its answer scores is that of the more frequent
-    word of the two.
+*   most frequent answer type: predicts the type (yes, no or span) that most
+    training records have, and always answers with the more frequent of "yes"
+    and "no".
 
     python -m benchmarks.hotpotqa_small --train=train_200.json \
         --train=2wiki_train_500.json --dev=dev_95.json --vocab_file=vocab.txt
@@ -106,7 +106,7 @@ def rank_sentences(record: HotpotQARecord) -> list[tuple[str, int]]:
 def predict_by_overlap(
     records: Sequence[HotpotQARecord], num_facts: int
 ) -> dict[str, Prediction]:
-    """Predicts by word overlap, as many supporting facts of each record."""
+    """Predicts the `num_facts` best sentences of each record as facts."""
     predictions = {}
     for record in records:
         facts = rank_sentences(record)[:num_facts]
@@ -160,7 +160,7 @@ def make_records(
     make: Callable[[HotpotQARecord], HotpotQARecord | None],
     seed: int,
 ) -> list[HotpotQARecord]:
-    """Makes some of each record, in random order, with ids of their own.
+    """Makes `number` variants of each record, shuffled, with new ids.
 
     `make` returns None if it cannot make one.
     """
@@ -420,17 +420,17 @@ PROGRAM = program.Program(
             "as long_length has room for; 0 for the records as they are.",
         ),
         "pseudo_questions": (6, "Pseudo-questions of each training record."),
-        "seed": (1, "Of all that is random."),
-        "long_length": (2048, "Of the long input."),
+        "seed": (1, "Seed of weights, order and sampling."),
+        "long_length": (2048, "Tokens of the long input in training."),
         "evaluated_length": (
             0,
-            "The same of the records to measure on; 0 for long_length.",
+            "The same in evaluation; 0 for long_length.",
         ),
         "hidden_size": (128, "Of the encoder."),
         "layers": (2, "Of the encoder."),
-        "learning_rate": (1e-3, "The highest."),
-        "first_learning_rate": (2e-4, "The same of what comes before."),
-        "fact_prior": (0.5, "See `HotpotQAModelOptions`."),
+        "learning_rate": (1e-3, "Peak learning rate of the last stage."),
+        "first_learning_rate": (2e-4, "That of all earlier stages."),
+        "fact_prior": (0.5, "Initial probability of a supporting fact."),
         "fact_threshold": (0.5, "See `HotpotQAOptions`."),
     },
     {

@@ -1,13 +1,14 @@
-r"""What `classify`, `select` and `answer` reach on real documents, from a BERT.
+r"""Compares `classify`, `select` and `answer` with baselines on real documents.
 
 Each part trains models from a lifted BERT, with several seeds, and measures
-others on the same records:
+them. `authors` and `squad` have baselines on the same records:
 
 *   `authors`: who wrote a passage of 1,800 words, of novels that no model has
-    seen; from whole passages and from their first 384 tokens. Beside it
-    TF-IDF and mean vectors of BERT, with logistic regression.
-*   `squad`: cross-validation in five parts, by article. Beside it the same
-    BERT as a reader of windows of 384 tokens.
+    seen; from whole passages and from their first 384 tokens. The baselines
+    are TF-IDF (of whole passages and of the first 350 words) and mean vectors
+    of the whole BERT, with logistic regression.
+*   `squad`: cross-validation in five parts, by article. The baseline is
+    the same BERT as a reader of windows of 384 tokens.
 *   `select`: the supporting facts of HotpotQA.
 
     python -m benchmarks.own_documents --part=authors \
@@ -33,7 +34,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
-# What is compared with is trained in this process.
+# Baselines are trained in this process, with Keras 2.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 # isort: split
@@ -340,18 +341,18 @@ PROGRAM = program.Program(
             ("authors", "squad", "select"),
         ),
         "lift": (program.REQUIRED, "Directory of a BERT to begin with."),
-        "layers": (0, "Its first layers alone; 0 for all."),
+        "layers": (0, "Number of first layers to lift; 0 for all."),
         "init": (None, "A run to begin with instead of the BERT."),
         "train": ((), "Training records."),
         "dev": (None, "Records to measure on; not for squad."),
-        "seeds": (["1", "2", "3"], "Of all that is random."),
-        "epochs": (3.0, "How often each record is learned from."),
+        "seeds": (["1", "2", "3"], "Seeds of weights, order and dropout."),
+        "epochs": (3.0, "Passes over the training records."),
         "batch_size": (16, "Records a step."),
-        "learning_rate": (2e-4, "The highest."),
+        "learning_rate": (2e-4, "Peak learning rate."),
         "units": (None, "What has a global token, see `preprocess`."),
         "label_smoothing": (0.0, "Of `classify`."),
-        "long_length": (4096, "Of the long input."),
-        "global_length": (192, "Of the global input."),
+        "long_length": (4096, "Tokens of the long input; 512 for squad."),
+        "global_length": (192, "Tokens of the global input."),
     },
     {
         "name": "s",

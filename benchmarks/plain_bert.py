@@ -1,7 +1,7 @@
-"""A BERT as it is: vectors of chunks, and a reader of windows.
+"""Baselines with a plain BERT: mean vectors, and a reader of windows.
 
-What models with structure are compared with. All parts are the Model Garden's:
-encoder, span head, and SQuAD's windows and answers. It works with Keras 2.
+Encoder, span head, windows and answers of SQuAD are the Model Garden's. They
+work with Keras 2.
 """
 
 import types
@@ -146,8 +146,8 @@ def read_squad(
         source: the BERT that it begins as.
         train_file: SQuAD's file, with one answer to each question.
         dev_file: likewise, of the questions that are answered.
-        epochs: how often each window is learned from.
-        learning_rate: the highest.
+        epochs: passes over the windows.
+        learning_rate: the peak.
         batch_size: windows of a step.
         length: tokens of a window, with the question.
         seed: of weights, order and dropout.
@@ -197,14 +197,14 @@ def read_squad(
 
 
 class _Schedule(tf.keras.optimizers.schedules.LearningRateSchedule):
-    """Warm-up of a tenth, then linearly to 0."""
+    """Linear warm-up for a tenth of the steps, then linear decay to 0."""
 
     def __init__(self, rate, steps):
         self._rate, self._steps = rate, steps
 
     def __call__(self, step):
         done = tf.cast(step, tf.float32) / self._steps
-        return self._rate * tf.minimum(10 * done, 1 - done)
+        return self._rate * tf.minimum(10 * done, (1 - done) / 0.9)
 
     def get_config(self):
         return {"rate": self._rate, "steps": self._steps}
@@ -236,7 +236,7 @@ def _batches(features, size: int, rng) -> Iterator[dict[str, tf.Tensor]]:
 
 
 def _batch(features) -> dict[str, tf.Tensor]:
-    """Returns windows without the padding that all have."""
+    """Stacks windows, trimmed to the longest."""
     longest = max(sum(x.input_mask) for x in features)
 
     def stack(name):

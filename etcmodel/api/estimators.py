@@ -26,7 +26,7 @@ class Estimator(predictors.RowPredictor):
 
     `fit` runs `etcmodel preprocess` and `etcmodel train` in this process, in a
     temporary directory; `save` keeps the run. Training uses Keras 2: import
-    TensorFlow after `etcmodel`, or set `TF_USE_LEGACY_KERAS=1`.
+    this class before TensorFlow, or set `TF_USE_LEGACY_KERAS=1`.
     """
 
     def __init__(self, model_dir=None, saved_model=None, **options):
@@ -44,8 +44,9 @@ class Estimator(predictors.RowPredictor):
                 checkpoint, or the name of a preset such as "small", whose
                 weights are random.
             vocab_file: the vocabulary; by default that beside the weights.
-            **options: options of the task: of preprocessing, such as
-                `long_length`, of the model, such as `pooling`, and of answers.
+            **options: the options in docs/own_documents.md, such as
+                `long_length` (preprocessing), `pooling` (model) and `threshold`
+                (predictions).
 
         Raises:
             UserError: there is no such option, or no vocabulary.
@@ -80,8 +81,8 @@ class Estimator(predictors.RowPredictor):
         for name in self.options:
             if name not in known:
                 raise UserError(
-                    f"{type(self).__name__} has no option {name!r}, only: "
-                    f"{', '.join(known)}."
+                    f"{type(self).__name__} has no option {name!r}. Choose "
+                    f"from: {', '.join(known)}."
                 )
 
     def fit(
@@ -105,19 +106,20 @@ class Estimator(predictors.RowPredictor):
         A second call starts from the weights of the first.
 
         Args:
-            records: what `predict` takes, with the right answers, or the name
-                of a file of them.
-            validation: likewise; other records.
+            records: training records, as for `predict` but with labels; or the
+                name of a file. See docs/own_documents.md.
+            validation: validation records, in the same forms.
             validation_fraction: share of `records` to validate with instead.
             epochs: passes over the records; by default the experiment's.
             batch_size: records of a step.
             learning_rate: the highest one, after the warm-up.
             patience: validations without a better metric after which training
                 stops.
-            seed: seed of weights, order and dropout.
+            seed: seed of weights, order, dropout and of the split by
+                `validation_fraction`.
             small: a trial run; see `etcmodel train --small`.
             skip_bad_records: leave out records that cannot be used.
-            params: further parameters of the trainer, such as
+            params: overrides of the training configuration, such as
                 `{"runtime.mixed_precision_dtype": "bfloat16"}`.
             verbose: whether to show what the commands print.
 
@@ -317,7 +319,7 @@ def load(path: str, **options: Any) -> predictors.Predictor:
     """
     task, arguments = predictors.task_of(path)
     if task not in _ESTIMATORS and options:
-        raise UserError(f"{task} has no options: {', '.join(options)}.")
+        raise UserError(f"{task} takes no options, got {', '.join(options)}.")
     made = _ESTIMATORS.get(task, predictors.Predictor)(**arguments, **options)
     made.task = task
     if isinstance(made, Estimator) and made.model_dir:
@@ -368,6 +370,6 @@ def _as_file(records: Iterable[Any] | str, path: str) -> str:
     return path
 
 
-# Before anyone imports TensorFlow, if that is still to come.
+# Selects Keras 2 unless TensorFlow is already imported.
 if "tensorflow" not in sys.modules:
     command_line.prepare_environment()

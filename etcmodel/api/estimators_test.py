@@ -131,7 +131,9 @@ class ErrorsTest(tf.test.TestCase):
         )
 
     def test_options(self):
-        with self.assertRaisesRegex(UserError, "no option 'pooling', only: lo"):
+        with self.assertRaisesRegex(
+            UserError, "no option 'pooling'. Choose from: lo"
+        ):
             self._make(pooling="max")
         with self.assertRaisesRegex(UserError, "tiny has no vocabulary"):
             etcmodel.QuestionAnswerer.from_pretrained("tiny")

@@ -38,8 +38,8 @@ def run_command(name: str, verbose: bool = False, **flags: Any) -> None:
 class Predictor:
     """A trained model of any task; see `etcmodel.load`.
 
-    The numbers are those of `etcmodel predict` and of the served model: a run
-    is exported to a temporary directory when it is first asked.
+    Exports a run to a temporary directory at the first prediction, so that
+    results equal those of `etcmodel predict` and of the served model.
 
     Attributes:
         task: name of the task.
@@ -109,7 +109,7 @@ class Predictor:
         ]
 
     def _friendly(self, prediction: Any) -> Any:
-        """Makes what `predict` returns of a prediction of the task."""
+        """Converts a prediction to what `predict` returns."""
         return prediction
 
     def _read(self, records: Iterable[Any], split: str) -> Iterator[Any]:
@@ -188,7 +188,7 @@ class RowPredictor(Predictor):
 
     def _read(self, records, split):
         if isinstance(records, str):
-            # A string is a collection, too, but of letters.
+            # Iterating over a string would yield letters.
             raise UserError(
                 "records: expected a list of documents, got one string. Give "
                 "[text] for one document."
@@ -214,7 +214,7 @@ class RowPredictor(Predictor):
 def task_of(path: str) -> tuple[str, dict[str, str]]:
     """Returns the task of a run or SavedModel, and arguments of `Predictor`.
 
-    Raises a `UserError` if the directory is none of both.
+    Raises a `UserError` if the directory is neither.
     """
     if os.path.exists(os.path.join(path, "saved_model.pb")):
         metadata = exported.read_metadata(path)

@@ -58,15 +58,17 @@ class Flags:
         vocab_file: the vocabulary, if there is none beside the weights, or
             another one, whose tokens get the rows of the same tokens. For
             RoBERTa the equivalent SentencePiece model.
-        absolute_positions: of ETC: "none", as in the paper, which takes long
-            pre-training; or "paragraph": BERT's, which restart after the
-            question in every paragraph.
-        question_words_in_global: of ETC: let the global tokens of a question
-            start as its words.
-        global_tokens: initial embeddings of global tokens: that of [CLS], the
-            mean of all tokens, or those of the source.
-        own_text_bias: of ETC: bias of a global token's attention towards the
-            tokens of its own sentence; with 3 they get most of it.
+        absolute_positions: ETC only. "none", as in the paper, needs long
+            pre-training; "paragraph" uses BERT's position embeddings and
+            restarts them in every paragraph, after the question's positions.
+        question_words_in_global: ETC only. Initialize the global tokens of a
+            question with the embeddings of its words.
+        global_tokens: initial embeddings of the other global tokens: "cls" for
+            that of [CLS], "mean" for the mean of all tokens, "keep" for those
+            of the source.
+        own_text_bias: ETC only. Added to the attention scores of a global token
+            for the tokens of its own sentence; with 3 these get most of its
+            attention.
         local_radius: how many tokens a long token sees to each side; by default
             as in the preset.
         num_hidden_layers: by default all. Of ETC: use the first layers alone,
@@ -95,7 +97,7 @@ def run(flag_values: flags.FlagValues) -> None:
     for kind, names in _OF_ONE_MODEL.items():
         for name in names if kind != flag_values.model else ():
             if flag_values[name].value != flag_values[name].default:
-                raise UserError(f"--{name} is of --model={kind}.")
+                raise UserError(f"--{name} needs --model={kind}.")
     source = flag_values["from"].value
     with atomic_directory(
         flag_values.output_dir, flag_values.overwrite
@@ -112,8 +114,8 @@ def run(flag_values: flags.FlagValues) -> None:
     )
     if report.unmatched:
         print(
-            f"{len(report.unmatched)} tokens of the vocabulary have no row "
-            "there, and begin at random."
+            f"{len(report.unmatched)} tokens of the vocabulary have no "
+            "embedding in the source and are initialized at random."
         )
     for note in report.notes:
         print(note)
@@ -134,7 +136,7 @@ def _lift(flag_values, source, folder):
     vocab_file = flag_values.vocab_file or bert.vocab_file
     if vocab_file is None:
         raise UserError(
-            f"--from={source} has no vocabulary that text can be cut with. "
+            f"--from={source} has no vocabulary file for tokenizing. "
             "Give --vocab_file: BERT's vocab.txt, or for RoBERTa the "
             "equivalent SentencePiece model."
         )

@@ -90,7 +90,7 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
         out = self.assert_succeeds(
             self.lift("--model=read_twice", f"--vocab_file={vocab}")
         )
-        self.assertIn("1 tokens of the vocabulary have no row", out)
+        self.assertIn("1 tokens of the vocabulary have no embedding", out)
         config = self.written_config(models.ReadTwiceConfig)
         self.assertEqual(12, config.vocab_size)
         model = models.ReadTwiceModel(config)
@@ -169,7 +169,7 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
 
     def test_errors(self):
         os.rename(self.path("bert", "vocab.txt"), self.path("vocab.txt"))
-        self.assert_fails(self.lift(), "no vocabulary that text can be cut")
+        self.assert_fails(self.lift(), "no vocabulary file for tokenizing")
         pieces = self.path("vocab.json")
         tasks.write_json(pieces, {"<s>": 0, "one": 1})
         self.assert_fails(

@@ -245,7 +245,11 @@ _ANY_ROW = [
     ("id", 1, "a record before it has the same"),
 ]
 _CLASSIFY = [
-    ("text", REMOVE, "missing .or 'document', .*; expected a string, a list"),
+    (
+        "text",
+        REMOVE,
+        "missing, as are 'document', .*, expected a string, a list",
+    ),
     *(("text", x, "it has no text") for x in ("", " \n\n", [], [" "])),
     ("label", {}, "expected a label: a string"),
 ]

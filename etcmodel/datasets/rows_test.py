@@ -149,7 +149,7 @@ class RowsTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(UserError, "header row is not UTF-8"):
             list(classification.FORMAT.read(path))
         path = self._write_rows([{"text": "B\0r\0", "label": "a"}])
-        with self.assertRaisesRegex(RecordError, "'text': there are NUL"):
+        with self.assertRaisesRegex(RecordError, "'text': the text has NUL"):
             list(classification.FORMAT.read(path))
 
     @parameterized.parameters(*_TASKS)

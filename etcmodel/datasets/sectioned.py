@@ -36,7 +36,7 @@ _EXPECTED = (
     "a string, a list of paragraphs (each a string or a list of strings) or a "
     'list of sections {"title": "...", "paragraphs": [...]}'
 )
-_NUL_ADVICE = "Convert the file to UTF-8, or take them out"
+_NUL_ADVICE = "Convert the file from UTF-16 to UTF-8, or remove the NULs"
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -56,8 +56,8 @@ class DocumentRecord(Record, frozen=True):
     """A document, with or without a query.
 
     Attributes:
-        id: as in the row, else the row's position in its file, from 0, after
-            the file's name if several files are read.
+        id: the row's id. Without one, the row's position in its file, from 0;
+            `name:position` if several files are read.
         sections: the document; one section without title if it has none.
         query: a question as one text, or several texts such as labels.
         has_units: whether paragraphs are lists of texts in the file, which are
@@ -188,7 +188,7 @@ class Row:
             raise self.error(
                 f"two fields: {found[0]!r} and {found[1]!r}",
                 field=found[1],
-                problem=f"there is {found[0]!r}, too, expected one of them",
+                problem=f"the record also has {found[0]!r}; keep one of them",
             )
         return found[0] if found else None
 
@@ -196,12 +196,13 @@ class Row:
         """Returns the error of a field that is needed, but not there."""
         present = [str(x) for x in self.values if x != self.fields.id_field]
         present = ", ".join(present[:8]) or "nothing"
-        others = f" (or {', '.join(map(repr, names[1:]))})" if names[1:] else ""
+        others = ", ".join(map(repr, names[1:]))
+        others = others and f", as are {others}"
         return self.error(
             f"no field {names[0]!r}",
             field=names[0],
             problem=(
-                f"it is missing{others}, the record has {present}; expected "
+                f"it is missing{others}; the record has {present}, expected "
                 f"{expected}"
             ),
         )
@@ -270,8 +271,8 @@ class Row:
         """Returns a value that must be a string.
 
         Raises:
-            RecordError: it is none, has NUL characters, or is empty although
-                it may not be.
+            RecordError: it is not a string, has NUL characters, or is empty
+                although it may not be.
         """
         if not isinstance(value, str):
             raise self.wrong(field, value, "a string")
@@ -279,10 +280,7 @@ class Row:
             raise self.error(
                 "NUL characters",
                 field=field,
-                problem=(
-                    "there are NUL characters, as in UTF-16 that is read as "
-                    "UTF-8"
-                ),
+                problem="the text has NUL characters, as if it were UTF-16",
                 advice=_NUL_ADVICE,
             )
         if not may_be_empty and not value.strip():
@@ -414,7 +412,7 @@ def _is_section(value: object) -> bool:
 
 
 class RowFormat(Format):
-    """Reads rows of `tables`, all of which have an id of their own."""
+    """Reads rows of `tables`; those without an id get their position as id."""
 
     def read_rows(
         self,

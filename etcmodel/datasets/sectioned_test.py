@@ -121,9 +121,12 @@ _LIST = f"{_TEXT}': got .*expected a string, a list of paragraphs"
 
 class ErrorsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        ({}, f"{_TEXT}': it is missing .*'context'.* record has nothing"),
-        ({"body": "a"}, f"{_TEXT}': it is missing.* has body; expected a"),
-        ({"text": "a", "sections": ["b"]}, "'sections': there is 'text', too"),
+        ({}, f"{_TEXT}': it is missing, .*'context'.* record has nothing"),
+        ({"body": "a"}, f"{_TEXT}': it is missing.* has body, expected a"),
+        (
+            {"text": "a", "sections": ["b"]},
+            "'sections': the record also has 'text'",
+        ),
         ({"text": 5}, f"{_LIST}"),
         ({"text": {"title": "a"}}, f"{_LIST}"),
         ({"text": [["a"], "b"]}, r"'text\[1\]': got 'b', expected a list of s"),
@@ -140,10 +143,13 @@ class ErrorsTest(tf.test.TestCase, parameterized.TestCase):
             ({"text": x}, f"{_TEXT}': it has no text")
             for x in ("", "\n\n ", [], [""], [[]], [["", " "]], [{"text": ""}])
         ),
-        ({"text": "a\0b"}, "'text': there are NUL characters"),
+        ({"text": "a\0b"}, "'text': the text has NUL characters"),
         ({"text": "a", "query": 5}, "'query': got 5, expected a string or a"),
         ({"text": "a", "query": ["a", " "]}, r"'query\[1\]': it is empty"),
-        ({"text": "a", "query": "b", "question": "c"}, "there is 'query', too"),
+        (
+            {"text": "a", "query": "b", "question": "c"},
+            "the record also has 'query'",
+        ),
         *(
             ({"text": "a", "id": x}, f"'id': got .*{x}, expected a string or a")
             for x in (True, 1.5)

@@ -1,8 +1,8 @@
 r"""Reads rows from JSON, CSV, TSV and Parquet files, and from Python objects.
 
 The kind of a file follows from its name (`.json`, `.jsonl`, `.ndjson`, `.csv`,
-`.tsv`, `.tab`, `.parquet`, `.pq`; all but the last two also gzipped), else from
-its first characters.
+`.tsv`, `.tab`, `.parquet`, `.pq`, each also with `.gz`), otherwise from its
+first characters.
 """
 
 import csv
@@ -36,7 +36,7 @@ _EXPECTED = (
     "JSON lines or an array (.jsonl, .json), a table with a header row (.csv, "
     ".tsv), or Parquet (.parquet)"
 )
-# A batch of long documents fits into memory.
+# Small enough that a batch of long documents fits into memory.
 _BATCH_ROWS = 32
 
 
@@ -151,7 +151,7 @@ def _cell_value(cell: str) -> object:
 def _read_cells(
     path: str, on_position: json_stream.OnPosition, delimiter: str | None
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yields the first line, from 1, and the cells of rows with any."""
+    """Yields line number, from 1, and cells of rows; skips empty rows."""
     csv.field_size_limit(2**31 - 1)
     lines = _read_lines(path, on_position)
     # Blank lines may come before the header row.
@@ -183,7 +183,7 @@ def _read_lines(path: str, on_position) -> Iterator[str]:
     """Yields whole lines, or parts of long ones; at least one."""
     rest = ""
     for part in json_stream.read_text_lines(path, on_position):
-        # UTF-16 that is read as UTF-8 has them.
+        # NUL characters: UTF-16 that is read as UTF-8 has them.
         part = part.replace("\0", INVALID_UTF8_MARK)
         *lines, rest = io.StringIO(rest + part, newline="").readlines() or [""]
         yield from lines

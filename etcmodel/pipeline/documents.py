@@ -1,10 +1,10 @@
 """Documents of titled sections, paragraphs and texts, for users' own tasks.
 
-A request has a document as titles and texts of its paragraphs. The long input
-is a CLS token, the query and the paragraphs. The global input has a CLS token,
-one for each text or token of the query, and for each paragraph one of its own,
-followed by one for each of its units: its title, if it has one, and its
-sentences (ETC paper, Figure 5).
+A request holds the titles and the texts of a document's paragraphs. The long
+input is a CLS token, the query and the paragraphs. The global input is a CLS
+token, one token for each text (or word piece) of the query, and, for each
+paragraph, its own token followed by one for its title and for each sentence
+(ETC paper, Figure 5).
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ CLS = layout.Section(
     cut="keep",
     tokens=("cls",),
 )
-# Roughly: what follows decides in `sentences`.
+# A rough test; `sentences` splits by what follows the punctuation.
 _SENTENCE_END = re.compile(r"[.!?…。！？।؟]\W*(\s|$)|[。！？।]")
 
 
@@ -195,7 +195,7 @@ class DocumentPreprocessor(EtcPreprocessor):
     @property
     def kind(self) -> str:
         """What the units are; see `UNITS`."""
-        # Data decide; a request without data is in sentences.
+        # The records resolve "auto"; a bare request uses sentences.
         return "sentences" if self.config.units == "auto" else self.config.units
 
     def layout_spec(self):
@@ -223,7 +223,7 @@ class DocumentPreprocessor(EtcPreprocessor):
 
     @staticmethod
     def raw(record):
-        """Query, titles and texts; a section's title is at its first text."""
+        """Query, titles and texts; first paragraphs have sections' titles."""
         paragraphs = [
             (section.title if first else "", texts_)
             for section in record.sections
@@ -322,11 +322,11 @@ class UnitsFinder:
             return "texts"
         if self._given:
             raise UserError(
-                f"{self._given} of {self._total} records have lists of texts "
-                "as paragraphs, the others strings. Say with --units what has "
-                "a global token, such as texts or sentences."
+                f"In {self._given} of {self._total} records, paragraphs are "
+                "lists of texts, in the others strings. Use one form, or set "
+                "--units=texts or --units=sentences."
             )
-        # A record with one sentence is no reason to ignore those of the rest.
+        # A few records with one sentence do not turn the rest into blocks.
         if self._has_blocks and 2 * self._structured <= self._total:
             return "blocks"
         return "sentences"

@@ -22,9 +22,9 @@ def read_batches(
     params: cfg.DataConfig,
     parse: Callable[[tf.Tensor], object],
     input_context: tf.distribute.InputContext | None = None,
-    sort: bool = False,
+    sorted_batches: int = 0,
 ) -> tf.data.Dataset:
-    """Reads TFRecords in batches of one static size.
+    """Reads TFRecords in batches with a static number of records.
 
     In evaluation no record is dropped and none counts twice, on any number of
     replicas: the last batch is filled with zeros, and batches of zeros follow
@@ -32,9 +32,9 @@ def read_batches(
     that are 1 for records and 0 for padding.
 
     `parse` is a graph function from serialized examples, `<string>[batch]`, to
-    nested tensors `[batch, ...]`. With `sort`, training batches hold records of
-    similar length, see `sort_by_length`. Raises a `UserError` if there are no
-    files.
+    nested tensors `[batch, ...]`. Training batches hold records of similar
+    length if `sorted_batches` is more than one, see `sort_by_length`. Raises a
+    `UserError` if there are no files.
     """
 
     def batch(dataset, input_context):
@@ -54,8 +54,8 @@ def read_batches(
                 tf.pad(value, paddings), [size, *value.shape[1:]]
             )
 
-        if sort and params.is_training:
-            dataset = sort_by_length(dataset, size, params.seed)
+        if sorted_batches > 1 and params.is_training:
+            dataset = sort_by_length(dataset, size, sorted_batches, params.seed)
         dataset = dataset.batch(size, drop_remainder=params.is_training).map(
             parse, num_parallel_calls=tf.data.AUTOTUNE
         )
@@ -70,21 +70,19 @@ def read_batches(
     return read_files(params, batch, input_context)
 
 
-# Batches among which records are sorted.
-_SORTED_BATCHES = 16
-
-
 def sort_by_length(
-    dataset: tf.data.Dataset, size: int, seed: int | None = None
+    dataset: tf.data.Dataset, size: int, number: int, seed: int | None = None
 ) -> tf.data.Dataset:
     """Orders examples so that those of similar length make a batch.
 
-    The examples of each 16 batches are sorted by their number of bytes; the
+    The examples of some batches are sorted by their number of bytes; these
     batches are shuffled.
 
     Args:
         dataset: of `<string>[]`.
         size: examples of a batch.
+        number: how many batches. More than the dataset has before it repeats
+            would put copies of an example into one batch.
         seed: of the shuffling.
     """
 
@@ -92,11 +90,11 @@ def sort_by_length(
         return tf.gather(examples, tf.argsort(tf.strings.length(examples)))
 
     return (
-        dataset.batch(_SORTED_BATCHES * size)
+        dataset.batch(number * size)
         .map(sort)
         .unbatch()
         .batch(size)
-        .shuffle(_SORTED_BATCHES, seed)
+        .shuffle(number, seed)
         .unbatch()
     )
 
@@ -110,9 +108,8 @@ def read_files(
 ) -> tf.data.Dataset:
     """Reads TFRecords with Model Garden's reader.
 
-    The dataset is not autotuned: if the tuning thread misses the signal to
-    stop, deleting the iterator takes as long again as it was in use, up to a
-    minute after each validation.
+    Disables tf.data's autotuning: its thread can miss the signal to stop, and
+    deleting the iterator then blocks for up to a minute after validation.
 
     `batch` makes a dataset of batches from one of examples, `<string>[]`.
     """

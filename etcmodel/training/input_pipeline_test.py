@@ -64,7 +64,7 @@ class ReadBatchesTest(tf.test.TestCase):
     def test_examples_of_similar_length_make_a_batch(self):
         lengths = [5, 1, 4, 2, 8, 3, 7, 6]
         dataset = tf.data.Dataset.from_tensor_slices(["a" * n for n in lengths])
-        made = input_pipeline.sort_by_length(dataset, 2, seed=1).batch(2)
+        made = input_pipeline.sort_by_length(dataset, 2, 4, seed=1).batch(2)
         batches = [
             [len(x) for x in batch] for batch in made.as_numpy_iterator()
         ]
@@ -72,8 +72,7 @@ class ReadBatchesTest(tf.test.TestCase):
         self.assertNotEqual(sorted(batches), batches)
 
     def test_sorts_training_records(self):
-        """Of the numbers 1 to 5, in batches of 4, with one byte each."""
-        for is_training in (False, True):
+        for is_training, number in ((False, 2), (True, 1), (True, 2)):
             params = cfg.DataConfig(
                 input_path=self.path,
                 global_batch_size=4,
@@ -82,8 +81,10 @@ class ReadBatchesTest(tf.test.TestCase):
             with mock.patch.object(
                 input_pipeline, "sort_by_length", side_effect=lambda x, *_: x
             ) as sort:
-                input_pipeline.read_batches(params, self._parse, sort=True)
-            self.assertEqual(is_training, sort.called)
+                input_pipeline.read_batches(
+                    params, self._parse, sorted_batches=number
+                )
+            self.assertEqual(is_training and number > 1, sort.called)
 
     def test_no_tuning_thread_keeps_iterators_alive(self):
         for is_training in (False, True):

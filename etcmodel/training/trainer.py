@@ -41,6 +41,8 @@ from etcmodel.training import lifted
 # Keeps the mean defined when all weights of a batch are 0.
 _EPSILON = 1e-5
 _LENGTHS = ("long_length", "global_length")
+# The most batches among which records are sorted by length.
+_SORTED_BATCHES = 16
 
 
 @dataclasses.dataclass
@@ -73,8 +75,8 @@ class RecordsConfig(cfg.TaskConfig):
     Batches of ReadTwice count segments.
 
     Attributes:
-        trim_batches: whether a batch is only as long as its longest record, and
-            training records of similar length make a batch. Faster, but TPUs
+        trim_batches: whether a training batch is only as long as its longest
+            record, and records of similar length make a batch. Faster, but TPUs
             need one length; not for ReadTwice.
     """
 
@@ -254,8 +256,12 @@ class RecordsTask(base_task.Task):
         """Reads the batches of a `DataConfig`; see `input_pipeline`."""
         parse = functools.partial(self.parse, is_training=params.is_training)
         if not self.SPEC.reads_segments:
+            number = 0
+            if self.task_config.trim_batches and self.metadata:
+                number = self.metadata["num_examples"]
+                number //= params.global_batch_size
             return input_pipeline.read_batches(
-                params, parse, input_context, self.task_config.trim_batches
+                params, parse, input_context, min(number, _SORTED_BATCHES)
             )
         return input_pipeline.read_blocks(
             params, parse, self.sizes["num_blocks_per_example"], input_context
@@ -272,7 +278,7 @@ class RecordsTask(base_task.Task):
         roles += [] if is_training else [schema.DECODING]
         is_one = serialized.shape.rank == 0
         sizes = dict(self.sizes)
-        if self.task_config.trim_batches:
+        if self.task_config.trim_batches and is_training:
             sizes |= dict.fromkeys(_LENGTHS)
         inputs, fields = self.schema.parse(
             tf.expand_dims(serialized, 0) if is_one else serialized,

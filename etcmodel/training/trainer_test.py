@@ -95,30 +95,34 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(20, features["global_token_ids"].shape[1])
 
     def test_batches_of_their_longest_record(self):
+        """In training; what validation collects has one size."""
         params = self._config(self.records, long_length=40, global_length=20)
-        seen = []
-        for trim in (False, True):
-            params.trim_batches = trim
-            task = _TASK(params)
+        params.trim_batches = True
+        task = _TASK(params)
+        model = task.build_model()
+        for is_training, long, short in ((False, 40, 20), (True, 4, 1)):
             data = params.train_data.replace(
-                is_training=False, global_batch_size=7
+                is_training=is_training, global_batch_size=7
             )
             features, labels = next(iter(task.build_inputs(data)))
-            outputs = task.build_model()(features, training=False)
-            # [7, long]
-            self.assertEqual(
-                features["long_token_ids"].shape, outputs["logits"].shape
-            )
-            seen.append((features, labels))
-        (padded, _), (trimmed, labels) = seen
-        self.assertAllEqual([1.0] * 7, labels["weight"])
-        for name, length, longest in (("long", 40, 4), ("global", 20, 1)):
-            ids = trimmed[f"{name}_token_ids"]
-            self.assertEqual([7, longest], ids.shape)
-            self.assertAllEqual(
-                padded[f"{name}_token_ids"],
-                tf.pad(ids, [[0, 0], [0, length - longest]]),
-            )
+            self.assertAllEqual([1.0] * 7, labels["weight"])
+            self.assertEqual([7, long], features["long_token_ids"].shape)
+            self.assertEqual([7, short], features["global_token_ids"].shape)
+            logits = model(features, training=False)["logits"]
+            self.assertEqual([7, long], logits.shape)
+
+    def test_sorts_among_the_records_that_there_are(self):
+        """Seven examples have three batches of two."""
+        for size, number in ((2, 3), (4, 1), (8, 0)):
+            params = self._config(self.records)
+            params.trim_batches = True
+            params.train_data.global_batch_size = size
+            task = _TASK(params)
+            with mock.patch.object(
+                trainer.input_pipeline, "read_batches"
+            ) as read:
+                task.build_inputs(params.train_data)
+            self.assertEqual(number, read.call_args.args[-1])
 
     @parameterized.parameters(
         (

@@ -16,9 +16,9 @@ def answer_scores(
     """Returns exact match and F1 with the answer that is most alike.
 
     Answers are compared as by HotpotQA's and SQuAD's scripts (see
-    `answer_metrics`). No answers are one empty answer, and so are answers of
-    articles and punctuation alone. If one of two answers has no words, F1 is
-    the exact match.
+    `answer_metrics`). An empty list stands for one empty answer, as do answers
+    that consist of articles and punctuation. If only one side has no words, F1
+    is 0; if both have none, 1.
 
     Example: "the York Minster" has (0, 2/3) for `["York", "Eboracum"]`.
     """

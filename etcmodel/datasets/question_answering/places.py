@@ -62,8 +62,8 @@ class AnswerFinder:
 
         Returns:
             The place at the offset, or the nearest one where the answer occurs:
-            as written, or else as of `answer_spans.find_answers`. None if it
-            does not occur, or if no offset is known.
+            exact matches first, then those of `answer_spans.find_answers`. None
+            if it does not occur, or if no offset is known.
         """
         stripped = answer.strip()
         if start is None:

@@ -6,9 +6,9 @@ A row has a `question`, a document (see `sectioned`) and `answers`, or `answer`:
      "answers": [{"text": "Moravia", "answer_start": 11}]}
 
 The answers are a string, a list of strings, a list as above, or
-`{"text": [...], "answer_start": [...]}`. "yes" and "no" without a place are
-answers of their own. An empty list, an empty string, or `"is_impossible": true`
-say that the document has no answer.
+`{"text": [...], "answer_start": [...]}`. "yes" and "no" without `answer_start`
+are the answers yes and no, not parts of the text. An empty list, an empty
+string, or `"is_impossible": true` say that the document has no answer.
 """
 
 import functools
@@ -56,7 +56,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class QuestionRecord(DocumentRecord, frozen=True):
-    """A question about a document, which is the only text of `query`.
+    """A question about a document; `query` holds the question alone.
 
     Attributes:
         answers: the forms of the answer; empty if the document has none, None

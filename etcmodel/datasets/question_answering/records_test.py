@@ -121,10 +121,10 @@ class AnswersTest(parameterized.TestCase):
                 self.assertEqual(0, record.counts["answers_moved"])
 
     @parameterized.parameters(
-        ({"question": "REMOVE"}, "'question': it is missing .or 'query'"),
+        ({"question": "REMOVE"}, "'question': it is missing, as are 'query'"),
         ({"question": " "}, "'question': it is empty"),
         ({"question": ["a", "b"]}, "'question': got .*, expected a string"),
-        ({"query": "Why?"}, "'query': there is 'question', too"),
+        ({"query": "Why?"}, "'query': the record also has 'question'"),
         ({"answers": 5}, "'answers': got 5, expected a string, a list of"),
         ({"answers": [5]}, r"'answers\[0\]': got 5, expected a string or"),
         ({"answers": [{}]}, r"'answers\[0\]': got {}, expected a string or"),
@@ -142,7 +142,7 @@ class AnswersTest(parameterized.TestCase):
             for x in ("x", 1.5, True)
         ),
         ({"is_impossible": "maybe"}, "'is_impossible': got 'maybe', exp"),
-        ({"answer": "Brno"}, "'answer': there is 'answers', too"),
+        ({"answer": "Brno"}, "'answer': the record also has 'answers'"),
         ({"evidence": 5}, "'evidence': got 5, expected a list of positions"),
     )
     def test_errors(self, changes, message):

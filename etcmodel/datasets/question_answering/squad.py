@@ -64,7 +64,7 @@ def _article_rows(article: object, place: str, fields: Fields):
         if problem:
             yield problem
             continue
-        # What is wrong with the text is told of each question.
+        # A bad text is reported once for each of its questions.
         document = [{"title": title, "text": paragraph.get("context")}]
         for j, value in enumerate(questions):
             if not isinstance(value, dict):

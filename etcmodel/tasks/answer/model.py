@@ -26,8 +26,8 @@ class Answer(SpanAnswerModel):
         # [batch]
         no_answer = types[:, span_decoding.NONE]
         is_none = (no_answer >= self.threshold)[:, tf.newaxis]
-        # Of the other types, unless there is no answer.
-        # [batch, 4]
+        # Keeps either the type "none" or the other three.
+        # [batch, 3]
         others = tf.where(is_none, 0.0, 1.0) * types[:, : span_decoding.NONE]
         types = tf.concat(
             [others, tf.where(is_none, no_answer[:, tf.newaxis], 0.0)], axis=1
@@ -55,7 +55,7 @@ class Answer(SpanAnswerModel):
         return {
             "answer": answers["answer"].decode("utf-8", "replace"),
             "no_answer_probability": float(answers["no_answer_probability"]),
-            # All units: what is right may be texts, or a whole paragraph.
+            # All units: gold evidence may be texts or a whole paragraph.
             "evidence": document_units.to_unit_predictions(
                 answers, self.options.evidence_threshold
             ),

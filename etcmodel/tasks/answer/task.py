@@ -15,7 +15,7 @@ _PACKAGE = "etcmodel.tasks.answer"
 
 @dataclasses.dataclass(frozen=True)
 class AnswerPreprocessingConfig(DocumentPreprocessingConfig):
-    """How documents and answers are read; an answer is in no block.
+    """How documents and answers are read; units cannot be blocks.
 
     Attributes:
         evidence: which units are learned as evidence: "labelled" ones, or the
@@ -34,8 +34,7 @@ class AnswerModelOptions:
     Attributes:
         answer_encoding: "span" for the first and last token of an answer,
             "bio" for a label of every token.
-        supporting_fact_prior: with what probability a unit is evidence before
-            anything is learned.
+        supporting_fact_prior: initial probability that a unit is evidence.
     """
 
     answer_encoding: str = "span"
@@ -47,9 +46,9 @@ class AnswerOptions:
     """How answers are chosen.
 
     Attributes:
-        no_answer_threshold: probability from which there is no answer; None
-            for what validation data choose.
-        evidence_threshold: probability from which a unit is evidence.
+        no_answer_threshold: minimum probability of "no answer"; None: the value
+            with the best metric on the validation data.
+        evidence_threshold: minimum probability of evidence.
         answer_in_evidence: whether the answer is from one of those units, if
             there is any.
         max_answer_length: greatest length of an answer, in tokens.

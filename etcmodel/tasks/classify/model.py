@@ -37,8 +37,8 @@ class DocumentHead(graph_layer.GraphLayer):
             )
         if num_outputs < 1:
             raise ValueError(
-                "there are no labels; preprocess the training records first, "
-                "which tell them."
+                "there are no labels. Train on records that `preprocess "
+                "--task=classify` wrote; they name the labels."
             )
         self.num_outputs = num_outputs
         self.pooling = pooling
@@ -80,7 +80,7 @@ class DocumentHead(graph_layer.GraphLayer):
             long_output: `<float>[batch, long, hidden]`.
             global_output: `<float>[batch, global, hidden]`; the CLS is first.
             long_token_type_ids: `<int>[batch, long]`.
-            long_token_ids: `<int>[batch, long]`, with a `vocab_size`.
+            long_token_ids: `<int>[batch, long]`; needed with a `vocab_size`.
             training: whether dropout is applied.
         """
         is_text = tf.equal(long_token_type_ids, token_types.SENTENCE)
@@ -185,7 +185,7 @@ class Classify(EtcTaskModel):
         return TASK.tuned.default if chosen is None else chosen
 
     def encoder_options(self):
-        """The structure of paragraphs, as it is."""
+        """Returns no options: the defaults for paragraphs."""
         return {}
 
     def head(self, config):
@@ -301,9 +301,9 @@ class Classify(EtcTaskModel):
 def label_weights(counts, balanced: bool) -> tf.Tensor:
     """Returns the weight of each label, `<float32>[labels]`.
 
-    All are 1, or balanced: with equal weight of all labels together. Example:
-    3 and 1 records of two labels have the weights 2/3 and 2; a label without
-    records has 1.
+    Weights are 1; if `balanced`, inversely proportional to the counts, so that
+    every label has the same total weight. Example: counts of 3 and 1 give 2/3
+    and 2; a label without records has 1.
     """
     total, known = sum(counts), sum(x > 0 for x in counts)
     return tf.constant(

@@ -19,9 +19,9 @@ class ClassifyPreprocessingConfig(DocumentPreprocessingConfig):
 
     Attributes:
         label_kind: "single" for one label, "multiple" for any number of them,
-            "number" for a number to predict; "auto" for what the training
-            records have.
-        kind: the kind of label that the records have.
+            "number" for a number to predict; "auto" takes the kind of the
+            training records.
+        kind: the kind that "auto" found in the training records.
         labels: the labels, if they are not those of the training records.
         label_counts: how many training records have each label.
         label_mean: mean of the training records' numbers.
@@ -38,7 +38,7 @@ class ClassifyPreprocessingConfig(DocumentPreprocessingConfig):
     def __post_init__(self):
         super().__post_init__()
         if self.kind and self.label_kind == "auto":
-            # Of other records, "3" may look like a label, not like a number.
+            # Without this, "3" in other records would be read as a label.
             object.__setattr__(self, "label_kind", self.kind)
         if self.kind and self.label_kind != self.kind:
             raise ValueError(
@@ -69,11 +69,11 @@ class ClassifyOptions:
     """How labels are learned and chosen.
 
     Attributes:
-        balanced: whether rare labels weigh more, so that all labels have the
-            same weight together.
+        balanced: whether each label is weighted by the inverse of its
+            frequency, so that every label has the same total weight.
         label_smoothing: probability that is shared by all labels.
-        threshold: probability from which one of multiple labels is chosen;
-            None for what validation data choose.
+        threshold: minimum probability of a chosen label; None: the value with
+            the best metric on the validation data.
     """
 
     balanced: bool = False

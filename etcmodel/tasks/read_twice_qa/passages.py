@@ -18,7 +18,7 @@ class Passages(NamedTuple):
     `[segments, mentions]` for annotations, otherwise `[segments]`.
 
     Attributes:
-        token_ids: the question first.
+        token_ids: ids of the tokens; the question comes first.
         prefix_length: number of tokens of the question.
         documents: index of the document.
         parts: index of the part of the document.
@@ -58,12 +58,14 @@ class Passages(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """The parts of documents that have segments of their own, tokenized.
+    """Tokenized parts of documents; no segment crosses two parts.
 
     Fields are `<int32>[parts, (tokens)]` or `[parts, (mentions)]`.
 
     Attributes:
         numbers: `<int32>[documents, (parts)]` number of each part.
+        token_ids: ids of the tokens.
+        is_continuation: whether a token continues a word.
         starts: first byte of each token in the document.
         ends: the byte behind its last.
         cuts: see `word_cuts`.
@@ -168,10 +170,11 @@ def part_of_document(
 ) -> dict[str, Any]:
     """Returns what some segments read of a document, and where that begins.
 
-    It ends where the next segments begin, or later if these overlap; that of
-    the first and last segments reaches the document's ends. Example: of
-    `b" Jan. Eve."`, the segments of `Jan` and `.` (bytes 1 to 5) have `b" Jan.
-    "` from 0, that of `Eve` (6 to 9) has `b"Eve."` from 6.
+    The part extends to the start of the next segments, or farther if they
+    overlap. The first part starts at byte 0; the last one ends with the
+    document. Example: `b" Jan. Eve."` has two segments for `Jan` and `.` (bytes
+    1 to 5), which get bytes 0 to 6, and one for `Eve`, which gets bytes 6 to
+    10.
 
     Args:
         document: in UTF-8.

@@ -48,7 +48,7 @@ class SelectionHead(graph_layer.GraphLayer):
         super().build(input_shape)
 
     def call(self, global_output):
-        """`<float32>[batch, global]` of `<float>[batch, global, hidden]`."""
+        """Computes logits, `<float32>[batch, global]`."""
         return self.logits(global_output)[..., 0]
 
     def get_config(self):
@@ -70,7 +70,7 @@ class Select(EtcTaskModel):
         return TASK.tuned.default if chosen is None else chosen
 
     def encoder_options(self):
-        """The CLS sees everything, though a hard mask is on."""
+        """Exempts the CLS token from the hard global-to-long mask."""
         return {"ignore_hard_g2l_types": (token_types.CLS_GLOBAL,)}
 
     def head(self, config):

@@ -14,7 +14,7 @@ _PACKAGE = "etcmodel.tasks.select"
 
 @dataclasses.dataclass(frozen=True)
 class SelectPreprocessingConfig(DocumentPreprocessingConfig):
-    """How documents are read; blocks cannot be selected."""
+    """How documents are read; units cannot be blocks."""
 
     HAS_BLOCKS = False
 
@@ -24,8 +24,8 @@ class SelectModelOptions:
     """The model.
 
     Attributes:
-        prior: with what probability a unit is selected before anything is
-            learned: their share in the data spares the first steps.
+        prior: initial probability that a unit is selected. The share of
+            selected units in the data saves the first training steps.
     """
 
     prior: float = 0.1
@@ -36,8 +36,8 @@ class SelectOptions:
     """How units are chosen.
 
     Attributes:
-        threshold: probability from which a unit is selected; None for what
-            validation data choose.
+        threshold: minimum probability of a selected unit; None: the value with
+            the best metric on the validation data.
     """
 
     threshold: float | None = None
