@@ -183,12 +183,26 @@ def bio_labels(
     )
 
 
-def _position_losses(logits: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """Cross entropy over positions; 0 where there is none, <float32>[batch]."""
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-        labels=tf.maximum(positions, 0), logits=logits
+def place_losses(logits: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    """Computes the losses of places of which any is right, `<float32>[batch]`.
+
+    The loss is the negative logarithm of the places' total probability (Clark
+    and Gardner, "Simple and Effective Multi-Paragraph Reading Comprehension",
+    2018, section 3.3); 0 without a place. Example: with probabilities 1/2, 1/4,
+    1/4, the places 0 and 2 have the loss -log(3/4).
+
+    Args:
+        logits: `<float32>[batch, length]`.
+        places: `<int>[batch, places]`, different ones; -1 is padding.
+    """
+    is_place = places >= 0
+    # [batch, places]
+    chosen = tf.gather(logits, tf.maximum(places, 0), batch_dims=1)
+    chosen = tf.where(is_place, chosen, logits.dtype.min / 2)
+    losses = tf.reduce_logsumexp(logits, axis=1) - tf.reduce_logsumexp(
+        chosen, axis=1
     )
-    return tf.where(positions >= 0, losses, 0.0)
+    return tf.where(tf.reduce_any(is_place, axis=1), losses, 0.0)
 
 
 def example_losses(logits, labels) -> dict[str, tf.Tensor]:
@@ -203,9 +217,9 @@ def example_losses(logits, labels) -> dict[str, tf.Tensor]:
         logits: the model's outputs.
         labels: `supporting_facts` `<int>[batch, global]` (1, 0, or -1 for
             others), `answer_type` `<int>[batch]` and, by the encoding,
-            `answer_begin` and `answer_end` `<int>[batch]` (-1 for no span), or
-            `answer_bio` `<int>[batch, long]` and `is_answer_token`
-            `<bool>[batch, long]`.
+            `answer_begin` and `answer_end` `<int>[batch, places]` (see
+            `place_losses`), or `answer_bio` `<int>[batch, long]` and
+            `is_answer_token` `<bool>[batch, long]`.
 
     Returns:
         `supporting_facts`, `answer_type`, and `answer_begin` and `answer_end`
@@ -229,9 +243,7 @@ def example_losses(logits, labels) -> dict[str, tf.Tensor]:
         )
     else:
         for name in ("answer_begin", "answer_end"):
-            losses[name] = _position_losses(
-                logits[f"{name}_logits"], labels[name]
-            )
+            losses[name] = place_losses(logits[f"{name}_logits"], labels[name])
     return losses
 
 
@@ -285,10 +297,11 @@ class SpanAnswerModel(EtcTaskModel):
                 features["long_token_type_ids"], features["long_sentence_ids"]
             )
             return labels
-        # The first occurrence of the answer, if it has one.
+        number = self.model_options.answer_places
         for name, values in (("begin", begins), ("end", ends)):
-            padded = tf.pad(values, [[0, 0], [0, 1]], constant_values=-1)
-            labels[f"answer_{name}"] = padded[:, 0]
+            padded = tf.pad(values, [[0, 0], [0, number]], constant_values=-1)
+            # [batch, answer_places]
+            labels[f"answer_{name}"] = padded[:, :number]
         return labels
 
     def loss_names(self):

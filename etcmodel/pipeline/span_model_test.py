@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
@@ -131,6 +133,36 @@ class BioLabelsTest(tf.test.TestCase, parameterized.TestCase):
             )
             self.assertEqual(tf.int32, labels.dtype)
             self.assertAllEqual(expected, labels)
+
+
+class PlaceLossesTest(tf.test.TestCase):
+    # The probabilities 1/2, 1/4 and 1/4.
+    _LOGITS = [[math.log(2), 0.0, 0.0]] * 4
+    _PLACES = [[0, -1], [0, 2], [1, 2], [-1, -1]]
+
+    def test_by_hand(self):
+        self.assertAllClose(
+            [math.log(2), -math.log(3 / 4), math.log(2), 0.0],
+            model_lib.place_losses(
+                tf.constant(self._LOGITS), tf.constant(self._PLACES)
+            ),
+        )
+
+    def test_gradients(self):
+        """Probabilities, less the share of each place in what is right."""
+        logits = tf.constant(self._LOGITS)
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            losses = model_lib.place_losses(logits, tf.constant(self._PLACES))
+        self.assertAllClose(
+            [
+                [-1 / 2, 1 / 4, 1 / 4],
+                [1 / 2 - 2 / 3, 1 / 4, 1 / 4 - 1 / 3],
+                [1 / 2, -1 / 4, -1 / 4],
+                [0, 0, 0],
+            ],
+            tape.gradient(losses, logits),
+        )
 
 
 if __name__ == "__main__":

@@ -133,6 +133,21 @@ class LossTest(tf.test.TestCase):
             losses,
         )
 
+    def test_all_places_are_right(self):
+        """Of the answer's three, the first two where no more are asked for."""
+        fields = {
+            name: tf.ragged.constant([[1, 4, 6], []], tf.int32)
+            for name in ("answer_begins", "answer_ends")
+        }
+        for options, expected in (
+            ({}, [[1, 4, 6] + [-1] * 5, [-1] * 8]),
+            ({"answer_places": 2}, [[1, 4], [-1, -1]]),
+        ):
+            model = TASK.make_model(TASK.model_options(**options))
+            labels = model.labels({}, dict(fields))
+            for name in ("answer_begin", "answer_end"):
+                self.assertAllEqual(expected, labels[name])
+
 
 if __name__ == "__main__":
     tf.test.main()

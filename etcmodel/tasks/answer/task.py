@@ -34,10 +34,13 @@ class AnswerModelOptions:
     Attributes:
         answer_encoding: "span" for the first and last token of an answer,
             "bio" for a label of every token.
+        answer_places: with "span", how many occurrences of an answer are right
+            in training: the first ones, if there are more.
         supporting_fact_prior: initial probability that a unit is evidence.
     """
 
     answer_encoding: str = "span"
+    answer_places: int = 8
     supporting_fact_prior: float = 0.1
 
 

@@ -97,8 +97,8 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
                 [[-1, -1, -1, 1, 1, 1, 0, 0, 0, 0, -1]] * 2
             ),
             "answer_type": tf.constant([0, 1]),
-            "answer_begin": tf.constant([4, -1]),
-            "answer_end": tf.constant([5, -1]),
+            "answer_begin": tf.constant([[4], [-1]]),
+            "answer_end": tf.constant([[5], [-1]]),
             "answer_bio": tf.constant([[2] * 4 + [0, 1] + [2] * 6] * 2),
             "is_answer_token": tf.constant([_IS_TEXT] * 2),
         }
@@ -151,8 +151,8 @@ class LabelsTest(tf.test.TestCase):
         """The first one is learned."""
         labels = self._labels("span")
         self.assertEqual({"answer_begin", "answer_end"}, set(labels))
-        self.assertAllEqual([1, -1, -1], labels["answer_begin"])
-        self.assertAllEqual([2, -1, -1], labels["answer_end"])
+        self.assertAllEqual([[1], [-1], [-1]], labels["answer_begin"])
+        self.assertAllEqual([[2], [-1], [-1]], labels["answer_end"])
 
     def test_bio(self):
         """All are learned, of all tokens of titles and sentences."""
@@ -182,8 +182,8 @@ class LossTest(tf.test.TestCase):
         self.labels = {
             "supporting_facts": np.array([[-1, 1, 0, 1], [-1, 0, 0, -1]]),
             "answer_type": np.array([0, 1]),
-            "answer_begin": np.array([2, -1], np.int32),
-            "answer_end": np.array([3, -1], np.int32),
+            "answer_begin": np.array([[2], [-1]], np.int32),
+            "answer_end": np.array([[3], [-1]], np.int32),
             "answer_bio": np.array([[2, 2, 0, 1, 2], [2, 2, 2, 2, 0]]),
             "is_answer_token": np.array(
                 [[0, 1, 1, 1, 1], [0, 1, 1, 1, 0]], bool

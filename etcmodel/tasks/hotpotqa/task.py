@@ -29,6 +29,8 @@ class HotpotQAModelOptions:
     Attributes:
         answer_encoding: "span" for the first and last token of an answer,
             "bio" for a label of every token.
+        answer_places: with "span", how many occurrences of an answer are right
+            in training; the original has the first alone.
         cls_ignores_hard_g2l: whether the global CLS attends to all long tokens
             though the hard g2l mask is on.
         flat_sequence: whether paragraphs are ignored (an ablation).
@@ -39,6 +41,7 @@ class HotpotQAModelOptions:
     """
 
     answer_encoding: str = "span"
+    answer_places: int = 1
     cls_ignores_hard_g2l: bool = True
     flat_sequence: bool = False
     supporting_fact_prior: float = 0.5
