@@ -39,7 +39,8 @@ paragraphs, by the task `answer`:
         --lift_option=--absolute_positions=paragraph \
         --lift_option=--question_words_in_global \
         --squad=squad/train.json --steps=338 --learning_rate=1e-4 \
-        --fact_prior=0.1 --fact_threshold=0.4 \
+        --fact_prior=0.1 --fact_threshold=0.4 --answer_places=8 \
+        --query_reads_all=1 \
         --train=train_200.json --train=train_200.json \
         --train=2wiki_train_500.json --dev=dev_95.json \
         --train_option=--params_override=runtime.mixed_precision_dtype=bfloat16
@@ -333,7 +334,11 @@ class Stages:
         self._train(
             *(name, "etc/hotpotqa", steps, rate),
             encoder={} if self._init else encoder,
-            model={"supporting_fact_prior": values.fact_prior},
+            model={
+                "supporting_fact_prior": values.fact_prior,
+                "answer_places": values.answer_places,
+                "query_ignore_hard_g2l": bool(values.query_reads_all),
+            },
             task={"supporting_fact_threshold": values.fact_threshold},
         )
 
@@ -430,6 +435,11 @@ PROGRAM = program.Program(
         "layers": (2, "Of the encoder."),
         "learning_rate": (1e-3, "Peak learning rate of the last stage."),
         "first_learning_rate": (2e-4, "That of all earlier stages."),
+        "answer_places": (1, "Occurrences of an answer that are right."),
+        "query_reads_all": (
+            0,
+            "1: the question's global tokens attend to all paragraphs.",
+        ),
         "fact_prior": (0.5, "Initial probability of a supporting fact."),
         "fact_threshold": (0.5, "See `HotpotQAOptions`."),
     },

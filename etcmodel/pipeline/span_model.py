@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import tensorflow as tf
 
-from etcmodel.feature_utils import token_types
 from etcmodel.layers import graph_layer
 from etcmodel.layers import keras_compat
 from etcmodel.models.heads import make_logits_layer
@@ -17,6 +16,7 @@ from etcmodel.models.losses import is_correct
 from etcmodel.pipeline import document_units
 from etcmodel.pipeline import span_decoding
 from etcmodel.pipeline.task_model import EtcTaskModel
+from etcmodel.pipeline.task_model import exempt_from_hard_g2l
 
 # Span, yes and no; see `span_decoding`.
 NUM_ANSWER_TYPES = 3
@@ -258,8 +258,10 @@ class SpanAnswerModel(EtcTaskModel):
     HAS_NO_ANSWER: ClassVar[bool] = False
 
     def encoder_options(self):
-        """The global CLS sees everything."""
-        return {"ignore_hard_g2l_types": (token_types.CLS_GLOBAL,)}
+        """Exempts the CLS and, by an option, the question from the mask."""
+        return exempt_from_hard_g2l(
+            True, self.model_options.query_ignore_hard_g2l
+        )
 
     def head(self, config):
         """See `SpanAnswerHead`."""

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.errors import UserError
+from etcmodel.feature_utils import token_types
 from etcmodel.models import EtcConfig
 from etcmodel.models import build_encoder
 from etcmodel.models import json_config
@@ -264,6 +265,21 @@ def masked_language_model(outputs, labels) -> dict[str, Term]:
         ),
         "mlm_accuracy": Term(is_correct(logits, ids), weights),
     }
+
+
+def exempt_from_hard_g2l(cls: bool, query: bool) -> dict[str, tuple[int, ...]]:
+    """Returns the encoder's option that exempts tokens from the hard g2l mask.
+
+    Exempt global tokens attend to all long tokens, the others to their own.
+
+    Args:
+        cls: whether the CLS token is exempt.
+        query: whether the question's tokens are.
+    """
+    types = cls * [token_types.CLS_GLOBAL] + query * [
+        token_types.QUESTION_GLOBAL
+    ]
+    return {"ignore_hard_g2l_types": tuple(types)}
 
 
 class EtcTaskModel(AnswerModel):

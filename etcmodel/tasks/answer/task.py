@@ -36,11 +36,14 @@ class AnswerModelOptions:
             "bio" for a label of every token.
         answer_places: with "span", how many occurrences of an answer are right
             in training: the first ones, if there are more.
+        query_ignore_hard_g2l: whether the question's global tokens attend to
+            all long tokens though the hard g2l mask is on.
         supporting_fact_prior: initial probability that a unit is evidence.
     """
 
     answer_encoding: str = "span"
     answer_places: int = 8
+    query_ignore_hard_g2l: bool = True
     supporting_fact_prior: float = 0.1
 
 

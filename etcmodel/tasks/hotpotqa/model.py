@@ -3,9 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.feature_utils import token_types
 from etcmodel.pipeline import span_decoding
 from etcmodel.pipeline.span_model import SpanAnswerModel
+from etcmodel.pipeline.task_model import exempt_from_hard_g2l
 from etcmodel.tasks.hotpotqa.task import TASK
 
 
@@ -19,15 +19,12 @@ class HotpotQA(SpanAnswerModel):
         return TASK.tuned.default if chosen is None else chosen
 
     def encoder_options(self):
-        """The global CLS sees everything, unless the options say otherwise."""
+        """Exempts CLS and question from the hard mask, as the options say."""
         options = self.model_options
-        exempt = (token_types.CLS_GLOBAL,)
-        return {
-            "ignore_hard_g2l_types": (
-                exempt if options.cls_ignores_hard_g2l else ()
-            ),
-            "flat_sequence": options.flat_sequence,
-        }
+        exempt = exempt_from_hard_g2l(
+            options.cls_ignores_hard_g2l, options.query_ignore_hard_g2l
+        )
+        return {**exempt, "flat_sequence": options.flat_sequence}
 
     def decode(self, candidates, owner, text):
         """See `span_decoding.decode_answers`."""

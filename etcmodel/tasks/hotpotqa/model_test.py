@@ -2,6 +2,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.feature_utils import token_types
 from etcmodel.models import EtcConfig
 from etcmodel.pipeline import span_model
 from etcmodel.pipeline.span_model_test import logit_names
@@ -50,6 +51,24 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
             value = logits[name][0].numpy()
             self.assertAllEqual([-10000.0] * 5, value[~_IS_TEXT])
             self.assertAllInRange(value[_IS_TEXT], -100.0, 100.0)
+
+    @parameterized.parameters(
+        ({}, (token_types.CLS_GLOBAL,)),
+        ({"cls_ignores_hard_g2l": False}, ()),
+        (
+            {"query_ignore_hard_g2l": True},
+            (token_types.CLS_GLOBAL, token_types.QUESTION_GLOBAL),
+        ),
+        (
+            {"cls_ignores_hard_g2l": False, "query_ignore_hard_g2l": True},
+            (token_types.QUESTION_GLOBAL,),
+        ),
+    )
+    def test_what_the_hard_mask_exempts(self, options, expected):
+        made = TASK.make_model(HotpotQAModelOptions(**options))
+        self.assertEqual(
+            expected, made.encoder_options()["ignore_hard_g2l_types"]
+        )
 
     @parameterized.parameters(True, False)
     def test_hard_mask_exempts_cls(self, exempt):

@@ -33,6 +33,8 @@ class HotpotQAModelOptions:
             in training; the original has the first alone.
         cls_ignores_hard_g2l: whether the global CLS attends to all long tokens
             though the hard g2l mask is on.
+        query_ignore_hard_g2l: the same for the question's global tokens, which
+            the original leaves masked.
         flat_sequence: whether paragraphs are ignored (an ablation).
         supporting_fact_prior: with what probability a sentence is a supporting
             fact before anything is learned. Of some 40 sentences 2 or 3 are:
@@ -43,6 +45,7 @@ class HotpotQAModelOptions:
     answer_encoding: str = "span"
     answer_places: int = 1
     cls_ignores_hard_g2l: bool = True
+    query_ignore_hard_g2l: bool = False
     flat_sequence: bool = False
     supporting_fact_prior: float = 0.5
 

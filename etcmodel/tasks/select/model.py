@@ -4,12 +4,12 @@ import math
 
 import tensorflow as tf
 
-from etcmodel.feature_utils import token_types
 from etcmodel.layers import graph_layer
 from etcmodel.layers import keras_compat
 from etcmodel.models.heads import make_logits_layer
 from etcmodel.pipeline import document_units
 from etcmodel.pipeline.task_model import EtcTaskModel
+from etcmodel.pipeline.task_model import exempt_from_hard_g2l
 from etcmodel.tasks.select.task import TASK
 
 
@@ -70,8 +70,10 @@ class Select(EtcTaskModel):
         return TASK.tuned.default if chosen is None else chosen
 
     def encoder_options(self):
-        """Exempts the CLS token from the hard global-to-long mask."""
-        return {"ignore_hard_g2l_types": (token_types.CLS_GLOBAL,)}
+        """Exempts the CLS and, by an option, the query from the hard mask."""
+        return exempt_from_hard_g2l(
+            True, self.model_options.query_ignore_hard_g2l
+        )
 
     def head(self, config):
         """See `SelectionHead`."""

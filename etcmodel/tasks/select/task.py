@@ -26,9 +26,12 @@ class SelectModelOptions:
     Attributes:
         prior: initial probability that a unit is selected. The share of
             selected units in the data saves the first training steps.
+        query_ignore_hard_g2l: whether the query's global tokens attend to all
+            long tokens though the hard g2l mask is on.
     """
 
     prior: float = 0.1
+    query_ignore_hard_g2l: bool = True
 
 
 @dataclasses.dataclass
