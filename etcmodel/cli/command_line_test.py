@@ -53,7 +53,7 @@ _CHECKED = {
             "--from=GONE": "--from=GONE: there is no such directory or chec",
             "--output_dir=full": "full exists",
             "--vocab_file=GONE": "--vocab_file=GONE",
-            "--model=read_twice --local_radius=4": "--local_radius is of",
+            "--model=read_twice --local_radius=4": "--local_radius needs",
         },
     ),
     "experiments": ("", {"GONE": "GONE"}),

@@ -92,7 +92,7 @@ class PoolTest(tf.test.TestCase, parameterized.TestCase):
     def test_errors(self):
         with self.assertRaisesRegex(ValueError, "'sum', .*'cls', 'mean', 'max"):
             model_lib.DocumentHead(2, "sum")
-        with self.assertRaisesRegex(ValueError, "no labels; preprocess the tr"):
+        with self.assertRaisesRegex(ValueError, "no labels. Train on records"):
             model_lib.DocumentHead(0)
 
 
