@@ -150,8 +150,7 @@ class Measurement:
             found = {"answer": {}, "windows": {}}
             seconds = dict.fromkeys(found, 0.0)
             for part in range(_NUM_PARTS):
-                files = self._write_part(articles, part)
-                number = sum(1 for _ in _questions(articles, part, False))
+                files, number = self._write_part(articles, part)
                 start = time.perf_counter()
                 self._preprocess("answer", [files[0]], files[1], 512, part)
                 name = f"answer_{seed}_{part}"
@@ -176,20 +175,24 @@ class Measurement:
                     "seconds": seconds[name],
                 }
 
-    def _write_part(self, articles, part: int) -> list[str]:
-        """Writes SQuAD's files of a part: to train on, and to measure on."""
-        paths = []
+    def _write_part(self, articles, part: int) -> tuple[list[str], int]:
+        """Writes SQuAD's files of a part: to train on, and to measure on.
+
+        Returns their paths, and the number of questions to train on.
+        """
+        paths, number = [], 0
         for name, is_own in (("train", False), ("dev", True)):
             data = [x for x in articles if (_part(x) == part) == is_own]
             path = self._runs.path(f"{name}_{part}.json")
             if not is_own:
                 data = [_with_one_answer(x) for x in data]
+                number = sum(1 for _ in _questions(data))
             with open(path, "wb") as stream:
                 stream.write(
                     msgspec.json.encode({"version": "1.1", "data": data})
                 )
             paths.append(path)
-        return paths
+        return paths, number
 
     def _preprocess(self, task, train, dev, length, part="") -> None:
         """Preprocesses both collections of records."""
@@ -295,22 +298,16 @@ def _with_one_answer(article: dict) -> dict:
     }
 
 
-def _questions(articles, part: int, is_own: bool) -> Iterator[dict]:
-    """Yields the questions of a part, or those of the others."""
+def _questions(articles: Sequence[dict]) -> Iterator[dict]:
+    """Yields the questions of articles."""
     for article in articles:
-        if (_part(article) == part) == is_own:
-            for paragraph in article["paragraphs"]:
-                yield from paragraph["qas"]
+        for paragraph in article["paragraphs"]:
+            yield from paragraph["qas"]
 
 
 def score(answers: dict[str, str], articles: Sequence[dict]) -> program.Line:
     """Computes SQuAD's metrics over the questions of all articles."""
-    questions = [
-        qa
-        for article in articles
-        for paragraph in article["paragraphs"]
-        for qa in paragraph["qas"]
-    ]
+    questions = list(_questions(articles))
     em = f1 = 0.0
     for qa in questions:
         texts = [x["text"] for x in qa["answers"]]

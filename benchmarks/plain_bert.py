@@ -14,6 +14,7 @@ from etcmodel.training import experiments  # noqa: F401  First: it explains Kera
 # isort: split
 import numpy as np
 import tensorflow as tf
+from official.modeling.optimization import lr_schedule
 from official.nlp.data import squad_lib
 from official.nlp.modeling import models
 from official.nlp.modeling import networks
@@ -83,13 +84,13 @@ def _dense(*names: str) -> list[str]:
     return [f"{name}.{x}" for name in names for x in ("kernel", "bias")]
 
 
-def _inputs(ids, types_=None) -> dict[str, tf.Tensor]:
+def _inputs(ids) -> dict[str, tf.Tensor]:
     """Returns what the encoder reads of padded ids, `<int>[batch, length]`."""
     ids = tf.convert_to_tensor(ids)
     return {
         "input_word_ids": ids,
         "input_mask": tf.cast(ids != 0, tf.int32),
-        "input_type_ids": tf.zeros_like(ids) if types_ is None else types_,
+        "input_type_ids": tf.zeros_like(ids),
     }
 
 
@@ -157,9 +158,14 @@ def read_squad(
     _, features = _windows(train_file, tokenizer, length, True)
     model = models.BertSpanLabeler(make_encoder(source), output="logits")
     steps = epochs * len(features) // batch_size
-    optimizer = tf.keras.optimizers.AdamW(
-        _Schedule(learning_rate, steps), weight_decay=0.01
+    schedule = lr_schedule.LinearWarmup(
+        tf.keras.optimizers.schedules.PolynomialDecay(
+            learning_rate, steps, end_learning_rate=0.0
+        ),
+        warmup_steps=max(steps // 10, 1),
+        warmup_learning_rate=0.0,
     )
+    optimizer = tf.keras.optimizers.AdamW(schedule, weight_decay=0.01)
 
     @tf.function(reduce_retracing=True)
     def train(batch):
@@ -194,20 +200,6 @@ def read_squad(
                 if done % 50 == 0:
                     print(f"Step {done} of {steps}: {float(loss):.3f}")
     return _answer(model, dev_file, tokenizer, length)
-
-
-class _Schedule(tf.keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up for a tenth of the steps, then linear decay to 0."""
-
-    def __init__(self, rate, steps):
-        self._rate, self._steps = rate, steps
-
-    def __call__(self, step):
-        done = tf.cast(step, tf.float32) / self._steps
-        return self._rate * tf.minimum(10 * done, (1 - done) / 0.9)
-
-    def get_config(self):
-        return {"rate": self._rate, "steps": self._steps}
 
 
 def _windows(file: str, tokenizer, length: int, is_training: bool):

@@ -113,16 +113,10 @@ class SavedAnswers:
         """Predicts a batch of the inputs of requests, not padded."""
         import tensorflow as tf
 
-        from etcmodel.pipeline.preprocessor import pad
         from etcmodel.training import evaluation
 
-        inputs = load(self.spec.preprocessor).INPUTS
-        answers = self.answer(
-            **{
-                name: tf.constant(pad([x[name] for x in raw], spec), spec.dtype)
-                for name, spec in inputs.items()
-            }
-        )
+        inputs = load(self.spec.preprocessor).pad_batch(raw)
+        answers = self.answer(**{x: tf.constant(y) for x, y in inputs.items()})
         return evaluation.to_predictions(self._task_model, answers, raw)
 
 

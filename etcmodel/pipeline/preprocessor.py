@@ -242,7 +242,11 @@ class Preprocessor(tf.Module, abc.ABC):
     @classmethod
     def raw_batch(cls, records: Sequence[Any]) -> dict[str, np.ndarray]:
         """Returns records as padded `INPUTS`."""
-        raw = [cls.raw(record) for record in records]
+        return cls.pad_batch([cls.raw(record) for record in records])
+
+    @classmethod
+    def pad_batch(cls, raw: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Pads the inputs of requests, see `raw`, to arrays."""
         return {
             name: pad([values[name] for values in raw], spec)
             for name, spec in cls.INPUTS.items()

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import tensorflow as tf
 
+from etcmodel.feature_utils import token_types
 from etcmodel.layers import graph_layer
 from etcmodel.layers import keras_compat
 from etcmodel.models.heads import make_logits_layer
@@ -259,8 +260,9 @@ class SpanAnswerModel(EtcTaskModel):
 
     def encoder_options(self):
         """Exempts the CLS and, by an option, the question from the mask."""
+        query = self.model_options.query_ignore_hard_g2l
         return exempt_from_hard_g2l(
-            True, self.model_options.query_ignore_hard_g2l
+            {token_types.CLS_GLOBAL: True, token_types.QUESTION_GLOBAL: query}
         )
 
     def head(self, config):

@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.errors import UserError
-from etcmodel.feature_utils import token_types
 from etcmodel.models import EtcConfig
 from etcmodel.models import build_encoder
 from etcmodel.models import json_config
@@ -267,19 +266,16 @@ def masked_language_model(outputs, labels) -> dict[str, Term]:
     }
 
 
-def exempt_from_hard_g2l(cls: bool, query: bool) -> dict[str, tuple[int, ...]]:
+def exempt_from_hard_g2l(
+    is_exempt: Mapping[int, bool],
+) -> dict[str, tuple[int, ...]]:
     """Returns the encoder's option that exempts tokens from the hard g2l mask.
 
     Exempt global tokens attend to all long tokens, the others to their own.
-
-    Args:
-        cls: whether the CLS token is exempt.
-        query: whether the question's tokens are.
+    `is_exempt` has the types of global tokens (see `token_types`).
     """
-    types = cls * [token_types.CLS_GLOBAL] + query * [
-        token_types.QUESTION_GLOBAL
-    ]
-    return {"ignore_hard_g2l_types": tuple(types)}
+    types = tuple(x for x, exempt in is_exempt.items() if exempt)
+    return {"ignore_hard_g2l_types": types}
 
 
 class EtcTaskModel(AnswerModel):

@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.feature_utils import token_types
 from etcmodel.pipeline import span_decoding
 from etcmodel.pipeline.span_model import SpanAnswerModel
 from etcmodel.pipeline.task_model import exempt_from_hard_g2l
@@ -22,7 +23,10 @@ class HotpotQA(SpanAnswerModel):
         """Exempts CLS and question from the hard mask, as the options say."""
         options = self.model_options
         exempt = exempt_from_hard_g2l(
-            options.cls_ignores_hard_g2l, options.query_ignore_hard_g2l
+            {
+                token_types.CLS_GLOBAL: options.cls_ignores_hard_g2l,
+                token_types.QUESTION_GLOBAL: options.query_ignore_hard_g2l,
+            }
         )
         return {**exempt, "flat_sequence": options.flat_sequence}
 

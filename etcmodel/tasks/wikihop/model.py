@@ -7,6 +7,7 @@ from etcmodel.models.heads import MASKED_LOGIT
 from etcmodel.models.heads import GlobalChoiceHead
 from etcmodel.models.losses import is_correct
 from etcmodel.pipeline.task_model import EtcTaskModel
+from etcmodel.pipeline.task_model import exempt_from_hard_g2l
 from etcmodel.tasks.wikihop.preprocessor import LAYOUT
 from etcmodel.tasks.wikihop.preprocessor import is_first_of_equals
 from etcmodel.tasks.wikihop.preprocessor import normalize_candidates
@@ -107,14 +108,13 @@ class WikiHop(EtcTaskModel):
     def encoder_options(self):
         """Candidates and query see everything, unless options say otherwise."""
         options = self.model_options
-        exempt = []
-        if options.candidate_ignore_hard_g2l:
-            exempt.append(token_types.CANDIDATE_GLOBAL)
-        if options.query_ignore_hard_g2l:
-            exempt.append(token_types.QUESTION_GLOBAL)
+        exempt = {
+            token_types.CANDIDATE_GLOBAL: options.candidate_ignore_hard_g2l,
+            token_types.QUESTION_GLOBAL: options.query_ignore_hard_g2l,
+        }
         return {
             "structure": LAYOUT,
-            "ignore_hard_g2l_types": tuple(exempt),
+            **exempt_from_hard_g2l(exempt),
             "use_links": options.use_links,
             "flat_sequence": options.flat_sequence,
         }
