@@ -52,11 +52,7 @@ from etcmodel import checkpoints
 from etcmodel.datasets.hotpotqa.records import FORMAT
 from etcmodel.datasets.question_answering import metrics
 
-_LIFT = (
-    "--absolute_positions=paragraph",
-    "--question_words_in_global=true",
-    "--local_radius=42",
-)
+_LIFT = ("--absolute_positions=paragraph", "--question_words_in_global=true")
 _BFLOAT16 = "--params_override=runtime.mixed_precision_dtype=bfloat16"
 _FIRST_WORDS = 350
 _FIRST_TOKENS = 384
@@ -73,6 +69,7 @@ class Measurement:
             values.lift,
             "lifted",
             *_LIFT,
+            *values.lift_option,
             num_hidden_layers=values.layers or None,
         )
 
@@ -338,6 +335,7 @@ PROGRAM = program.Program(
             ("authors", "squad", "select"),
         ),
         "lift": (program.REQUIRED, "Directory of a BERT to begin with."),
+        "lift_option": (("--local_radius=42",), "A further flag of lift."),
         "layers": (0, "Number of first layers to lift; 0 for all."),
         "init": (None, "A run to begin with instead of the BERT."),
         "train": ((), "Training records."),

@@ -29,6 +29,12 @@ _DENSE = (
     "attention.self.value",
     "attention.output.dense",
 )
+# What the encoder reads, and what the Model Garden calls it in a window.
+_INPUTS = {
+    "input_word_ids": "input_ids",
+    "input_mask": "input_mask",
+    "input_type_ids": "segment_ids",
+}
 _MAX_QUERY = 64
 _STRIDE = 128
 _MAX_ANSWER = 30
@@ -156,8 +162,15 @@ def read_squad(
     tf.keras.utils.set_random_seed(seed)
     tokenizer = _tokenizer(source)
     _, features = _windows(train_file, tokenizer, length, True)
-    model = models.BertSpanLabeler(make_encoder(source), output="logits")
-    steps = epochs * len(features) // batch_size
+    rng = np.random.default_rng(seed)
+    batches = tf.data.Dataset.from_generator(
+        lambda: _batches(features, batch_size, rng),
+        output_signature=(
+            {x: tf.TensorSpec([None, None], tf.int32) for x in _INPUTS},
+            (tf.TensorSpec([None], tf.int32),) * 2,
+        ),
+    )
+    steps = epochs * -(-len(features) // batch_size)
     schedule = lr_schedule.LinearWarmup(
         tf.keras.optimizers.schedules.PolynomialDecay(
             learning_rate, steps, end_learning_rate=0.0
@@ -165,40 +178,14 @@ def read_squad(
         warmup_steps=max(steps // 10, 1),
         warmup_learning_rate=0.0,
     )
-    optimizer = tf.keras.optimizers.AdamW(schedule, weight_decay=0.01)
-
-    @tf.function(reduce_retracing=True)
-    def train(batch):
-        with tf.GradientTape() as tape:
-            losses = [
-                tf.nn.sparse_softmax_cross_entropy_with_logits(
-                    batch[name], tf.cast(logits, tf.float32)
-                )
-                for name, logits in zip(
-                    ("start", "end"),
-                    model(_inputs_of(batch), training=True),
-                    strict=True,
-                )
-            ]
-            loss = tf.reduce_mean(tf.add_n(losses)) / 2
-        optimizer.apply_gradients(
-            zip(
-                tape.gradient(loss, model.trainable_variables),
-                model.trainable_variables,
-                strict=True,
-            )
-        )
-        return loss
-
-    done = 0
-    rng = np.random.default_rng(seed)
-    while done < steps:
-        for batch in _batches(features, batch_size, rng):
-            if done < steps:
-                loss = train(batch)
-                done += 1
-                if done % 50 == 0:
-                    print(f"Step {done} of {steps}: {float(loss):.3f}")
+    model = models.BertSpanLabeler(make_encoder(source), output="logits")
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(
+        tf.keras.optimizers.AdamW(schedule, weight_decay=0.01),
+        loss=[loss, loss],
+        loss_weights=[0.5, 0.5],
+    )
+    model.fit(batches, epochs=epochs, verbose=2)
     return _answer(model, dev_file, tokenizer, length)
 
 
@@ -217,38 +204,36 @@ def _windows(file: str, tokenizer, length: int, is_training: bool):
     return examples, features
 
 
-def _batches(features, size: int, rng) -> Iterator[dict[str, tf.Tensor]]:
-    """Yields trimmed batches of windows of similar length, in random order."""
+def _batches(features, size: int, rng) -> Iterator[tuple]:
+    """Yields batches of windows of similar length, in random order.
+
+    They are what `_inputs_of` gives, and the first and the last token of each
+    answer, `<int32>[size]`.
+    """
     lengths = [sum(x.input_mask) for x in features]
     order = np.argsort(np.array(lengths) + rng.uniform(0, 40, len(lengths)))
     batches = [order[i : i + size] for i in range(0, len(order), size)]
     rng.shuffle(batches)
     for batch in batches:
-        yield _batch([features[i] for i in batch])
+        group = [features[i] for i in batch]
+        yield (
+            _inputs_of(group),
+            (
+                [x.start_position for x in group],
+                [x.end_position for x in group],
+            ),
+        )
 
 
-def _batch(features) -> dict[str, tf.Tensor]:
-    """Stacks windows, trimmed to the longest."""
+def _inputs_of(features) -> dict[str, np.ndarray]:
+    """Stacks windows, trimmed to the longest, `<int32>[windows, longest]`."""
     longest = max(sum(x.input_mask) for x in features)
-
-    def stack(name):
-        rows = [getattr(x, name) for x in features]
-        # [batch] or [batch, longest]
-        values = tf.constant(rows, tf.int32)
-        return values[:, :longest] if values.shape.rank == 2 else values
-
     return {
-        "input_word_ids": stack("input_ids"),
-        "input_mask": stack("input_mask"),
-        "input_type_ids": stack("segment_ids"),
-        "start": stack("start_position"),
-        "end": stack("end_position"),
+        name: np.array([getattr(x, key) for x in features], np.int32)[
+            :, :longest
+        ]
+        for name, key in _INPUTS.items()
     }
-
-
-def _inputs_of(batch) -> dict[str, tf.Tensor]:
-    """Returns what the model reads of a batch."""
-    return {name: x for name, x in batch.items() if name.startswith("input")}
 
 
 def _answer(model, file, tokenizer, length) -> dict[str, str]:
@@ -258,7 +243,7 @@ def _answer(model, file, tokenizer, length) -> dict[str, str]:
     results = []
     for i in range(0, len(features), 32):
         group = features[i : i + 32]
-        logits = predict(_inputs_of(_batch(group)))
+        logits = predict(_inputs_of(group))
         starts, ends = (tf.cast(x, tf.float32) for x in logits)
         results += [
             types.SimpleNamespace(

@@ -41,7 +41,6 @@ _SIZES = (
 LIFT = {
     "local_radius": 42,
     "absolute_positions": "paragraph",
-    "global_tokens": "mean",
     "own_text_bias": 4,
 }
 # Commands choose their Keras, whatever this process has.

@@ -24,7 +24,7 @@ from etcmodel.models import ReadTwiceConfig
 from etcmodel.models.pretraining_heads import LanguageModelHead
 from etcmodel.weight_paths import get_weight_paths
 
-GLOBAL_TOKENS = ("cls", "mean", "keep")
+GLOBAL_TOKENS = ("mean", "cls", "keep")
 ABSOLUTE_POSITIONS = ("none", "paragraph")
 
 # A weight of an encoder, and the part of BERT that it is copied from. The
@@ -147,7 +147,7 @@ def lift(
     model: tf.keras.Model,
     source: Bert,
     vocab_file: str | os.PathLike | None = None,
-    global_tokens: str = "cls",
+    global_tokens: str = "mean",
     head: LanguageModelHead | None = None,
     own_text_bias: float = 0.0,
 ) -> LiftReport:
@@ -173,7 +173,7 @@ def lift(
         vocab_file: the vocabulary of the model, whose tokens get the rows of
             the same ones; by default what `write_vocabulary` writes.
         global_tokens: how the rows of global tokens begin, which BERT lacks:
-            "cls" as [CLS], "mean" as the mean of all tokens, "keep" as they are
+            "mean" as the mean of all tokens, "cls" as [CLS], "keep" as they are
             in the source, or as the mean if they are new. Where there is
             nothing to be found, BERT attends to [CLS]; dozens of them draw
             nearly all attention. "mean" leaves that to the [CLS] of the input.

@@ -86,7 +86,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual(7, config.max_absolute_position_embeddings)
         model = EtcModel(config)
-        report = lifting.lift(model, bert)
+        report = lifting.lift(model, bert, global_tokens="cls")
         expected = files_test.hidden_states(
             weights, files_test.SIZES, _IDS, exact
         )

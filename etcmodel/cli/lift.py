@@ -63,9 +63,9 @@ class Flags:
             restarts them in every paragraph, after the question's positions.
         question_words_in_global: ETC only. Initialize the global tokens of a
             question with the embeddings of its words.
-        global_tokens: initial embeddings of the other global tokens: "cls" for
-            that of [CLS], "mean" for the mean of all tokens, "keep" for those
-            of the source.
+        global_tokens: initial embeddings of the other global tokens: "mean" for
+            the mean of all tokens, "cls" for that of [CLS], "keep" for those of
+            the source.
         own_text_bias: ETC only. Added to the attention scores of a global token
             for the tokens of its own sentence; with 3 these get most of its
             attention.
@@ -85,7 +85,7 @@ class Flags:
     vocab_file: str | None = option(None, path="file")
     absolute_positions: str = option("none", one_of=["none", "paragraph"])
     question_words_in_global: bool = False
-    global_tokens: str = option("cls", one_of=["cls", "mean", "keep"])
+    global_tokens: str = option("mean", one_of=["mean", "cls", "keep"])
     own_text_bias: float = 0.0
     local_radius: int | None = None
     num_hidden_layers: int | None = None

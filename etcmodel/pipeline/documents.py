@@ -8,7 +8,6 @@ paragraph, its own token followed by one for its title and for each sentence
 """
 
 import dataclasses
-import itertools
 import re
 from collections.abc import Iterable
 from collections.abc import Sequence
@@ -223,16 +222,18 @@ class DocumentPreprocessor(EtcPreprocessor):
 
     @staticmethod
     def raw(record):
-        """Query, titles and texts; first paragraphs have sections' titles."""
-        paragraphs = [
-            (section.title if first else "", texts_)
-            for section in record.sections
-            for first, texts_ in zip(
-                itertools.chain([True], itertools.repeat(False)),
-                section.paragraphs,
-                strict=False,
-            )
-        ]
+        """Query, titles and texts; first paragraphs have sections' titles.
+
+        The title of a section without paragraphs comes before the next title.
+        """
+        paragraphs, titles = [], []
+        for section in record.sections:
+            titles += [section.title] if section.title else []
+            for texts_ in section.paragraphs:
+                paragraphs.append((" ".join(titles), texts_))
+                titles = []
+        if titles:
+            paragraphs.append((" ".join(titles), ()))
         return {
             "query": list(record.query),
             "titles": [title for title, _ in paragraphs],

@@ -139,6 +139,24 @@ class UnitsFinderTest(tf.test.TestCase, parameterized.TestCase):
             documents.complete_units(DocumentPreprocessingConfig(), records)
 
 
+class RawTest(tf.test.TestCase):
+    def test_titles_of_sections(self):
+        record = _record(
+            ["A", [("a.", "b."), ("c.",)]],
+            # Headings with no text of their own, before others and at the end.
+            ["B", []],
+            ["", []],
+            ["C", [("d.",)]],
+            ["", [("e.",)]],
+            ["D", []],
+        )
+        raw = documents.DocumentPreprocessor.raw(record)
+        self.assertEqual(["A", "", "B C", "", "D"], raw["titles"])
+        self.assertEqual(
+            [["a.", "b."], ["c."], ["d."], ["e."], []], raw["texts"]
+        )
+
+
 class _Preprocessor(documents.DocumentPreprocessor):
     def build(self, query, titles, texts):
         units = documents.find_units(titles, texts, self.kind)
