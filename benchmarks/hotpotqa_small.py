@@ -20,7 +20,8 @@ The model has no pre-training: what it learns is what these records hold. With
     python -m benchmarks.hotpotqa_small --lift=all-MiniLM-L6-v2 \
         --lift_option=--absolute_positions=paragraph \
         --lift_option=--question_words_in_global \
-        --lift_option=--local_radius=42 --pseudo_steps=350 --steps=250 \
+        --lift_option=--local_radius=42 --lift_option=--global_tokens=cls \
+        --pseudo_steps=350 --steps=250 \
         --copies=2 --long_length=640 --evaluated_length=2048 \
         --learning_rate=1e-4 --fact_prior=0.1 --fact_threshold=0.3 \
         --train=train_200.json --train=train_200.json --train=train_200.json \

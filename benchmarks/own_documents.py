@@ -14,6 +14,7 @@ them. `authors` and `squad` have baselines on the same records:
     python -m benchmarks.own_documents --part=authors \
         --lift=all-MiniLM-L6-v2 --layers=2 --epochs=8 --batch_size=8 \
         --learning_rate=1e-4 --label_smoothing=0.5 --units=paragraphs \
+        --lift_option=--local_radius=42 --lift_option=--global_tokens=cls \
         --train=authors/train.jsonl --dev=authors/dev.jsonl
     python -m benchmarks.own_documents --part=squad \
         --lift=all-MiniLM-L6-v2 --train=squad/train.json
@@ -335,7 +336,7 @@ PROGRAM = program.Program(
             ("authors", "squad", "select"),
         ),
         "lift": (program.REQUIRED, "Directory of a BERT to begin with."),
-        "lift_option": (("--local_radius=42",), "A further flag of lift."),
+        "lift_option": ((), "A further flag of lift."),
         "layers": (0, "Number of first layers to lift; 0 for all."),
         "init": (None, "A run to begin with instead of the BERT."),
         "train": ((), "Training records."),
