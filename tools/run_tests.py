@@ -14,8 +14,8 @@ whatever they are about.
 import them; with `--all-dependents` of all that depends on them. It goes by
 imports, not by the lines that a test runs, as pytest-testmon does: functions
 that are traced, and runs that tests share, are those of the first test alone.
-Everything, or many files without options, is run by three processes of
-pytest-xdist: they often wait for files and for other processes.
+Everything, or many files without options, is run by two processes of
+pytest-xdist.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from tools import modules
 
 KERASES = (3, 2)
 NO_TESTS = 5  # An exit code of pytest.
-# Fewer files are not worth the start of more processes.
+# Fewer files are not worth the start of two processes.
 _MANY_FILES = 8
 # Of the project as a whole: any change may break them.
 _ALWAYS = ("etcmodel/imports_test", "tools/build_file_test")
@@ -160,7 +160,7 @@ def main(arguments: Sequence[str]) -> int:
             # The tests of a file share what their classes set up. By default
             # the files with the fewest tests, which can be the longest, would
             # run last, and one worker would wait for the other.
-            chosen += ["-n", "3", "--dist", "loadfile"]
+            chosen += ["-n", "2", "--dist", "loadfile"]
             chosen.append("--no-loadscope-reorder")
         command = command_of(keras, chosen)
         codes.add(subprocess.run(**command, check=False).returncode)

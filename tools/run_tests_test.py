@@ -130,8 +130,8 @@ class RunTestsTest(unittest.TestCase):
         self.assertEqual(5, len(ran))
         self.assertIn("Style: ruff", output)
         self.assertRegex(output, "(?s)Keras 3.*3 passed.*Keras 2.*2 passed")
-        # By three processes.
-        self.assertEqual(2, output.count("3 workers ["))
+        # By two processes.
+        self.assertEqual(2, output.count("2 workers ["))
         (self.root / "etcmodel" / "log.py").write_text("x=1")
         output, ran = self.run_tool(code=1)
         self.assertEqual([], ran)
