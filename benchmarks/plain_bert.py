@@ -139,7 +139,7 @@ def read_squad(
     train_file: str,
     dev_file: str,
     *,
-    epochs: int,
+    epochs: float,
     learning_rate: float,
     batch_size: int = 16,
     length: int = 384,
@@ -170,7 +170,7 @@ def read_squad(
             (tf.TensorSpec([None], tf.int32),) * 2,
         ),
     )
-    steps = epochs * -(-len(features) // batch_size)
+    steps = int(epochs * len(features) / batch_size)
     schedule = lr_schedule.LinearWarmup(
         tf.keras.optimizers.schedules.PolynomialDecay(
             learning_rate, steps, end_learning_rate=0.0
@@ -179,14 +179,20 @@ def read_squad(
         warmup_learning_rate=0.0,
     )
     model = models.BertSpanLabeler(make_encoder(source), output="logits")
-    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(
         tf.keras.optimizers.AdamW(schedule, weight_decay=0.01),
-        loss=[loss, loss],
+        loss=[_loss, _loss],
         loss_weights=[0.5, 0.5],
     )
-    model.fit(batches, epochs=epochs, verbose=2)
+    model.fit(batches.repeat(), steps_per_epoch=steps, verbose=2)
     return _answer(model, dev_file, tokenizer, length)
+
+
+def _loss(position, logits):
+    """The cross-entropy of a position, in float32 whatever the policy."""
+    return tf.keras.losses.sparse_categorical_crossentropy(
+        position, tf.cast(logits, tf.float32), from_logits=True
+    )
 
 
 def _windows(file: str, tokenizer, length: int, is_training: bool):

@@ -102,7 +102,7 @@ class PlainBertTest(tf.test.TestCase):
             self._bert(len(_WORDS)),
             file,
             file,
-            epochs=150,
+            epochs=150.0,
             learning_rate=1e-2,
             batch_size=4,
             length=40,

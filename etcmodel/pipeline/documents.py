@@ -224,11 +224,13 @@ class DocumentPreprocessor(EtcPreprocessor):
     def raw(record):
         """Query, titles and texts; first paragraphs have sections' titles.
 
-        The title of a section without paragraphs comes before the next title.
+        The title of a section without paragraphs comes before the next title,
+        or in a paragraph of its own at the end.
         """
         paragraphs, titles = [], []
         for section in record.sections:
-            titles += [section.title] if section.title else []
+            if section.title:
+                titles.append(section.title)
             for texts_ in section.paragraphs:
                 paragraphs.append((" ".join(titles), texts_))
                 titles = []
