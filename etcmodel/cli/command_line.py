@@ -1,11 +1,14 @@
 """The command line: finds the command, reads its flags, tells errors."""
 
+import contextlib
 import difflib
 import importlib
 import itertools
 import os
+import signal
 import sys
 import textwrap
+import threading
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -243,8 +246,39 @@ def main(arguments: list[str]) -> int:
     """Runs a command, which `arguments` names first, before its flags.
 
     Returns:
-        The exit code: 0, 1 for an error of the user, 130 if interrupted.
+        The exit code: 0, 1 for an error of the user, 130 if interrupted, 143
+        if terminated.
     """
+    with _terminated_as_interrupted():
+        return _main(arguments)
+
+
+class _Terminated(KeyboardInterrupt):
+    """The process was asked to end, as preemptible machines do."""
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted():
+    """Makes SIGTERM end a command as Ctrl-C does: saved, nothing half-made."""
+
+    def stop(number, frame):
+        del number, frame
+        # What is saved now must not be interrupted again.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+def _main(arguments: list[str]) -> int:
+    """See `main`."""
     prepare_environment()
     if not arguments or arguments[0] in ("--help", "-h", "-help", "help"):
         lines = [f"  {name:12}{text}" for name, (_, text) in COMMANDS.items()]
@@ -275,7 +309,7 @@ def main(arguments: list[str]) -> int:
             file=sys.stderr,
         )
         return 1
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         print(f"\n{name} was interrupted.", file=sys.stderr)
-        return 130
+        return 143 if isinstance(error, _Terminated) else 130
     return 0

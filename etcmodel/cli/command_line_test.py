@@ -2,6 +2,7 @@ import dataclasses
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 from unittest import mock
@@ -218,6 +219,15 @@ class CliTest(CommandTestCase):
         self.assert_fails(self._fail(UserError("x is y")), "x is y")
         code, _, err = self._fail(KeyboardInterrupt)
         self.assertEqual((130, "\npredict was interrupted.\n"), (code, err))
+        before = signal.getsignal(signal.SIGTERM)
+
+        def terminate(name):
+            del name
+            signal.raise_signal(signal.SIGTERM)
+
+        code, _, err = self._fail(terminate)
+        self.assertEqual((143, "\npredict was interrupted.\n"), (code, err))
+        self.assertEqual(before, signal.getsignal(signal.SIGTERM))
         # Bugs of this package are not hidden.
         with self.assertRaises(ValueError):
             self._fail(ValueError)

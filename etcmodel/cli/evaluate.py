@@ -70,6 +70,7 @@ def run(flag_values: flags.FlagValues) -> None:
         params.trainer.best_checkpoint_export_subdir = ""
         if not flag_values.tune:
             runs.use_tuned(spec, params.task, checkpoint, model_dir)
+    run_directory.prepare(model_dir)
     with training.quiet(flag_values.verbose) as out:
         _, runner = training.make_runner(
             params, mode, model_dir, spec if is_tuned else None, out=out

@@ -117,58 +117,66 @@ def run(flag_values: flags.FlagValues) -> None:
     training.check_data(params, mode)
     import tensorflow as tf
 
+    if "train" in mode:
+        tf.random.set_seed(runs.choose_seed(params, flag_values.model_dir))
     if flag_values.seed is not None:
         tf.keras.utils.set_random_seed(flag_values.seed)
     if flag_values.dry_run:
         from etcmodel.cli import dry_run
 
         print(dry_run.describe(params))
-    elif "train" not in mode:
-        _run(flag_values, spec, params, mode)
-    elif not _is_finished(params, spec, mode, flag_values.model_dir):
-        _run(flag_values, spec, params, mode)
-        _print_next_steps(spec, flag_values.model_dir)
+    else:
+        _run_in_directory(flag_values, spec, params, mode)
 
 
-def _is_finished(params, spec, mode: str, model_dir: str) -> bool:
-    """Whether a run, which may be resumed, has nothing left to do."""
+def _run_in_directory(flag_values, spec, params, mode: str) -> None:
+    """Trains or evaluates, unless the run has nothing left to do."""
     from etcmodel.training import experiments
+    from etcmodel.training import run_directory
 
-    metadata = experiments.find_metadata(params.task, spec)
-    runs.check_same(params, metadata, spec, model_dir)
-    if metadata:
-        runs.check_own_vocabulary(metadata)
-    # A final evaluation is done even then.
-    if not runs.is_finished(params, model_dir) or "post" in mode:
-        return False
-    steps = params.trainer.train_steps
-    print(
-        f"{model_dir} is already at step {steps} of {steps}; nothing is "
-        "trained. To train it longer, raise --epochs (or trainer.train_steps)."
-    )
-    return True
+    model_dir = flag_values.model_dir
+    with contextlib.ExitStack() as stack:
+        if "train" in mode:
+            metadata = experiments.find_metadata(params.task, spec)
+            runs.check_same(params, metadata, spec, model_dir)
+            if metadata:
+                runs.check_own_vocabulary(metadata)
+            stack.enter_context(run_directory.hold(model_dir))
+        run_directory.prepare(model_dir)
+        # A final evaluation is done even then.
+        if (
+            "train" in mode
+            and runs.is_finished(params, model_dir)
+            and "post" not in mode
+        ):
+            steps = params.trainer.train_steps
+            print(
+                f"{model_dir} is already at step {steps} of {steps}; nothing "
+                "is trained. To train it longer, raise --epochs (or "
+                "trainer.train_steps)."
+            )
+            return
+        _run(flag_values, spec, params, mode)
+    if "train" in mode:
+        _print_next_steps(spec, model_dir)
 
 
 def _run(flag_values: flags.FlagValues, spec, params, mode: str) -> None:
     """Trains or evaluates in the run's directory."""
     from official.core import train_utils
 
-    from etcmodel.training import run_directory
-
     model_dir, trainer, show = flag_values.model_dir, params.trainer, None
     with (
         training.quiet(flag_values.verbose) as out,
         contextlib.ExitStack() as stack,
     ):
-        if "train" in mode:
-            stack.enter_context(run_directory.hold(model_dir, out))
-            # The trainer's whole log has losses and speed of its own.
-            if not flag_values.verbose:
-                show = stack.enter_context(
-                    progress.TrainingProgress(
-                        trainer.train_steps, trainer.summary_interval, out
-                    )
+        # The trainer's whole log has losses and speed of its own.
+        if "train" in mode and not flag_values.verbose:
+            show = stack.enter_context(
+                progress.TrainingProgress(
+                    trainer.train_steps, trainer.summary_interval, out
                 )
+            )
         task, runner = training.make_runner(
             params, mode, model_dir, spec, show, out, flag_values.patience
         )

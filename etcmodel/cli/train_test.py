@@ -65,10 +65,9 @@ class TrainTest(CommandTestCase):
         self.assertEqual(mode, mode_run)
         self.assertEqual(self.train_data, params.task.train_data.input_path)
         self.assertEqual("tiny", params.task.model.encoder.preset)
-        self.assertEqual(
-            {"task": "wikihop", "experiment": "etc/wikihop"},
-            runs.read(self.model_dir),
-        )
+        note = runs.read(self.model_dir)
+        self.assertEqual("wikihop", note["task"])
+        self.assertEqual("etc/wikihop", note["experiment"])
         with open(os.path.join(self.model_dir, "params.yaml")) as stream:
             self.assertIn("preset: tiny", stream.read())
         self.assertIn(f"tensorboard --logdir={self.model_dir}", out)

@@ -5,6 +5,7 @@ import dataclasses
 import io
 import math
 import os
+import re
 import sys
 from collections.abc import Callable
 
@@ -163,11 +164,10 @@ def make_runner(
     Args:
         params: the `ExperimentConfig`.
         mode: value of the flag `--mode`.
-        model_dir: directory of the run.
+        model_dir: directory of the run, see `run_directory.prepare`.
         spec: the task, if thresholds that validation chooses are saved.
         show: the `TrainingProgress`, if there is one.
-        out: where to report a damaged checkpoint that is skipped; by default
-            the standard output.
+        out: where to write notes; by default the standard output.
         patience: validations without a better metric before training stops.
 
     Returns:
@@ -179,13 +179,19 @@ def make_runner(
     from official.modeling import performance
 
     from etcmodel.checkpoints import files as checkpoint_files
+    from etcmodel.training import divergence
     from etcmodel.training import run_directory
 
     def step():
         return int(runner.trainer.global_step.numpy())
 
-    def show_step(logs):
-        show.step(step(), float(logs["training_loss"]))
+    def after_steps(logs):
+        nonlocal last
+        loss, first = float(logs["training_loss"]), last + 1
+        last = step()
+        divergence.check(task, loss, first, last)
+        if show is not None:
+            show.step(last, loss)
 
     def after_validation(logs):
         if spec is not None:
@@ -200,10 +206,11 @@ def make_runner(
                 raise _NoProgress
 
     history: list[float] = []
+    last = 0
     trainer, runtime = params.trainer, params.runtime
     if runtime.mixed_precision_dtype:
         performance.set_mixed_precision_policy(runtime.mixed_precision_dtype)
-    run_directory.prepare(model_dir, out)
+        _warn_of_slow_bfloat16(runtime, out)
     try:
         strategy = distribute_utils.get_distribution_strategy(
             distribution_strategy=runtime.distribution_strategy,
@@ -214,6 +221,8 @@ def make_runner(
         with strategy.scope():
             task = task_factory.get_task(params.task, logging_dir=model_dir)
         latest = checkpoint_files.latest_checkpoint(model_dir)
+        if latest is not None and "train" in mode:
+            task.first_step = last = runs.step_of(latest)
         with run_directory.restoring(latest):
             runner = train_lib.OrbitExperimentRunner(
                 distribution_strategy=strategy,
@@ -221,12 +230,31 @@ def make_runner(
                 mode=mode,
                 params=params,
                 model_dir=model_dir,
-                train_actions=[] if show is None else [show_step],
+                train_actions=[after_steps],
                 eval_actions=[after_validation],
             )
     except ValueError as error:
         raise UserError(f"The configuration cannot be run: {error}") from error
     return task, runner
+
+
+def _warn_of_slow_bfloat16(runtime, out) -> None:
+    """Tells if a training step on this processor is faster in float32."""
+    if "bfloat16" not in runtime.mixed_precision_dtype or (
+        runtime.num_gpus or runtime.tpu
+    ):
+        return
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as stream:
+            flags = re.findall(r"^flags\s*:(.*)", stream.read(), re.MULTILINE)
+    except OSError:
+        return
+    if flags and not {"avx512_bf16", "amx_bf16"} & {*flags[0].split()}:
+        print(
+            "This processor computes bfloat16 by float32, which takes longer "
+            "than float32 alone: leave runtime.mixed_precision_dtype out.",
+            file=out or sys.stdout,
+        )
 
 
 class _NoProgress(Exception):

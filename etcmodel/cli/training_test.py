@@ -1,3 +1,4 @@
+import builtins
 import contextlib
 import io
 import os
@@ -126,11 +127,16 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
             "--params_override=runtime.mixed_precision_dtype=bfloat16"
         )
         show = mock.Mock()
+        out = io.StringIO()
+        # As of a processor without instructions for bfloat16.
+        flags_of_cpu = mock.mock_open(read_data="flags\t: fma avx2\n")
         with (
+            mock.patch.object(builtins, "open", flags_of_cpu),
             mock.patch.object(task_factory, "get_task"),
             mock.patch.object(train_lib, "OrbitExperimentRunner") as make,
         ):
-            training.make_runner(params, "train", "dir", show=show)
+            training.make_runner(params, "train", "dir", show=show, out=out)
+        self.assertIn("takes longer than float32 alone", out.getvalue())
         self.assertEqual("mixed_bfloat16", precision.global_policy().name)
         make.return_value.trainer.global_step.numpy.return_value = 7
         (on_step,) = make.call_args.kwargs["train_actions"]

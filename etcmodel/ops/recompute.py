@@ -52,6 +52,15 @@ class RecomputeContext(contextlib.AbstractContextManager):
             )
 
 
+def seeded(seed) -> RecomputeContext:
+    """Makes the dropout of layers called in the block follow from a seed.
+
+    Of `RecomputingDropout` that is: each layer and call drops other elements.
+    `seed` is `<int32>[]`.
+    """
+    return RecomputeContext(False, tf.cast(seed, tf.int32))
+
+
 def get_recompute_context() -> RecomputeContext | None:
     """The innermost context of this thread, or None outside of any."""
     contexts = _contexts()

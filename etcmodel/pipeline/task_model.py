@@ -31,11 +31,20 @@ class Term(NamedTuple):
 
 
 class StoredData(NamedTuple):
-    """What `preprocess` noted; `special_ids` has the ids of special tokens."""
+    """What `preprocess` noted, and the seed of a batch.
+
+    Attributes:
+        sizes: the preprocessing configuration.
+        vocab_size: size of the vocabulary.
+        special_ids: ids of special tokens by name.
+        seed: `<int32>[2]`, in training another one for each batch; None in
+            evaluation.
+    """
 
     sizes: Mapping[str, Any]
     vocab_size: int | None = None
     special_ids: Mapping[str, int] = {}  # noqa: RUF012
+    seed: tf.Tensor | None = None
 
 
 class TaskModel(abc.ABC):
@@ -92,12 +101,12 @@ class TaskModel(abc.ABC):
         inputs: Mapping[str, tf.Tensor],
         fields: Mapping[str, Any],
         data: StoredData,
-        is_training: bool,
     ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         """Makes the model's inputs and labels, `[batch, ...]`, for `terms`.
 
-        Takes the fields with the role `INPUT`, and the others. Random masks
-        differ each time if `is_training`.
+        Takes the fields with the role `INPUT`, and the others. Masks are random
+        if `data.seed` is given, and then follow from it; else they follow from
+        the records.
         """
 
     @abc.abstractmethod
@@ -205,9 +214,9 @@ class AnswerModel(TaskModel):
         del inputs
         return dict(fields)
 
-    def inputs_and_labels(self, inputs, fields, data, is_training):
+    def inputs_and_labels(self, inputs, fields, data):
         """See `TaskModel`; adds each row's `weight` and `record`."""
-        del data, is_training
+        del data
         fields = dict(fields)
         labels = {
             "record": record_keys(fields.pop(EXAMPLE_ID)),

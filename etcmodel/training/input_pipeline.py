@@ -7,6 +7,7 @@ from etcmodel.training import experiments  # First: it explains Keras 3.
 
 # isort: split
 import functools
+import random
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -14,15 +15,23 @@ from official.core import config_definitions as cfg
 from official.core import input_reader
 
 from etcmodel.errors import UserError
+from etcmodel.feature_utils import random_masks
 from etcmodel.pipeline import tfrecords
+
+# Takes serialized examples and a seed, `<int32>[2]`, which is another one for
+# each call in training, and None in evaluation. Graph code.
+Parse = Callable[[tf.Tensor, tf.Tensor | None], object]
+# Files that are read in turns. The order of records depends on it.
+_CYCLE_LENGTH = 8
 
 
 @experiments.graph_code
 def read_batches(
     params: cfg.DataConfig,
-    parse: Callable[[tf.Tensor], object],
+    parse: Parse,
     input_context: tf.distribute.InputContext | None = None,
     sorted_batches: int = 0,
+    first_step: int = 0,
 ) -> tf.data.Dataset:
     """Reads TFRecords in batches with a static number of records.
 
@@ -31,10 +40,12 @@ def read_batches(
     so that every replica has one. Parsed batches must therefore hold weights
     that are 1 for records and 0 for padding.
 
-    `parse` is a graph function from serialized examples, `<string>[batch]`, to
-    nested tensors `[batch, ...]`. Training batches hold records of similar
-    length if `sorted_batches` is more than one, see `sort_by_length`. Raises a
-    `UserError` if there are no files.
+    With a seed, training batches are the same in each process; those of the
+    steps before `first_step` are left out. Training batches hold records of
+    similar length if `sorted_batches` is more than one, see `sort_by_length`.
+
+    `parse` takes `<string>[batch]` and makes tensors `[batch, ...]`, see
+    `Parse`. Raises a `UserError` if there are no files.
     """
 
     def batch(dataset, input_context):
@@ -56,8 +67,9 @@ def read_batches(
 
         if sorted_batches > 1 and params.is_training:
             dataset = sort_by_length(dataset, size, sorted_batches, params.seed)
-        dataset = dataset.batch(size, drop_remainder=params.is_training).map(
-            parse, num_parallel_calls=tf.data.AUTOTUNE
+        dataset = dataset.batch(size, drop_remainder=params.is_training)
+        dataset = _parsed(
+            *(dataset, parse, params, input_context, first_step * replicas)
         )
         dataset = dataset.map(lambda *x: tf.nest.map_structure(fill, x))
         if params.is_training or replicas == 1:
@@ -68,6 +80,54 @@ def read_batches(
         return dataset.concatenate(nothing.repeat(replicas - 1))
 
     return read_files(params, batch, input_context)
+
+
+def _parsed(dataset, parse, params, input_context, num_seen) -> tf.data.Dataset:
+    """Parses elements; in training those that were not seen before."""
+    if not params.is_training:
+        return dataset.map(
+            lambda x: parse(x, None), num_parallel_calls=tf.data.AUTOTUNE
+        )
+    host = input_context.input_pipeline_id if input_context else 0
+    seed = random.getrandbits(31) if params.seed is None else params.seed
+
+    def parse_seeded(number, serialized):
+        # [2]
+        of_batch = tf.random.experimental.stateless_fold_in(
+            tf.constant([seed % 2**31, host]),
+            tf.cast(number, tf.int32),
+            random_masks.ALGORITHM,
+        )
+        return parse(serialized, of_batch)
+
+    return (
+        dataset.skip(num_seen)
+        .enumerate(num_seen)
+        .map(parse_seeded, num_parallel_calls=tf.data.AUTOTUNE)
+    )
+
+
+def read_step(
+    params: cfg.DataConfig,
+    step: int,
+    size: int,
+    replicas: int,
+    sorted_batches: int = 0,
+) -> list[bytes]:
+    """Reads the serialized examples of a training step, counted from 0.
+
+    Each of the replicas of this only host gets `size` examples; the seed and
+    `sorted_batches` are those of the training.
+    """
+
+    def batch(dataset, input_context):
+        del input_context
+        if sorted_batches > 1:
+            dataset = sort_by_length(dataset, size, sorted_batches, params.seed)
+        return dataset.batch(size).skip(step * replicas).take(replicas)
+
+    batches = read_files(params, batch).as_numpy_iterator()
+    return [example for batch in batches for example in batch]
 
 
 def sort_by_length(
@@ -114,8 +174,10 @@ def read_files(
     `batch` makes a dataset of batches from one of examples, `<string>[]`.
     """
     files = tfrecords.find_files(params.input_path)
+    # Otherwise it would depend on the number of cores.
+    cycle_length = params.cycle_length or min(len(files), _CYCLE_LENGTH)
     reader = input_reader.InputReader(
-        params.replace(input_path=files),
+        params.replace(input_path=files, cycle_length=cycle_length),
         dataset_fn=functools.partial(
             tf.data.TFRecordDataset,
             compression_type=tfrecords.compression_type(files),
@@ -130,9 +192,10 @@ def read_files(
 @experiments.graph_code
 def read_blocks(
     params: cfg.DataConfig,
-    parse: Callable[[tf.Tensor], object],
+    parse: Parse,
     num_blocks_per_example: int,
     input_context: tf.distribute.InputContext | None = None,
+    first_step: int = 0,
 ) -> tf.data.Dataset:
     """Reads packed segments in batches of one static size.
 
@@ -144,10 +207,10 @@ def read_blocks(
     In evaluation no segment is dropped and none counts twice: the last batch is
     filled up with examples of zeros.
 
-    `parse` is a graph function from a serialized example, `<string>[]`, to a
-    tuple of dicts of tensors `[num_blocks_per_example, ...]`. The first has
-    `block_ids`; others may have them. Raises a `UserError` if the batch size
-    does not fit the size of examples or the number of replicas.
+    `parse` takes an example, `<string>[]`, and makes a tuple of dicts of
+    tensors `[num_blocks_per_example, ...]`. The first has `block_ids`; others
+    may have them. For `first_step` see `read_batches`. Raises a `UserError` if
+    the batch size does not fit the size of examples or the number of replicas.
     """
     host, hosts, replicas = 0, 1, 1
     if input_context is not None:
@@ -176,8 +239,9 @@ def read_blocks(
         )
 
     def batch(dataset, input_context):
-        del input_context  # Known already.
-        dataset = dataset.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+        dataset = _parsed(
+            *(dataset, parse, params, input_context, first_step * number)
+        )
         if not params.is_training:
             nothing = dataset.take(1).map(
                 lambda *x: tf.nest.map_structure(tf.zeros_like, x)

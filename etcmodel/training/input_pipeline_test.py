@@ -20,7 +20,7 @@ class ReadBatchesTest(tf.test.TestCase):
             for i in range(1, 6):
                 writer.write(b"%d" % i)
 
-    def _parse(self, serialized):
+    def _parse(self, serialized, seed=None):
         value = tf.strings.to_number(serialized, tf.int32)
         # [batch, 2]
         pair = tf.stack([value, value], axis=1)
@@ -60,6 +60,38 @@ class ReadBatchesTest(tf.test.TestCase):
             self.assertAllEqual([1, 1, 1, 1], labels["weight"])
             seen.update(features["pair"][:, 0].tolist())
         self.assertEqual({1, 2, 3, 4, 5}, seen)
+
+    def test_a_resumed_training_goes_on_where_it_was(self):
+        """Records and seeds of each step are those of one that went through."""
+
+        def parse(serialized, seed):
+            return serialized, seed
+
+        def read(first_step, number, seed=3):
+            params = cfg.DataConfig(
+                input_path=self.path,
+                global_batch_size=4,
+                is_training=True,
+                shuffle_buffer_size=5,
+                seed=seed,
+            )
+            # Two replicas, and similar lengths.
+            context = tf.distribute.InputContext(num_replicas_in_sync=2)
+            dataset = input_pipeline.read_batches(
+                params, parse, context, 2, first_step
+            )
+            return list(dataset.take(2 * number).as_numpy_iterator())
+
+        expected = read(0, 6)
+        seeds = {tuple(seed) for _, seed in expected}
+        self.assertLen(seeds, 12)
+        self.assertAllEqual(expected[8:], read(4, 2))
+        self.assertNotAllEqual([x for x, _ in read(0, 6, 4)], expected)
+        params = cfg.DataConfig(
+            input_path=self.path, is_training=True, shuffle_buffer_size=5
+        )
+        again = input_pipeline.read_step(params.replace(seed=3), 4, 2, 2, 2)
+        self.assertAllEqual(np.ravel([x for x, _ in expected[8:10]]), again)
 
     def test_examples_of_similar_length_make_a_batch(self):
         lengths = [5, 1, 4, 2, 8, 3, 7, 6]
@@ -102,7 +134,7 @@ class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
             for i in range(1, 6):
                 writer.write(b"%d" % i)
 
-    def _parse(self, serialized):
+    def _parse(self, serialized, seed=None):
         first = 10 * tf.strings.to_number(serialized, tf.int32)
         # [blocks]
         rows = first + tf.range(_BLOCKS)
@@ -110,12 +142,12 @@ class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
         features = {"rows": rows, "block_ids": tf.constant([9, 5, 5, 0])}
         return features, {"weight": tf.ones_like(rows)}
 
-    def _read(self, size, context=None, **kwargs):
+    def _read(self, size, context=None, first_step=0, **kwargs):
         params = cfg.DataConfig(
             input_path=self.path, global_batch_size=size, **kwargs
         )
         dataset = input_pipeline.read_blocks(
-            params, self._parse, _BLOCKS, context
+            *(params, self._parse, _BLOCKS, context, first_step)
         )
         self.assertEqual(
             [size // (context.num_replicas_in_sync if context else 1)],
@@ -147,6 +179,11 @@ class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(rows - rows[:, :1], [range(_BLOCKS)] * 2)
             seen.update(rows[:, 0].tolist())
         self.assertEqual({10, 20, 30, 40, 50}, seen)
+        options = {"is_training": True, "seed": 1}
+        *_, expected = self._read(8, **options).take(4).as_numpy_iterator()
+        resumed = self._read(8, first_step=3, **options)
+        features, _ = next(iter(resumed))
+        self.assertAllEqual(expected[0]["rows"], features["rows"])
 
     def test_documents_of_hosts_have_different_numbers(self):
         numbers = []

@@ -48,10 +48,21 @@ def prepare(model_dir: str, out=None) -> None:
             for path in files.whole_checkpoints(directory)
             if re.fullmatch(rf"{name}-\d+", os.path.basename(path))
         ]
-        if whole and files.named_checkpoint(directory) is None:
+        named = files.named_checkpoint(directory)
+        problems = []
+        if named in whole:
+            whole = whole[: whole.index(named) + 1]
+        elif whole and named is None:
+            path = os.path.join(directory, "checkpoint")
+            problems.append(f"{path} is missing or damaged")
+        # Only the run's own latest one is read next.
+        while not folder and len(whole) > 1 and (found := _damage(whole[-1])):
+            problems.append(found)
+            whole.pop()
+        if problems:
             print(
-                f"{os.path.join(directory, 'checkpoint')} is missing or "
-                f"damaged: the newest whole checkpoint is {whole[-1]}.",
+                f"{'; '.join(problems)}: the newest whole checkpoint is "
+                f"{whole[-1]}.",
                 file=out or sys.stdout,
             )
             # An evaluation may not be allowed to write here, and need not.

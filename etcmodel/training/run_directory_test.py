@@ -107,6 +107,19 @@ class RunDirectoryTest(CommandTestCase):
         self.assertEqual(10, self.value.numpy())
         self.assertEmpty(self._call(run_directory.prepare, self.run))
 
+    def test_damaged_newest_checkpoint(self):
+        """It is told, and the one before is taken."""
+        paths = [os.path.join(self.run, f"ckpt-{i}") for i in (2, 9, 10)]
+        with open(f"{paths[2]}.data-00000-of-00001", "r+b") as stream:
+            stream.write(b"\xff\xff")
+        os.truncate(f"{paths[1]}.index", 20)
+        out = self._call(run_directory.prepare, self.run)
+        for path in paths[1:]:
+            self.assertRegex(out, f"{path} is no .*damaged one")
+        self.assertIn(f"the newest whole checkpoint is {paths[0]}.", out)
+        self.assertEqual(paths[0], tf.train.latest_checkpoint(self.run))
+        self.assertEmpty(self._call(run_directory.prepare, self.run))
+
     def test_directory_that_is_read_only(self):
         self._damage_pointer(self.run, None)
         with mock.patch.object(

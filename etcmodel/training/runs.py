@@ -1,9 +1,10 @@
 """Files in the directory of a run, other than checkpoints.
 
-`etcmodel.json` describes the task and its records, `params.yaml` the whole
-configuration, `tuned.json` the options that validation chose at each step.
-`evaluate` and `export` read these, so that both use the same model. Python
-reads `etc_config.json` or `read_twice_config.json`, and `encoder_options.json`.
+`etcmodel.json` describes the task, its records and the software, `params.yaml`
+the whole configuration, `tuned.json` the options that validation chose at each
+step. `evaluate` and `export` read these, so that both use the same model.
+Python reads `etc_config.json` or `read_twice_config.json`, and
+`encoder_options.json`.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import dataclasses
 import glob
 import json
 import os
+import random
 import uuid
 from collections.abc import Iterator
 
@@ -151,9 +153,11 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
 
     from etcmodel.feature_utils.text import tokenizer_settings
     from etcmodel.models import run_files
+    from etcmodel.training import provenance
 
     tf.io.gfile.makedirs(model_dir)
     note = {"task": spec.name, "experiment": experiment}
+    note |= provenance.describe()
     metadata = task.metadata
     if metadata:
         note["records"] = {key: metadata[key] for key in _OF_RECORDS}
@@ -271,6 +275,23 @@ def _flat(values, prefix: str = "") -> dict:
     return flat
 
 
+def choose_seed(params, model_dir: str) -> int:
+    """Returns the seed of records' order, masks and dropout; sets it.
+
+    Unless the configuration has one, it is that of the run that is resumed, or
+    a random number.
+    """
+    data = params.task.train_data
+    if data.seed is None and metadata_files.exists(
+        os.path.join(model_dir, PARAMS_FILE)
+    ):
+        data.seed = read_params(model_dir)["task"]["train_data"].get("seed")
+    if data.seed is None:
+        # Hosts must agree which files are whose.
+        data.seed = 0 if "TF_CONFIG" in os.environ else random.getrandbits(31)
+    return data.seed
+
+
 def is_finished(params, model_dir: str) -> bool:
     """Returns whether a run has all steps; a `UserError` if it has more."""
     from etcmodel.checkpoints import files as checkpoint_files
@@ -278,7 +299,7 @@ def is_finished(params, model_dir: str) -> bool:
     checkpoint = checkpoint_files.latest_checkpoint(model_dir)
     if checkpoint is None:
         return False
-    step, steps = _step(checkpoint), params.trainer.train_steps
+    step, steps = step_of(checkpoint), params.trainer.train_steps
     if step > steps:
         raise UserError(
             f"{model_dir} is already at step {step} of {steps}. To train it "
@@ -288,7 +309,8 @@ def is_finished(params, model_dir: str) -> bool:
     return step == steps
 
 
-def _step(checkpoint: str) -> int:
+def step_of(checkpoint: str) -> int:
+    """Reads the step of a run's checkpoint; a `UserError` if it has none."""
     import tensorflow as tf
 
     from etcmodel.training import run_directory
@@ -444,7 +466,7 @@ def use_tuned(
     tuned = spec.tuned
     if tuned is None or getattr(task_params, tuned.option) is not None:
         return
-    step = _step(checkpoint)
+    step = step_of(checkpoint)
     chosen = _read_tuned(spec, model_dir)
     before = [x for x in chosen if x <= step]
     value = tuned.default

@@ -11,6 +11,7 @@ from etcmodel.cli.training_test import parse_flags
 from etcmodel.errors import UserError
 from etcmodel.pipeline import tfrecords
 from etcmodel.tasks import registry
+from etcmodel.training import provenance
 from etcmodel.training import runs
 from testing.tasks import CommandTestCase
 from testing.tasks import write_json
@@ -86,7 +87,15 @@ class NoteTest(_RunTestCase):
             "vocab_fingerprint": tfrecords.fingerprint(vocab_file),
             "tokenizer": {"lower_case": True, "strip_accents": False},
         }
-        note = {"task": "wikihop", "experiment": "etc/wikihop_flat"}
+        software = {"versions": {"etcmodel": "1"}}
+        self.enterContext(
+            mock.patch.object(provenance, "describe", return_value=software)
+        )
+        note = {
+            "task": "wikihop",
+            "experiment": "etc/wikihop_flat",
+            **software,
+        }
         config = models.EtcConfig.from_preset("tiny", vocab_size=11)
         for metadata, expected in (
             # There may be no note beside the records.

@@ -8,6 +8,7 @@ from etcmodel.training import experiments  # First: it explains Keras 3.
 # isort: split
 import dataclasses
 import functools
+import os
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -24,10 +25,12 @@ from official.modeling.hyperparams import base_config
 from etcmodel import checkpoints
 from etcmodel.checkpoints import files
 from etcmodel.errors import UserError
+from etcmodel.feature_utils import random_masks
 from etcmodel.models import EtcConfig
 from etcmodel.models import json_config
 from etcmodel.models import run_files
 from etcmodel.ops import collectives
+from etcmodel.ops import recompute
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.spec import TaskSpec
@@ -105,6 +108,8 @@ class RecordsTask(base_task.Task):
         SPEC: the task; set by subclasses, see `task_classes`.
         sizes: the preprocessing configuration of the records, with the lengths
             of the model: name -> value.
+        first_step: steps that a resumed run has made already. With a seed it
+            goes on with the records that it would have read next.
     """
 
     SPEC: TaskSpec
@@ -132,6 +137,7 @@ class RecordsTask(base_task.Task):
             raise UserError(f"task: {error}") from error
         # Each replica is traced by a thread of its own.
         self._last = threading.local()
+        self.first_step = 0
 
     def _find_sizes(self) -> dict[str, Any]:
         """Returns the sizes of the records, with the lengths of the model."""
@@ -256,18 +262,52 @@ class RecordsTask(base_task.Task):
         """Reads the batches of a `DataConfig`; see `input_pipeline`."""
         parse = functools.partial(self.parse, is_training=params.is_training)
         if not self.SPEC.reads_segments:
-            number = 0
-            if self.task_config.trim_batches and self.metadata:
-                number = self.metadata["num_examples"]
-                number //= params.global_batch_size
             return input_pipeline.read_batches(
-                params, parse, input_context, min(number, _SORTED_BATCHES)
+                *(params, parse, input_context, self._num_sorted(params)),
+                self.first_step,
             )
+        number = self.sizes["num_blocks_per_example"]
         return input_pipeline.read_blocks(
-            params, parse, self.sizes["num_blocks_per_example"], input_context
+            params, parse, number, input_context, self.first_step
         )
 
-    def parse(self, serialized: tf.Tensor, is_training: bool):
+    def _num_sorted(self, params) -> int:
+        """Returns among how many batches records are sorted by length."""
+        if not self.task_config.trim_batches or not self.metadata:
+            return 0
+        number = self.metadata["num_examples"] // params.global_batch_size
+        return min(number, _SORTED_BATCHES)
+
+    def read_examples(self, step: int) -> list[bytes]:
+        """Reads again what a training step, counted from 0, has read.
+
+        Nothing if the order is not known: without a seed, with a tf.data
+        service, or where several hosts read.
+        """
+        params = self.task_config.train_data
+        if (
+            params.seed is None
+            or params.enable_tf_data_service
+            or "TF_CONFIG" in os.environ
+        ):
+            return []
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        size = params.global_batch_size
+        if self.SPEC.reads_segments:
+            size //= self.sizes["num_blocks_per_example"] * replicas
+        else:
+            size //= replicas
+        return input_pipeline.read_step(
+            params, step, size, replicas, self._num_sorted(params)
+        )
+
+    def parse(
+        self,
+        serialized: tf.Tensor,
+        seed: tf.Tensor | None = None,
+        *,
+        is_training: bool,
+    ):
         """Parses `<string>[batch]`; see `TaskModel.inputs_and_labels`.
 
         Graph code. For ReadTwice, whose examples hold many segments,
@@ -295,10 +335,9 @@ class RecordsTask(base_task.Task):
             self.sizes,
             metadata.get("vocab_size"),
             metadata.get("special_ids", {}),
+            seed,
         )
-        return self.task_model.inputs_and_labels(
-            inputs, fields, data, is_training
-        )
+        return self.task_model.inputs_and_labels(inputs, fields, data)
 
     def _terms(self, labels, model_outputs) -> Mapping[str, Term]:
         """Computes losses and metrics once for each `model_outputs`.
@@ -358,8 +397,24 @@ class RecordsTask(base_task.Task):
 
     @experiments.graph_code
     def train_step(self, inputs, model, optimizer, metrics=None):
-        """Trains on a batch; see `base_task.Task`."""
-        return super().train_step(inputs, model, optimizer, metrics)
+        """Trains on a batch; see `base_task.Task`.
+
+        With a seed, dropout follows from it, the step and the replica, so that
+        a resumed run ends as one that was not interrupted.
+        """
+        seed = self.task_config.train_data.seed
+        if seed is None:
+            return super().train_step(inputs, model, optimizer, metrics)
+        replica = tf.distribute.get_replica_context()
+        # [2]
+        of_step = tf.random.experimental.stateless_fold_in(
+            tf.stack([seed % 2**31, tf.cast(optimizer.iterations, tf.int32)]),
+            replica.replica_id_in_sync_group,
+        )
+        with recompute.seeded(
+            random_masks.random_ints([], of_step, None, None)
+        ):
+            return super().train_step(inputs, model, optimizer, metrics)
 
     @experiments.graph_code
     def validation_step(self, inputs, model, metrics=None):

@@ -122,7 +122,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
                 trainer.input_pipeline, "read_batches"
             ) as read:
                 task.build_inputs(params.train_data)
-            self.assertEqual(number, read.call_args.args[-1])
+            self.assertEqual(number, read.call_args.args[-2])
 
     @parameterized.parameters(
         (

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from etcmodel.feature_utils import token_types
+from etcmodel.layers import RecomputingDropout
 from etcmodel.layers import graph_layer
 from etcmodel.layers import keras_compat
 from etcmodel.models.heads import make_logits_layer
@@ -45,7 +46,7 @@ class DocumentHead(graph_layer.GraphLayer):
         self.dropout = dropout
         self.initializer_range = initializer_range
         self.vocab_size = vocab_size
-        self.drop = tf.keras.layers.Dropout(dropout)
+        self.drop = RecomputingDropout(dropout)
         self.logits = make_logits_layer(
             num_outputs, initializer_range, "logits"
         )

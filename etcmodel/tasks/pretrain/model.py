@@ -4,6 +4,7 @@ import math
 
 import tensorflow as tf
 
+from etcmodel.feature_utils import random_masks
 from etcmodel.feature_utils import sentence_masking
 from etcmodel.models.etc.pretraining import EtcPretrainModel
 from etcmodel.ops import gathering
@@ -123,7 +124,7 @@ class EtcPretraining(PretrainingModel):
             }
         return terms
 
-    def inputs_and_labels(self, inputs, fields, data, is_training):
+    def inputs_and_labels(self, inputs, fields, data):
         """Masks a batch; see `TaskModel`.
 
         In evaluation the masks depend on the example alone.
@@ -146,9 +147,7 @@ class EtcPretraining(PretrainingModel):
         cpc_fraction = (
             options.cpc_fraction_to_mask if options.cpc_weight > 0 else 0.0
         )
-        masked = self._mask(
-            features, is_continuation, cpc_fraction, data, is_training
-        )
+        masked = self._mask(features, is_continuation, cpc_fraction, data)
         features["long_token_ids"] = masked.token_ids
         labels = {}
         if options.mlm_weight > 0:
@@ -177,13 +176,13 @@ class EtcPretraining(PretrainingModel):
             labels["sentence_weights"] = taken.weights
         return features, labels
 
-    def _mask(self, features, is_continuation, cpc_fraction, data, is_training):
+    def _mask(self, features, is_continuation, cpc_fraction, data):
         """Masks each row by itself, whatever batch it is in."""
         token_ids = features["long_token_ids"]
-        if is_training:
+        if data.seed is not None:
             # [batch, 2]
-            seeds = tf.random.uniform(
-                [tf.shape(token_ids)[0], 2], maxval=2**31 - 1, dtype=tf.int32
+            seeds = random_masks.random_ints(
+                [tf.shape(token_ids)[0], 2], data.seed, None, None
             )
         else:
             # Sums may overflow, which does no harm.

@@ -168,7 +168,7 @@ class ReadTwicePretraining(PretrainingModel):
             )
         return terms
 
-    def inputs_and_labels(self, inputs, fields, data, is_training):
+    def inputs_and_labels(self, inputs, fields, data):
         """Masks the segments of an example; see `TaskModel`.
 
         In evaluation the masks depend on the example alone.
@@ -183,9 +183,8 @@ class ReadTwicePretraining(PretrainingModel):
         options, length = self.options, data.sizes["block_length"]
         features = dict(inputs)
         token_ids = features["token_ids"]
-        if is_training:
-            seed = tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
-        else:
+        seed = data.seed
+        if seed is None:
             # Sums may overflow, which does no harm.
             seed = tf.stack(
                 [

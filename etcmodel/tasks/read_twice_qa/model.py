@@ -152,9 +152,9 @@ class ReadTwiceQA(AnswerModel):
         """Takes the spans' head from a run that learned other answers."""
         return [model.get_layer("span_prediction")]
 
-    def inputs_and_labels(self, inputs, fields, data, is_training):
+    def inputs_and_labels(self, inputs, fields, data):
         """See `TaskModel`; the weights of a document's segments sum to 1."""
-        del data, is_training
+        del data
         labels = dict(fields)
         # [records, 2]
         keys = record_keys(labels.pop(EXAMPLE_ID))
