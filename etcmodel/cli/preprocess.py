@@ -420,13 +420,19 @@ def _write(directory, flag_values, examples, read, split) -> None:
 def _write_examples(examples, read, paths, split, bad_records, writer):
     """Writes all records; returns counts of records, and of their content."""
     from etcmodel.cli.progress import file_progress
+    from etcmodel.pipeline import packing
 
     records, totals = collections.Counter(), collections.Counter()
-    packer = examples.make_packer()
+    packer, group = examples.make_packer(), None
     with file_progress(paths, "Preprocessing") as progress:
         source = read(paths, split, bad_records, progress.at)
         for made in make_all_examples(examples, source, split, bad_records):
             for record in made:
+                # Only what is in one group is packed together.
+                if (of_record := packing.group_of(record.source)) != group:
+                    group = of_record
+                    for packed in packer.flush():
+                        writer.write(examples.schema.serialize(packed))
                 for values in record.rows:
                     for packed in packer.add(values):
                         writer.write(examples.schema.serialize(packed))

@@ -145,9 +145,8 @@ class _Format(Format):
             )
         return super().parse(value, source)
 
-    def read(self, *args, **kwargs):
-        for document in super().read(*args, **kwargs):
-            yield from _divide(document)
+    def divide(self, record):
+        yield from _divide(record)
 
 
 def _reader(read_texts):

@@ -1,19 +1,27 @@
 """Data files: several at once, plain or gzipped, on a disk or in a bucket."""
 
+import codecs
 import contextlib
+import contextvars
 import glob
 import gzip
 import io
+import itertools
+import json
 import os
 import unicodedata
 from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import NamedTuple
 from typing import TypeVar
 
 from etcmodel.errors import UserError
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _CHUNK_BYTES = 1 << 16
+_MAX_FIRST_LINE = 1 << 28
 _T = TypeVar("_T")
 
 
@@ -126,6 +134,128 @@ class _Remote(io.RawIOBase):
         return self._file.tell()
 
 
+class Part(NamedTuple):
+    """Some lines of a file, or all of it.
+
+    Attributes:
+        path: the file.
+        start: the first byte, which begins a line.
+        stop: the byte behind the last line; None for the end of the file.
+        lines: number of lines before `start`.
+        records: number of records before `start`.
+    """
+
+    path: str
+    start: int = 0
+    stop: int | None = None
+    lines: int = 0
+    records: int = 0
+
+
+_part: contextvars.ContextVar[Part | None] = contextvars.ContextVar(
+    "etcmodel.part", default=None
+)
+
+
+@contextlib.contextmanager
+def only(part: Part) -> Iterator[None]:
+    """Makes readers see, inside of the block, only a part of its file."""
+    token = _part.set(part)
+    try:
+        yield
+    finally:
+        _part.reset(token)
+
+
+def part_of(path: str) -> Part:
+    """Returns what is to be read of a file: all of it, or see `only`."""
+    part = _part.get()
+    return part if part is not None and part.path == path else Part(path)
+
+
+class _Lines(io.RawIOBase):
+    """The plain bytes of a part of a file."""
+
+    def __init__(self, raw: io.RawIOBase, part: Part):
+        super().__init__()
+        self._raw = raw
+        self._left = part.stop - part.start
+        raw.seek(part.start)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        view = memoryview(buffer)[: max(self._left, 0)]
+        number = self._raw.readinto(view) or 0
+        self._left -= number
+        return number
+
+
+def line_parts(path: str, size: int) -> list[Part]:
+    """Divides a file of JSON lines into parts of about `size` bytes.
+
+    Other files, and gzipped ones, are one part. `lines` and `records` of the
+    parts are not known yet; `count_lines` counts those of a part.
+    """
+    raw, plain = open_plain(path)
+    with raw, plain:
+        if isinstance(plain, gzip.GzipFile) or not _has_json_line(plain):
+            return [Part(path)]
+        end = plain.seek(0, os.SEEK_END)
+        starts = [0]
+        for place in range(size, end, size):
+            # The line that this byte is in belongs to the part before.
+            plain.seek(place - 1)
+            plain.readline()
+            starts.append(plain.tell())
+    starts = sorted({x for x in starts if x < end})
+    if len(starts) < 2:
+        return [Part(path)]
+    return [Part(path, *x) for x in itertools.pairwise([*starts, end])]
+
+
+def _has_json_line(plain: io.BufferedIOBase) -> bool:
+    """Whether a file begins with a line that is a JSON object."""
+    start = plain.read(_CHUNK_BYTES).removeprefix(codecs.BOM_UTF8).lstrip()
+    if not start.startswith(b"{"):
+        return False
+    line, end, _ = start.partition(b"\n")
+    if not end:
+        line += plain.readline(_MAX_FIRST_LINE)
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def count_lines(part: Part) -> tuple[int, int]:
+    """Counts the lines of a part, and those that are not blank."""
+    lines = records = 0
+    with only(part):
+        raw, plain = open_plain(part.path)
+    with raw, plain:
+        for line in plain:
+            lines += 1
+            records += not line.isspace()
+    return lines, records
+
+
+def numbered(parts: Sequence[Part], counts: Mapping[Part, tuple]) -> list[Part]:
+    """Tells each part what comes before it; leaves those without records out.
+
+    `counts` has the result of `count_lines` for those that are not whole files.
+    """
+    found, before = [], {}
+    for part in parts:
+        lines, records = before.get(part.path, (0, 0))
+        more = (0, 1) if part.stop is None else counts[part]
+        if more[1]:
+            found.append(part._replace(lines=lines, records=records))
+        before[part.path] = (lines + more[0], records + more[1])
+    return found
+
+
 def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
     """Opens a plain or gzipped file, told by its first bytes.
 
@@ -158,6 +288,9 @@ def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
         raise MissingFile(f"{path}: there is no such file. Check the path.")
     magic = raw.read(len(_GZIP_MAGIC))
     raw.seek(0)
+    part = part_of(path)
+    if part.stop is not None:
+        return raw, io.BufferedReader(_Lines(raw, part), _CHUNK_BYTES)
     if magic == _GZIP_MAGIC:
         return raw, gzip.GzipFile(fileobj=raw)
     return raw, io.BufferedReader(raw, _CHUNK_BYTES)

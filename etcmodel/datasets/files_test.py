@@ -92,6 +92,49 @@ class FilesTest(unittest.TestCase):
                 self.assertEqual(expected, found, (folder, name))
         self.assertIsNone(files.read_form(read, str(self.folder), "a\0b"))
 
+    def test_parts_of_lines(self):
+        lines = ['\ufeff{"a": 1}', "", '{"b": 22}', "  ", '{"c": "\u00e9"}']
+        content = "\n".join(lines).encode()
+        path = str(self.folder / "lines.jsonl")
+        for end in (b"", b"\n"):
+            pathlib.Path(path).write_bytes(content + end)
+            for size in (1, 5, 12, 16, 30, 1000):
+                parts = files.line_parts(path, size)
+                found = []
+                counts = {}
+                for part in parts:
+                    with files.only(part):
+                        raw, plain = files.open_plain(path)
+                    with raw, plain:
+                        found.append(plain.read())
+                    counts[part] = files.count_lines(part)
+                self.assertEqual(content + end, b"".join(found))
+                self.assertEqual(size >= 30, len(parts) == 1)
+                for part in found[:-1]:
+                    self.assertTrue(part.endswith(b"\n"))
+                numbered = files.numbered(parts, counts)
+                for part in numbered:
+                    before = (content + end)[: part.start].split(b"\n")[:-1]
+                    self.assertEqual(len(before), part.lines)
+                    self.assertEqual(
+                        sum(map(bool, map(bytes.strip, before))), part.records
+                    )
+                # Blank lines alone are not read.
+                self.assertLessEqual(len(numbered), 3)
+
+    def test_files_of_one_part(self):
+        for name, content in (
+            ("array.json", b'[{"a": 1},\n{"b": 2}]'),
+            ("pretty.json", b'{\n"a": 1}\n'),
+            ("text.txt", b"a\nb\n"),
+            ("lines.gz", gzip.compress(b'{"a": 1}\n{"b": 2}\n')),
+        ):
+            path = self.folder / name
+            path.write_bytes(content)
+            self.assertEqual(
+                [files.Part(str(path))], files.line_parts(str(path), 1)
+            )
+
     def test_cannot_be_opened(self):
         for path, message in (
             (self.folder, r"is a directory, but a file is expected\.$"),

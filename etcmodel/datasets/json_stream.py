@@ -63,8 +63,9 @@ class _File:
     def __init__(
         self, path: str, on_position: OnPosition = None, what: str = "records"
     ):
-        self.path = path
-        self.count = 0
+        part = files.part_of(path)
+        self.path, self.first_line = path, part.lines + 1
+        self.count = part.records
         self.what = what
         self._on_position = on_position
         self._raw, self._plain = files.open_plain(path)
@@ -444,7 +445,7 @@ def read_json_lines(
             "array on a line of its own, without commas between them.",
         )
         lines = _lines(itertools.chain([start], chunks), b"\n")
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(lines, file.first_line):
             if not line or line.isspace():
                 continue
             value = decode and decode(line)

@@ -43,6 +43,22 @@ class Source(NamedTuple):
         return RecordError(*self, reason, **kwargs)
 
 
+class Checked(NamedTuple):
+    """What became of one value of a file.
+
+    Attributes:
+        source: where it stands.
+        record: the record; None if it is of the wrong types.
+        error: why it cannot be used, or None.
+        is_named: whether its id was given, and must be unique.
+    """
+
+    source: Source
+    record: "Record | None"
+    error: RecordError | None
+    is_named: bool = False
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """What the records of all datasets have.
 
@@ -144,57 +160,90 @@ class Format:
             ValueError: unknown split.
         """
         repeated = self._repeated(paths) if self.merge and merge else {}
-        yield from self._usable(
-            self._values(paths, on_position), split, bad_records, repeated
-        )
+        checked = self._checked(self._values(paths, on_position), split)
+        yield from self.usable(checked, bad_records, repeated)
 
-    def _usable(
-        self,
-        values: Iterable[tuple[Source, object]],
-        split: str | None,
-        bad_records: BadRecords | None,
-        repeated: Mapping[str, int],
-    ) -> Iterator[Record]:
-        """Yields the usable records of values; merges those that repeat."""
+    def read_part(
+        self, paths: Sequence[str], part: files.Part, split: str
+    ) -> Iterator[Checked]:
+        """Reads a part of one of several files that are read together.
+
+        What is yielded is for `usable`, which compares ids.
+        """
+        yield from self._checked(self._values(paths, None, part), split)
+
+    def _checked(
+        self, values: Iterable[tuple[Source, object]], split: str | None
+    ) -> Iterator[Checked]:
+        """Makes records of values, and checks each by itself."""
         split = self.splits[0] if split is None else split
         if split not in self.splits:
             raise ValueError(
                 f"split is {split!r}, expected one of {self.splits}."
             )
-        bad_records = bad_records or BadRecords()
-        seen: set[str] = set()
-        to_merge: dict[str, list[Record]] = {}
         for source, value in values:
+            error = record = None
+            is_named = False
             try:
                 record = self.parse(value, source)
                 # Where ids may be left out, records are told apart by file.
                 is_named = self._given_id(value) is not None
-                if is_named and self.merge is None and record.id in seen:
-                    raise record.error(
-                        f"duplicate {self.id_field!r}",
-                        field=self.id_field,
-                        problem="a record before it has the same one",
-                        advice="Keep one of them",
-                    )
                 self.check(record, split)
-            except RecordError as error:
+            except RecordError as found:
+                error = found
+            # As JSON, a long text takes many times the memory of the record.
+            del value
+            yield Checked(source, record, error, is_named)
+
+    def divide(self, record: Record) -> Iterator[Record]:
+        """Yields what is used of a record: by default itself."""
+        yield record
+
+    def usable(
+        self,
+        checked: Iterable[Checked],
+        bad_records: BadRecords | None,
+        repeated: Mapping[str, int],
+    ) -> Iterator[Record]:
+        """Yields the usable records, of which no two have one id.
+
+        Args:
+            checked: in the order of the files.
+            bad_records: what to do with the others; raise, by default.
+            repeated: how often an id is there whose records are merged.
+        """
+        bad_records = bad_records or BadRecords()
+        seen: set[str] = set()
+        to_merge: dict[str, list[Record]] = {}
+        for _, record, error, is_named in checked:
+            if (
+                record is not None
+                and is_named
+                and self.merge is None
+                and record.id in seen
+            ):
+                error = record.error(
+                    f"duplicate {self.id_field!r}",
+                    field=self.id_field,
+                    problem="a record before it has the same one",
+                    advice="Keep one of them",
+                )
+            if error is not None:
                 bad_records.report(error)
                 continue
             count = repeated.get(record.id, 1) if is_named else 1
-            # As JSON, a long text takes many times the memory of the record.
-            del value
             if count > 1:
                 same = to_merge.setdefault(record.id, [])
                 same.append(record)
                 if len(same) == count:
-                    yield self.merge(to_merge.pop(record.id))
+                    yield from self.divide(self.merge(to_merge.pop(record.id)))
                 continue
             if is_named:
                 seen.add(record.id)
-            yield record
+            yield from self.divide(record)
         # Some of them were bad.
         for same in to_merge.values():
-            yield self.merge(same)
+            yield from self.divide(self.merge(same))
 
     @functools.cached_property
     def _id_attribute(self) -> str:
@@ -208,7 +257,17 @@ class Format:
             return value.get(self.id_field)
         return getattr(value, self._id_attribute, None)
 
-    def _values(self, paths, on_position) -> Iterator[tuple[Source, object]]:
+    def _values(
+        self, paths, on_position, part: files.Part | None = None
+    ) -> Iterator[tuple[Source, object]]:
+        """Yields the values of files, or of a part of one of them."""
+        if part is not None:
+            with files.only(part):
+                for index, value in self.read_values(
+                    part.path, None, self.record
+                ):
+                    yield Source(part.path, index), value
+            return
         before = 0
         for path in files.find(paths):
 

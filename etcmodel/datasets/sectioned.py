@@ -436,9 +436,8 @@ class RowFormat(Format):
         """
         rows = enumerate(tables.rows_of(source))
         values = ((Source(name, index), row) for index, row in rows)
-        yield from self._usable(
-            self._named(values, {name: ""}), split, bad_records, {}
-        )
+        checked = self._checked(self._named(values, {name: ""}), split)
+        yield from self.usable(checked, bad_records, {})
 
     def parse(self, value: object, source: Source) -> Record:
         """Makes a record of a row; see `Format.parse`."""
@@ -451,7 +450,7 @@ class RowFormat(Format):
             )
         return super().parse(value, source)
 
-    def _values(self, paths, on_position):
+    def _values(self, paths, on_position, part=None):
         found = files.find(paths)
         names = [os.path.basename(x) for x in found]
         if len(set(names)) < len(names):
@@ -459,7 +458,7 @@ class RowFormat(Format):
         prefixes = dict.fromkeys(found, "")
         if len(found) > 1:
             prefixes = {x: f"{y}:" for x, y in zip(found, names, strict=True)}
-        return self._named(super()._values(found, on_position), prefixes)
+        return self._named(super()._values(found, on_position, part), prefixes)
 
     def _named(self, values, prefixes: Mapping[str, str]):
         """Gives rows without an id their position as one."""

@@ -80,10 +80,11 @@ class ExampleWriter:
             if gold is not None:
                 values[GOLD] = to_json(gold)
         return made._replace(
+            source=record.source,
             rows=[
                 self.schema.select({**row, **values}, split)
                 for row in made.rows
-            ]
+            ],
         )
 
     def make_packer(self) -> ExamplePacker:

@@ -5,9 +5,21 @@ from typing import Any
 
 import numpy as np
 
+from etcmodel.datasets.records import Source
 from etcmodel.pipeline.example_schema import ExampleSchema
 
 Values = Mapping[str, Any]
+# Records of a file that may be packed together: what one worker can hold.
+_GROUP_RECORDS = 4096
+
+
+def group_of(source: Source) -> tuple[str, int]:
+    """Returns the group of records that are packed together.
+
+    Groups follow from files and positions alone, so that all ways to read the
+    files make the same examples.
+    """
+    return source.path, source.index // _GROUP_RECORDS
 
 
 class ExamplePacker:

@@ -1,11 +1,13 @@
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.datasets.records import Source
 from etcmodel.pipeline.example_schema import INPUT
 from etcmodel.pipeline.example_schema import ExampleSchema
 from etcmodel.pipeline.example_schema import Field
 from etcmodel.pipeline.example_schema import Packing
 from etcmodel.pipeline.packing import ExamplePacker
+from etcmodel.pipeline.packing import group_of
 
 _SCHEMA = ExampleSchema(
     Packing({"block_ids": "blocks"}, "blocks"),
@@ -108,6 +110,11 @@ class ExamplePackerTest(tf.test.TestCase):
             ValueError, "'block_ids': 5.*'block_ids': 4"
         ):
             make_packer(4).add(document(1, 5))
+
+    def test_groups_of_a_file(self):
+        """What is packed does not depend on how files are divided."""
+        group = {group_of(Source(x, i)) for x in "ab" for i in (0, 4095, 4096)}
+        self.assertEqual({("a", 0), ("a", 1), ("b", 0), ("b", 1)}, group)
 
     def test_no_packing(self):
         packer = ExamplePacker(ExampleSchema(), {})

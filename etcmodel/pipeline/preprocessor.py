@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.datasets.records import Source
 from etcmodel.errors import UserError
 from etcmodel.feature_utils import layout
 from etcmodel.feature_utils.text.tokenizer_settings import TokenizerSettings
@@ -172,10 +173,14 @@ class Labelled(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """Stored examples of a record (none if it teaches nothing), and counts."""
+    """Stored examples of a record (none if it teaches nothing), and counts.
+
+    `source` is where the record stands.
+    """
 
     rows: Sequence[Mapping[str, Any]]
     counts: Mapping[str, int]
+    source: Source = Source()
 
 
 class ModelBatch(NamedTuple):

@@ -1,0 +1,181 @@
+"""Whether commands that are killed at random end as undisturbed ones.
+
+Each command first runs undisturbed. Then it is killed (SIGKILL) at a random
+moment and run again, several times over. What it leaves under its final name
+must be whole or not there; what it makes at last must equal, bit for bit, what
+the undisturbed one made.
+
+    python -m benchmarks.kills --kills=20
+"""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from benchmarks import program
+from benchmarks import training_runs
+from testing import tasks
+
+_TASK = "wikihop"
+# Number of records, training steps, and steps between checkpoints.
+_RECORDS, _STEPS, _INTERVAL = 400, 120, 10
+# Name of the counter of checkpoints, which a run that is killed makes fewer of.
+_SAVES = "save_counter"
+COMMANDS = ("preprocess", "train", "export", "predict")
+
+
+def arguments(runs: training_runs.Runs, command: str, output: str) -> list:
+    """Returns the arguments of a command that writes `output`."""
+    _, sizes = tasks.SMALL_RECORDS[_TASK]
+    overrides = {
+        "task.train_data.global_batch_size": 7,
+        "task.model.encoder.preset": "tiny",
+        "trainer.train_steps": _STEPS,
+        "trainer.checkpoint_interval": _INTERVAL,
+        "trainer.summary_interval": _INTERVAL,
+    }
+    given = ",".join(f"{name}={x}" for name, x in overrides.items())
+    of_command = {
+        "preprocess": [
+            *(f"--task={_TASK}", f"--input={runs.path('small.json')}"),
+            *(f"--vocab_file={runs.path('vocab.txt')}", *sizes),
+            *("--overwrite", f"--output_dir={output}"),
+        ],
+        "train": [
+            *(f"--experiment=etc/{_TASK}", f"--model_dir={output}", "--seed=1"),
+            *(f"--train_data={runs.path('preprocess')}", "--mode=train"),
+            f"--params_override={given}",
+        ],
+        "export": [
+            *(f"--model_dir={runs.path('train')}", f"--output_dir={output}"),
+            "--overwrite",
+        ],
+        "predict": [
+            *(f"--saved_model={runs.path('export')}", "--overwrite"),
+            *(f"--input={runs.path('small.json')}", f"--output={output}"),
+        ],
+    }
+    return [sys.executable, "-m", "etcmodel", command, *of_command[command]]
+
+
+def read(path: str) -> Mapping[str, Any]:
+    """Reads an output: the bytes of files, or the values of a checkpoint.
+
+    A graph is not compared: its names differ each time.
+    """
+    if os.path.isfile(path):
+        with open(path, "rb") as stream:
+            return {"": stream.read()}
+    latest = tf.train.latest_checkpoint(path)
+    if latest is not None:
+        reader = tf.train.load_checkpoint(latest)
+        values = {
+            name: reader.get_tensor(name)
+            for name in reader.get_variable_to_shape_map()
+            if not name.startswith(_SAVES)
+        }
+        return {
+            name: value.tobytes()
+            for name, value in values.items()
+            if not isinstance(value, bytes)
+        }
+    found = {}
+    for folder, _, names in os.walk(path):
+        for name in names:
+            place = os.path.join(folder, name)
+            with open(place, "rb") as stream:
+                content = stream.read()
+            is_graph = name.endswith(".pb") or "fingerprint" in name
+            found[os.path.relpath(place, path)] = is_graph or content
+    return found
+
+
+def kill(command: list, log: str, seconds: float) -> bool:
+    """Runs a command and kills it; returns whether it was still running."""
+    with open(log, "ab") as stream:
+        process = subprocess.Popen(command, stdout=stream, stderr=stream)
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            return True
+    return False
+
+
+def _measure(values) -> Iterator[program.Line]:
+    """Kills the commands, and compares what they make."""
+    rng = random.Random(values.seed)
+    with training_runs.open_runs(values) as runs:
+        tasks.write_small_wikihop(runs.directory, _RECORDS)
+        seconds = {}
+        for command in COMMANDS:
+            start = time.perf_counter()
+            subprocess.run(
+                arguments(runs, command, runs.path(command)), check=True
+            )
+            seconds[command] = time.perf_counter() - start
+        for number in range(values.kills):
+            command = values.commands[number % len(values.commands)]
+            yield _kill_and_compare(runs, command, seconds[command], rng)
+
+
+def _kill_and_compare(runs, command, seconds, rng) -> program.Line:
+    """Kills a command two times at most, and lets it end at last."""
+    output, log = runs.path("killed"), runs.path("log.txt")
+    expected = read(runs.path(command))
+    moments, is_half = [], False
+    for _ in range(2):
+        moments.append(rng.uniform(0, seconds))
+        if not kill(arguments(runs, command, output), log, moments[-1]):
+            break
+        # A run is complete if its latest checkpoint can be read.
+        if os.path.exists(output) and command != "train":
+            is_half |= read(output) != expected
+    subprocess.run(arguments(runs, command, output), check=True)
+    is_equal = read(output) == expected
+    left = [x for x in os.listdir(runs.directory) if x.endswith(".partial")]
+    if os.path.isdir(output):
+        shutil.rmtree(output)
+    else:
+        os.remove(output)
+    return {
+        "name": command,
+        "seconds": [round(x, 1) for x in moments],
+        "undisturbed_seconds": seconds,
+        "is_half": is_half,
+        "is_equal": is_equal,
+        "left": len(left),
+    }
+
+
+PROGRAM = program.Program(
+    name="kills",
+    flags={
+        "kills": (20, "How many commands are disturbed."),
+        "commands": (list(COMMANDS), "Which commands.", COMMANDS),
+        "seed": (0, "Of the moments."),
+        **training_runs.FLAGS,
+    },
+    columns={
+        "name": "",
+        "seconds": "",
+        "undisturbed_seconds": ".1f",
+        "is_half": "",
+        "is_equal": "",
+        "left": "",
+    },
+    measure=_measure,
+    environment=training_runs.ENVIRONMENT,
+)
+
+if __name__ == "__main__":
+    program.main(PROGRAM)
