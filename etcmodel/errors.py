@@ -12,7 +12,6 @@ _OWNERS = {
     "distilbert-": "distilbert",
 }
 _MAX_SHOWN = 80
-_MAX_EXAMPLES = 5
 # Lines of TensorFlow's errors that say where in a graph, not what is wrong.
 _OF_THE_GRAPH = (
     "Graph execution error",
@@ -47,6 +46,8 @@ class RecordError(UserError):
     Attributes:
         reason: a few words that group such errors in statistics, such as
             `"answer is not a candidate"`.
+        path: the file.
+        index: position of the record in the file, from 0.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class RecordError(UserError):
             problem: what was found and what was expected.
             advice: what to do; how to skip such records is added.
         """
-        self.reason = reason
+        self.reason, self.path, self.index = reason, path, index
         where = f"{path}, record {index}"
         if record_id is not None:
             where += f" (id {show(record_id)})"
@@ -81,6 +82,18 @@ class RecordError(UserError):
             f"{where}: {problem}. {advice}, or skip such records with "
             "--skip_bad_records."
         )
+
+    def __reduce__(self):
+        """Lets workers send it to each other."""
+        return _restored, (str(self), vars(self))
+
+
+def _restored(message: str, attributes: dict) -> RecordError:
+    """Makes a `RecordError` with a message."""
+    error = RecordError.__new__(RecordError)
+    error.args = (message,)
+    vars(error).update(attributes)
+    return error
 
 
 class BadRecords:
@@ -94,6 +107,8 @@ class BadRecords:
         examples: the messages of the first few.
     """
 
+    MAX_EXAMPLES = 5
+
     def __init__(self, skip: bool = False):
         self.skip = skip
         self.counts: collections.Counter[str] = collections.Counter()
@@ -104,7 +119,7 @@ class BadRecords:
         if not self.skip:
             raise error
         self.counts[error.reason] += 1
-        if len(self.examples) < _MAX_EXAMPLES:
+        if len(self.examples) < self.MAX_EXAMPLES:
             self.examples.append(str(error))
 
     @property

@@ -24,6 +24,7 @@ EXTRAS = {
         "tqdm",
         "yaml",
     ),
+    "beam": ("apache_beam",),
 }
 
 
@@ -40,8 +41,10 @@ def require(*modules: str) -> None:
     missing = [x for x in modules if importlib.util.find_spec(x) is None]
     if not missing:
         return
-    # The extra "tasks" brings all that "text" does.
-    extra = "text" if set(missing) <= set(EXTRAS["text"]) else "tasks"
+    # Each extra brings all that those before it do.
+    extra = next(
+        name for name in reversed(EXTRAS) if set(missing) & set(EXTRAS[name])
+    )
     raise MissingExtraError(
         f"{', '.join(missing)}: not installed. Run `pip install "
         f"'etcmodel[{extra}]'`, or '.[{extra}]' in a checkout.",

@@ -29,6 +29,7 @@ _WIDTH = 78
 # checked by `paths.check`, other flags at the head of `run`, before TensorFlow
 # is imported.
 # `TASK_FLAGS`: the command also has the flags of the task in `--task`.
+# `PASSES_ON`: with the first flag, unknown flags are values of the second.
 # `ARGUMENT`: the flag whose name may be left out.
 COMMANDS = {
     "preprocess": ("cli.preprocess", "official data file -> TFRecords"),
@@ -159,8 +160,10 @@ def _parse(name: str, module: ModuleType, arguments: list[str]):
     if any(argument in ("--help", "-h", "-help") for argument in arguments):
         print(_command_help(name, module, flag_values), end="")
         return None
+    runner, passed_on = getattr(module, "PASSES_ON", ("", ""))
+    passes_on = bool(runner) and _value_of(runner, arguments) is not None
     try:
-        rest = flag_values([name, *arguments])[1:]
+        rest = flag_values([name, *arguments], known_only=passes_on)[1:]
     except flags.UnrecognizedFlagError as error:
         raise UserError(
             f"{name} has no flag --{error.flagname}."
@@ -169,6 +172,12 @@ def _parse(name: str, module: ModuleType, arguments: list[str]):
         ) from None
     except flags.Error as error:
         raise UserError(f"{error} {advice}") from None
+    if passes_on:
+        flag_values[passed_on].value = [
+            *(flag_values[passed_on].value or []),
+            *rest,
+        ]
+        rest = []
     if len(rest) == 1 and hasattr(module, "ARGUMENT"):
         flag_values[module.ARGUMENT].value = rest.pop()
     if rest:

@@ -3,8 +3,12 @@
 import collections
 import concurrent.futures
 import dataclasses
+import functools
 import itertools
+import logging
 import os
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from absl import flags
 
@@ -42,6 +46,8 @@ python -m etcmodel preprocess --task=wikihop --input=train.json \\
 """
 
 TASK_FLAGS = True
+# With the first flag, unknown flags are values of the second.
+PASSES_ON = ("runner", "beam_options")
 
 # Flags about how text is prepared for the vocabulary.
 _SETTINGS = ("lower_case", "strip_accents", "tokenize_chinese_chars")
@@ -103,6 +109,10 @@ class Flags(InputFlags, VocabularyFlags):
             --tokenize_chinese_chars.
         like: records that were preprocessed before, whose sizes, labels and
             vocabulary are the defaults.
+        runner: run on an engine of Apache Beam: DirectRunner, FlinkRunner,
+            SparkRunner, DataflowRunner and others. Its own options follow as
+            they are, such as --direct_num_workers=4. Needs the extra "beam".
+        beam_options: such an option of Beam, alone.
         validation_fraction: share of the records that is kept for validation:
             the output has two directories, train and dev.
         seed: which records those are.
@@ -115,6 +125,8 @@ class Flags(InputFlags, VocabularyFlags):
     overwrite: bool = False
     vocab_file: str | None = option(None, path="file")
     like: str | None = option(None, path="records")
+    runner: str | None = None
+    beam_options: list[str] | None = option(None, several=True)
     validation_fraction: float | None = None
     seed: int = 0
 
@@ -177,26 +189,10 @@ def check_split(task, split: str) -> None:
         raise UserError(f"--split={split}: {task.name} has {', '.join(splits)}")
 
 
-def _make_examples(examples, records, split):
-    """Makes a batch's examples; if that fails, those of each record alone.
-
-    Returns:
-        The `Examples` of the records, and the `RecordError`s of the others.
-    """
-    try:
-        return examples.make_examples(records, split), []
-    except UserError:
-        made, errors = [], []
-        for record in records:
-            try:
-                made.extend(examples.make_examples([record], split))
-            except RecordError as error:
-                errors.append(error)
-        return made, errors
-
-
 def make_all_examples(examples, records, split, bad_records):
     """Makes examples in parallel, in order; yields those of batches."""
+    from etcmodel.pipeline.example_writer import make_examples
+
     workers = os.cpu_count() or 1
     pending = collections.deque()
     records = iter(records)
@@ -207,14 +203,17 @@ def make_all_examples(examples, records, split, bad_records):
             )
             if batch:
                 pending.append(
-                    executor.submit(_make_examples, examples, batch, split)
+                    executor.submit(make_examples, examples, batch, split)
                 )
             if not pending:
                 return
             if not batch or len(pending) > 2 * workers:
-                made, errors = pending.popleft().result()
-                for error in errors:
-                    bad_records.report(error)
+                made = []
+                for found in pending.popleft().result():
+                    if isinstance(found, RecordError):
+                        bad_records.report(found)
+                    else:
+                        made.append(found)
                 yield made
 
 
@@ -225,28 +224,38 @@ def run(flag_values: flags.FlagValues) -> None:
     _check_fraction(flag_values)
     like = _note_of_like(task, flag_values)
     config = preprocessing_config(task, flag_values, like)
+    options = _beam_options(flag_values)
     read = task.format(config).read
-    readers = {flag_values.split: read}
+    splits = {flag_values.split: None}
     if flag_values.validation_fraction is not None:
-        readers = _split_readers(task, flag_values, read)
+        splits = _choose_splits(task, flag_values, read)
     if task.complete and not like:
         config = load(task.complete)(
             config,
-            readers["train"](
-                files.find(flag_values.input),
-                "train",
-                BadRecords(flag_values.skip_bad_records),
+            _kept(
+                splits["train"],
+                read(
+                    files.find(flag_values.input),
+                    "train",
+                    BadRecords(flag_values.skip_bad_records),
+                ),
             ),
         )
     examples = example_writer(task, config, flag_values)
     with atomic_directory(
         flag_values.output_dir, overwrite=flag_values.overwrite
     ) as directory:
-        for split, read_split in readers.items():
+        for split, keep in splits.items():
             place = directory
-            if len(readers) > 1:
+            if len(splits) > 1:
                 place = os.path.join(directory, split)
-            _write(place, flag_values, examples, read_split, split)
+            os.makedirs(place, exist_ok=True)
+            arguments = place, flag_values, examples, split, keep
+            if options is None:
+                written = _write_locally(read, *arguments)
+            else:
+                written = _write_with_beam(options, *arguments)
+            _write_notes(written, place, flag_values, examples, split)
     print_tokenizer(examples.preprocessor.tokenizer, flag_values)
 
 
@@ -327,8 +336,8 @@ def validation_ids(records, dataset, fraction: float, seed: int) -> set[str]:
     return set(chosen)
 
 
-def _split_readers(task, flag_values: flags.FlagValues, read) -> dict:
-    """Returns split -> what reads its records alone, train and dev."""
+def _choose_splits(task, flag_values: flags.FlagValues, read) -> dict:
+    """Returns split, train and dev -> what tells its records."""
     records = read(
         files.find(flag_values.input),
         "train",
@@ -340,43 +349,120 @@ def _split_readers(task, flag_values: flags.FlagValues, read) -> dict:
         flag_values.validation_fraction,
         flag_values.seed,
     )
-    return {split: _only(read, chosen, split) for split in ("train", "dev")}
+    return {
+        split: functools.partial(_is_of_split, chosen, split)
+        for split in ("train", "dev")
+    }
 
 
-def _only(read, chosen: set[str], split: str):
-    """Reads only the records of a split."""
-
-    def read_some(*args):
-        for record in read(*args):
-            if (record.id in chosen) == (split == "dev"):
-                yield record
-
-    return read_some
+def _is_of_split(chosen: set[str], split: str, record) -> bool:
+    return (record.id in chosen) == (split == "dev")
 
 
-def _write(directory, flag_values, examples, read, split) -> None:
-    """Writes the records of a split into a directory, and prints counts."""
+def _kept(keep, records):
+    return records if keep is None else filter(keep, records)
+
+
+class _Written(NamedTuple):
+    """What was written.
+
+    Attributes:
+        records: numbers of records: written and left out.
+        totals: counts of what the records hold.
+        bad_records: those that were skipped.
+        shards: name of a file -> its numbers of examples and of bytes.
+    """
+
+    records: Mapping[str, int]
+    totals: Mapping[str, int]
+    bad_records: BadRecords
+    shards: Mapping[str, Mapping[str, int]]
+
+
+def _write_locally(
+    read, directory, flag_values, examples, split, keep
+) -> _Written:
+    """Writes the TFRecords of a split into a directory."""
     from etcmodel.pipeline import tfrecords
 
-    os.makedirs(directory, exist_ok=True)
-    task, config = examples.spec, examples.preprocessor.config
     paths = files.find(flag_values.input)
     bad_records = BadRecords(flag_values.skip_bad_records)
+
+    def read_split(*args):
+        return _kept(keep, read(*args))
+
     with tfrecords.ShardedWriter(
         directory, split, flag_values.num_shards
     ) as writer:
         records, totals = _write_examples(
-            examples, read, paths, split, bad_records, writer
+            examples, read_split, paths, split, bad_records, writer
         )
-    if not writer.count:
+    return _Written(records, totals, bad_records, writer.describe())
+
+
+def _distributed():
+    """Imports Beam without its warnings of clouds that are not installed."""
+    logging.disable(logging.WARNING)
+    try:
+        from etcmodel.cli import distributed
+    finally:
+        logging.disable(logging.NOTSET)
+    return distributed
+
+
+def _beam_options(flag_values: flags.FlagValues):
+    """Returns the options of Beam, or None without a --runner."""
+    if flag_values.runner is None:
+        return None
+    return _distributed().parse_options(
+        flag_values.runner, flag_values.beam_options or []
+    )
+
+
+def _write_with_beam(
+    options, directory, flag_values, examples, split, keep
+) -> _Written:
+    """Does the same as `_write_locally` on the workers of a runner."""
+    distributed = _distributed()
+    vocab_file = flag_values.vocab_file
+    tokenizer = examples.preprocessor.tokenizer
+    with open(vocab_file, "rb") as stream:
+        vocabulary = os.path.basename(vocab_file), stream.read()
+    job = distributed.Job(
+        examples.spec.name,
+        dataclasses.asdict(examples.preprocessor.config),
+        split,
+        files.find(flag_values.input),
+        vocabulary,
+        tokenizer.settings and tokenizer.settings._asdict(),
+        flag_values.skip_bad_records,
+        keep,
+    )
+    note = distributed.run(job, directory, flag_values.num_shards, options)
+    bad_records = BadRecords(flag_values.skip_bad_records)
+    bad_records.counts.update(note.bad)
+    bad_records.examples = [message for _, message in note.examples]
+    records = collections.Counter(note.records)
+    return _Written(records, note.totals, bad_records, note.shards)
+
+
+def _write_notes(written, directory, flag_values, examples, split) -> None:
+    """Writes all other files of a split into a directory; prints counts."""
+    from etcmodel.pipeline import tfrecords
+
+    task, config = examples.spec, examples.preprocessor.config
+    paths = files.find(flag_values.input)
+    records, totals, bad_records, shards = written
+    count = sum(shard["examples"] for shard in shards.values())
+    if not count:
         raise _nothing_written(flag_values.input, totals, bad_records)
-    summary = examples.preprocessor.summarize(totals, writer.count)
+    summary = examples.preprocessor.summarize(totals, count)
     stats = {
         "input": [files.full_name(path) for path in paths],
-        "records_read": records.total() + bad_records.total,
+        "records_read": sum(records.values()) + bad_records.total,
         "records_written": records["written"],
         "records_left_out": records["left out"],
-        "examples_written": writer.count,
+        "examples_written": count,
         "records_dropped": bad_records.total,
         "records_dropped_why": dict(bad_records.counts),
         "records_dropped_examples": bad_records.examples,
@@ -398,8 +484,8 @@ def _write(directory, flag_values, examples, read, split) -> None:
             if name not in task.reading
         },
         **vocabulary,
-        "num_examples": writer.count,
-        "shards": writer.describe(),
+        "num_examples": count,
+        "shards": shards,
     }
     tfrecords.write_json(directory, tfrecords.METADATA_FILE, metadata)
     if bad_records.total:

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import tensorflow as tf
 
+from etcmodel.errors import RecordError
+from etcmodel.errors import UserError
 from etcmodel.errors import without_stack
 from etcmodel.pipeline.example_schema import EXAMPLE_ID
 from etcmodel.pipeline.example_schema import GOLD
@@ -90,6 +92,23 @@ class ExampleWriter:
     def make_packer(self) -> ExamplePacker:
         """Makes what packs examples before they are serialized."""
         return ExamplePacker(self.schema, self._sizes)
+
+
+def make_examples(
+    writer: ExampleWriter, records: Sequence[Any], split: str
+) -> list[Examples | RecordError]:
+    """Makes the examples of records; of one that does not fit, its error."""
+    try:
+        return writer.make_examples(records, split)
+    except UserError:
+        pass  # Each is tried alone.
+    made = []
+    for record in records:
+        try:
+            made += writer.make_examples([record], split)
+        except RecordError as error:
+            made.append(error)
+    return made
 
 
 def to_json(value: Any) -> bytes:

@@ -18,7 +18,7 @@ from etcmodel.pipeline import shards
 
 METADATA_FILE = shards.METADATA_FILE
 FORMAT = shards.FORMAT
-_SUFFIX = ".tfrecord.gz"
+SUFFIX = ".tfrecord.gz"
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -42,7 +42,7 @@ class ShardedWriter(contextlib.ExitStack):
         self.count = 0
         self.paths = [
             os.path.join(
-                directory, f"{stem}-{i:05d}-of-{num_shards:05d}{_SUFFIX}"
+                directory, f"{stem}-{i:05d}-of-{num_shards:05d}{SUFFIX}"
             )
             for i in range(num_shards)
         ]
@@ -88,7 +88,7 @@ def find_files(input_path: str | Sequence[str]) -> list[str]:
         if not part:
             continue
         is_directory = tf.io.gfile.isdir(part)
-        pattern = os.path.join(part, "*" + _SUFFIX) if is_directory else part
+        pattern = os.path.join(part, "*" + SUFFIX) if is_directory else part
         found = tf.io.gfile.glob(pattern)
         if not found:
             raise UserError(

@@ -1,0 +1,401 @@
+"""Preprocessing as a pipeline of Apache Beam, on one machine or many.
+
+It makes the examples and statistics that one machine alone makes; records are
+in another order. Files of JSON lines are read in parts, others one by one.
+"""
+
+import argparse
+import collections
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+import apache_beam as beam
+from apache_beam.options import pipeline_options
+from apache_beam.utils import shared
+
+from etcmodel.datasets import files
+from etcmodel.datasets.records import Checked
+from etcmodel.datasets.records import Record
+from etcmodel.errors import BadRecords
+from etcmodel.errors import RecordError
+from etcmodel.errors import UserError
+from etcmodel.pipeline import packing
+from etcmodel.pipeline import tfrecords
+from etcmodel.pipeline.example_writer import make_examples
+from etcmodel.pipeline.spec import load
+from etcmodel.tasks import registry
+
+_PART_BYTES = 64 << 20
+# A further output of steps.
+_NOTES = "notes"
+_NOTE_FILE = "note.json"
+# How Beam shows an error of a worker.
+_ERROR = re.compile(
+    r"etcmodel\.errors\.(?:User|Record)Error: (.+?)(?: \[while running .*)?$",
+    re.MULTILINE,
+)
+
+
+class Job(NamedTuple):
+    """What workers know.
+
+    Attributes:
+        task: name of the task.
+        config: its preprocessing configuration, as a dict.
+        split: what the records are for.
+        paths: all files.
+        vocabulary: name and content of the file.
+        settings: of the tokenizer, as a dict; None for SentencePiece.
+        skip: whether records that cannot be used are counted.
+        keep: says whether a record belongs to the split; None if all do.
+        part_bytes: size of the parts of files.
+    """
+
+    task: str
+    config: Mapping[str, Any]
+    split: str
+    paths: Sequence[str]
+    vocabulary: tuple[str, bytes]
+    settings: Mapping[str, Any] | None
+    skip: bool
+    keep: Callable[[Record], bool] | None = None
+    part_bytes: int = _PART_BYTES
+
+    def configuration(self) -> Any:
+        """Returns the preprocessing configuration."""
+        return registry.get(self.task).make_preprocessing_config(self.config)
+
+    def format(self):
+        """Returns how files are read; see `datasets.records.Format`."""
+        return registry.get(self.task).format(self.configuration())
+
+    def make_writer(self):
+        """Makes the `ExampleWriter`, which builds a graph."""
+        from etcmodel.feature_utils.text import tokenizer_settings
+
+        settings = self.settings and tokenizer_settings.TokenizerSettings(
+            **self.settings
+        )
+        name, content = self.vocabulary
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, name)
+            with open(path, "wb") as stream:
+                stream.write(content)
+            return registry.get(self.task).make_example_writer(
+                self.configuration(), path, settings
+            )
+
+    def place(self, path: str, index: int) -> tuple[int, int]:
+        """Returns what sorts records in the order of the files."""
+        return self.paths.index(path), index
+
+    def report(self, error: RecordError) -> Any:
+        """Returns the note of a bad record, or raises its error."""
+        if not self.skip:
+            raise error
+        example = self.place(error.path, error.index), str(error)
+        return _noted(Note(bad={error.reason: 1}, examples=[example]))
+
+
+class Note(NamedTuple):
+    """What a step counted; notes are added up.
+
+    Attributes:
+        records: numbers of records: written and left out.
+        totals: counts of what the records hold.
+        bad: reason -> number of records skipped for it.
+        examples: the first of these: their places and messages.
+        shards: name of a file -> its numbers of examples and of bytes.
+    """
+
+    records: Mapping[str, int] = {}  # noqa: RUF012
+    totals: Mapping[str, int] = {}  # noqa: RUF012
+    bad: Mapping[str, int] = {}  # noqa: RUF012
+    examples: Sequence[tuple] = ()
+    shards: Mapping[str, Mapping[str, int]] = {}  # noqa: RUF012
+
+
+def _noted(note: Note):
+    return beam.pvalue.TaggedOutput(_NOTES, note)
+
+
+def _sum_notes(notes: Iterable[Note]) -> Note:
+    """Adds notes up."""
+    sums = [collections.Counter() for _ in range(3)]
+    examples, shards = [], {}
+    for note in notes:
+        for total, counts in zip(sums, note, strict=False):
+            total.update(counts)
+        examples += note.examples
+        shards |= note.shards
+    return Note(*sums, sorted(examples)[: BadRecords.MAX_EXAMPLES], shards)
+
+
+def _read(part: files.Part, job: Job) -> Iterator[Any]:
+    """Yields the records of a part of a file, also those with an error."""
+    for checked in job.format().read_part(job.paths, part, job.split):
+        if checked.record is None:
+            yield job.report(checked.error)
+        else:
+            yield checked
+
+
+def _is_repeated(checked: Checked, repeated: Mapping[str, int]) -> bool:
+    return checked.is_named and checked.record.id in repeated
+
+
+def _resolve(checked: Iterable[Checked], job: Job) -> Iterator[Any]:
+    """Yields the usable ones of all records with an id, with numbers.
+
+    The numbers tell the parts of a record from each other.
+    """
+    format_ = job.format()
+    checked = sorted(checked, key=lambda x: job.place(*x.source))
+    repeated = {}
+    if format_.merge is not None and len(checked) > 1:
+        repeated = {checked[0].record.id: len(checked)}
+    bad_records = _Reported(job)
+    records = format_.usable(checked, bad_records, repeated)
+    for number, record in enumerate(records):
+        if job.keep is None or job.keep(record):
+            yield number, record
+    yield from bad_records.notes
+
+
+class _Reported(BadRecords):
+    """Notes bad records."""
+
+    def __init__(self, job: Job):
+        super().__init__(job.skip)
+        self._job = job
+        self.notes = []
+
+    def report(self, error: RecordError) -> None:
+        """Notes a bad record; raises `error` unless bad ones are skipped."""
+        self.notes.append(self._job.report(error))
+
+
+class _MakeExamples(beam.DoFn):
+    """Makes the examples of batches of numbered records."""
+
+    def __init__(self, job: Job):
+        self._job = job
+        self._shared = shared.Shared()
+        self._writer = None
+
+    def setup(self):
+        """Builds the graph, once a process."""
+        self._writer = self._shared.acquire(self._job.make_writer)
+
+    def process(self, batch):
+        """Yields serialized examples, or what is to be packed by its group."""
+        writer, job = self._writer, self._job
+        numbers, records = zip(*batch, strict=True)
+        counts, totals = collections.Counter(), collections.Counter()
+        made = make_examples(writer, records, job.split)
+        for number, examples in zip(numbers, made, strict=True):
+            if isinstance(examples, RecordError):
+                yield job.report(examples)
+                continue
+            totals.update(examples.counts)
+            counts["written" if examples.rows else "left out"] += 1
+            if writer.schema.packing is None:
+                for values in examples.rows:
+                    yield writer.schema.serialize(values)
+            elif examples.rows:
+                place = (*job.place(*examples.source), number)
+                yield packing.group_of(examples.source), (place, examples.rows)
+        yield _noted(Note(counts, totals))
+
+
+def _pack(group, job: Job) -> Iterator[bytes]:
+    """Yields the serialized examples of a group, as one machine packs them."""
+    schema = load(registry.get(job.task).preprocessor).SCHEMA
+    packer = packing.ExamplePacker(schema, job.config)
+    _, rows_of_records = group
+    for _, rows in sorted(rows_of_records, key=lambda x: x[0]):
+        for values in rows:
+            yield from map(schema.serialize, packer.add(values))
+    yield from map(schema.serialize, packer.flush())
+
+
+def _describe_shard(path: str) -> Note:
+    """Notes how large a written file is."""
+    import tensorflow as tf
+
+    kind = tfrecords.compression_type([path])
+    count = sum(1 for _ in tf.data.TFRecordDataset(path, kind))
+    size = tf.io.gfile.stat(path).length
+    shard = {"examples": count, "bytes": size}
+    return Note(shards={os.path.basename(path): shard})
+
+
+def _to_json(note: Note) -> str:
+    return json.dumps(note._asdict(), ensure_ascii=False)
+
+
+class Preprocess(beam.PTransform):
+    """Writes the TFRecords of a job into a directory, and a note about them.
+
+    The directory must exist; workers and `read_note` see it by the same name.
+    """
+
+    def __init__(self, job: Job, directory: str, num_shards: int):
+        super().__init__(f"Preprocess {job.task} {job.split}")
+        self._job, self._directory = job, directory
+        self._num_shards = num_shards
+
+    def expand(self, pipeline):
+        """Returns the name of the note's file, when all is written."""
+        job = self._job
+        parts = [
+            part
+            for path in job.paths
+            for part in files.line_parts(path, job.part_bytes)
+        ]
+        counts = (
+            pipeline
+            | "Parts" >> beam.Create([x for x in parts if x.stop is not None])
+            | "Spread parts" >> beam.Reshuffle()
+            | "Count" >> beam.Map(lambda x: (x, files.count_lines(x)))
+        )
+        read = (
+            pipeline
+            | "Start" >> beam.Create([parts])
+            | "Number"
+            >> beam.FlatMap(files.numbered, beam.pvalue.AsDict(counts))
+            | "Spread files" >> beam.Reshuffle()
+            | "Read" >> beam.FlatMap(_read, job).with_outputs(_NOTES, main="x")
+        )
+        repeated = beam.pvalue.AsDict(
+            read.x
+            | "Named" >> beam.Filter(lambda x: x.is_named)
+            | "Ids" >> beam.Map(lambda x: (x.record.id, 1))
+            | "Count ids" >> beam.CombinePerKey(sum)
+            | "Repeated" >> beam.Filter(lambda x: x[1] > 1)
+        )
+        alone = (
+            read.x
+            | "Alone"
+            >> beam.Filter(lambda x, y: not _is_repeated(x, y), repeated)
+            | "One" >> beam.Map(lambda x: [x])
+        )
+        same = (
+            read.x
+            | "Same" >> beam.Filter(_is_repeated, repeated)
+            | "Key" >> beam.Map(lambda x: (x.record.id, x))
+            | "Group ids" >> beam.GroupByKey()
+            | "Several" >> beam.Values()
+        )
+        records = (
+            (alone, same)
+            | "All" >> beam.Flatten()
+            | "Resolve"
+            >> beam.FlatMap(_resolve, job).with_outputs(_NOTES, main="x")
+        )
+        size = load(registry.get(job.task).preprocessor).RECORDS_AT_ONCE
+        made = (
+            records.x
+            | "Spread records" >> beam.Reshuffle()
+            | "Batch" >> beam.BatchElements(size, size)
+            | "Make"
+            >> beam.ParDo(_MakeExamples(job)).with_outputs(_NOTES, main="x")
+        )
+        examples = made.x
+        schema = load(registry.get(job.task).preprocessor).SCHEMA
+        if schema.packing is not None:
+            examples = (
+                examples
+                | "Group" >> beam.GroupByKey()
+                | "Pack" >> beam.FlatMap(_pack, job)
+            )
+        shards = (
+            examples
+            | "Write"
+            >> beam.io.WriteToTFRecord(
+                os.path.join(self._directory, job.split),
+                file_name_suffix=tfrecords.SUFFIX,
+                num_shards=self._num_shards,
+            )
+            | "Spread shards" >> beam.Reshuffle()
+            | "Describe" >> beam.Map(_describe_shard)
+        )
+        notes = (read[_NOTES], records[_NOTES], made[_NOTES], shards)
+        return (
+            notes
+            | "All notes" >> beam.Flatten()
+            | "Sum" >> beam.CombineGlobally(_sum_notes)
+            | "JSON" >> beam.Map(_to_json)
+            | "Write note"
+            >> beam.io.WriteToText(
+                os.path.join(self._directory, _NOTE_FILE),
+                shard_name_template="",
+            )
+        )
+
+
+def take_note(directory: str) -> Note:
+    """Reads the note of `Preprocess` in a directory, and removes its file."""
+    path = os.path.join(directory, _NOTE_FILE)
+    with open(path, encoding="utf-8") as stream:
+        note = Note(**json.load(stream))
+    os.remove(path)
+    return note
+
+
+def parse_options(
+    runner: str, options: Sequence[str]
+) -> pipeline_options.PipelineOptions:
+    """Makes Beam's options; a `UserError` if there is none of a name."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    for group in pipeline_options.PipelineOptions.__subclasses__():
+        group._add_argparse_args(parser)
+    try:
+        _, unknown = parser.parse_known_args(list(options))
+    except SystemExit:
+        raise UserError(
+            "Beam does not accept its options (see above): "
+            f"{' '.join(options)}."
+        ) from None
+    if unknown:
+        raise UserError(
+            f"Neither preprocess nor Apache Beam has the flag {unknown[0]}. "
+            "See `python -m etcmodel preprocess --task=TASK --help`, and "
+            "Beam's documentation of the runner."
+        )
+    return pipeline_options.PipelineOptions([f"--runner={runner}", *options])
+
+
+def run(
+    job: Job,
+    directory: str,
+    num_shards: int,
+    options: pipeline_options.PipelineOptions,
+) -> Note:
+    """Runs a job; an error of a record or file is raised as a `UserError`."""
+    try:
+        with beam.Pipeline(options=options) as pipeline:
+            pipeline | Preprocess(job, directory, num_shards)
+    except UserError:
+        raise
+    except Exception as error:
+        found = _ERROR.findall(str(error))
+        if found:
+            raise UserError(found[-1]) from error
+        if "Traceback" in str(error):
+            raise
+        raise UserError(
+            f"The runner of Beam failed: {str(error).rstrip('.')}. A worker "
+            "may have been killed, or had too little memory. Nothing was "
+            "written: give the same command again."
+        ) from error
+    return take_note(directory)

@@ -1,0 +1,204 @@
+"""What Beam writes is what one machine writes, in another order."""
+
+import collections
+import itertools
+import json
+import os
+import signal
+from unittest import mock
+
+import apache_beam as beam
+import tensorflow as tf
+from absl.testing import parameterized
+from apache_beam.options import pipeline_options
+
+from etcmodel.cli import distributed
+from etcmodel.errors import UserError
+from etcmodel.pipeline import tfrecords
+from testing import own_documents
+from testing import tasks
+from testing.helpers import real_data_path
+from testing.tasks import CommandTestCase
+from testing.tasks import run_cli
+
+_TWO_WORKERS = (
+    "--direct_running_mode=multi_processing",
+    "--direct_num_workers=2",
+)
+_SMALL = ("--long_length=256", "--global_length=64")
+_SEGMENTS = ("--block_length=64", "--num_blocks_per_example=16")
+# Task -> its real records, how many of them, and sizes.
+_REAL = {
+    "wikihop": ("wikihop/train_22.json", 8, _SMALL),
+    "hotpotqa": ("hotpotqa/dev_95.json", 8, _SMALL),
+    "nq": ("nq/nq-train-01.jsonl.gz", None, (*_SMALL, "--stride=128")),
+    "openkp": ("openkp/records_2.jsonl", None, _SMALL),
+    "classify": ("authors/dev.jsonl", 30, _SMALL),
+    "select": ("hotpotqa/dev_95.json", 8, _SMALL),
+    "answer": ("squad/train.json", 1, _SMALL),
+    "pretrain": ("wikitext/wiki.valid.raw", 300, _SMALL),
+    "read_twice_pretrain": ("wikitext/wiki.valid.raw", 300, _SEGMENTS),
+    "read_twice_hotpotqa": (
+        "hotpotqa/dev_95.json",
+        8,
+        (*_SEGMENTS, "--max_question_length=20", "--block_overlap=16"),
+    ),
+}
+
+
+def _kill_a_worker(record):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DistributedTest(CommandTestCase, parameterized.TestCase):
+    def _write_input(self, path, number):
+        """Copies the first records of a file."""
+        path = real_data_path(path)
+        if number is None:
+            return path
+        copy = self.path(f"{number}-{os.path.basename(path)}")
+        with open(path, encoding="utf-8") as stream:
+            if path.endswith(".json"):
+                content = json.load(stream)
+                if isinstance(content, dict):
+                    content["data"] = content["data"][:number]
+                else:
+                    content = content[:number]
+                text = json.dumps(content)
+            else:
+                text = "".join(itertools.islice(stream, number))
+        with open(copy, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        return copy
+
+    def _job(self, *arguments):
+        """The job that a command gives to Beam."""
+        with mock.patch.object(
+            distributed, "run", side_effect=UserError("stopped")
+        ) as run:
+            _, _, err = run_cli(*arguments, "--runner=DirectRunner")
+        self.assertIn("stopped", err)
+        return run.call_args.args[0]
+
+    def _stored(self, directory):
+        paths = tfrecords.find_files(directory)
+        dataset = tf.data.TFRecordDataset(paths, "GZIP")
+        return collections.Counter(dataset.as_numpy_iterator())
+
+    def test_all_tasks_with_two_workers(self):
+        vocab = real_data_path("vocab/bert_uncased_vocab.txt")
+        jobs = {}
+        for task, (path, number, sizes) in _REAL.items():
+            arguments = (
+                *("preprocess", f"--task={task}", f"--vocab_file={vocab}"),
+                *(f"--input={self._write_input(path, number)}", *sizes),
+                *("--num_shards=3", f"--output_dir={self.path(task)}"),
+            )
+            jobs[task] = self._job(*arguments)._replace(part_bytes=10_000)
+            self.assert_succeeds(run_cli(*arguments))
+        options = pipeline_options.PipelineOptions([*_TWO_WORKERS])
+        with beam.Pipeline("DirectRunner", options) as pipeline:
+            for task, job in jobs.items():
+                directory = self.path(f"{task}_by_beam")
+                os.makedirs(directory)
+                pipeline | distributed.Preprocess(job, directory, 3)
+        for task in jobs:
+            directory = self.path(f"{task}_by_beam")
+            note = distributed.take_note(directory)
+            stored = self._stored(directory)
+            self.assertEqual(self._stored(self.path(task)), stored, task)
+            stats = tasks.read_json(self.path(task, "stats.json"))
+            self.assertEqual(stats, {**stats, **note.totals})
+            self.assertEqual(stats["records_written"], note.records["written"])
+            self.assertEqual(
+                {
+                    name: os.path.getsize(os.path.join(directory, name))
+                    for name in os.listdir(directory)
+                },
+                {name: x["bytes"] for name, x in note.shards.items()},
+            )
+            self.assertEqual(
+                stored.total(),
+                sum(x["examples"] for x in note.shards.values()),
+            )
+
+    def _arguments(self, records, *more):
+        path, vocab = own_documents.write_small_labels(self.directory, 12)
+        with open(path, encoding="utf-8") as stream:
+            lines = [json.loads(line) for line in stream]
+        for number, change in records.items():
+            lines[number] |= change
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.writelines(json.dumps(x) + "\n" for x in lines)
+        return (
+            *("preprocess", "--task=classify", f"--input={path}"),
+            *(f"--vocab_file={vocab}", *own_documents.SIZES, *more),
+        )
+
+    def test_bad_records(self):
+        """Counted, or named, as on one machine; of the same ids, too."""
+        arguments = self._arguments(
+            {4: {"text": 5}, 7: {"id": "same"}, 9: {"id": "same"}},
+            "--validation_fraction=0.3",
+        )
+        skip = "--skip_bad_records"
+        for name, *more in (("local", skip), ("beam", skip, "--runner=Direct")):
+            out = f"--output_dir={self.path(name)}"
+            runner = [x.replace("=Direct", "=DirectRunner") for x in more]
+            self.assert_succeeds(run_cli(*arguments, out, *runner))
+        for split in ("train", "dev"):
+            local, other = (
+                tasks.read_json(self.path(name, split, "stats.json"))
+                for name in ("local", "beam")
+            )
+            self.assertEqual(2, local["records_dropped"])
+            self.assertEqual(local, other)
+            self.assertEqual(
+                self._stored(self.path("local", split)),
+                self._stored(self.path("beam", split)),
+            )
+            local, other = (
+                tasks.read_json(
+                    self.path(name, split, "preprocessing_config.json")
+                )
+                for name in ("local", "beam")
+            )
+            self.assertEqual({*local.pop("shards")}, {*other.pop("shards")})
+            self.assertEqual(local, other)
+        # The labels are there; the error is that of a worker.
+        new = f"--output_dir={self.path('new')}"
+        self.assert_fails(
+            run_cli(
+                *(*arguments[:-1], new, "--runner=DirectRunner"),
+                f"--like={self.path('local', 'train')}",
+            ),
+            r"rows\.jsonl, record 4 .*'text': got 5, expected.*"
+            r"--skip_bad_records\.\n$",
+        )
+        self.assertFalse(os.path.exists(self.path("new")))
+
+    def test_a_worker_is_killed(self):
+        job = self._job(
+            *self._arguments({}), f"--output_dir={self.path('new')}"
+        )
+        options = distributed.parse_options("DirectRunner", _TWO_WORKERS)
+        os.makedirs(self.path("out"))
+        with self.assertRaisesRegex(
+            UserError, "runner of Beam failed.*same command again"
+        ):
+            distributed.run(
+                *(job._replace(keep=_kill_a_worker), self.path("out")),
+                *(2, options),
+            )
+
+    def test_options(self):
+        for option in ("--direct_num_worker=2", "--num_shard=3"):
+            with self.assertRaisesRegex(UserError, f"the flag {option}"):
+                distributed.parse_options("DirectRunner", [option])
+        found = distributed.parse_options("DirectRunner", _TWO_WORKERS)
+        found = found.view_as(pipeline_options.DirectOptions)
+        self.assertEqual(2, found.direct_num_workers)
+
+
+if __name__ == "__main__":
+    tf.test.main()
