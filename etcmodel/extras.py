@@ -24,7 +24,7 @@ EXTRAS = {
         "tqdm",
         "yaml",
     ),
-    "beam": ("apache_beam",),
+    "beam": ("apache_beam", "google_crc32c"),
 }
 
 

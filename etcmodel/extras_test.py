@@ -17,7 +17,14 @@ def listed():
     found = {name: re.findall(r'"([^"]+)"', x) for name, x in lists}
     return {
         name: found[name]
-        for name in ("requires", "dependencies", "text", "tasks", "test")
+        for name in (
+            "requires",
+            "dependencies",
+            "text",
+            "tasks",
+            "beam",
+            "test",
+        )
     }
 
 
@@ -32,6 +39,7 @@ class ExtrasTest(unittest.TestCase):
             (["safetensors"], "text"),
             (["nltk"], "tasks"),
             (["msgspec", "tensorflow_text"], "tasks"),
+            (["apache_beam", "msgspec"], "beam"),
         ):
             with (
                 mock.patch.dict(sys.modules, dict.fromkeys(missing)),

@@ -40,7 +40,6 @@ _CHECKED = {
             "--output_dir=full": "full exists and is not empty.*--overwrite",
             "--output_dir=note.json": "note.json is a file",
             "--output_dir=note.json/x --overwrite": "cannot be made",
-            "--output_dir=gs://b/x": "local disks only",
             "--split=GONE": "--split=GONE: wikihop has train, dev",
             "--vocab_file=": "needs --vocab_file, or --like",
             "--like=GONE": "--like=GONE: no TFRecord files are there",

@@ -345,10 +345,12 @@ class Preprocess(beam.PTransform):
 
 def take_note(directory: str) -> Note:
     """Reads the note of `Preprocess` in a directory, and removes its file."""
+    import tensorflow as tf
+
     path = os.path.join(directory, _NOTE_FILE)
-    with open(path, encoding="utf-8") as stream:
-        note = Note(**json.load(stream))
-    os.remove(path)
+    with tf.io.gfile.GFile(path) as stream:
+        note = Note(**json.loads(stream.read()))
+    tf.io.gfile.remove(path)
     return note
 
 

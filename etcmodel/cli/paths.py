@@ -124,6 +124,9 @@ _OUTPUTS: dict[str, Callable[[str, str, bool], None]] = {
     "new_directory": lambda flag, path, overwrite: atomic.check_directory(
         path, overwrite
     ),
+    "new_directory_or_bucket": lambda flag, path, overwrite: (
+        atomic.check_directory(path, overwrite, in_bucket=True)
+    ),
     "new_file": lambda flag, path, overwrite: atomic.check_file(
         path, overwrite
     ),

@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 from absl import flags
 
+from etcmodel import extras
 from etcmodel.datasets import files
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
-from etcmodel.pipeline.atomic import atomic_directory
+from etcmodel.pipeline.atomic import directory_in_bucket
 from etcmodel.pipeline.options import flag_fields
 from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import load
@@ -96,7 +97,7 @@ class Flags(InputFlags, VocabularyFlags):
 
     Attributes:
         task: the task; `python -m etcmodel experiments` lists them.
-        output_dir: the directory to make.
+        output_dir: the directory to make, on a disk or in a bucket.
         split: "train": every record must have its answer; what cannot be
             learned is left out. "dev", for validation: likewise, but nothing
             is left out. "predict": answers are neither needed nor stored.
@@ -119,7 +120,7 @@ class Flags(InputFlags, VocabularyFlags):
     """
 
     task: str
-    output_dir: str = option(path="new_directory")
+    output_dir: str = option(path="new_directory_or_bucket")
     split: str = "train"
     num_shards: int = 16
     overwrite: bool = False
@@ -242,14 +243,16 @@ def run(flag_values: flags.FlagValues) -> None:
             ),
         )
     examples = example_writer(task, config, flag_values)
-    with atomic_directory(
+    import tensorflow as tf
+
+    with directory_in_bucket(
         flag_values.output_dir, overwrite=flag_values.overwrite
     ) as directory:
         for split, keep in splits.items():
             place = directory
             if len(splits) > 1:
                 place = os.path.join(directory, split)
-            os.makedirs(place, exist_ok=True)
+                tf.io.gfile.makedirs(place)
             arguments = place, flag_values, examples, split, keep
             if options is None:
                 written = _write_locally(read, *arguments)
@@ -402,6 +405,7 @@ def _write_locally(
 
 def _distributed():
     """Imports Beam without its warnings of clouds that are not installed."""
+    extras.require_extra("beam")
     logging.disable(logging.WARNING)
     try:
         from etcmodel.cli import distributed
@@ -423,10 +427,12 @@ def _write_with_beam(
     options, directory, flag_values, examples, split, keep
 ) -> _Written:
     """Does the same as `_write_locally` on the workers of a runner."""
+    import tensorflow as tf
+
     distributed = _distributed()
     vocab_file = flag_values.vocab_file
     tokenizer = examples.preprocessor.tokenizer
-    with open(vocab_file, "rb") as stream:
+    with tf.io.gfile.GFile(vocab_file, "rb") as stream:
         vocabulary = os.path.basename(vocab_file), stream.read()
     job = distributed.Job(
         examples.spec.name,

@@ -11,6 +11,7 @@ from absl.testing import parameterized
 from etcmodel.cli import preprocess
 from etcmodel.datasets import classification
 from etcmodel.feature_utils import etc_features
+from etcmodel.pipeline import example_writer
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.preprocessor import Preprocessor
 from testing import own_documents
@@ -97,6 +98,23 @@ class PreprocessTest(tasks.CommandTestCase):
         self.assertAllEqual([0, 2, 0, 1, 3], parsed["label_id"])
         self.assertAllEqual([5, 64], parsed["long_token_ids"].shape)
 
+    def test_into_a_bucket(self):
+        """TensorFlow treats ram:// as it treats gs://."""
+        self.assert_succeeds(self._run())
+        bucket = f"ram://{self.id()}"
+        self.assert_succeeds(self._run(f"--output_dir={bucket}/new"))
+        self.assertCountEqual(
+            os.listdir(self.output), tf.io.gfile.listdir(f"{bucket}/new")
+        )
+        read = tfrecords.read_metadata
+        local, remote = (
+            read(tfrecords.find_files(x))
+            for x in (self.output, f"{bucket}/new")
+        )
+        self.assertEqual(local.pop("directory"), self.output)
+        self.assertEqual(remote.pop("directory"), f"{bucket}/new")
+        self.assertEqual(local, remote)
+
     def test_several_files_are_as_one(self):
         self.assert_succeeds(self._run("--num_shards=1"))
         (whole,) = tfrecords.find_files(self.output)
@@ -167,7 +185,7 @@ class PreprocessTest(tasks.CommandTestCase):
         write, sizes = tasks.SMALL_RECORDS[task]
         path, vocab_file = write(self.directory, 13)
         more = ["--include_unknown_rate=0.5"] if task == "nq" else []
-        encode = preprocess._make_examples
+        encode = example_writer.make_examples
 
         def encode_late(encoder, records, split):
             time.sleep(0.02 * (records[0].index % 3))
@@ -178,7 +196,7 @@ class PreprocessTest(tasks.CommandTestCase):
             with (
                 mock.patch.object(os, "cpu_count", return_value=workers),
                 mock.patch.object(Preprocessor, "RECORDS_AT_ONCE", batch_size),
-                mock.patch.object(preprocess, "_make_examples", encode_late),
+                mock.patch.object(example_writer, "make_examples", encode_late),
             ):
                 result = run_cli(
                     "preprocess",

@@ -1,14 +1,16 @@
-"""A run that was interrupted ends as one that was not."""
+"""A run that was killed and terminated ends as one that was not."""
 
-from unittest import mock
+import os
+import signal
+import subprocess
+import sys
+import time
 
-import orbit
 import tensorflow as tf
 
 from testing import tasks
-from testing.tasks import run_cli
 
-_STEPS, _INTERRUPTED_AFTER = 9, 7
+_STEPS = 23
 
 
 class ResumeTest(tasks.EndToEndTestCase):
@@ -32,6 +34,10 @@ class ResumeTest(tasks.EndToEndTestCase):
         write, cls.features = tasks.SMALL_RECORDS[cls.task]
         return write(cls.root, 8)
 
+    @classmethod
+    def train_flags(cls, *args):
+        return [*super().train_flags(*args), "--seed=1"]
+
     def _checkpoint(self, model_dir):
         """All that the last checkpoint holds: name -> value."""
         path = tf.train.latest_checkpoint(model_dir)
@@ -42,31 +48,48 @@ class ResumeTest(tasks.EndToEndTestCase):
             if not isinstance(value := reader.get_tensor(name), bytes)
         }
 
+    def _run_until(self, model_dir, is_time, signal_number):
+        """Runs `train` in a process of its own; signals it; its exit code."""
+        log = self.path("log.txt")
+        with open(log, "w") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "etcmodel", "train", *self._train],
+                stdout=out,
+                stderr=out,
+            )
+            while not is_time(log) and process.poll() is None:
+                time.sleep(0.0005)
+            process.send_signal(signal_number)
+            code = process.wait()
+        with open(log) as stream:
+            return code, stream.read()
+
     def test_goes_on_as_if_nothing_had_happened(self):
         expected = self._checkpoint(self.model_dir)
         self.assertEqual(_STEPS, expected["global_step"])
         model_dir = self.path("interrupted")
         # The last of two equal flags counts.
-        train = ["train", *self.train_flags(), f"--model_dir={model_dir}"]
-        train_steps = orbit.Controller._train_n_steps
+        self._train = [*self.train_flags(), f"--model_dir={model_dir}"]
 
-        def train_until_interrupted(controller, num_steps):
-            train_steps(controller, num_steps)
-            if controller.global_step >= _INTERRUPTED_AFTER:
-                raise KeyboardInterrupt
+        def is_saving(log):
+            """The third checkpoint is being written, or was just now."""
+            del log
+            names = os.listdir(model_dir) if os.path.isdir(model_dir) else ()
+            return any(name.startswith("ckpt-9") for name in names)
 
-        tf.keras.utils.set_random_seed(1)
-        with mock.patch.object(
-            orbit.Controller, "_train_n_steps", train_until_interrupted
-        ):
-            code, out, err = run_cli(*train)
+        def has_resumed(log):
+            with open(log) as stream:
+                return "Step " in stream.read()
+
+        code, out = self._run_until(model_dir, is_saving, signal.SIGKILL)
+        self.assertEqual(-signal.SIGKILL, code, out)
+        # As on a machine that is about to be taken away.
+        code, out = self._run_until(model_dir, has_resumed, signal.SIGTERM)
+        self.assertEqual(143, code, out)
         self.assertIn("same command resumes", out)
-        self.assertEqual((130, "\ntrain was interrupted.\n"), (code, err))
         saved = self._checkpoint(model_dir)["global_step"]
-        self.assertEqual(_INTERRUPTED_AFTER, saved)
-        # If anything of a model began anew, it would begin otherwise.
-        tf.keras.utils.set_random_seed(2)
-        self.run_command(*train)
+        self.assertBetween(saved, 5, _STEPS - 1)
+        self.run_command("train", *self._train)
         actual = self._checkpoint(model_dir)
         self.assertEqual(set(expected), set(actual))
         slots = [name for name in actual if "OPTIMIZER_SLOT" in name]

@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import tempfile
+import uuid
 from collections.abc import Iterator
 from typing import IO
 
@@ -100,18 +101,29 @@ def check_file(path: str, overwrite: bool) -> None:
         )
 
 
-def check_directory(path: str, overwrite: bool) -> None:
-    """Raises a `UserError` if a directory cannot be made or replaced."""
+def check_directory(
+    path: str, overwrite: bool, in_bucket: bool = False
+) -> None:
+    """Raises a `UserError` if a directory cannot be made or replaced.
+
+    One in a bucket is looked at when it is written, if it is allowed.
+    """
+    if in_bucket and files.is_remote(path):
+        return
     _check_parent(path)
     if not os.path.exists(path):
         return
     if not os.path.isdir(path):
         raise UserError(f"{path} is a file. Name a directory to make.")
     if os.listdir(path) and not overwrite:
-        raise UserError(
-            f"{path} exists and is not empty. Choose another directory, or "
-            "replace it with --overwrite."
-        )
+        raise _not_empty(path)
+
+
+def _not_empty(path: str) -> UserError:
+    return UserError(
+        f"{path} exists and is not empty. Choose another directory, or replace "
+        "it with --overwrite."
+    )
 
 
 @contextlib.contextmanager
@@ -137,6 +149,38 @@ def atomic_file(path: str, mode: str = "w") -> Iterator[IO]:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+@contextlib.contextmanager
+def directory_in_bucket(path: str, overwrite: bool = False) -> Iterator[str]:
+    """Does what `atomic_directory` does, also for addresses such as gs://a/b.
+
+    There all files are copied to their final names at the end, one by one.
+    """
+    if not files.is_remote(path):
+        with atomic_directory(path, overwrite) as directory:
+            yield directory
+        return
+    import tensorflow as tf
+
+    gfile, path = tf.io.gfile, path.rstrip("/")
+    is_there = gfile.exists(path)
+    if is_there and not overwrite and gfile.listdir(path):
+        raise _not_empty(path)
+    parent, name = path.rsplit("/", 1)
+    temporary = f"{parent}/partial-{uuid.uuid4().hex}-{name}"
+    gfile.makedirs(temporary)
+    try:
+        yield temporary
+        if is_there:
+            gfile.rmtree(path)
+        for folder, _, names in gfile.walk(temporary):
+            target = path + folder.rstrip("/").removeprefix(temporary)
+            gfile.makedirs(target)
+            for name in names:
+                gfile.rename(f"{folder.rstrip('/')}/{name}", f"{target}/{name}")
+    finally:
+        gfile.rmtree(temporary)
 
 
 @contextlib.contextmanager

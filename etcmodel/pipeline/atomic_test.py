@@ -115,5 +115,38 @@ class AtomicTest(tf.test.TestCase):
         self.assertCountEqual(["out", "out2"], os.listdir(self.root))
 
 
+class DirectoryInBucketTest(tf.test.TestCase):
+    """TensorFlow treats ram:// as it treats gs://."""
+
+    def test_appears_when_it_is_whole(self):
+        gfile, root = tf.io.gfile, f"ram://{self.id()}"
+        path = f"{root}/a/b"
+
+        def write(text, **kwargs):
+            with atomic.directory_in_bucket(path, **kwargs) as directory:
+                with gfile.GFile(f"{directory}/{text}", "w") as stream:
+                    stream.write(text)
+                if text == "bad":
+                    raise KeyboardInterrupt
+
+        write("one")
+        with self.assertRaisesRegex(UserError, f"{path} exists.*--overwrite"):
+            write("two")
+        with self.assertRaises(KeyboardInterrupt):
+            write("bad", overwrite=True)
+        self.assertEqual(["one"], gfile.listdir(path))
+        write("two", overwrite=True)
+        self.assertEqual(["two"], gfile.listdir(path))
+        self.assertEqual(
+            ["b"], [x.rstrip("/") for x in gfile.listdir(f"{root}/a")]
+        )
+
+    def test_on_a_disk(self):
+        path = f"{self.get_temp_dir()}/a"
+        with atomic.directory_in_bucket(path) as directory:
+            self.assertNotEqual(path, directory)
+        self.assertTrue(os.path.isdir(path))
+
+
 if __name__ == "__main__":
     tf.test.main()

@@ -65,7 +65,7 @@ class ShardedWriter(contextlib.ExitStack):
         return {
             os.path.basename(path): {
                 "examples": count,
-                "bytes": os.path.getsize(path),
+                "bytes": tf.io.gfile.stat(path).length,
             }
             for path, count in zip(self.paths, self._counts, strict=True)
         }
@@ -173,7 +173,7 @@ def fingerprint(path: str) -> str:
 def write_json(directory: str, name: str, content: object) -> None:
     """Writes a JSON file for people and programs: indented, sorted, UTF-8."""
     path = os.path.join(directory, name)
-    with open(path, "w", encoding="utf-8") as stream:
+    with tf.io.gfile.GFile(path, "w") as stream:
         json.dump(content, stream, indent=2, sort_keys=True, ensure_ascii=False)
         stream.write("\n")
 
