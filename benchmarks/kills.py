@@ -76,17 +76,7 @@ def read(path: str) -> Mapping[str, Any]:
             return {"": stream.read()}
     latest = tf.train.latest_checkpoint(path)
     if latest is not None:
-        reader = tf.train.load_checkpoint(latest)
-        values = {
-            name: reader.get_tensor(name)
-            for name in reader.get_variable_to_shape_map()
-            if not name.startswith(_SAVES)
-        }
-        return {
-            name: value.tobytes()
-            for name, value in values.items()
-            if not isinstance(value, bytes)
-        }
+        return read_checkpoint(latest)
     found = {}
     for folder, _, names in os.walk(path):
         for name in names:
@@ -96,6 +86,21 @@ def read(path: str) -> Mapping[str, Any]:
             is_graph = name.endswith(".pb") or "fingerprint" in name
             found[os.path.relpath(place, path)] = is_graph or content
     return found
+
+
+def read_checkpoint(path: str) -> Mapping[str, bytes]:
+    """Reads the values of a checkpoint, by name."""
+    reader = tf.train.load_checkpoint(path)
+    values = {
+        name: reader.get_tensor(name)
+        for name in reader.get_variable_to_shape_map()
+        if not name.startswith(_SAVES)
+    }
+    return {
+        name: value.tobytes()
+        for name, value in values.items()
+        if not isinstance(value, bytes)
+    }
 
 
 def kill(command: list, log: str, seconds: float) -> bool:
@@ -125,10 +130,10 @@ def _measure(values) -> Iterator[program.Line]:
             seconds[command] = time.perf_counter() - start
         for number in range(values.kills):
             command = values.commands[number % len(values.commands)]
-            yield _kill_and_compare(runs, command, seconds[command], rng)
+            yield kill_and_compare(runs, command, seconds[command], rng)
 
 
-def _kill_and_compare(runs, command, seconds, rng) -> program.Line:
+def kill_and_compare(runs, command, seconds, rng) -> program.Line:
     """Kills a command two times at most, and lets it end at last."""
     output, log = runs.path("killed"), runs.path("log.txt")
     expected = read(runs.path(command))
