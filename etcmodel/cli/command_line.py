@@ -56,11 +56,12 @@ def load(name: str) -> ModuleType:
 
 # What an error says -> what to do about it.
 _ADVICE = {
+    # TensorFlow calls a full disk an exhausted resource, too.
+    ("No space left", "ENOSPC"): "Make room on the disk.",
     ("ResourceExhausted", "OOM", "MemoryError"): (
         "Use a smaller --batch_size, shorter records, or "
         "--params_override=task.model.encoder.grad_checkpointing_period=1."
     ),
-    ("No space left", "ENOSPC"): "Make room on the disk.",
     ("Permission denied", "PermissionDenied"): "Choose another directory.",
     ("corrupted record", "DataLossError"): "Preprocess the data again.",
 }
@@ -268,7 +269,7 @@ class _Terminated(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def _terminated_as_interrupted():
-    """Makes SIGTERM end a command as Ctrl-C does: saved, nothing half-made."""
+    """Makes SIGTERM end a command as Ctrl-C does."""
 
     def stop(number, frame):
         del number, frame

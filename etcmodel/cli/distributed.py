@@ -39,14 +39,12 @@ _PART_BYTES = 64 << 20
 _NOTES = "notes"
 _NOTE_FILE = "note.json"
 # How Beam shows an error of a worker.
-_ERROR = re.compile(
-    r"etcmodel\.errors\.(?:User|Record)Error: (.+?)(?: \[while running .*)?$",
-    re.MULTILINE,
-)
+_ERROR = re.compile(r"^\s*etcmodel\.[\w.]+: (.+)$", re.MULTILINE)
+_STEP = re.compile(r" \[while running '.*$", re.DOTALL)
 
 
 class Job(NamedTuple):
-    """What workers know.
+    """Settings sent to each worker.
 
     Attributes:
         task: name of the task.
@@ -95,7 +93,7 @@ class Job(NamedTuple):
             )
 
     def place(self, path: str, index: int) -> tuple[int, int]:
-        """Returns what sorts records in the order of the files."""
+        """Returns the sort key of a record: the order of the files."""
         return self.paths.index(path), index
 
     def report(self, error: RecordError) -> Any:
@@ -154,9 +152,9 @@ def _is_repeated(checked: Checked, repeated: Mapping[str, int]) -> bool:
 
 
 def _resolve(checked: Iterable[Checked], job: Job) -> Iterator[Any]:
-    """Yields the usable ones of all records with an id, with numbers.
+    """Merges or rejects records that share an id, and numbers the rest.
 
-    The numbers tell the parts of a record from each other.
+    The numbers distinguish the parts of a divided record.
     """
     format_ = job.format()
     checked = sorted(checked, key=lambda x: job.place(*x.source))
@@ -246,7 +244,7 @@ def _to_json(note: Note) -> str:
 class Preprocess(beam.PTransform):
     """Writes the TFRecords of a job into a directory, and a note about them.
 
-    The directory must exist; workers and `read_note` see it by the same name.
+    The directory must exist, and have the same path on all workers.
     """
 
     def __init__(self, job: Job, directory: str, num_shards: int):
@@ -343,7 +341,7 @@ class Preprocess(beam.PTransform):
         )
 
 
-def take_note(directory: str) -> Note:
+def pop_note(directory: str) -> Note:
     """Reads the note of `Preprocess` in a directory, and removes its file."""
     import tensorflow as tf
 
@@ -365,8 +363,7 @@ def parse_options(
         _, unknown = parser.parse_known_args(list(options))
     except SystemExit:
         raise UserError(
-            "Beam does not accept its options (see above): "
-            f"{' '.join(options)}."
+            f"Invalid Beam options (see above): {' '.join(options)}."
         ) from None
     if unknown:
         raise UserError(
@@ -374,6 +371,10 @@ def parse_options(
             "See `python -m etcmodel preprocess --task=TASK --help`, and "
             "Beam's documentation of the runner."
         )
+    try:
+        beam.runners.runner.create_runner(runner)
+    except (ValueError, ImportError) as error:
+        raise UserError(f"--runner={runner}: {error}") from error
     return pipeline_options.PipelineOptions([f"--runner={runner}", *options])
 
 
@@ -387,17 +388,18 @@ def run(
     try:
         with beam.Pipeline(options=options) as pipeline:
             pipeline | Preprocess(job, directory, num_shards)
-    except UserError:
-        raise
+    except UserError as error:
+        raise UserError(_STEP.sub("", str(error))) from error
     except Exception as error:
         found = _ERROR.findall(str(error))
         if found:
-            raise UserError(found[-1]) from error
+            raise UserError(_STEP.sub("", found[-1])) from error
+        # A bug of this package, on a worker.
         if "Traceback" in str(error):
             raise
         raise UserError(
-            f"The runner of Beam failed: {str(error).rstrip('.')}. A worker "
-            "may have been killed, or had too little memory. Nothing was "
-            "written: give the same command again."
+            f"Beam's runner failed: {str(error).rstrip('.')}. Nothing was "
+            "written. If a worker was killed, or had too little memory, run "
+            "the same command again."
         ) from error
-    return take_note(directory)
+    return pop_note(directory)

@@ -4,6 +4,7 @@ import collections
 import itertools
 import json
 import os
+import shutil
 import signal
 from unittest import mock
 
@@ -65,10 +66,13 @@ class DistributedTest(CommandTestCase, parameterized.TestCase):
             return path
         folder, name = os.path.split(path)
         # NarrativeQA's files name others beside them.
-        for other in ("documents.csv", "stories"):
-            if os.path.exists(os.path.join(folder, other)):
-                os.symlink(os.path.join(folder, other), self.path(other))
-                self.addCleanup(os.unlink, self.path(other))
+        if name == "qaps.csv":
+            for other in ("documents.csv", "stories"):
+                source = os.path.join(folder, other)
+                # No links: what is removed with the folder are copies.
+                copy = shutil.copytree if other == "stories" else shutil.copy
+                copy(source, self.path(other))
+                os.chmod(self.path(other), 0o755)
         copy = self.path(f"{number}-{name}")
         with open(path, encoding="utf-8") as stream:
             if path.endswith(".json"):
@@ -118,7 +122,7 @@ class DistributedTest(CommandTestCase, parameterized.TestCase):
                 pipeline | distributed.Preprocess(job, directory, 3)
         for task in jobs:
             directory = self.path(f"{task}_by_beam")
-            note = distributed.take_note(directory)
+            note = distributed.pop_note(directory)
             stored = self._stored(directory)
             self.assertEqual(self._stored(self.path(task)), stored, task)
             stats = tasks.read_json(self.path(task, "stats.json"))
@@ -198,7 +202,7 @@ class DistributedTest(CommandTestCase, parameterized.TestCase):
         options = distributed.parse_options("DirectRunner", _TWO_WORKERS)
         os.makedirs(self.path("out"))
         with self.assertRaisesRegex(
-            UserError, "runner of Beam failed.*same command again"
+            UserError, "Beam's runner failed.*same command again"
         ):
             distributed.run(
                 *(job._replace(keep=_kill_a_worker), self.path("out")),
@@ -209,6 +213,8 @@ class DistributedTest(CommandTestCase, parameterized.TestCase):
         for option in ("--direct_num_worker=2", "--num_shard=3"):
             with self.assertRaisesRegex(UserError, f"the flag {option}"):
                 distributed.parse_options("DirectRunner", [option])
+        with self.assertRaisesRegex(UserError, "--runner=FlnkRunner: "):
+            distributed.parse_options("FlnkRunner", [])
         found = distributed.parse_options("DirectRunner", _TWO_WORKERS)
         found = found.view_as(pipeline_options.DirectOptions)
         self.assertEqual(2, found.direct_num_workers)

@@ -62,6 +62,7 @@ def run(flag_values: flags.FlagValues) -> None:
     params.task.train_data.input_path = ""
     metadata = experiments.find_metadata(params.task, spec)
     runs.check_records(model_dir, metadata, params.task.model)
+    run_directory.prepare(model_dir)
     checkpoint = None
     is_tuned = flag_values.tune or mode != "eval"
     if mode == "eval":
@@ -70,7 +71,6 @@ def run(flag_values: flags.FlagValues) -> None:
         params.trainer.best_checkpoint_export_subdir = ""
         if not flag_values.tune:
             runs.use_tuned(spec, params.task, checkpoint, model_dir)
-    run_directory.prepare(model_dir)
     with training.quiet(flag_values.verbose) as out:
         _, runner = training.make_runner(
             params, mode, model_dir, spec if is_tuned else None, out=out

@@ -17,7 +17,7 @@ from etcmodel.datasets import files
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
-from etcmodel.pipeline.atomic import directory_in_bucket
+from etcmodel.pipeline.atomic import output_directory
 from etcmodel.pipeline.options import flag_fields
 from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import load
@@ -113,10 +113,11 @@ class Flags(InputFlags, VocabularyFlags):
         runner: run on an engine of Apache Beam: DirectRunner, FlinkRunner,
             SparkRunner, DataflowRunner and others. Its own options follow as
             they are, such as --direct_num_workers=4. Needs the extra "beam".
-        beam_options: such an option of Beam, alone.
+        beam_options: an option of Beam, such as
+            --beam_options=--direct_num_workers=4; may be given several times.
         validation_fraction: share of the records that is kept for validation:
             the output has two directories, train and dev.
-        seed: which records those are.
+        seed: seed of the validation split.
     """
 
     task: str
@@ -245,7 +246,7 @@ def run(flag_values: flags.FlagValues) -> None:
     examples = example_writer(task, config, flag_values)
     import tensorflow as tf
 
-    with directory_in_bucket(
+    with output_directory(
         flag_values.output_dir, overwrite=flag_values.overwrite
     ) as directory:
         for split, keep in splits.items():
@@ -417,6 +418,8 @@ def _distributed():
 def _beam_options(flag_values: flags.FlagValues):
     """Returns the options of Beam, or None without a --runner."""
     if flag_values.runner is None:
+        if flag_values.beam_options:
+            raise UserError("--beam_options needs --runner.")
         return None
     return _distributed().parse_options(
         flag_values.runner, flag_values.beam_options or []

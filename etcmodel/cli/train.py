@@ -117,7 +117,8 @@ def run(flag_values: flags.FlagValues) -> None:
     training.check_data(params, mode)
     import tensorflow as tf
 
-    if "train" in mode:
+    # The workers of a tf.data service must draw other orders.
+    if "train" in mode and not params.task.train_data.enable_tf_data_service:
         tf.random.set_seed(runs.choose_seed(params, flag_values.model_dir))
     if flag_values.seed is not None:
         tf.keras.utils.set_random_seed(flag_values.seed)
@@ -143,13 +144,17 @@ def _run_in_directory(flag_values, spec, params, mode: str) -> None:
                 runs.check_own_vocabulary(metadata)
             stack.enter_context(run_directory.hold(model_dir))
         run_directory.prepare(model_dir)
+        steps = params.trainer.train_steps
         # A final evaluation is done even then.
         if (
             "train" in mode
             and runs.is_finished(params, model_dir)
             and "post" not in mode
+            and not (
+                mode == "train_and_eval"
+                and training.lacks_validation(model_dir, steps)
+            )
         ):
-            steps = params.trainer.train_steps
             print(
                 f"{model_dir} is already at step {steps} of {steps}; nothing "
                 "is trained. To train it longer, raise --epochs (or "

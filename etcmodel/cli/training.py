@@ -200,12 +200,16 @@ def make_runner(
             names = ("validation_loss", trainer.best_checkpoint_eval_metric)
             shown = [f"{x} {float(logs[x]):.4g}" for x in names if x in logs]
             show.validated(f"Validation at step {step()}: {', '.join(shown)}")
-        if patience is not None:
-            history.append(float(logs[trainer.best_checkpoint_eval_metric]))
-            if len(history) - 1 - history.index(max(history)) >= patience:
+        if mode == "train_and_eval":
+            found = runs.save_validation(logs, step(), model_dir)
+            name = trainer.best_checkpoint_eval_metric
+            values = [x[name] for x in found.values() if name in x]
+            if (
+                patience is not None
+                and len(values) - 1 - values.index(max(values)) >= patience
+            ):
                 raise _NoProgress
 
-    history: list[float] = []
     last = 0
     trainer, runtime = params.trainer, params.runtime
     if runtime.mixed_precision_dtype:
@@ -240,8 +244,12 @@ def make_runner(
 
 def _warn_of_slow_bfloat16(runtime, out) -> None:
     """Tells if a training step on this processor is faster in float32."""
-    if "bfloat16" not in runtime.mixed_precision_dtype or (
-        runtime.num_gpus or runtime.tpu
+    import tensorflow as tf
+
+    if (
+        "bfloat16" not in runtime.mixed_precision_dtype
+        or runtime.tpu
+        or tf.config.list_physical_devices("GPU")
     ):
         return
     try:
@@ -251,8 +259,8 @@ def _warn_of_slow_bfloat16(runtime, out) -> None:
         return
     if flags and not {"avx512_bf16", "amx_bf16"} & {*flags[0].split()}:
         print(
-            "This processor computes bfloat16 by float32, which takes longer "
-            "than float32 alone: leave runtime.mixed_precision_dtype out.",
+            "This CPU has no instructions for bfloat16: float32 is faster. "
+            "Remove runtime.mixed_precision_dtype.",
             file=out or sys.stdout,
         )
 
@@ -267,6 +275,26 @@ def quiet(verbose: bool):
     out = sys.stdout
     with contextlib.redirect_stdout(out if verbose else io.StringIO()):
         yield out
+
+
+def _catch_up(controller, trainer, model_dir: str) -> None:
+    """Makes a resumed run validate at the steps of an undisturbed one."""
+    step = int(controller.global_step.numpy())
+    if step % trainer.validation_interval and step < trainer.train_steps:
+        step += trainer.validation_interval - step % trainer.validation_interval
+        controller.train(
+            steps=min(step, trainer.train_steps),
+            checkpoint_at_completion=False,
+        )
+    elif not lacks_validation(model_dir, step):
+        return
+    controller.evaluate(steps=trainer.validation_steps)
+
+
+def lacks_validation(model_dir: str, step: int) -> bool:
+    """Returns whether a run was interrupted before a step's validation."""
+    found = runs.read_validations(model_dir) if step else None
+    return step > 0 and found is not None and step not in found
 
 
 def run_mode(runner, params, mode: str, show=None) -> dict[str, float]:
@@ -289,6 +317,7 @@ def run_mode(runner, params, mode: str, show=None) -> dict[str, float]:
     ):
         try:
             if mode == "train_and_eval":
+                _catch_up(controller, trainer, runner.model_dir)
                 controller.train_and_evaluate(
                     train_steps=trainer.train_steps,
                     eval_steps=trainer.validation_steps,

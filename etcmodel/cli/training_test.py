@@ -2,6 +2,7 @@ import builtins
 import contextlib
 import io
 import os
+import tempfile
 import types
 from unittest import mock
 
@@ -17,6 +18,7 @@ from etcmodel.errors import UserError
 from etcmodel.pipeline import options
 from etcmodel.tasks import registry
 from etcmodel.training import damaged_records
+from etcmodel.training import runs
 from testing.tasks import write_json
 
 
@@ -136,7 +138,7 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
             mock.patch.object(train_lib, "OrbitExperimentRunner") as make,
         ):
             training.make_runner(params, "train", "dir", show=show, out=out)
-        self.assertIn("takes longer than float32 alone", out.getvalue())
+        self.assertIn("float32 is faster", out.getvalue())
         self.assertEqual("mixed_bfloat16", precision.global_policy().name)
         make.return_value.trainer.global_step.numpy.return_value = 7
         (on_step,) = make.call_args.kwargs["train_actions"]
@@ -161,7 +163,8 @@ class RunModeTest(tf.test.TestCase, parameterized.TestCase):
         sizes = {"train_steps": 30, "validation_steps": 4}
         sizes |= {"validation_interval": 10, "continuous_eval_timeout": 60}
         trainer = types.SimpleNamespace(**sizes)
-        runner = mock.MagicMock()
+        runner = mock.MagicMock(model_dir=self.get_temp_dir())
+        runner.controller.global_step.numpy.return_value = 0
         runner.controller.evaluate.return_value = {
             "accuracy": tf.constant(0.5),
             "best_accuracy": tf.constant(1.0),
@@ -170,7 +173,9 @@ class RunModeTest(tf.test.TestCase, parameterized.TestCase):
             runner, types.SimpleNamespace(trainer=trainer), mode
         )
         calls = {
-            name: kwargs for name, _, kwargs in runner.controller.method_calls
+            name: kwargs
+            for name, _, kwargs in runner.controller.method_calls
+            if name != "global_step.numpy"
         }
         self.assertEqual(expected, list(calls))
         self.assertEqual({"accuracy": 0.5} if "evaluate" in calls else {}, logs)
@@ -187,6 +192,35 @@ class RunModeTest(tf.test.TestCase, parameterized.TestCase):
             for step, expected_over in ((29, False), (30, True)):
                 runner.trainer.global_step.numpy.return_value = step
                 self.assertEqual(expected_over, is_over())
+
+    @parameterized.parameters(
+        # Interrupted at a step; validated before; what is made up for.
+        (0, None, []),
+        (20, [10, 20], []),
+        (20, None, []),
+        (20, [10], ["evaluate"]),
+        (23, [10, 20], ["train 30", "evaluate"]),
+        (34, [10, 20, 30], ["train 35", "evaluate"]),
+        (35, [10, 20, 30], ["evaluate"]),
+    )
+    def test_a_resumed_run_validates_at_the_same_steps(
+        self, step, validated, expected
+    ):
+        model_dir = self.enterContext(tempfile.TemporaryDirectory())
+        for number in validated or ():
+            runs.save_validation({"accuracy": 0.5}, number, model_dir)
+        calls = []
+        controller = mock.Mock()
+        controller.global_step.numpy.return_value = step
+        controller.train.side_effect = lambda steps, **_: calls.append(
+            f"train {steps}"
+        )
+        controller.evaluate.side_effect = lambda steps: calls.append("evaluate")
+        trainer = types.SimpleNamespace(
+            train_steps=35, validation_steps=4, validation_interval=10
+        )
+        training._catch_up(controller, trainer, model_dir)
+        self.assertEqual(expected, calls)
 
     @parameterized.parameters("train", "eval")
     def test_damaged_records_are_named(self, mode):

@@ -4,6 +4,8 @@ import pathlib
 import tempfile
 import unittest
 
+from etcmodel.datasets import classification
+from etcmodel.datasets import documents
 from etcmodel.datasets import files
 from etcmodel.errors import UserError
 
@@ -121,6 +123,24 @@ class FilesTest(unittest.TestCase):
                     )
                 # Blank lines alone are not read.
                 self.assertLessEqual(len(numbered), 3)
+
+    def test_a_part_is_of_the_kind_of_its_file(self):
+        """Whatever line it begins with, which can be a bad record."""
+        path = str(self.folder / "lines.jsonl")
+        lines = ['{"text": "a"}', "null", "[1]", '"x"', '{"text": "b"}']
+        pathlib.Path(path).write_text("\n".join(lines))
+        for module in (documents, classification):
+            whole, found = [], []
+            for parts in ([files.Part(path)], files.line_parts(path, 1)):
+                counts = {x: files.count_lines(x) for x in parts}
+                for part in files.numbered(parts, counts):
+                    read = module.FORMAT.read_part([path], part, "train")
+                    (whole if len(parts) == 1 else found).extend(
+                        (source.index, str(error))
+                        for source, _, error, _ in read
+                    )
+            self.assertEqual(5, len(whole))
+            self.assertEqual(whole, found)
 
     def test_files_of_one_part(self):
         for name, content in (

@@ -435,15 +435,18 @@ def read_json_lines(
     decode = None if record is None else _TypedDecoder(record)
     with _File(path, on_position) as file:
         chunks = file.chunks()
-        start = _check_start(
-            path,
-            chunks,
-            b"{",
-            "one JSON object a line",
-            "holds a JSON array ('[' comes first), but one JSON object a "
-            "line ('{' first) is expected. Write every element of the "
-            "array on a line of its own, without commas between them.",
-        )
+        start = b""
+        # A part of a file may begin with any line.
+        if file.first_line == 1:
+            start = _check_start(
+                path,
+                chunks,
+                b"{",
+                "one JSON object a line",
+                "holds a JSON array ('[' comes first), but one JSON object a "
+                "line ('{' first) is expected. Write every element of the "
+                "array on a line of its own, without commas between them.",
+            )
         lines = _lines(itertools.chain([start], chunks), b"\n")
         for number, line in enumerate(lines, file.first_line):
             if not line or line.isspace():
@@ -456,8 +459,11 @@ def read_json_lines(
 
 
 def begins_with(path: str, pattern: bytes) -> bool:
-    """Whether the first text of a file, behind white space, has a pattern."""
-    with _File(path) as file:
+    """Whether the first text of a file, behind white space, has a pattern.
+
+    Of a part of a file, the beginning of the whole file is asked for.
+    """
+    with files.only(files.Part(path)), _File(path) as file:
         for chunk in file.chunks():
             if chunk.strip():
                 return bool(re.match(pattern, chunk.lstrip()))

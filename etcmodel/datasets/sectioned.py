@@ -451,7 +451,7 @@ class RowFormat(Format):
         return super().parse(value, source)
 
     def _values(self, paths, on_position, part=None):
-        found = files.find(paths)
+        found = paths if part else files.find(paths)
         names = [os.path.basename(x) for x in found]
         if len(set(names)) < len(names):
             names = found

@@ -55,8 +55,8 @@ class RecomputeContext(contextlib.AbstractContextManager):
 def seeded(seed) -> RecomputeContext:
     """Makes the dropout of layers called in the block follow from a seed.
 
-    Of `RecomputingDropout` that is: each layer and call drops other elements.
-    `seed` is `<int32>[]`.
+    Only `RecomputingDropout` is affected. Each layer and each call drops other
+    elements. `seed` is `<int32>[]`.
     """
     return RecomputeContext(False, tf.cast(seed, tf.int32))
 

@@ -106,9 +106,15 @@ def check_directory(
 ) -> None:
     """Raises a `UserError` if a directory cannot be made or replaced.
 
-    One in a bucket is looked at when it is written, if it is allowed.
+    With `in_bucket`, directories in buckets are allowed, and are checked when
+    they are written.
     """
     if in_bucket and files.is_remote(path):
+        if "/" not in path.rstrip("/").partition("://")[2]:
+            raise UserError(
+                f"{path} is a bucket. Name a directory in it, such as "
+                f"{path.rstrip('/')}/data."
+            )
         return
     _check_parent(path)
     if not os.path.exists(path):
@@ -152,7 +158,7 @@ def atomic_file(path: str, mode: str = "w") -> Iterator[IO]:
 
 
 @contextlib.contextmanager
-def directory_in_bucket(path: str, overwrite: bool = False) -> Iterator[str]:
+def output_directory(path: str, overwrite: bool = False) -> Iterator[str]:
     """Does what `atomic_directory` does, also for addresses such as gs://a/b.
 
     There all files are copied to their final names at the end, one by one.
@@ -163,6 +169,7 @@ def directory_in_bucket(path: str, overwrite: bool = False) -> Iterator[str]:
         return
     import tensorflow as tf
 
+    check_directory(path, overwrite, in_bucket=True)
     gfile, path = tf.io.gfile, path.rstrip("/")
     is_there = gfile.exists(path)
     if is_there and not overwrite and gfile.listdir(path):
@@ -180,7 +187,8 @@ def directory_in_bucket(path: str, overwrite: bool = False) -> Iterator[str]:
             for name in names:
                 gfile.rename(f"{folder.rstrip('/')}/{name}", f"{target}/{name}")
     finally:
-        gfile.rmtree(temporary)
+        with contextlib.suppress(tf.errors.OpError):
+            gfile.rmtree(temporary)
 
 
 @contextlib.contextmanager
@@ -196,8 +204,9 @@ def atomic_directory(path: str, overwrite: bool = False) -> Iterator[str]:
         prefix=_prefix(path, os.getpid()), suffix=".partial", dir=parent
     )
     try:
-        yield temporary
+        # Workers of other users write into it, too.
         os.chmod(temporary, _default_mode(0o777))
+        yield temporary
         if os.path.exists(path):
             old = tempfile.mkdtemp(suffix=".old", dir=parent)
             os.rename(path, os.path.join(old, "old"))

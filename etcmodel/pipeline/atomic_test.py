@@ -115,7 +115,7 @@ class AtomicTest(tf.test.TestCase):
         self.assertCountEqual(["out", "out2"], os.listdir(self.root))
 
 
-class DirectoryInBucketTest(tf.test.TestCase):
+class OutputDirectoryTest(tf.test.TestCase):
     """TensorFlow treats ram:// as it treats gs://."""
 
     def test_appears_when_it_is_whole(self):
@@ -123,7 +123,7 @@ class DirectoryInBucketTest(tf.test.TestCase):
         path = f"{root}/a/b"
 
         def write(text, **kwargs):
-            with atomic.directory_in_bucket(path, **kwargs) as directory:
+            with atomic.output_directory(path, **kwargs) as directory:
                 with gfile.GFile(f"{directory}/{text}", "w") as stream:
                     stream.write(text)
                 if text == "bad":
@@ -132,6 +132,8 @@ class DirectoryInBucketTest(tf.test.TestCase):
         write("one")
         with self.assertRaisesRegex(UserError, f"{path} exists.*--overwrite"):
             write("two")
+        with self.assertRaisesRegex(UserError, "Name a directory in it"):
+            atomic.check_directory("gs://bucket/", True, in_bucket=True)
         with self.assertRaises(KeyboardInterrupt):
             write("bad", overwrite=True)
         self.assertEqual(["one"], gfile.listdir(path))
@@ -143,7 +145,7 @@ class DirectoryInBucketTest(tf.test.TestCase):
 
     def test_on_a_disk(self):
         path = f"{self.get_temp_dir()}/a"
-        with atomic.directory_in_bucket(path) as directory:
+        with atomic.output_directory(path) as directory:
             self.assertNotEqual(path, directory)
         self.assertTrue(os.path.isdir(path))
 

@@ -4,6 +4,7 @@ Works with Keras 2 only; see `training.experiments`.
 """
 
 import math
+import sys
 
 import tensorflow as tf
 
@@ -22,30 +23,35 @@ def check(task: trainer.RecordsTask, loss: float, first: int, last: int):
     """
     if math.isfinite(loss):
         return
+    # The gradients of the step before may have made the weights NaN.
+    first = max(first - 1, 1)
     steps = f"step {last}" if first == last else f"steps {first} to {last}"
+    print(
+        f"The loss is {loss} at step {last}: looking for the records of "
+        f"{steps}.",
+        file=sys.stderr,
+    )
     raise UserError(
-        f"The loss is {loss} at {steps}. Checkpoints of earlier steps are "
-        "kept, and the same command goes on from the last. Try a lower "
-        "--learning_rate or a longer warm-up; if it is float16, "
-        "runtime.mixed_precision_dtype=bfloat16 or none."
-        f"{_describe_records(task, first, last)}"
+        f"The loss is {loss} at step {last}. Checkpoints of earlier steps are "
+        "kept, but the same command will fail again. Use a lower "
+        "--learning_rate or a longer warm-up; with float16, use bfloat16 or "
+        "float32. If it fails at its first step, the newest checkpoint holds "
+        "NaN already: move its files elsewhere."
+        f"{_describe_records(task, first, last, steps)}"
     )
 
 
-def _describe_records(task, first: int, last: int) -> str:
-    """Names the records of steps, as far as they can be read again."""
+def _describe_records(task, first: int, last: int, steps: str) -> str:
+    """Names the records of steps, if they can be read again."""
     ids = []
-    for step in range(first, last + 1):
-        examples = task.read_examples(step - 1)
-        for example in examples:
-            fields = tf.train.Example.FromString(example).features.feature
-            ids += [
-                x.decode("utf-8", "replace")
-                for x in fields[EXAMPLE_ID].bytes_list.value
-            ]
-        if len(ids) > _MAX_NAMED:
-            break
+    for example in task.read_examples(first - 1, last + 1 - first):
+        fields = tf.train.Example.FromString(example).features.feature
+        ids += [
+            x.decode("utf-8", "replace")
+            for x in fields[EXAMPLE_ID].bytes_list.value
+        ]
     if not ids:
         return ""
-    more = " and more" if len(ids) > _MAX_NAMED else ""
-    return f" Ids of the records: {', '.join(ids[:_MAX_NAMED])}{more}."
+    # The last ones are those of the last step.
+    more = "..., " if len(ids) > _MAX_NAMED else ""
+    return f" Records of {steps}: {more}{', '.join(ids[-_MAX_NAMED:])}."

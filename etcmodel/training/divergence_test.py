@@ -33,24 +33,28 @@ class CheckTest(tf.test.TestCase, parameterized.TestCase):
         task_class, _ = trainer.task_classes(registry.get(name))
         task = task_class(params.task)
         divergence.check(task, 0.5, 1, 1)
-        *_, (_, labels) = task.build_inputs(data).take(3)
-        task.first_step = 2
-        keys = {tuple(x) for x in labels["record"].numpy().tolist()}
+        keys = {
+            tuple(x)
+            for _, labels in task.build_inputs(data).take(3).skip(1)
+            for x in labels["record"].numpy().tolist()
+        }
         for loss in (math.nan, math.inf):
             with self.assertRaisesRegex(
                 UserError, f"The loss is {loss} at step 3.*--learning_rate"
             ) as raised:
                 divergence.check(task, loss, 3, 3)
-            _, ids = str(raised.exception).split("Ids of the records: ")
+            _, ids = str(raised.exception).split("Records of steps 2 to 3: ")
             ids = ids.rstrip(".").split(", ")
             if count:
-                self.assertLen(ids, count)
+                self.assertLen(ids, 2 * count)
             found = record_keys(tf.constant(ids)).numpy()
             self.assertEqual(keys, {tuple(x) for x in found.tolist()})
-        with self.assertRaisesRegex(UserError, "at steps 3 to 4") as raised:
+        with self.assertRaisesRegex(
+            UserError, "at step 4.*Records of steps 2 to 4"
+        ) as raised:
             divergence.check(task, math.nan, 3, 4)
         data.seed = None
-        with self.assertRaisesRegex(UserError, "none.$"):
+        with self.assertRaisesRegex(UserError, "elsewhere.$"):
             divergence.check(task, math.nan, 3, 3)
 
 

@@ -107,24 +107,24 @@ def _parsed(dataset, parse, params, input_context, num_seen) -> tf.data.Dataset:
     )
 
 
-def read_step(
+def read_examples(
     params: cfg.DataConfig,
-    step: int,
     size: int,
-    replicas: int,
+    first: int,
+    number: int,
     sorted_batches: int = 0,
 ) -> list[bytes]:
-    """Reads the serialized examples of a training step, counted from 0.
+    """Reads the serialized examples of some training batches of this host.
 
-    Each of the replicas of this only host gets `size` examples; the seed and
-    `sorted_batches` are those of the training.
+    They are `number` batches of `size` examples from `first` on, counted from
+    0. The seed and `sorted_batches` are those of the training.
     """
 
     def batch(dataset, input_context):
         del input_context
         if sorted_batches > 1:
             dataset = sort_by_length(dataset, size, sorted_batches, params.seed)
-        return dataset.batch(size).skip(step * replicas).take(replicas)
+        return dataset.batch(size).skip(first).take(number)
 
     batches = read_files(params, batch).as_numpy_iterator()
     return [example for batch in batches for example in batch]

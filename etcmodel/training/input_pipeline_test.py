@@ -90,7 +90,9 @@ class ReadBatchesTest(tf.test.TestCase):
         params = cfg.DataConfig(
             input_path=self.path, is_training=True, shuffle_buffer_size=5
         )
-        again = input_pipeline.read_step(params.replace(seed=3), 4, 2, 2, 2)
+        again = input_pipeline.read_examples(
+            params.replace(seed=3), 2, 2 * 4, 2, 2
+        )
         self.assertAllEqual(np.ravel([x for x, _ in expected[8:10]]), again)
 
     def test_examples_of_similar_length_make_a_batch(self):

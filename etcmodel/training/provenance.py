@@ -1,4 +1,4 @@
-"""Which software made a run."""
+"""Describes the software of a run."""
 
 import importlib.metadata
 import os

@@ -2,7 +2,8 @@
 
 `etcmodel.json` describes the task, its records and the software, `params.yaml`
 the whole configuration, `tuned.json` the options that validation chose at each
-step. `evaluate` and `export` read these, so that both use the same model.
+step, `validations.json` the metrics of each validation. `evaluate` and
+`export` read these, so that both use the same model.
 Python reads `etc_config.json` or `read_twice_config.json`, and
 `encoder_options.json`.
 """
@@ -28,6 +29,7 @@ from etcmodel.pipeline.spec import TaskSpec
 RUN_FILE = "etcmodel.json"
 PARAMS_FILE = "params.yaml"
 TUNED_FILE = "tuned.json"
+VALIDATIONS_FILE = "validations.json"
 _BEST = "best_ckpt"
 
 
@@ -93,6 +95,7 @@ _CONTENT = {
         {},
         "Remove it, and choose thresholds again with `evaluate --tune`.",
     ),
+    VALIDATIONS_FILE: ({}, "Remove it; then --patience counts anew."),
 }
 
 
@@ -427,6 +430,39 @@ def _no_checkpoint(model_dir, choice) -> UserError:
         f"No checkpoint was found (model_dir {model_dir}, checkpoint "
         f"{choice or 'best or last'}). Run `train` first."
     )
+
+
+def save_validation(metrics, step: int, model_dir: str) -> dict[int, dict]:
+    """Saves the metrics of a validation; returns those of all, by step."""
+    found = read_validations(model_dir) or {}
+    found[step] = {
+        name: float(value)
+        for name, value in metrics.items()
+        if not name.startswith("best_") and not getattr(value, "shape", ())
+    }
+    # What comes later is of a run that went on from here before.
+    found = {x: found[x] for x in sorted(found) if x <= step}
+    path = os.path.join(model_dir, VALIDATIONS_FILE)
+    _write(path, {str(x): values for x, values in found.items()})
+    return found
+
+
+def read_validations(model_dir: str) -> dict[int, dict] | None:
+    """Reads the metrics of a run's validations: step -> name -> value.
+
+    None if there are none. Raises a `UserError` if the file is damaged.
+    """
+    content = _read(model_dir, VALIDATIONS_FILE)
+    if content is None:
+        return None
+    for step, values in content.items():
+        if not step.isdigit() or not isinstance(values, dict):
+            raise UserError(
+                f"{os.path.join(model_dir, VALIDATIONS_FILE)}: {show(step)} is "
+                f"{show(values)}, expected a step and its metrics. "
+                f"{_CONTENT[VALIDATIONS_FILE][1]}"
+            )
+    return {int(step): values for step, values in content.items()}
 
 
 def save_tuned(spec: TaskSpec, metrics, step: int, model_dir: str) -> None:

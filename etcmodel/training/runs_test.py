@@ -3,6 +3,7 @@ import os
 import types
 from unittest import mock
 
+import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -43,6 +44,21 @@ class _RunTestCase(CommandTestCase):
             global_step=tf.Variable(step, dtype=tf.int64)
         )
         return checkpoint.save(self.path("run", *names))
+
+
+class ValidationsTest(_RunTestCase):
+    def test_of_a_run_that_went_on_from_an_earlier_step(self):
+        self.assertIsNone(runs.read_validations(self.model_dir))
+        for step, value in ((10, 0.5), (20, 0.7), (30, 0.6), (20, 0.8)):
+            metrics = {"f1": value, "best_f1": 1.0, "curve": np.ones(3)}
+            found = runs.save_validation(metrics, step, self.model_dir)
+        expected = {10: {"f1": 0.5}, 20: {"f1": 0.8}}
+        self.assertEqual(expected, found)
+        self.assertEqual(expected, runs.read_validations(self.model_dir))
+        path = os.path.join(self.model_dir, "validations.json")
+        write_json(path, {"ten": {}})
+        with self.assertRaisesRegex(UserError, f"{path}: 'ten'.*Remove it"):
+            runs.read_validations(self.model_dir)
 
 
 class FindCheckpointTest(_RunTestCase):

@@ -278,11 +278,11 @@ class RecordsTask(base_task.Task):
         number = self.metadata["num_examples"] // params.global_batch_size
         return min(number, _SORTED_BATCHES)
 
-    def read_examples(self, step: int) -> list[bytes]:
-        """Reads again what a training step, counted from 0, has read.
+    def read_examples(self, first: int, number: int) -> list[bytes]:
+        """Reads again what `number` training steps from `first` on have read.
 
-        Nothing if the order is not known: without a seed, with a tf.data
-        service, or where several hosts read.
+        Steps count from 0. Nothing if the order is not known: without a seed,
+        with a tf.data service, or where several hosts read.
         """
         params = self.task_config.train_data
         if (
@@ -294,11 +294,14 @@ class RecordsTask(base_task.Task):
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         size = params.global_batch_size
         if self.SPEC.reads_segments:
-            size //= self.sizes["num_blocks_per_example"] * replicas
-        else:
-            size //= replicas
-        return input_pipeline.read_step(
-            params, step, size, replicas, self._num_sorted(params)
+            # All replicas share the examples of a step.
+            size, replicas = size // self.sizes["num_blocks_per_example"], 1
+        return input_pipeline.read_examples(
+            params,
+            size // replicas,
+            replicas * first,
+            replicas * number,
+            self._num_sorted(params),
         )
 
     def parse(
