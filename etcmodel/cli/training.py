@@ -7,6 +7,7 @@ import math
 import os
 import re
 import sys
+import time
 from collections.abc import Callable
 
 import yaml
@@ -150,6 +151,62 @@ def _choose_devices(params, defaults) -> None:
         )
 
 
+_clock = time.monotonic
+
+
+class _Actions:
+    """What is done after training steps and after validations.
+
+    Attributes:
+        trainer: the Model Garden's trainer.
+        step: the last step that was made.
+    """
+
+    def __init__(self, params, mode, model_dir, spec, show, patience):
+        self.trainer, self.step, self._time = None, 0, None
+        self._params, self._mode, self._model_dir = params, mode, model_dir
+        self._spec, self._show, self._patience = spec, show, patience
+
+    def after_steps(self, logs) -> None:
+        """Checks and shows the loss; adds the speed to what is logged."""
+        from etcmodel.training import divergence
+
+        loss, before, now = float(logs["training_loss"]), self.step, _clock()
+        self.step = int(self.trainer.global_step.numpy())
+        divergence.check(self.trainer.task, loss, before + 1, self.step)
+        # The first step builds the graph.
+        if self._time is not None:
+            number = self._params.task.train_data.global_batch_size
+            number *= self.step - before
+            logs["examples_per_second"] = number / (now - self._time)
+        self._time = now
+        if self._show is not None:
+            self._show.step(self.step, loss)
+
+    def after_validation(self, logs) -> None:
+        """Saves and shows metrics; stops if they do not become better."""
+        step = int(self.trainer.global_step.numpy())
+        best = self._params.trainer.best_checkpoint_eval_metric
+        if self._spec is not None:
+            runs.save_tuned(self._spec, logs, step, self._model_dir)
+        if self._show is not None:
+            names = ("validation_loss", best)
+            shown = [f"{x} {float(logs[x]):.4g}" for x in names if x in logs]
+            self._show.validated(
+                f"Validation at step {step}: {', '.join(shown)}"
+            )
+        self._time = _clock()
+        if self._mode != "train_and_eval":
+            return
+        found = runs.save_validation(logs, step, self._model_dir)
+        values = [x[best] for x in found.values() if best in x]
+        if (
+            self._patience is not None
+            and len(values) - 1 - values.index(max(values)) >= self._patience
+        ):
+            raise _NoProgress
+
+
 def make_runner(
     params,
     mode: str,
@@ -179,39 +236,10 @@ def make_runner(
     from official.modeling import performance
 
     from etcmodel.checkpoints import files as checkpoint_files
-    from etcmodel.training import divergence
     from etcmodel.training import run_directory
 
-    def step():
-        return int(runner.trainer.global_step.numpy())
-
-    def after_steps(logs):
-        nonlocal last
-        loss, first = float(logs["training_loss"]), last + 1
-        last = step()
-        divergence.check(task, loss, first, last)
-        if show is not None:
-            show.step(last, loss)
-
-    def after_validation(logs):
-        if spec is not None:
-            runs.save_tuned(spec, logs, step(), model_dir)
-        if show is not None:
-            names = ("validation_loss", trainer.best_checkpoint_eval_metric)
-            shown = [f"{x} {float(logs[x]):.4g}" for x in names if x in logs]
-            show.validated(f"Validation at step {step()}: {', '.join(shown)}")
-        if mode == "train_and_eval":
-            found = runs.save_validation(logs, step(), model_dir)
-            name = trainer.best_checkpoint_eval_metric
-            values = [x[name] for x in found.values() if name in x]
-            if (
-                patience is not None
-                and len(values) - 1 - values.index(max(values)) >= patience
-            ):
-                raise _NoProgress
-
-    last = 0
-    trainer, runtime = params.trainer, params.runtime
+    actions = _Actions(params, mode, model_dir, spec, show, patience)
+    runtime = params.runtime
     if runtime.mixed_precision_dtype:
         performance.set_mixed_precision_policy(runtime.mixed_precision_dtype)
         _warn_of_slow_bfloat16(runtime, out)
@@ -226,7 +254,7 @@ def make_runner(
             task = task_factory.get_task(params.task, logging_dir=model_dir)
         latest = checkpoint_files.latest_checkpoint(model_dir)
         if latest is not None and "train" in mode:
-            task.first_step = last = runs.step_of(latest)
+            task.first_step = actions.step = runs.step_of(latest)
         with run_directory.restoring(latest):
             runner = train_lib.OrbitExperimentRunner(
                 distribution_strategy=strategy,
@@ -234,9 +262,10 @@ def make_runner(
                 mode=mode,
                 params=params,
                 model_dir=model_dir,
-                train_actions=[after_steps],
-                eval_actions=[after_validation],
+                train_actions=[actions.after_steps],
+                eval_actions=[actions.after_validation],
             )
+        actions.trainer = runner.trainer
     except ValueError as error:
         raise UserError(f"The configuration cannot be run: {error}") from error
     return task, runner

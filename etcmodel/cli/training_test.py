@@ -143,8 +143,17 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
         make.return_value.trainer.global_step.numpy.return_value = 7
         (on_step,) = make.call_args.kwargs["train_actions"]
         (on_validation,) = make.call_args.kwargs["eval_actions"]
-        on_step({"training_loss": tf.constant(0.5)})
-        show.step.assert_called_once_with(7, 0.5)
+        logs = [{"training_loss": tf.constant(0.5)} for _ in range(2)]
+        with mock.patch.object(training, "_clock", side_effect=[10.0, 12.0]):
+            on_step(logs[0])
+            show.step.assert_called_once_with(7, 0.5)
+            make.return_value.trainer.global_step.numpy.return_value = 10
+            on_step(logs[1])
+        # Building the graph is not counted.
+        self.assertNotIn("examples_per_second", logs[0])
+        size = params.task.train_data.global_batch_size
+        self.assertEqual(3 * size / 2, logs[1]["examples_per_second"])
+        make.return_value.trainer.global_step.numpy.return_value = 7
         on_validation({"validation_loss": 1.5, "accuracy": 0.25, "x": 3})
         show.validated.assert_called_once_with(
             "Validation at step 7: validation_loss 1.5, accuracy 0.25"
