@@ -32,7 +32,6 @@ from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 from etcmodel.pipeline.example_writer import ExampleWriter
-from etcmodel.pipeline.example_writer import make_examples
 from etcmodel.tasks import registry
 
 _SECONDS = 20
@@ -202,7 +201,7 @@ def try_content(content: bytes, reading: Reading, split: str) -> Outcome:
         kind, detail = "features", ""
         records = list(reading.read(path, split, BadRecords()))
         if reading.writer is not None and records:
-            for made in make_examples(reading.writer, records, split):
+            for made in reading.writer.make_examples(records, split):
                 if isinstance(made, RecordError):
                     raise made
     except UserError as error:

@@ -22,6 +22,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.cli import command_line
+from etcmodel.errors import RecordError
 from etcmodel.feature_utils.text import tokenizer_settings
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.pipeline import tfrecords
@@ -150,8 +151,19 @@ def encode_records(
         EncodedRecord(
             [writer.schema.serialize(row) for row in made.rows], made.counts
         )
-        for made in writer.make_examples(records, split)
+        for made in make_examples(writer, records, split)
     ]
+
+
+def make_examples(
+    writer: ExampleWriter, records: Sequence[Any], split: str
+) -> list[Any]:
+    """Makes the examples of records; raises the first error."""
+    made = writer.make_examples(records, split)
+    for error in made:
+        if isinstance(error, RecordError):
+            raise error
+    return made
 
 
 def preprocess_few(

@@ -30,7 +30,6 @@ from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 from etcmodel.pipeline import packing
 from etcmodel.pipeline import tfrecords
-from etcmodel.pipeline.example_writer import make_examples
 from etcmodel.pipeline.spec import load
 from etcmodel.tasks import registry
 
@@ -199,7 +198,7 @@ class _MakeExamples(beam.DoFn):
         writer, job = self._writer, self._job
         numbers, records = zip(*batch, strict=True)
         counts, totals = collections.Counter(), collections.Counter()
-        made = make_examples(writer, records, job.split)
+        made = writer.make_examples(records, job.split)
         for number, examples in zip(numbers, made, strict=True):
             if isinstance(examples, RecordError):
                 yield job.report(examples)

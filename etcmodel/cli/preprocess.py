@@ -193,8 +193,6 @@ def check_split(task, split: str) -> None:
 
 def make_all_examples(examples, records, split, bad_records):
     """Makes examples in parallel, in order; yields those of batches."""
-    from etcmodel.pipeline.example_writer import make_examples
-
     workers = os.cpu_count() or 1
     pending = collections.deque()
     records = iter(records)
@@ -205,7 +203,7 @@ def make_all_examples(examples, records, split, bad_records):
             )
             if batch:
                 pending.append(
-                    executor.submit(make_examples, examples, batch, split)
+                    executor.submit(examples.make_examples, batch, split)
                 )
             if not pending:
                 return

@@ -185,7 +185,7 @@ class PreprocessTest(tasks.CommandTestCase):
         write, sizes = tasks.SMALL_RECORDS[task]
         path, vocab_file = write(self.directory, 13)
         more = ["--include_unknown_rate=0.5"] if task == "nq" else []
-        encode = example_writer.make_examples
+        encode = example_writer.ExampleWriter.make_examples
 
         def encode_late(encoder, records, split):
             time.sleep(0.02 * (records[0].index % 3))
@@ -196,7 +196,9 @@ class PreprocessTest(tasks.CommandTestCase):
             with (
                 mock.patch.object(os, "cpu_count", return_value=workers),
                 mock.patch.object(Preprocessor, "RECORDS_AT_ONCE", batch_size),
-                mock.patch.object(example_writer, "make_examples", encode_late),
+                mock.patch.object(
+                    example_writer.ExampleWriter, "make_examples", encode_late
+                ),
             ):
                 result = run_cli(
                     "preprocess",

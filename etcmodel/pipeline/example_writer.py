@@ -1,5 +1,6 @@
 """Turns the records of a dataset into stored examples."""
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Sequence
@@ -59,12 +60,24 @@ class ExampleWriter:
 
     def make_examples(
         self, records: Sequence[Any], split: str
-    ) -> list[Examples]:
-        """Makes the examples of a batch; several threads may do so at once.
+    ) -> list[Examples | RecordError]:
+        """Makes the examples of records; of one that does not fit, its error.
 
-        Raises a `UserError` if a record does not fit; a `RecordError` that
-        names it if the batch is of one.
+        Several threads may do so at once.
         """
+        with contextlib.suppress(UserError):
+            return self._make_batch(records, split)
+        # Each is tried alone.
+        made = []
+        for record in records:
+            try:
+                made += self._make_batch([record], split)
+            except RecordError as error:
+                made.append(error)
+        return made
+
+    def _make_batch(self, records, split) -> list[Examples]:
+        """Makes the examples of a batch; a `UserError` if one does not fit."""
         batch = on_host(self.preprocess(records))
         return [
             self._make(record, self.preprocessor.view(batch, i), split)
@@ -92,23 +105,6 @@ class ExampleWriter:
     def make_packer(self) -> ExamplePacker:
         """Makes what packs examples before they are serialized."""
         return ExamplePacker(self.schema, self._sizes)
-
-
-def make_examples(
-    writer: ExampleWriter, records: Sequence[Any], split: str
-) -> list[Examples | RecordError]:
-    """Makes the examples of records; of one that does not fit, its error."""
-    try:
-        return writer.make_examples(records, split)
-    except UserError:
-        pass  # Each is tried alone.
-    made = []
-    for record in records:
-        try:
-            made += writer.make_examples([record], split)
-        except RecordError as error:
-            made.append(error)
-    return made
 
 
 def to_json(value: Any) -> bytes:

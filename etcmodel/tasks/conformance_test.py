@@ -234,7 +234,10 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertGreater(len(printed), 0)
         for name, value in printed.items():
-            self.assertEqual(f"{metrics[name]:.6g}", value, name)
+            # The last of six digits may be rounded otherwise.
+            self.assertAllClose(
+                metrics[name], float(value), rtol=2e-6, atol=1e-12, msg=name
+            )
         self.assertIn(registry.get(task).recipe["best_metric"], printed)
         text = json.dumps(predictions)
         for record in self._records(task):

@@ -15,6 +15,7 @@ from etcmodel.tasks import registry
 from etcmodel.tasks.read_twice_qa import preprocessor
 from etcmodel.tasks.read_twice_qa.passages import merge_documents
 from testing import reading
+from testing import tasks
 from testing.helpers import real_data_path
 
 
@@ -24,7 +25,7 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
         spec = registry.get(task)
         config = spec.make_preprocessing_config(sizes)
         writer = spec.make_example_writer(config, vocab)
-        made = writer.make_examples(records, split)
+        made = tasks.make_examples(writer, records, split)
         packer = writer.make_packer()
         rows = [row for record in made for row in record.rows]
         packed = [
