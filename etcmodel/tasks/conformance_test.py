@@ -234,10 +234,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertGreater(len(printed), 0)
         for name, value in printed.items():
-            # Of numbers with six digits the last may be rounded otherwise.
-            self.assertAllClose(
-                metrics[name], float(value), rtol=1e-5, atol=1e-12, msg=name
-            )
+            self.assertEqual(f"{metrics[name]:.6g}", value, name)
         self.assertIn(registry.get(task).recipe["best_metric"], printed)
         text = json.dumps(predictions)
         for record in self._records(task):
