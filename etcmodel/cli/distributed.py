@@ -75,6 +75,10 @@ class Job(NamedTuple):
         """Returns how files are read; see `datasets.records.Format`."""
         return registry.get(self.task).format(self.configuration())
 
+    def preprocessor(self) -> type:
+        """Returns the class of the task's `Preprocessor`."""
+        return load(registry.get(self.task).preprocessor)
+
     def make_writer(self):
         """Makes the `ExampleWriter`, which builds a graph."""
         from etcmodel.feature_utils.text import tokenizer_settings
@@ -137,35 +141,8 @@ def _sum_notes(notes: Iterable[Note]) -> Note:
     return Note(*sums, sorted(examples)[: BadRecords.MAX_EXAMPLES], shards)
 
 
-def _read(part: files.Part, job: Job) -> Iterator[Any]:
-    """Yields the records of a part of a file, also those with an error."""
-    for checked in job.format().read_part(job.paths, part, job.split):
-        if checked.record is None:
-            yield job.report(checked.error)
-        else:
-            yield checked
-
-
 def _is_repeated(checked: Checked, repeated: Mapping[str, int]) -> bool:
     return checked.is_named and checked.record.id in repeated
-
-
-def _resolve(checked: Iterable[Checked], job: Job) -> Iterator[Any]:
-    """Merges or rejects records that share an id, and numbers the rest.
-
-    The numbers distinguish the parts of a divided record.
-    """
-    format_ = job.format()
-    checked = sorted(checked, key=lambda x: job.place(*x.source))
-    repeated = {}
-    if format_.merge is not None and len(checked) > 1:
-        repeated = {checked[0].record.id: len(checked)}
-    bad_records = _Reported(job)
-    records = format_.usable(checked, bad_records, repeated)
-    for number, record in enumerate(records):
-        if job.keep is None or job.keep(record):
-            yield number, record
-    yield from bad_records.notes
 
 
 class _Reported(BadRecords):
@@ -179,6 +156,52 @@ class _Reported(BadRecords):
     def report(self, error: RecordError) -> None:
         """Notes a bad record; raises `error` unless bad ones are skipped."""
         self.notes.append(self._job.report(error))
+
+
+class _Reader(beam.DoFn):
+    """What knows how the files of a job are read."""
+
+    def __init__(self, job: Job):
+        self._job = job
+        self._format = None
+
+    def setup(self):
+        """Makes the format, once a worker."""
+        self._format = self._job.format()
+
+
+class _Read(_Reader):
+    """Reads parts of files."""
+
+    def process(self, part: files.Part):
+        """Yields the records of a part, also those with an error."""
+        job = self._job
+        for checked in self._format.read_part(job.paths, part, job.split):
+            if checked.record is None:
+                yield job.report(checked.error)
+            else:
+                yield checked
+
+
+class _Resolve(_Reader):
+    """Merges or rejects records that share an id, and numbers the rest.
+
+    The numbers distinguish the parts of a divided record.
+    """
+
+    def process(self, checked: Iterable[Checked]):
+        """Yields the numbered records of one id."""
+        job, checked, repeated = self._job, list(checked), {}
+        if len(checked) > 1:
+            checked.sort(key=lambda x: job.place(*x.source))
+            if self._format.merge is not None:
+                repeated = {checked[0].record.id: len(checked)}
+        bad_records = _Reported(job)
+        records = self._format.usable(checked, bad_records, repeated)
+        for number, record in enumerate(records):
+            if job.keep is None or job.keep(record):
+                yield number, record
+        yield from bad_records.notes
 
 
 class _MakeExamples(beam.DoFn):
@@ -209,14 +232,14 @@ class _MakeExamples(beam.DoFn):
                 for values in examples.rows:
                     yield writer.schema.serialize(values)
             elif examples.rows:
-                place = (*job.place(*examples.source), number)
+                place = examples.source.index, number
                 yield packing.group_of(examples.source), (place, examples.rows)
         yield _noted(Note(counts, totals))
 
 
 def _pack(group, job: Job) -> Iterator[bytes]:
     """Yields the serialized examples of a group, as one machine packs them."""
-    schema = load(registry.get(job.task).preprocessor).SCHEMA
+    schema = job.preprocessor().SCHEMA
     packer = packing.ExamplePacker(schema, job.config)
     _, rows_of_records = group
     for _, rows in sorted(rows_of_records, key=lambda x: x[0]):
@@ -271,7 +294,7 @@ class Preprocess(beam.PTransform):
             | "Number"
             >> beam.FlatMap(files.numbered, beam.pvalue.AsDict(counts))
             | "Spread files" >> beam.Reshuffle()
-            | "Read" >> beam.FlatMap(_read, job).with_outputs(_NOTES, main="x")
+            | "Read" >> beam.ParDo(_Read(job)).with_outputs(_NOTES, main="x")
         )
         repeated = beam.pvalue.AsDict(
             read.x
@@ -297,9 +320,9 @@ class Preprocess(beam.PTransform):
             (alone, same)
             | "All" >> beam.Flatten()
             | "Resolve"
-            >> beam.FlatMap(_resolve, job).with_outputs(_NOTES, main="x")
+            >> beam.ParDo(_Resolve(job)).with_outputs(_NOTES, main="x")
         )
-        size = load(registry.get(job.task).preprocessor).RECORDS_AT_ONCE
+        size = job.preprocessor().RECORDS_AT_ONCE
         made = (
             records.x
             | "Spread records" >> beam.Reshuffle()
@@ -308,8 +331,7 @@ class Preprocess(beam.PTransform):
             >> beam.ParDo(_MakeExamples(job)).with_outputs(_NOTES, main="x")
         )
         examples = made.x
-        schema = load(registry.get(job.task).preprocessor).SCHEMA
-        if schema.packing is not None:
+        if job.preprocessor().SCHEMA.packing is not None:
             examples = (
                 examples
                 | "Group" >> beam.GroupByKey()

@@ -225,17 +225,17 @@ def run(flag_values: flags.FlagValues) -> None:
     like = _note_of_like(task, flag_values)
     config = preprocessing_config(task, flag_values, like)
     options = _beam_options(flag_values)
-    read = task.format(config).read
+    read, paths = task.format(config).read, files.find(flag_values.input)
     splits = {flag_values.split: None}
     if flag_values.validation_fraction is not None:
-        splits = _choose_splits(task, flag_values, read)
+        splits = _choose_splits(task, flag_values, read, paths)
     if task.complete and not like:
         config = load(task.complete)(
             config,
             _kept(
                 splits["train"],
                 read(
-                    files.find(flag_values.input),
+                    paths,
                     "train",
                     BadRecords(flag_values.skip_bad_records),
                 ),
@@ -252,12 +252,12 @@ def run(flag_values: flags.FlagValues) -> None:
             if len(splits) > 1:
                 place = os.path.join(directory, split)
                 tf.io.gfile.makedirs(place)
-            arguments = place, flag_values, examples, split, keep
+            arguments = place, paths, flag_values, examples, split, keep
             if options is None:
                 written = _write_locally(read, *arguments)
             else:
                 written = _write_with_beam(options, *arguments)
-            _write_notes(written, place, flag_values, examples, split)
+            _write_notes(written, place, paths, flag_values, examples, split)
     print_tokenizer(examples.preprocessor.tokenizer, flag_values)
 
 
@@ -338,13 +338,9 @@ def validation_ids(records, dataset, fraction: float, seed: int) -> set[str]:
     return set(chosen)
 
 
-def _choose_splits(task, flag_values: flags.FlagValues, read) -> dict:
+def _choose_splits(task, flag_values: flags.FlagValues, read, paths) -> dict:
     """Returns split, train and dev -> what tells its records."""
-    records = read(
-        files.find(flag_values.input),
-        "train",
-        BadRecords(flag_values.skip_bad_records),
-    )
+    records = read(paths, "train", BadRecords(flag_values.skip_bad_records))
     chosen = validation_ids(
         records,
         task.dataset,
@@ -375,19 +371,18 @@ class _Written(NamedTuple):
         shards: name of a file -> its numbers of examples and of bytes.
     """
 
-    records: Mapping[str, int]
+    records: collections.Counter[str]
     totals: Mapping[str, int]
     bad_records: BadRecords
     shards: Mapping[str, Mapping[str, int]]
 
 
 def _write_locally(
-    read, directory, flag_values, examples, split, keep
+    read, directory, paths, flag_values, examples, split, keep
 ) -> _Written:
     """Writes the TFRecords of a split into a directory."""
     from etcmodel.pipeline import tfrecords
 
-    paths = files.find(flag_values.input)
     bad_records = BadRecords(flag_values.skip_bad_records)
 
     def read_split(*args):
@@ -425,7 +420,7 @@ def _beam_options(flag_values: flags.FlagValues):
 
 
 def _write_with_beam(
-    options, directory, flag_values, examples, split, keep
+    options, directory, paths, flag_values, examples, split, keep
 ) -> _Written:
     """Does the same as `_write_locally` on the workers of a runner."""
     import tensorflow as tf
@@ -439,7 +434,7 @@ def _write_with_beam(
         examples.spec.name,
         dataclasses.asdict(examples.preprocessor.config),
         split,
-        files.find(flag_values.input),
+        paths,
         vocabulary,
         tokenizer.settings and tokenizer.settings._asdict(),
         flag_values.skip_bad_records,
@@ -453,12 +448,13 @@ def _write_with_beam(
     return _Written(records, note.totals, bad_records, note.shards)
 
 
-def _write_notes(written, directory, flag_values, examples, split) -> None:
+def _write_notes(
+    written, directory, paths, flag_values, examples, split
+) -> None:
     """Writes all other files of a split into a directory; prints counts."""
     from etcmodel.pipeline import tfrecords
 
     task, config = examples.spec, examples.preprocessor.config
-    paths = files.find(flag_values.input)
     records, totals, bad_records, shards = written
     count = sum(shard["examples"] for shard in shards.values())
     if not count:
