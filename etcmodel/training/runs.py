@@ -442,8 +442,7 @@ def save_validation(metrics, step: int, model_dir: str) -> dict[int, dict]:
     }
     # What comes later is of a run that went on from here before.
     found = {x: found[x] for x in sorted(found) if x <= step}
-    path = os.path.join(model_dir, VALIDATIONS_FILE)
-    _write(path, {str(x): values for x, values in found.items()})
+    _write_steps(model_dir, VALIDATIONS_FILE, found)
     return found
 
 
@@ -452,17 +451,33 @@ def read_validations(model_dir: str) -> dict[int, dict] | None:
 
     None if there are none. Raises a `UserError` if the file is damaged.
     """
-    content = _read(model_dir, VALIDATIONS_FILE)
+    return _read_steps(model_dir, VALIDATIONS_FILE, "metrics")
+
+
+def _read_steps(
+    model_dir: str, name: str, what: str, key: str | None = None
+) -> dict[int, dict] | None:
+    """Reads a file with values of steps, of which `key` must be a number."""
+    content = _read(model_dir, name)
     if content is None:
         return None
     for step, values in content.items():
-        if not step.isdigit() or not isinstance(values, dict):
+        is_known = isinstance(values, dict) and (
+            key is None or isinstance(values.get(key), int | float)
+        )
+        if not step.isdigit() or not is_known:
             raise UserError(
-                f"{os.path.join(model_dir, VALIDATIONS_FILE)}: {show(step)} is "
-                f"{show(values)}, expected a step and its metrics. "
-                f"{_CONTENT[VALIDATIONS_FILE][1]}"
+                f"{os.path.join(model_dir, name)}: {show(step)} is "
+                f"{show(values)}, expected a step and its {what}. "
+                f"{_CONTENT[name][1]}"
             )
     return {int(step): values for step, values in content.items()}
+
+
+def _write_steps(model_dir: str, name: str, found: dict[int, dict]) -> None:
+    """Writes a file with values of steps."""
+    content = {str(step): values for step, values in found.items()}
+    _write(os.path.join(model_dir, name), content)
 
 
 def save_tuned(spec: TaskSpec, metrics, step: int, model_dir: str) -> None:
@@ -471,24 +486,13 @@ def save_tuned(spec: TaskSpec, metrics, step: int, model_dir: str) -> None:
         return
     chosen = _read_tuned(spec, model_dir)
     chosen[step] = {spec.tuned.option: float(metrics[spec.tuned.option])}
-    content = {str(step): values for step, values in chosen.items()}
-    _write(os.path.join(model_dir, TUNED_FILE), content)
+    _write_steps(model_dir, TUNED_FILE, chosen)
 
 
 def _read_tuned(spec: TaskSpec, model_dir: str) -> dict[int, dict]:
     """Reads what validations chose: step -> name and value of the option."""
-    content = _read(model_dir, TUNED_FILE) or {}
-    for step, values in content.items():
-        is_number = isinstance(values, dict) and isinstance(
-            values.get(spec.tuned.option), int | float
-        )
-        if not step.isdigit() or not is_number:
-            raise UserError(
-                f"{os.path.join(model_dir, TUNED_FILE)}: {show(step)} is "
-                f"{show(values)}, expected a step and its "
-                f"{spec.tuned.option}. {_CONTENT[TUNED_FILE][1]}"
-            )
-    return {int(step): values for step, values in content.items()}
+    name = spec.tuned.option
+    return _read_steps(model_dir, TUNED_FILE, name, key=name) or {}
 
 
 def use_tuned(
