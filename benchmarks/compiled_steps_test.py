@@ -1,0 +1,27 @@
+import tensorflow as tf
+from absl.testing import parameterized
+
+from benchmarks import compiled_steps
+from benchmarks import program
+from etcmodel.tasks import registry
+from etcmodel.training import experiments  # noqa: F401  Needs Keras 2.
+
+# All code of ReadTwice's TriviaQA is that of NarrativeQA, too.
+_TASKS = [x for x in registry.tasks() if x != "read_twice_triviaqa"]
+
+
+class CompiledStepsTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        next(iter(registry.get(task).experiments)) for task in _TASKS
+    )
+    def test_a_tpu_has_all_of(self, experiment):
+        values = program.parse(
+            compiled_steps.PROGRAM, f"--experiments={experiment}"
+        )
+        (line,) = program.run(compiled_steps.PROGRAM, values)
+        self.assertEqual("", line["first"])
+        self.assertEqual(0, line["offenders"])
+
+
+if __name__ == "__main__":
+    tf.test.main()

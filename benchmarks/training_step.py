@@ -1,0 +1,144 @@
+"""What a training step takes beside encoder and head, and whether it waits.
+
+    python -m benchmarks.training_step --experiment=etc/hotpotqa \
+        --records=RECORDS --batch_size=1
+
+*   `task_ms`: a step as `train` makes it: the next batch, encoder and head,
+    losses, metrics, gradients and optimizer.
+*   `bare_ms`: encoder and head of the same model, with the mean of the outputs
+    as the loss, and the same optimizer; always with the same batch.
+*   `ratio`: how many times as long the first takes as the second (medians).
+*   `waiting`: the part of the time that bare steps wait for their batch, when
+    each takes the next one.
+
+All are measured in one process, the first two in turns.
+"""
+
+import tempfile
+import time
+from collections.abc import Iterator
+
+from etcmodel.training import experiments  # noqa: F401  First: it explains Keras 3.
+
+# isort: split
+import numpy as np
+import tensorflow as tf
+from absl import flags
+
+from benchmarks import measure
+from benchmarks import program
+from etcmodel.cli import train
+from etcmodel.cli import training
+from etcmodel.pipeline import options
+
+
+def _make_runner(values, directory: str):
+    """Makes what `train` would make in a directory."""
+    flag_values = flags.FlagValues()
+    options.define(flag_values, train.Flags)
+    flag_values(
+        [
+            "train",
+            f"--train_data={values.records}",
+            f"--batch_size={values.batch_size}",
+            *values.options,
+        ]
+    )
+    _, params = training.parse_params(flag_values, values.experiment)
+    return training.make_runner(params, "train", directory)[1]
+
+
+def _make_bare_step(runner):
+    """Returns a step of encoder and head: batch -> loss."""
+    trainer = runner.trainer
+    model, optimizer = trainer.model, trainer.optimizer
+
+    def compute(features, _):
+        with tf.GradientTape() as tape:
+            outputs = tf.nest.flatten(model(features, training=True))
+            loss = tf.add_n(
+                [tf.reduce_mean(tf.cast(x, tf.float32)) for x in outputs]
+            )
+        variables = model.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        optimizer.apply_gradients(
+            [
+                (x, variable)
+                for x, variable in zip(gradients, variables, strict=True)
+                if x is not None
+            ]
+        )
+        return loss
+
+    return tf.function(lambda batch: runner.strategy.run(compute, batch))
+
+
+def measure_waiting(step, batches, number: int) -> float:
+    """Returns the part of the time that steps wait for their batches."""
+    iterator = iter(batches)
+    # The first is waited for in any case.
+    step(next(iterator))
+    waited, start = 0.0, time.perf_counter()
+    for _ in range(number):
+        before = time.perf_counter()
+        batch = next(iterator)
+        waited += time.perf_counter() - before
+        step(batch)
+        tf.test.experimental.sync_devices()
+    return waited / (time.perf_counter() - start)
+
+
+def _measure(values) -> Iterator[program.Line]:
+    with tempfile.TemporaryDirectory() as directory, training.quiet(False):
+        runner = _make_runner(values, directory)
+        trainer = runner.trainer
+        bare = _make_bare_step(runner)
+        batch = next(iter(trainer.train_dataset))
+        steps = {
+            "task": lambda: trainer.train(tf.constant(1)),
+            "bare": lambda: bare(batch),
+        }
+        for step in steps.values():
+            measure.warm_up(step)
+        times = measure.time_interleaved(steps, values.repeats, untimed=1)
+        task, own = (float(np.median(times[x])) for x in steps)
+        lengths = {
+            name: list(x.shape)
+            for name, x in batch[0].items()
+            if name in ("long_token_ids", "token_ids")
+        }
+        yield {
+            "experiment": values.experiment,
+            "shape": str(*lengths.values()),
+            "task_ms": task,
+            "bare_ms": own,
+            "ratio": task / own,
+            "waiting": measure_waiting(
+                bare, trainer.train_dataset, values.repeats
+            ),
+            "milliseconds": times,
+        }
+
+
+PROGRAM = program.Program(
+    name="training_step",
+    flags={
+        "experiment": (program.REQUIRED, "Such as etc/hotpotqa."),
+        "records": (program.REQUIRED, "Preprocessed records."),
+        "batch_size": (1, "Records of a step."),
+        "repeats": (5, "How often each step is timed."),
+        "options": ((), "A further flag of `train`, such as --small."),
+    },
+    columns={
+        "experiment": "",
+        "shape": "",
+        "task_ms": ".0f",
+        "bare_ms": ".0f",
+        "ratio": ".3f",
+        "waiting": ".2%",
+    },
+    measure=_measure,
+)
+
+if __name__ == "__main__":
+    program.main(PROGRAM)
