@@ -1,5 +1,6 @@
 """A run that was killed and terminated ends as one that was not."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -48,6 +49,19 @@ class ResumeTest(tasks.EndToEndTestCase):
             if not isinstance(value := reader.get_tensor(name), bytes)
         }
 
+    def _assert_equal_checkpoints(self, model_dir):
+        """A run ended as the one that was not interrupted."""
+        expected = self._checkpoint(self.model_dir)
+        self.assertEqual(_STEPS, expected["global_step"])
+        actual = self._checkpoint(model_dir)
+        self.assertEqual(set(expected), set(actual))
+        slots = [name for name in actual if "OPTIMIZER_SLOT" in name]
+        self.assertGreater(len(slots), 20)
+        # One checkpoint more was saved where the run was interrupted.
+        del expected["save_counter"]
+        for name, value in expected.items():
+            self.assertAllEqual(value, actual[name], name)
+
     def _run_until(self, model_dir, is_time, signal_number):
         """Runs `train` in a process of its own; signals it; its exit code."""
         log = self.path("log.txt")
@@ -64,9 +78,58 @@ class ResumeTest(tasks.EndToEndTestCase):
         with open(log) as stream:
             return code, stream.read()
 
+    @contextlib.contextmanager
+    def _small_disk(self):
+        """Makes a disk; yields its path and what sets its size."""
+        disk = self.path("disk")
+        os.makedirs(disk)
+
+        def mount(size, *more):
+            options = ",".join([f"size={size}", *more])
+            subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", options, "tmpfs", disk],
+                check=True,
+                capture_output=True,
+            )
+
+        try:
+            mount("16k")
+        except (OSError, subprocess.CalledProcessError) as error:
+            self.skipTest(f"Making a small disk is not allowed: {error}")
+        try:
+            yield disk, lambda size: mount(size, "remount")
+        finally:
+            subprocess.run(["umount", "-l", disk], check=True)
+
+    def _assert_is_full(self, command, *arguments):
+        """A command ends with one line about the full disk."""
+        code, _, err = tasks.run_cli(command, *arguments)
+        self.assertEqual(1, code)
+        self.assertRegex(err, rf"^Error: {command} failed: .*[Nn]o space left")
+        self.assertIn("Make room on the disk", err)
+        self.assertEqual(1, err.count("\n"), err)
+
+    def test_a_full_disk(self):
+        """Nothing is half-written; with space the same command goes on."""
+        with self._small_disk() as (disk, set_size):
+            self._assert_is_full(
+                "preprocess",
+                f"--task={self.task}",
+                f"--input={self.input}",
+                f"--vocab_file={self.vocab_file}",
+                f"--output_dir={disk}/records",
+                *self.features,
+            )
+            self.assertEqual([], os.listdir(disk))
+            model_dir = os.path.join(disk, "run")
+            flags = [*self.train_flags(), f"--model_dir={model_dir}"]
+            set_size("600k")
+            self._assert_is_full("train", *flags)
+            set_size("1g")
+            self.run_command("train", *flags)
+            self._assert_equal_checkpoints(model_dir)
+
     def test_goes_on_as_if_nothing_had_happened(self):
-        expected = self._checkpoint(self.model_dir)
-        self.assertEqual(_STEPS, expected["global_step"])
         model_dir = self.path("interrupted")
         # The last of two equal flags counts.
         self._train = [*self.train_flags(), f"--model_dir={model_dir}"]
@@ -90,14 +153,7 @@ class ResumeTest(tasks.EndToEndTestCase):
         saved = self._checkpoint(model_dir)["global_step"]
         self.assertBetween(saved, 5, _STEPS - 1)
         self.run_command("train", *self._train)
-        actual = self._checkpoint(model_dir)
-        self.assertEqual(set(expected), set(actual))
-        slots = [name for name in actual if "OPTIMIZER_SLOT" in name]
-        self.assertGreater(len(slots), 20)
-        # One checkpoint more was saved where the run was interrupted.
-        del expected["save_counter"]
-        for name, value in expected.items():
-            self.assertAllEqual(value, actual[name], name)
+        self._assert_equal_checkpoints(model_dir)
 
 
 if __name__ == "__main__":

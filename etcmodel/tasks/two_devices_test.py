@@ -323,12 +323,13 @@ class TwoDevicesTest(tf.test.TestCase, parameterized.TestCase):
         ):
             self.assertAllClose(expected, logs, 1e-3, 1e-5)
 
-    def test_two_hosts_have_the_gradients_of_one(self):
-        """Sentences of both are told from each other."""
-        self.assertEqual("", self.errors["pretrain"])
-        directory = os.path.join(self.directory, "pretrain")
+    @parameterized.parameters("pretrain", "read_twice_hotpotqa")
+    def test_two_hosts_have_the_gradients_of_one(self, task):
+        """Each needs sentences, or memories, of the other."""
+        self.assertEqual("", self.errors[task])
+        directory = os.path.join(self.directory, task)
         first, second = call_on_two_workers(
-            gradients_on_worker, directory, "pretrain"
+            gradients_on_worker, directory, task
         )
         self.assertEqual(first, second)
 
