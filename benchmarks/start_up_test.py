@@ -1,16 +1,14 @@
 """The benchmark of the first step runs, and counts what a graph executes."""
 
 import importlib.util
-import json
-import os
 import pathlib
-import subprocess
-import sys
+from unittest import mock
 
 import tensorflow as tf
 from absl import app
 from absl.testing import absltest
 
+from benchmarks import measure
 from benchmarks import program
 from benchmarks import start_up
 
@@ -57,29 +55,22 @@ class CasesTest(absltest.TestCase):
 
 class ProgramTest(tf.test.TestCase):
     def test_prints_and_writes_a_table(self):
+        """Here all of it runs in this process."""
         folder = self.get_temp_dir()
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "benchmarks.start_up"),
-                *("--kerases=3", "--layers=1", "--length=8"),
-                *("--global_length=2", "--models=etcmodel"),
-                f"--output={folder}",
-            ],
-            cwd=pathlib.Path(__file__).parents[1],
-            env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3"),
-            capture_output=True,
-            text=True,
-            check=False,
+        values = program.parse(
+            start_up.PROGRAM,
+            *("--kerases=3", "--layers=1", "--length=8", "--global_length=2"),
+            *("--models=etcmodel", f"--output={folder}"),
         )
-        self.assertEqual(0, done.returncode, done.stderr[-3000:])
-        path = pathlib.Path(folder)
-        (line,) = map(
-            json.loads, (path / "results.jsonl").read_text().splitlines()
-        )
+        with mock.patch.object(
+            measure, "in_fresh_process", lambda function, *args: function(*args)
+        ):
+            (line,) = program.run(start_up.PROGRAM, values)
         for column in ("first fit", "built optimizer", "export", "load"):
             self.assertGreater(line[column], 0, column)
         self.assertGreater(line["operations"], line["forward operations"])
-        self.assertIn("first request", (path / "table.txt").read_text())
+        table = pathlib.Path(folder, "table.txt").read_text()
+        self.assertIn("first request", table)
 
 
 if __name__ == "__main__":

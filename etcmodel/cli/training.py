@@ -230,6 +230,7 @@ def make_runner(
     Returns:
         Pair of the task and an `OrbitExperimentRunner`.
     """
+    import tensorflow as tf
     from official.common import distribute_utils
     from official.core import task_factory
     from official.core import train_lib
@@ -250,6 +251,14 @@ def make_runner(
             num_gpus=runtime.num_gpus,
             tpu_address=runtime.tpu,
         )
+        if (
+            isinstance(strategy, tf.distribute.MirroredStrategy)
+            and strategy.num_replicas_in_sync == 1
+            and not tf.config.list_physical_devices("GPU")
+        ):
+            # Its iterators are autotuned: to delete one can take a minute, as
+            # `input_pipeline.read_files` explains.
+            strategy = tf.distribute.get_strategy()
         with strategy.scope():
             task = task_factory.get_task(params.task, logging_dir=model_dir)
         latest = checkpoint_files.latest_checkpoint(model_dir)

@@ -121,6 +121,22 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(UserError, message):
             training.make_runner(params, "train", self.get_temp_dir())
 
+    def test_one_cpu_needs_no_strategy(self):
+        """Iterators of a strategy are autotuned; deleting them takes long."""
+        with (
+            mock.patch.object(
+                tf.config, "list_physical_devices", return_value=[]
+            ),
+            mock.patch.object(task_factory, "get_task"),
+            mock.patch.object(train_lib, "OrbitExperimentRunner") as make,
+        ):
+            params, _ = self._parse()
+            training.make_runner(params, "train", "dir")
+        self.assertIs(
+            tf.distribute.get_strategy(),
+            make.call_args.kwargs["distribution_strategy"],
+        )
+
     def test_runner_shows_steps_and_validations_and_sets_the_precision(self):
         precision = tf.keras.mixed_precision
         before = precision.global_policy().name
