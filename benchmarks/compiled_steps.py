@@ -1,18 +1,18 @@
-"""Whether a TPU could run the training step of each experiment.
+"""Lists operations of training steps that a TPU cannot run, or runs slowly.
 
-Compiles the whole step with XLA at static sizes, with dropout and with one
-layer, on generated records, and lists what a TPU lacks: operations on the host,
-strings, sizes that are unknown until it runs, 64-bit floats. Embeddings are
-products with one-hot vectors, as docs/distributed.md advises for a TPU.
+Compiles the whole step of each experiment with XLA at static sizes, for this
+machine: with dropout, one layer, and generated records. Lists operations on the
+host, transfers to it, strings, dynamic sizes, 64-bit floats and custom calls.
+Embeddings are products with one-hot vectors, as docs/distributed.md advises for
+a TPU. Needs Keras 2:
 
-    python -m benchmarks.compiled_steps
+    TF_USE_LEGACY_KERAS=1 python -m benchmarks.compiled_steps
 """
 
 import time
 from collections.abc import Iterator
 
 from benchmarks import program
-from benchmarks import training_runs
 from etcmodel.tasks import registry
 
 EXPERIMENTS = {
@@ -42,7 +42,7 @@ def make_step(experiment: str):
     name = EXPERIMENTS[experiment]
     registry.register_experiments(name)
     params = exp_factory.get_exp_config(experiment)
-    # Of ReadTwice's pre-training, whole examples.
+    # ReadTwice counts segments: batches are multiples of an example's.
     size = pretraining.BLOCKS
     models.shrink_experiment(params, models.small_records(name), size)
     params.task.model.encoder.override(_ENCODER)
@@ -86,7 +86,6 @@ PROGRAM = program.Program(
         "seconds": ".1f",
     },
     measure=_measure,
-    environment=training_runs.ENVIRONMENT,
 )
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Whether commands that are killed at random end as undisturbed ones.
 
-Each command first runs undisturbed. Then it is killed (SIGKILL) at a random
-moment and run again, several times over. What it leaves under its final name
-must be whole or not there; what it makes at last must equal, bit for bit, what
-the undisturbed one made.
+Each command, and what it needs, first runs undisturbed. Then it is killed
+(SIGKILL) at a random moment and run again, several times over. What it leaves
+under its final name must be whole or not there; what it makes at last must
+equal, bit for bit, what the undisturbed one made.
 
     python -m benchmarks.kills --kills=20
 """

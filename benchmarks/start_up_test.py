@@ -55,7 +55,7 @@ class CasesTest(absltest.TestCase):
 
 class ProgramTest(tf.test.TestCase):
     def test_prints_and_writes_a_table(self):
-        """Here all of it runs in this process."""
+        """Runs in this process instead of fresh ones."""
         folder = self.get_temp_dir()
         values = program.parse(
             start_up.PROGRAM,

@@ -1,17 +1,18 @@
-"""What a training step takes beside encoder and head, and whether it waits.
+"""Compares `train`'s step with a step of encoder and head alone.
 
-    python -m benchmarks.training_step --experiment=etc/hotpotqa \
-        --records=RECORDS --batch_size=1
+Also measures the time spent waiting for batches. Needs Keras 2:
+
+    TF_USE_LEGACY_KERAS=1 python -m benchmarks.training_step \
+        --experiment=etc/hotpotqa --records=RECORDS --batch_size=1
 
 *   `task_ms`: a step as `train` makes it: the next batch, encoder and head,
     losses, metrics, gradients and optimizer.
 *   `bare_ms`: encoder and head of the same model, with the mean of the outputs
     as the loss, and the same optimizer; always with the same batch.
-*   `ratio`: how many times as long the first takes as the second (medians).
-*   `waiting`: the part of the time that bare steps wait for their batch, when
-    each takes the next one.
+*   `ratio`: `task_ms / bare_ms`, of the medians.
+*   `waiting`: the fraction of the time that bare steps wait for the next batch.
 
-All are measured in one process, the first two in turns.
+All are measured in one process. The two kinds of steps alternate.
 """
 
 import tempfile
@@ -30,10 +31,11 @@ from benchmarks import program
 from etcmodel.cli import train
 from etcmodel.cli import training
 from etcmodel.pipeline import options
+from etcmodel.training import runs
 
 
 def _make_runner(values, directory: str):
-    """Makes what `train` would make in a directory."""
+    """Builds the runner that `train` builds, with a seed as there."""
     flag_values = flags.FlagValues()
     options.define(flag_values, train.Flags)
     flag_values(
@@ -45,6 +47,7 @@ def _make_runner(values, directory: str):
         ]
     )
     _, params = training.parse_params(flag_values, values.experiment)
+    tf.random.set_seed(runs.choose_seed(params, directory))
     return training.make_runner(params, "train", directory)[1]
 
 
@@ -102,14 +105,11 @@ def _measure(values) -> Iterator[program.Line]:
             measure.warm_up(step)
         times = measure.time_interleaved(steps, values.repeats, untimed=1)
         task, own = (float(np.median(times[x])) for x in steps)
-        lengths = {
-            name: list(x.shape)
-            for name, x in batch[0].items()
-            if name in ("long_token_ids", "token_ids")
-        }
-        yield {
+        features, *_ = batch
+        tokens = features.get("long_token_ids", features.get("token_ids"))
+        line = {
             "experiment": values.experiment,
-            "shape": str(*lengths.values()),
+            "shape": str(list(tokens.shape)),
             "task_ms": task,
             "bare_ms": own,
             "ratio": task / own,
@@ -118,6 +118,8 @@ def _measure(values) -> Iterator[program.Line]:
             ),
             "milliseconds": times,
         }
+    # Now that output is shown again.
+    yield line
 
 
 PROGRAM = program.Program(

@@ -1,3 +1,6 @@
+import contextlib
+import io
+import json
 from unittest import mock
 
 import tensorflow as tf
@@ -17,7 +20,10 @@ class TrainingStepTest(tf.test.TestCase):
             "--repeats=1",
             "--options=--small",
         )
-        (line,) = program.run(training_step.PROGRAM, values)
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            (line,) = program.run(training_step.PROGRAM, values)
+        self.assertEqual(line, json.loads(out.getvalue().splitlines()[0]))
         self.assertEqual("[3, 32]", line["shape"])
         self.assertEqual({"task", "bare"}, set(line["milliseconds"]))
         self.assertAlmostEqual(

@@ -158,19 +158,19 @@ class _Reported(BadRecords):
         self.notes.append(self._job.report(error))
 
 
-class _Reader(beam.DoFn):
-    """What knows how the files of a job are read."""
+class _WithFormat(beam.DoFn):
+    """Base of the `DoFn`s that need the format of a job's files."""
 
     def __init__(self, job: Job):
         self._job = job
         self._format = None
 
     def setup(self):
-        """Makes the format, once a worker."""
+        """Makes the format, once for many records."""
         self._format = self._job.format()
 
 
-class _Read(_Reader):
+class _Read(_WithFormat):
     """Reads parts of files."""
 
     def process(self, part: files.Part):
@@ -183,7 +183,7 @@ class _Read(_Reader):
                 yield checked
 
 
-class _Resolve(_Reader):
+class _Resolve(_WithFormat):
     """Merges or rejects records that share an id, and numbers the rest.
 
     The numbers distinguish the parts of a divided record.

@@ -80,7 +80,7 @@ class ResumeTest(tasks.EndToEndTestCase):
 
     @contextlib.contextmanager
     def _small_disk(self):
-        """Makes a disk; yields its path and what sets its size."""
+        """Mounts a disk of 16 KB; yields its path and what resizes it."""
         disk = self.path("disk")
         os.makedirs(disk)
 
@@ -110,7 +110,10 @@ class ResumeTest(tasks.EndToEndTestCase):
         self.assertEqual(1, err.count("\n"), err)
 
     def test_a_full_disk(self):
-        """Nothing is half-written; with space the same command goes on."""
+        """Nothing is half-written; with space the same command goes on.
+
+        Where disks may not be mounted, this is skipped.
+        """
         with self._small_disk() as (disk, set_size):
             self._assert_is_full(
                 "preprocess",

@@ -152,6 +152,8 @@ def _choose_devices(params, defaults) -> None:
 
 
 _clock = time.monotonic
+# Strategies that use one CPU if a machine has no GPU.
+_LOCAL = ("mirrored", "one_device")
 
 
 class _Actions:
@@ -245,20 +247,19 @@ def make_runner(
         performance.set_mixed_precision_policy(runtime.mixed_precision_dtype)
         _warn_of_slow_bfloat16(runtime, out)
     try:
+        kind = runtime.distribution_strategy
+        if kind in _LOCAL and not tf.config.list_physical_devices("GPU"):
+            # Iterators of other strategies are autotuned, although
+            # `input_pipeline.read_files` disables it. Deleting one can block
+            # for a minute.
+            kind = "off"
         strategy = distribute_utils.get_distribution_strategy(
-            distribution_strategy=runtime.distribution_strategy,
+            distribution_strategy=kind,
             all_reduce_alg=runtime.all_reduce_alg,
             num_gpus=runtime.num_gpus,
             tpu_address=runtime.tpu,
         )
-        if (
-            isinstance(strategy, tf.distribute.MirroredStrategy)
-            and strategy.num_replicas_in_sync == 1
-            and not tf.config.list_physical_devices("GPU")
-        ):
-            # Its iterators are autotuned: to delete one can take a minute, as
-            # `input_pipeline.read_files` explains.
-            strategy = tf.distribute.get_strategy()
+        strategy = strategy or tf.distribute.get_strategy()
         with strategy.scope():
             task = task_factory.get_task(params.task, logging_dir=model_dir)
         latest = checkpoint_files.latest_checkpoint(model_dir)

@@ -28,7 +28,7 @@ _BEST_FILE = "info.json"
 # Half-written checkpoints, and files not yet renamed.
 _LEFTOVER = (
     r"{name}-\d+_temp|checkpoint\.tmp[0-9a-f]+"
-    r"|\w+\.json\.[0-9a-f]{{32}}\.partial"
+    r"|.+\.[0-9a-f]{{32}}\.partial"
 )
 _SECONDS_OF_A_DAY = 24 * 3600
 

@@ -188,6 +188,7 @@ class RunDirectoryTest(CommandTestCase):
                 f"{directory}/{name}-12.data-00000-of-00001",
                 f"{directory}/checkpoint.tmp0a1b",
                 f"{directory}/etcmodel.json.{'0f' * 16}.partial",
+                f"{directory}/my-vocab.txt.{'0f' * 16}.partial",
             ):
                 with open(place, "wb") as stream:
                     stream.write(b"x")
@@ -202,7 +203,7 @@ class RunDirectoryTest(CommandTestCase):
         kept = self._leave()
         out = self._call(self._hold)
         self.assertEqual(kept, self._files())
-        self.assertEqual(8, out.count("which an earlier process left."))
+        self.assertEqual(10, out.count("which an earlier process left."))
         self.assertIn(f"Removes {self.run}/ckpt-11_temp,", out)
         self.assertCountEqual(
             ["best_ckpt", "my_temp"],

@@ -457,15 +457,15 @@ def read_validations(model_dir: str) -> dict[int, dict] | None:
 def _read_steps(
     model_dir: str, name: str, what: str, key: str | None = None
 ) -> dict[int, dict] | None:
-    """Reads a file with values of steps, of which `key` must be a number."""
+    """Reads step -> values; None without the file. `key` is a number there."""
     content = _read(model_dir, name)
     if content is None:
         return None
     for step, values in content.items():
-        is_known = isinstance(values, dict) and (
+        is_valid = isinstance(values, dict) and (
             key is None or isinstance(values.get(key), int | float)
         )
-        if not step.isdigit() or not is_known:
+        if not step.isdigit() or not is_valid:
             raise UserError(
                 f"{os.path.join(model_dir, name)}: {show(step)} is "
                 f"{show(values)}, expected a step and its {what}. "

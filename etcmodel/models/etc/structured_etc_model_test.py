@@ -333,7 +333,7 @@ class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
             for name, x in make_sentences().items()
         }
         encoder = build_encoder(
-            _make_config(num_hidden_layers=1, grad_checkpointing_period=1)
+            _make_config(num_hidden_layers=2, grad_checkpointing_period=1)
         )
         logits = tf.keras.layers.Dense(1)(
             encoder(encoder.input)["global_output"][:, 0]
@@ -343,7 +343,7 @@ class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
         dataset = tf.data.Dataset.from_tensor_slices(
             (features, np.ones([3, 1], np.float32))
         )
-        # To delete an autotuned iterator takes as long as `fit`.
+        # Deleting an autotuned iterator can block for as long as `fit` ran.
         options = tf.data.Options()
         options.autotune.enabled = False
         model.fit(dataset.batch(2).with_options(options), verbose=0)
