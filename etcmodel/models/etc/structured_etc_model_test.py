@@ -333,7 +333,7 @@ class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
             for name, x in make_sentences().items()
         }
         encoder = build_encoder(
-            _make_config(num_hidden_layers=2, grad_checkpointing_period=1)
+            _make_config(num_hidden_layers=1, grad_checkpointing_period=1)
         )
         logits = tf.keras.layers.Dense(1)(
             encoder(encoder.input)["global_output"][:, 0]
