@@ -5,14 +5,12 @@ from benchmarks import compiled_steps
 from benchmarks import program
 from etcmodel.tasks import registry
 from etcmodel.training import experiments  # noqa: F401  Needs Keras 2.
-
-# TriviaQA runs the same code as NarrativeQA.
-_TASKS = [x for x in registry.tasks() if x != "read_twice_triviaqa"]
+from testing import task_runs
 
 
 class CompiledStepsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        next(iter(registry.get(task).experiments)) for task in _TASKS
+        next(iter(registry.get(task).experiments)) for task in task_runs.TASKS
     )
     def test_finds_nothing_in(self, experiment):
         values = program.parse(

@@ -7,12 +7,11 @@ import tensorflow as tf
 from testing import attention_cases
 
 _ON_HOST = re.compile("(?i)pyfunc|host|callback")
-# A dynamic size has an upper bound: f32[<=8,2].
-_DYNAMIC = re.compile(r"\[[^\]]*<=")
+_TRANSFER = re.compile(r" (infeed|outfeed|(send|recv)(-done)?)\(")
 _HLO_PATTERNS = (
-    ("a dynamic size", _DYNAMIC),
-    ("a transfer to or from the host", re.compile(r" (infeed|outfeed)\(")),
-    ("a transfer to or from the host", re.compile(r" (send|recv)(-done)?\(")),
+    # It has an upper bound: f32[<=8,2].
+    ("a dynamic size", re.compile(r"\[[^\]]*<=")),
+    ("a transfer to or from the host", _TRANSFER),
     ("64-bit floats", re.compile(r"\bf64\[")),
     # TopK also exists on TPUs.
     ("a custom call", re.compile(r'custom_call_target="(?!TopK")')),
