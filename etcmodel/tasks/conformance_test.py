@@ -232,9 +232,11 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             for line in out.splitlines()
             if line.count(": ") == 1
         )
-        self.assertGreater(len(printed), 0)
         for name, value in printed.items():
-            self.assertEqual(f"{metrics[name]:.6g}", value, name)
+            # A threshold is a score: its last digit may differ by batch.
+            rtol = 1e-5 if name.endswith("_threshold") else 0
+            expected = float(f"{metrics[name]:.6g}")
+            self.assertAllClose(expected, float(value), rtol, 0, name)
         self.assertIn(registry.get(task).recipe["best_metric"], printed)
         text = json.dumps(predictions)
         for record in self._records(task):
@@ -558,10 +560,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             }
             requests.append(("serving_default", texts))
         bad = []
-        for name, wrong in (
-            ("long_token_ids", 10**6),
-            ("global_token_ids", -1),
-        ):
+        for name, wrong in ("long_token_ids", 10**6), ("global_token_ids", -1):
             ids = requests[0][1][name].copy()
             ids[-1, -1] = wrong
             bad.append(("features", {**requests[0][1], name: ids}))
