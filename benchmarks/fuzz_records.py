@@ -89,8 +89,9 @@ class Outcome(NamedTuple):
 def load(path: str, number: int) -> list[Any]:
     """Loads the first records of a file, each as a file's whole content.
 
-    JSON arrays, and arrays in the only field of an object, are divided, and
-    JSON lines. Of all other files the beginning is one content, in bytes.
+    JSON arrays, and arrays in the only field of an object, are divided, JSON
+    lines, and rows of CSV, each with the names of the columns. Of all other
+    files the beginning is one content, in bytes.
     """
     raw, plain = files.open_plain(path)
     with raw, plain:
@@ -108,6 +109,8 @@ def load(path: str, number: int) -> list[Any]:
             return [[x] for x in value[:number]]
         return [value]
     lines = content.splitlines(keepends=True)
+    if path.endswith(".csv"):
+        return [lines[0] + x for x in lines[1 : number + 1]]
     with contextlib.suppress(ValueError):
         return [json.loads(x) for x in lines[:number] if x.strip()]
     return [b"".join(lines[: 40 * number])[: 1 << 16]]

@@ -39,19 +39,22 @@ class FuzzRecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(["b", {"c": 1.5}], _RECORD["texts"])
 
     def test_contents_are_records_one_by_one(self):
-        for text, expected in (
+        for name, text, expected in (
             (
+                "file",
                 json.dumps([{"a": 1}, {"a": 2}, {"a": 3}]),
                 [[{"a": 1}], [{"a": 2}]],
             ),
-            ('{"a": 1}\n\n{"a": 2}\n', [{"a": 1}]),
+            ("file", '{"a": 1}\n\n{"a": 2}\n', [{"a": 1}]),
             (
+                "file",
                 '{"v": 1, "data": [1, 2, 3]}',
                 [{"v": 1, "data": [1]}, {"v": 1, "data": [2]}],
             ),
-            ("a\nb\n", [b"a\nb\n"]),
+            ("file", "a\nb\n", [b"a\nb\n"]),
+            ("a.csv", "a,b\n1,2\n3,4\n5,6\n", [b"a,b\n1,2\n", b"a,b\n3,4\n"]),
         ):
-            path = os.path.join(self.folder, "file")
+            path = os.path.join(self.folder, name)
             with open(path, "w") as stream:
                 stream.write(text)
             self.assertEqual(expected, fuzz_records.load(path, 2))
