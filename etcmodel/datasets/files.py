@@ -157,18 +157,27 @@ _part: contextvars.ContextVar[Part | None] = contextvars.ContextVar(
 )
 
 
-@contextlib.contextmanager
-def only(part: Part) -> Iterator[None]:
-    """Makes readers see, inside of the block, only a part of its file."""
-    token = _part.set(part)
-    try:
-        yield
-    finally:
-        _part.reset(token)
+def within(
+    part: Part, read: Callable[..., Iterator[_T]], *args
+) -> Iterator[_T]:
+    """Yields what `read(*args)` does, which sees only a part of its file.
+
+    Its caller sees whole files meanwhile.
+    """
+    context = contextvars.copy_context()
+    context.run(_part.set, part)
+    values = context.run(read, *args)
+    for found in iter(lambda: context.run(_next, values), []):
+        yield found[0]
+
+
+def _next(values: Iterator[_T]) -> list[_T]:
+    """The next value in a list; an empty list after the last one."""
+    return [*itertools.islice(values, 1)]
 
 
 def part_of(path: str) -> Part:
-    """Returns what is to be read of a file: all of it, or see `only`."""
+    """Returns what is to be read of a file: all of it, or see `within`."""
     part = _part.get()
     return part if part is not None and part.path == path else Part(path)
 
@@ -232,12 +241,9 @@ def _has_json_line(plain: io.BufferedIOBase) -> bool:
 def count_lines(part: Part) -> tuple[int, int]:
     """Counts the lines of a part, and those that are not blank."""
     lines = records = 0
-    with only(part):
-        raw, plain = open_plain(part.path)
-    with raw, plain:
-        for line in plain:
-            lines += 1
-            records += not line.isspace()
+    for line in within(part, plain_lines, part.path):
+        lines += 1
+        records += not line.isspace()
     return lines, records
 
 
@@ -294,3 +300,10 @@ def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
     if magic == _GZIP_MAGIC:
         return raw, gzip.GzipFile(fileobj=raw)
     return raw, io.BufferedReader(raw, _CHUNK_BYTES)
+
+
+def plain_lines(path: str) -> Iterator[bytes]:
+    """Yields the lines of a file in bytes, as `open_plain` reads them."""
+    raw, plain = open_plain(path)
+    with raw, plain:
+        yield from plain

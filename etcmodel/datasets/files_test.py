@@ -1,3 +1,4 @@
+import concurrent.futures
 import gzip
 import os
 import pathlib
@@ -105,10 +106,8 @@ class FilesTest(unittest.TestCase):
                 found = []
                 counts = {}
                 for part in parts:
-                    with files.only(part):
-                        raw, plain = files.open_plain(path)
-                    with raw, plain:
-                        found.append(plain.read())
+                    lines = files.within(part, files.plain_lines, path)
+                    found.append(b"".join(lines))
                     counts[part] = files.count_lines(part)
                 self.assertEqual(content + end, b"".join(found))
                 self.assertEqual(size >= 30, len(parts) == 1)
@@ -141,6 +140,20 @@ class FilesTest(unittest.TestCase):
                     )
             self.assertEqual(5, len(whole))
             self.assertEqual(whole, found)
+
+    def test_parts_are_read_in_turn_and_given_up_anywhere(self):
+        """Also where another thread gives up what this one has begun."""
+        path = str(self.folder / "lines.jsonl")
+        pathlib.Path(path).write_text("a\nb\nc\nd\n")
+        first, second = files.Part(path, 0, 4), files.Part(path, 4, 8)
+        readers = [
+            files.within(x, files.plain_lines, path) for x in (first, second)
+        ]
+        self.assertEqual([b"a\n", b"c\n"], [next(x) for x in readers])
+        with concurrent.futures.ThreadPoolExecutor() as executor:
+            executor.submit(readers[0].close).result()
+        self.assertEqual([b"d\n"], [*readers[1]])
+        self.assertEqual(files.Part(path), files.part_of(path))
 
     def test_files_of_one_part(self):
         for name, content in (

@@ -463,11 +463,16 @@ def begins_with(path: str, pattern: bytes) -> bool:
 
     Of a part of a file, the beginning of the whole file is asked for.
     """
-    with files.only(files.Part(path)), _File(path) as file:
-        for chunk in file.chunks():
-            if chunk.strip():
-                return bool(re.match(pattern, chunk.lstrip()))
+    for chunk in files.within(files.Part(path), _chunks, path):
+        if chunk.strip():
+            return bool(re.match(pattern, chunk.lstrip()))
     return False
+
+
+def _chunks(path: str) -> Iterator[bytes]:
+    """The bytes of a file, or of its part, in chunks."""
+    with _File(path) as file:
+        yield from file.chunks()
 
 
 def read_text_lines(path: str, on_position: OnPosition = None) -> Iterator[str]:

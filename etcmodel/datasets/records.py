@@ -262,11 +262,11 @@ class Format:
     ) -> Iterator[tuple[Source, object]]:
         """Yields the values of files, or of a part of one of them."""
         if part is not None:
-            with files.only(part):
-                for index, value in self.read_values(
-                    part.path, None, self.record
-                ):
-                    yield Source(part.path, index), value
+            arguments = part.path, None, self.record
+            for index, value in files.within(
+                part, self.read_values, *arguments
+            ):
+                yield Source(part.path, index), value
             return
         before = 0
         for path in files.find(paths):
