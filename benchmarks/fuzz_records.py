@@ -206,7 +206,7 @@ def try_content(content: bytes, reading: Reading, split: str) -> Outcome:
         if reading.writer is not None and records:
             for made in reading.writer.make_examples(records, split):
                 if isinstance(made, RecordError):
-                    raise made
+                    kind, detail = "error", made.reason
     except UserError as error:
         kind, detail = "error", getattr(error, "reason", "file")
     except Exception as error:

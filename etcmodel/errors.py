@@ -83,6 +83,14 @@ class RecordError(UserError):
             "--skip_bad_records."
         )
 
+    def alone(self) -> "RecordError":
+        """Returns the error, and lets go of where it was raised and why.
+
+        The calls that it went through would keep the record in memory.
+        """
+        self.__cause__ = self.__context__ = None
+        return self.with_traceback(None)
+
     def __reduce__(self):
         """Lets workers send it to each other."""
         return _restored, (str(self), vars(self))

@@ -1,8 +1,10 @@
 """What the readers of all tasks' data files have in common: their errors."""
 
+import gc
 import gzip
 import json
 import os
+import weakref
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -11,6 +13,7 @@ from etcmodel.datasets import classification as classification
 from etcmodel.datasets import classification_test as classification_test
 from etcmodel.datasets import documents as pretraining
 from etcmodel.datasets import documents_test as pretraining_test
+from etcmodel.datasets import files
 from etcmodel.datasets import openkp as openkp
 from etcmodel.datasets import openkp_test as openkp_test
 from etcmodel.datasets import question_answering as question_answering
@@ -431,6 +434,20 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         read = module.FORMAT.read(path, "train", bad_records)
         self.assertEqual(["1", "2"], [record.id for record in read])
         self.assertEqual({"invalid UTF-8": 1}, dict(bad_records.counts))
+
+    def test_bad_records_are_freed(self):
+        """At once: a collector of cycles may come after gigabytes of them."""
+        module = self._setup("wikihop")
+        path = self._write([5, self._record(1)])
+        part = module.FORMAT.read_part([path], files.Part(path), "train")
+        self.addCleanup(gc.enable)
+        gc.disable()
+        error = next(part).error
+        self.assertIsInstance(error, RecordError)
+        part.close()
+        freed = weakref.ref(error)
+        del error
+        self.assertIsNone(freed())
 
     @parameterized.product(name=list(_FORMATS), skip=[False, True])
     def test_truncated_file(self, name, skip):

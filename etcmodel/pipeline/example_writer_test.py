@@ -1,3 +1,5 @@
+import gc
+import weakref
 from unittest import mock
 
 import tensorflow as tf
@@ -94,6 +96,22 @@ class ExampleWriterTest(tf.test.TestCase, parameterized.TestCase):
         # No stack of TensorFlow's.
         self.assertNotIn("File", str(caught.exception))
         self.assertNotIn("\n", str(caught.exception))
+
+    def test_errors_do_not_keep_their_records(self):
+        record = toy.ToyRecord("x", "a", source=Source("data.json", 0))
+
+        def fail(self, records, split):
+            raise records[0].error("bad", problem="it is bad")
+
+        self.addCleanup(gc.enable)
+        gc.disable()
+        with mock.patch.object(
+            example_writer.ExampleWriter, "_make_batch", fail
+        ):
+            (made,) = self.writer.make_examples([record], "dev")
+        freed = weakref.ref(made)
+        del made
+        self.assertIsNone(freed())
 
     def test_packs_nothing(self):
         packer = self.writer.make_packer()
