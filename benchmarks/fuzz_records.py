@@ -89,9 +89,9 @@ class Outcome(NamedTuple):
 def load(path: str, number: int) -> list[Any]:
     """Loads the first records of a file, each as a file's whole content.
 
-    JSON arrays, and arrays in the only field of an object, are divided, JSON
-    lines, and rows of CSV, each with the names of the columns. Of all other
-    files the beginning is one content, in bytes.
+    Divides JSON arrays, arrays in an object's only field, JSON lines, and CSV
+    rows (each with the header). Of all other files the beginning is one
+    content, in bytes.
     """
     raw, plain = files.open_plain(path)
     with raw, plain:
@@ -109,7 +109,7 @@ def load(path: str, number: int) -> list[Any]:
             return [[x] for x in value[:number]]
         return [value]
     lines = content.splitlines(keepends=True)
-    if path.endswith(".csv"):
+    if path.endswith((".csv", ".csv.gz")) and len(lines) > 1:
         return [lines[0] + x for x in lines[1 : number + 1]]
     with contextlib.suppress(ValueError):
         return [json.loads(x) for x in lines[:number] if x.strip()]
@@ -207,6 +207,7 @@ def try_content(content: bytes, reading: Reading, split: str) -> Outcome:
             for made in reading.writer.make_examples(records, split):
                 if isinstance(made, RecordError):
                     kind, detail = "error", made.reason
+                    break
     except UserError as error:
         kind, detail = "error", getattr(error, "reason", "file")
     except Exception as error:

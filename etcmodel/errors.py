@@ -83,10 +83,10 @@ class RecordError(UserError):
             "--skip_bad_records."
         )
 
-    def alone(self) -> "RecordError":
-        """Returns the error, and lets go of where it was raised and why.
+    def without_traceback(self) -> "RecordError":
+        """Removes traceback and cause, whose frames keep the record in memory.
 
-        The calls that it went through would keep the record in memory.
+        Returns the error itself.
         """
         self.__cause__ = self.__context__ = None
         return self.with_traceback(None)

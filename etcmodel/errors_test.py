@@ -22,6 +22,21 @@ class ErrorsTest(tf.test.TestCase):
         )
         self.assertEqual("answer is not a candidate", error.reason)
 
+    def test_without_traceback(self):
+        try:
+            try:
+                [][0]
+            except IndexError as cause:
+                raise errors.RecordError("a", 0, "b", problem="c") from cause
+        except errors.RecordError as caught:
+            error = caught
+        self.assertIsInstance(error.__cause__, IndexError)
+        self.assertIs(error, error.without_traceback())
+        self.assertEqual(
+            (None, None, None),
+            (error.__traceback__, error.__cause__, error.__context__),
+        )
+
     def test_shows_long_values_briefly(self):
         self.assertLess(len(errors.show("x" * 400_000)), 100)
         self.assertLess(len(errors.show(["x" * 9000] * 5000)), 500)

@@ -99,7 +99,7 @@ class DistributedTest(CommandTestCase, parameterized.TestCase):
         return run.call_args.args[0]
 
     def _start_job_service(self):
-        """Flags of a runner that a service runs, as Flink's and Spark's do."""
+        """Starts Beam's job service; returns the flags that select it."""
         service = local_job_service.LocalJobServicer()
         port = service.start_grpc_server()
         self.addCleanup(service.stop)
@@ -193,17 +193,19 @@ class DistributedTest(CommandTestCase, parameterized.TestCase):
             )
             self.assertEqual({*local.pop("shards")}, {*other.pop("shards")})
             self.assertEqual(local, other)
-        # The labels are there; the error is that of a worker, whose log stands
-        # above it.
+        # The labels are there; the error is that of a worker.
         new = f"--output_dir={self.path('new')}"
         like = f"--like={self.path('local', 'train')}"
-        code, out, err = run_cli(*arguments[:-1], new, like, *runner)
-        self.assertEqual((1, ""), (code, out))
-        self.assertRegex(
-            err.splitlines()[-1],
+        message = (
             r"^Error: .*rows\.jsonl, record 4 .*'text': got 5, expected.*"
-            r"--skip_bad_records\.$",
+            r"--skip_bad_records\.\n$"
         )
+        arguments = (*arguments[:-1], new, like)
+        self.assert_fails(run_cli(*arguments, "--runner=DirectRunner"), message)
+        # The worker's log stands above the error.
+        code, out, err = run_cli(*arguments, *runner)
+        self.assertEqual((1, ""), (code, out))
+        self.assertRegex(err.splitlines(keepends=True)[-1], message)
         self.assertFalse(os.path.exists(self.path("new")))
 
     def test_a_worker_is_killed(self):

@@ -95,9 +95,8 @@ class PretrainTest(Learning, tasks.EndToEndTestCase):
     task = "read_twice_pretrain"
     experiment = "read_twice/pretrain"
     exports = False
-    # Each step masks other mentions: after 60 or 100, one seed of 15 still
-    # leaves one of the six or seven masked entities wrong; after 150, none of
-    # 30 seeds does.
+    # Masks differ at each step. After 60 or 100 steps, 2 of 30 seeds still got
+    # one or two of the six or seven entities wrong; after 150, none did.
     steps = 150
     overrides = {
         "task.train_data.global_batch_size": 48,

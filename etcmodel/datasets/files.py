@@ -158,21 +158,34 @@ _part: contextvars.ContextVar[Part | None] = contextvars.ContextVar(
 
 
 def within(
-    part: Part, read: Callable[..., Iterator[_T]], *args
+    part: Part, read: Callable[..., Iterator[_T]], *args: object
 ) -> Iterator[_T]:
-    """Yields what `read(*args)` does, which sees only a part of its file.
+    """Yields from `read(*args)`, which sees only `part` of its file.
 
-    Its caller sees whole files meanwhile.
+    The context of the caller does not change, so several parts may be read in
+    turn, and a reader may be closed in another thread.
+
+    Args:
+        part: what readers see of its file.
+        read: opens the file with `open_plain`, at once or at the first value.
+        *args: arguments of `read`.
     """
+
+    def values():
+        yield from read(*args)
+
     context = contextvars.copy_context()
     context.run(_part.set, part)
-    values = context.run(read, *args)
-    for found in iter(lambda: context.run(_next, values), []):
-        yield found[0]
+    reader = values()
+    try:
+        for found in iter(lambda: context.run(_next, reader), []):
+            yield found[0]
+    finally:
+        context.run(reader.close)
 
 
 def _next(values: Iterator[_T]) -> list[_T]:
-    """The next value in a list; an empty list after the last one."""
+    """Returns the next value as a list of one; an empty list at the end."""
     return [*itertools.islice(values, 1)]
 
 

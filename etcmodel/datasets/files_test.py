@@ -141,18 +141,29 @@ class FilesTest(unittest.TestCase):
             self.assertEqual(5, len(whole))
             self.assertEqual(whole, found)
 
-    def test_parts_are_read_in_turn_and_given_up_anywhere(self):
-        """Also where another thread gives up what this one has begun."""
+    def test_parts_are_read_in_turn(self):
+        """A reader may be closed in another thread."""
         path = str(self.folder / "lines.jsonl")
         pathlib.Path(path).write_text("a\nb\nc\nd\n")
         first, second = files.Part(path, 0, 4), files.Part(path, 4, 8)
-        readers = [
-            files.within(x, files.plain_lines, path) for x in (first, second)
-        ]
-        self.assertEqual([b"a\n", b"c\n"], [next(x) for x in readers])
+        closed = []
+
+        def read(name):
+            try:
+                for line in files.plain_lines(path):
+                    yield line, files.part_of(path)
+            finally:
+                closed.append((name, files.part_of(path)))
+
+        readers = [files.within(x, read, x) for x in (first, second)]
+        self.assertEqual(
+            [(b"a\n", first), (b"c\n", second)], [next(x) for x in readers]
+        )
+        self.assertEqual(files.Part(path), files.part_of(path))
         with concurrent.futures.ThreadPoolExecutor() as executor:
             executor.submit(readers[0].close).result()
-        self.assertEqual([b"d\n"], [*readers[1]])
+        self.assertEqual([(b"d\n", second)], [*readers[1]])
+        self.assertEqual([(first, first), (second, second)], closed)
         self.assertEqual(files.Part(path), files.part_of(path))
 
     def test_files_of_one_part(self):

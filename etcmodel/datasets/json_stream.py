@@ -461,7 +461,7 @@ def read_json_lines(
 def begins_with(path: str, pattern: bytes) -> bool:
     """Whether the first text of a file, behind white space, has a pattern.
 
-    Of a part of a file, the beginning of the whole file is asked for.
+    Looks at the start of the whole file, even while a part is read.
     """
     for chunk in files.within(files.Part(path), _chunks, path):
         if chunk.strip():

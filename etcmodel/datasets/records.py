@@ -190,7 +190,7 @@ class Format:
                 is_named = self._given_id(value) is not None
                 self.check(record, split)
             except RecordError as found:
-                error = found.alone()
+                error = found.without_traceback()
             # As JSON, a long text takes many times the memory of the record.
             del value
             yield Checked(source, record, error, is_named)

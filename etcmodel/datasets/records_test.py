@@ -436,7 +436,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual({"invalid UTF-8": 1}, dict(bad_records.counts))
 
     def test_bad_records_are_freed(self):
-        """At once: a collector of cycles may come after gigabytes of them."""
+        """Without waiting for the garbage collector."""
         module = self._setup("wikihop")
         path = self._write([5, self._record(1)])
         part = module.FORMAT.read_part([path], files.Part(path), "train")

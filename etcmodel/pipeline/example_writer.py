@@ -73,7 +73,7 @@ class ExampleWriter:
             try:
                 made += self._make_batch([record], split)
             except RecordError as error:
-                made.append(error.alone())
+                made.append(error.without_traceback())
         return made
 
     def _make_batch(self, records, split) -> list[Examples]:
