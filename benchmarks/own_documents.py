@@ -54,7 +54,6 @@ from etcmodel.datasets.hotpotqa.records import FORMAT
 from etcmodel.datasets.question_answering import metrics
 
 _LIFT = ("--absolute_positions=paragraph", "--question_words_in_global=true")
-_BFLOAT16 = "--params_override=runtime.mixed_precision_dtype=bfloat16"
 _FIRST_WORDS = 350
 _FIRST_TOKENS = 384
 _NUM_PARTS = 5
@@ -237,7 +236,11 @@ class Measurement:
                 *(steps, values.learning_rate, values.batch_size),
                 task={"trim_batches": True, **(options or {})},
                 init=os.path.abspath(values.init) if values.init else "lifted",
-                options=[f"--seed={seed}", _BFLOAT16],
+                options=[
+                    f"--seed={seed}",
+                    "--params_override=runtime.mixed_precision_dtype="
+                    + values.dtype,
+                ],
                 **given,
             )
         )
@@ -318,7 +321,9 @@ def score(answers: dict[str, str], articles: Sequence[dict]) -> program.Line:
 def _measure(values) -> Iterator[program.Line]:
     precision = tf.keras.mixed_precision
     before = precision.global_policy()
-    precision.set_global_policy("mixed_bfloat16")
+    precision.set_global_policy(
+        "mixed_bfloat16" if values.dtype == "bfloat16" else values.dtype
+    )
     try:
         with training_runs.open_runs(values) as runs:
             yield from getattr(Measurement(values, runs), values.part)()
@@ -347,6 +352,12 @@ PROGRAM = program.Program(
         "learning_rate": (2e-4, "Peak learning rate."),
         "units": (None, "What has a global token, see `preprocess`."),
         "label_smoothing": (0.0, "Of `classify`."),
+        "dtype": (
+            "bfloat16",
+            "What models compute in; processors without instructions for "
+            "bfloat16 take longer with it.",
+            ("bfloat16", "float32"),
+        ),
         "long_length": (4096, "Tokens of the long input; 512 for squad."),
         "global_length": (192, "Tokens of the global input."),
     },

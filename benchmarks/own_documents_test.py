@@ -46,7 +46,7 @@ class OwnDocumentsTest(tf.test.TestCase):
                 plain_bert, "read_squad", side_effect=self._read_squad
             ),
         ):
-            self.read = []
+            self.read, self.policies = [], set()
             lines = program.run(own_documents.PROGRAM, values)
         commands = {
             name: [given for x, given in seen if x == name] for name, _ in seen
@@ -59,6 +59,7 @@ class OwnDocumentsTest(tf.test.TestCase):
             with open(name, encoding="utf-8") as stream:
                 files.append(json.load(stream)["data"])
         self.read.append(files)
+        self.policies.add(tf.keras.mixed_precision.global_policy().name)
         return {x: "Brno" for x in _ids(files[1])}
 
     def test_authors(self):
@@ -102,6 +103,7 @@ class OwnDocumentsTest(tf.test.TestCase):
         answers = {x: "in Brno" for x in _ids(articles)} | {"q3a": "Jan"}
         lines, commands = self._run(
             *("--part=squad", f"--train={path}", "--dev=unused"),
+            "--dtype=float32",
             predict=lambda stream: json.dump(answers, stream),
         )
         self.assertLen(lines, 4)
@@ -111,6 +113,12 @@ class OwnDocumentsTest(tf.test.TestCase):
             self.assertAllClose(right, line["f1"])
             self.assertAllClose(right, line["exact_match"])
         self.assertLen(commands["train"], 2 * 5)
+        # The reader of windows computes in what the other model computes in.
+        self.assertEqual({"float32"}, self.policies)
+        self.assertEqual(
+            {"runtime.mixed_precision_dtype=float32"},
+            {x["params_override"] for x in commands["train"]},
+        )
         # Sizes and files are the same for both seeds.
         self.assertLen(commands["preprocess"], 2 * 2 * 5)
         self.assertLen(self.read, 2 * 5)
