@@ -107,7 +107,7 @@ def _kind(path: str) -> str:
 
 def _read_table(path, on_position, is_tsv) -> Iterator[tuple[int, object]]:
     """Yields the rows of CSV or TSV."""
-    rows = _read_cells(path, on_position, "\t" if is_tsv else None)
+    rows = read_cells(path, on_position, "\t" if is_tsv else None)
     _, header = next(rows, (0, None))
     if header is None:
         raise UserError(f"{path} is empty. Expected a table with a header row.")
@@ -148,10 +148,20 @@ def _cell_value(cell: str) -> object:
     return cell
 
 
-def _read_cells(
+def read_cells(
     path: str, on_position: json_stream.OnPosition, delimiter: str | None
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yields line number, from 1, and cells of rows; skips empty rows."""
+    """Yields line number, from 1, and cells of rows; skips empty rows.
+
+    Args:
+        path: CSV or TSV, local or remote, compressed or not.
+        on_position: called with the bytes read so far.
+        delimiter: between cells; None: the first of `,`, `;` and a tab that the
+            header row has.
+
+    Raises:
+        UserError: the file cannot be read, or quotes are not closed.
+    """
     csv.field_size_limit(2**31 - 1)
     lines = _read_lines(path, on_position)
     # Blank lines may come before the header row.

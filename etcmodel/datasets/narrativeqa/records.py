@@ -10,9 +10,7 @@ NarrativeQA Reading Comprehension Challenge", 2018.
 """
 
 import collections
-import csv
 import functools
-import io
 import json
 import os
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ import msgspec
 
 from etcmodel.datasets import files
 from etcmodel.datasets import json_stream
+from etcmodel.datasets import tables
 from etcmodel.datasets.narrativeqa import stories
 from etcmodel.datasets.records import Format
 from etcmodel.datasets.records import Record
@@ -70,7 +69,7 @@ def _read_rows(
 ) -> Iterator[tuple[int, object]]:
     """The rows of a set; with their numbers among all rows of the file."""
     del record
-    rows = _read_cells(path, on_position)
+    rows = (x for _, x in tables.read_cells(path, on_position, ","))
     head = next(rows, [])
     if any(json_stream.INVALID_UTF8_MARK in x for x in head):
         raise UserError(
@@ -110,33 +109,6 @@ def _read_rows(
         name = name.replace(json_stream.INVALID_UTF8_MARK, "\ufffd")
         values = {x: row[x] for x in _COLUMNS}
         yield index, {"id": name, "problem": problem, **values}
-
-
-def _read_cells(path: str, on_position) -> Iterator[list[str]]:
-    """All rows that are not blank, the first one included."""
-    csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(_read_lines(path, on_position), strict=True)
-    line = 1
-    try:
-        for cells in reader:
-            line = reader.line_num + 1
-            if cells:
-                yield cells
-    except csv.Error as error:
-        raise UserError(
-            f"{path}, line {line}: the row that begins there is not csv "
-            f"({error}). Close its quotes, or get the file again if it was cut "
-            "off."
-        ) from None
-
-
-def _read_lines(path: str, on_position) -> Iterator[str]:
-    """Whole lines, whether they end with a line feed or a carriage return."""
-    rest = ""
-    for part in json_stream.read_text_lines(path, on_position):
-        *lines, rest = io.StringIO(rest + part, newline="").readlines() or [""]
-        yield from lines
-    yield rest
 
 
 # The questions of a story stand together.
