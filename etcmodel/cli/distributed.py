@@ -277,51 +277,8 @@ class Preprocess(beam.PTransform):
     def expand(self, pipeline):
         """Returns the name of the note's file, when all is written."""
         job = self._job
-        parts = [
-            part
-            for path in job.paths
-            for part in files.line_parts(path, job.part_bytes)
-        ]
-        counts = (
-            pipeline
-            | "Parts" >> beam.Create([x for x in parts if x.stop is not None])
-            | "Spread parts" >> beam.Reshuffle()
-            | "Count" >> beam.Map(lambda x: (x, files.count_lines(x)))
-        )
-        read = (
-            pipeline
-            | "Start" >> beam.Create([parts])
-            | "Number"
-            >> beam.FlatMap(files.numbered, beam.pvalue.AsDict(counts))
-            | "Spread files" >> beam.Reshuffle()
-            | "Read" >> beam.ParDo(_Read(job)).with_outputs(_NOTES, main="x")
-        )
-        repeated = beam.pvalue.AsDict(
-            read.x
-            | "Named" >> beam.Filter(lambda x: x.is_named)
-            | "Ids" >> beam.Map(lambda x: (x.record.id, 1))
-            | "Count ids" >> beam.CombinePerKey(sum)
-            | "Repeated" >> beam.Filter(lambda x: x[1] > 1)
-        )
-        alone = (
-            read.x
-            | "Alone"
-            >> beam.Filter(lambda x, y: not _is_repeated(x, y), repeated)
-            | "One" >> beam.Map(lambda x: [x])
-        )
-        same = (
-            read.x
-            | "Same" >> beam.Filter(_is_repeated, repeated)
-            | "Key" >> beam.Map(lambda x: (x.record.id, x))
-            | "Group ids" >> beam.GroupByKey()
-            | "Several" >> beam.Values()
-        )
-        records = (
-            (alone, same)
-            | "All" >> beam.Flatten()
-            | "Resolve"
-            >> beam.ParDo(_Resolve(job)).with_outputs(_NOTES, main="x")
-        )
+        read = self._read(pipeline)
+        records = self._resolve(read.x)
         size = job.preprocessor().RECORDS_AT_ONCE
         made = (
             records.x
@@ -359,6 +316,58 @@ class Preprocess(beam.PTransform):
                 os.path.join(self._directory, _NOTE_FILE),
                 shard_name_template="",
             )
+        )
+
+    def _read(self, pipeline):
+        """Reads the files in parts that are spread over the workers."""
+        job = self._job
+        parts = [
+            part
+            for path in job.paths
+            for part in files.line_parts(path, job.part_bytes)
+        ]
+        counts = (
+            pipeline
+            | "Parts" >> beam.Create([x for x in parts if x.stop is not None])
+            | "Spread parts" >> beam.Reshuffle()
+            | "Count" >> beam.Map(lambda x: (x, files.count_lines(x)))
+        )
+        return (
+            pipeline
+            | "Start" >> beam.Create([parts])
+            | "Number"
+            >> beam.FlatMap(files.numbered, beam.pvalue.AsDict(counts))
+            | "Spread files" >> beam.Reshuffle()
+            | "Read" >> beam.ParDo(_Read(job)).with_outputs(_NOTES, main="x")
+        )
+
+    def _resolve(self, read):
+        """Groups records by id where several share one, and resolves them."""
+        repeated = beam.pvalue.AsDict(
+            read
+            | "Named" >> beam.Filter(lambda x: x.is_named)
+            | "Ids" >> beam.Map(lambda x: (x.record.id, 1))
+            | "Count ids" >> beam.CombinePerKey(sum)
+            | "Repeated" >> beam.Filter(lambda x: x[1] > 1)
+        )
+        alone = (
+            read
+            | "Alone"
+            >> beam.Filter(lambda x, y: not _is_repeated(x, y), repeated)
+            | "One" >> beam.Map(lambda x: [x])
+        )
+        same = (
+            read
+            | "Same" >> beam.Filter(_is_repeated, repeated)
+            | "Key" >> beam.Map(lambda x: (x.record.id, x))
+            | "Group ids" >> beam.GroupByKey()
+            | "Several" >> beam.Values()
+        )
+        return (
+            (alone, same)
+            | "All" >> beam.Flatten()
+            | "Resolve"
+            >> beam.ParDo(_Resolve(self._job)).with_outputs(_NOTES, main="x")
         )
 
 
