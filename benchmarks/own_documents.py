@@ -126,7 +126,7 @@ class Measurement:
                     "id": f"{i}-{x.id}",
                     "query": x.question,
                     "context": [[p.title, p.sentences] for p in x.context],
-                    "supporting_facts": x.supporting_facts,
+                    "supporting_facts": _facts_in_context(x),
                 }
                 for i, x in enumerate(records)
             ]
@@ -247,7 +247,9 @@ class Measurement:
 
     def _predict(self, name: str, file: str) -> dict[str, str]:
         """Returns the answers of an exported model."""
-        saved, output = f"{name}_saved", self._runs.path(f"{name}.json")
+        saved = f"{name}_saved"
+        # `<name>.json` is the configuration of the training.
+        output = self._runs.path(f"{name}_answers.json")
         training_runs.run_command(
             "export",
             model_dir=self._runs.path(name),
@@ -266,6 +268,16 @@ class Measurement:
 def _read_lines(path: str) -> list[dict[str, Any]]:
     with open(path, encoding="utf-8") as stream:
         return [json.loads(line) for line in stream]
+
+
+def _facts_in_context(record) -> list[tuple[str, int]]:
+    """Returns the supporting facts that the context has; 2Wiki has others."""
+    sizes = {x.title: len(x.sentences) for x in record.context}
+    return [
+        (title, number)
+        for title, number in record.supporting_facts
+        if 0 <= number < sizes.get(title, 0)
+    ]
 
 
 def _accuracy(name, model, inputs, labels) -> program.Line:
@@ -354,8 +366,8 @@ PROGRAM = program.Program(
         "label_smoothing": (0.0, "Of `classify`."),
         "dtype": (
             "bfloat16",
-            "What models compute in; processors without instructions for "
-            "bfloat16 take longer with it.",
+            "Compute dtype of all models. bfloat16 is slower on processors "
+            "without bfloat16 instructions.",
             ("bfloat16", "float32"),
         ),
         "long_length": (4096, "Tokens of the long input; 512 for squad."),

@@ -10,6 +10,7 @@ import tensorflow as tf
 from benchmarks import own_documents
 from benchmarks import plain_bert
 from benchmarks import program
+from benchmarks import training_runs
 from benchmarks import training_runs_test
 from etcmodel import checkpoints
 from testing.tasks import write_json
@@ -113,7 +114,12 @@ class OwnDocumentsTest(tf.test.TestCase):
             self.assertAllClose(right, line["f1"])
             self.assertAllClose(right, line["exact_match"])
         self.assertLen(commands["train"], 2 * 5)
-        # The reader of windows computes in what the other model computes in.
+        # Answers are in files of their own: `predict` replaces none.
+        self.assertNoCommonElements(
+            [x["config_file"] for x in commands["train"]],
+            [x["output"] for x in commands["predict"]],
+        )
+        # The baseline uses the same dtype as `answer`.
         self.assertEqual({"float32"}, self.policies)
         self.assertEqual(
             {"runtime.mixed_precision_dtype=float32"},
@@ -135,11 +141,18 @@ class OwnDocumentsTest(tf.test.TestCase):
         record = {
             **{"_id": "a", "question": "Who?", "answer": "Jan"},
             "context": [["Jan", ["Jan sings.", " He is old."]]],
-            **{"supporting_facts": [["Jan", 0]], "type": "bridge"},
+            # The last two are not in the context.
+            "supporting_facts": [["Jan", 0], ["Jan", 2], ["Eva", 0]],
+            "type": "bridge",
             "level": "hard",
         }
         path = os.path.join(self.get_temp_dir(), "hotpotqa.json")
         write_json(path, [record])
+        write = training_runs.Runs.write
+        patch = mock.patch.object(
+            training_runs.Runs, "write", autospec=True, side_effect=write
+        )
+        rows = self.enterContext(patch).call_args_list
         lines, commands = self._run(
             *("--part=select", f"--train={path}", f"--train={path}"),
             *(f"--dev={path}", "--init=RUN", "--batch_size=1"),
@@ -149,6 +162,9 @@ class OwnDocumentsTest(tf.test.TestCase):
         )
         self.assertEqual([0.5] * 2, [x["f1"] for x in lines])
         self.assertNotIn("loss", lines[0])
+        for call in rows:
+            for row in call.args[2]:
+                self.assertEqual([("Jan", 0)], row["supporting_facts"])
         for given in commands["train"]:
             self.assertEqual(os.path.abspath("RUN"), given["init_checkpoint"])
             self.assertEqual(6, given["config"]["trainer"]["train_steps"])

@@ -342,7 +342,7 @@ class Preprocess(beam.PTransform):
         )
 
     def _resolve(self, read):
-        """Groups records by id where several share one, and resolves them."""
+        """Merges or rejects records that share an id; numbers all others."""
         repeated = beam.pvalue.AsDict(
             read
             | "Named" >> beam.Filter(lambda x: x.is_named)

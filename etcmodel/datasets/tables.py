@@ -151,16 +151,16 @@ def _cell_value(cell: str) -> object:
 def read_cells(
     path: str, on_position: json_stream.OnPosition, delimiter: str | None
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yields line number, from 1, and cells of rows; skips empty rows.
+    """Yields the first line (from 1) and the cells of each row with cells.
 
     Args:
         path: CSV or TSV, local or remote, compressed or not.
         on_position: called with the bytes read so far.
-        delimiter: between cells; None: the first of `,`, `;` and a tab that the
-            header row has.
+        delimiter: between cells; None: `,`, `;` or a tab, in this order of
+            preference, whichever the header row has.
 
     Raises:
-        UserError: the file cannot be read, or quotes are not closed.
+        UserError: the file cannot be read, or its quotes are wrong.
     """
     csv.field_size_limit(2**31 - 1)
     lines = _read_lines(path, on_position)
