@@ -41,6 +41,7 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 # isort: split
 import msgspec
 import tensorflow as tf
+from official.modeling import performance
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -126,7 +127,11 @@ class Measurement:
                     "id": f"{i}-{x.id}",
                     "query": x.question,
                     "context": [[p.title, p.sentences] for p in x.context],
-                    "supporting_facts": _facts_in_context(x),
+                    # Those that the context has; 2Wiki has others.
+                    "supporting_facts": [
+                        (x.context[paragraph].title, number)
+                        for paragraph, number in x.fact_positions
+                    ],
                 }
                 for i, x in enumerate(records)
             ]
@@ -152,7 +157,9 @@ class Measurement:
                 self._preprocess("answer", [files[0]], files[1], 512, part)
                 name = f"answer_{seed}_{part}"
                 self._learn(name, "answer", number, seed)
-                found["answer"] |= self._predict(name, files[1])
+                output = self._runs.predict(name, files[1])
+                with open(output, encoding="utf-8") as stream:
+                    found["answer"] |= json.load(stream)
                 seconds["answer"] += time.perf_counter() - start
                 start = time.perf_counter()
                 found["windows"] |= plain_bert.read_squad(
@@ -245,39 +252,10 @@ class Measurement:
             )
         )
 
-    def _predict(self, name: str, file: str) -> dict[str, str]:
-        """Returns the answers of an exported model."""
-        saved = f"{name}_saved"
-        # `<name>.json` is the configuration of the training.
-        output = self._runs.path(f"{name}_answers.json")
-        training_runs.run_command(
-            "export",
-            model_dir=self._runs.path(name),
-            output_dir=self._runs.path(saved),
-        )
-        training_runs.run_command(
-            "predict",
-            saved_model=self._runs.path(saved),
-            input=file,
-            output=output,
-        )
-        with open(output, encoding="utf-8") as stream:
-            return json.load(stream)
-
 
 def _read_lines(path: str) -> list[dict[str, Any]]:
     with open(path, encoding="utf-8") as stream:
         return [json.loads(line) for line in stream]
-
-
-def _facts_in_context(record) -> list[tuple[str, int]]:
-    """Returns the supporting facts that the context has; 2Wiki has others."""
-    sizes = {x.title: len(x.sentences) for x in record.context}
-    return [
-        (title, number)
-        for title, number in record.supporting_facts
-        if 0 <= number < sizes.get(title, 0)
-    ]
 
 
 def _accuracy(name, model, inputs, labels) -> program.Line:
@@ -333,9 +311,7 @@ def score(answers: dict[str, str], articles: Sequence[dict]) -> program.Line:
 def _measure(values) -> Iterator[program.Line]:
     precision = tf.keras.mixed_precision
     before = precision.global_policy()
-    precision.set_global_policy(
-        "mixed_bfloat16" if values.dtype == "bfloat16" else values.dtype
-    )
+    performance.set_mixed_precision_policy(values.dtype)
     try:
         with training_runs.open_runs(values) as runs:
             yield from getattr(Measurement(values, runs), values.part)()

@@ -255,20 +255,8 @@ def learn(
         seconds += runs.train(training)
         run = training.name
     span_loss = runs.evaluate(run, "dev")["span_loss"]
-    saved_model, answers = (
-        runs.path(f"{run}_{x}") for x in ("saved_model", "answers.json")
-    )
-    training_runs.run_command(
-        "export", model_dir=runs.path(run), output_dir=saved_model
-    )
-    training_runs.run_command(
-        "predict",
-        saved_model=saved_model,
-        input=values.input,
-        output=answers,
-        # One request each.
-        batch_size=1,
-    )
+    # One request each.
+    answers = runs.predict(run, values.input, batch_size=1)
     measured = {"span_loss": span_loss, "seconds": seconds}
     return measured, read_answers(answers)
 

@@ -192,6 +192,21 @@ class Runs:
         with open(output, encoding="utf-8") as stream:
             return json.load(stream)
 
+    def predict(self, name: str, input: str, **given: Any) -> str:
+        """Exports a trained model and lets it predict; returns the path."""
+        saved_model, output = (
+            self.path(f"{name}_{x}") for x in ("saved_model", "answers.json")
+        )
+        run_command("export", model_dir=self.path(name), output_dir=saved_model)
+        run_command(
+            "predict",
+            saved_model=saved_model,
+            input=input,
+            output=output,
+            **given,
+        )
+        return output
+
     def measure(self, label: str, training: Training) -> dict[str, Any]:
         """Trains a model, measures it on `dev`, and returns the row."""
         seconds = self.train(training)
