@@ -107,12 +107,20 @@ class OwnDocumentsTest(tf.test.TestCase):
             "--dtype=float32",
             predict=lambda stream: json.dump(answers, stream),
         )
-        self.assertLen(lines, 4)
-        for line in lines:
+        # Each of five parts, and all of them.
+        self.assertLen(lines, 2 * (5 + 1) * 2)
+        totals = [x for x in lines if x["name"] in ("answer", "windows")]
+        self.assertLen(totals, 4)
+        for line in totals:
             self.assertEqual(24, line["questions"])
             right = 1.0 if line["name"] == "windows" else 23 / 24
             self.assertAllClose(right, line["f1"])
             self.assertAllClose(right, line["exact_match"])
+        # The wrong answer counts in its own part, which has few questions.
+        wrong = [x for x in lines if x["f1"] < 1 and x not in totals]
+        self.assertLen(wrong, 2)
+        for line in wrong:
+            self.assertAllClose(1 - 1 / line["questions"], line["f1"])
         self.assertLen(commands["train"], 2 * 5)
         # Answers are in files of their own: `predict` replaces none.
         self.assertNoCommonElements(
@@ -136,6 +144,15 @@ class OwnDocumentsTest(tf.test.TestCase):
             for qa in train[0]["paragraphs"][0]["qas"]:
                 self.assertLen(qa["answers"], 1)
         self.assertCountEqual(_ids(articles), measured)
+        # Or some parts alone.
+        lines, _ = self._run(
+            *("--part=squad", f"--train={path}", "--parts=1,4"),
+            predict=lambda stream: json.dump(answers, stream),
+        )
+        number = sum(len(_ids(dev)) for _, dev in self.read[:2])
+        totals = [x for x in lines if x["name"] == "windows"]
+        self.assertEqual([number] * 2, [x["questions"] for x in totals])
+        self.assertLess(number, 24)
 
     def test_select(self):
         record = {
