@@ -17,11 +17,12 @@ them. `authors` and `squad` have baselines on the same records:
         --lift_option=--local_radius=42 --lift_option=--global_tokens=cls \
         --train=authors/train.jsonl --dev=authors/dev.jsonl
     python -m benchmarks.own_documents --part=squad \
-        --lift=all-MiniLM-L6-v2 --train=squad/train.json
+        --lift=all-MiniLM-L6-v2 --epochs=2 --train=squad/train.json
     python -m benchmarks.own_documents --part=select \
-        --lift=all-MiniLM-L6-v2 --train=train_200.json \
-        --train=train_200.json --train=2wiki_train_500.json \
-        --dev=dev_95.json --init=ANSWER_RUN
+        --lift=all-MiniLM-L6-v2 --lift_option=--local_radius=42 \
+        --batch_size=8 --learning_rate=1e-4 --threshold=0.4 \
+        --train=train_200.json --train=train_200.json \
+        --train=2wiki_train_500.json --dev=dev_95.json --init=ANSWER_RUN
 
 `--init` is a run of `answer` to begin with, such as that of
 `benchmarks.hotpotqa_small --squad`.
@@ -141,7 +142,11 @@ class Measurement:
             numbers.append(len(rows))
         self._preprocess("select", [files[0]], files[1], values.long_length)
         yield from self._train(
-            "select", "select", ("f1", "precision", "recall"), numbers[0]
+            "select",
+            "select",
+            ("f1", "precision", "recall"),
+            numbers[0],
+            options={"threshold": values.threshold},
         )
 
     def squad(self) -> Iterator[program.Line]:
@@ -364,6 +369,7 @@ PROGRAM = program.Program(
         "learning_rate": (2e-4, "Peak learning rate."),
         "units": (None, "What has a global token, see `preprocess`."),
         "label_smoothing": (0.0, "Of `classify`."),
+        "threshold": (0.5, "Minimum probability of what `select` selects."),
         "dtype": (
             "bfloat16",
             "Compute dtype of all models. bfloat16 is slower on processors "

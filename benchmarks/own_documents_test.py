@@ -173,6 +173,7 @@ class OwnDocumentsTest(tf.test.TestCase):
         lines, commands = self._run(
             *("--part=select", f"--train={path}", f"--train={path}"),
             *(f"--dev={path}", "--init=RUN", "--batch_size=1"),
+            "--threshold=0.4",
             evaluate=training_runs_test.write_metrics(
                 f1=0.5, precision=0.25, recall=1.0, loss=3.0
             ),
@@ -185,6 +186,7 @@ class OwnDocumentsTest(tf.test.TestCase):
         for given in commands["train"]:
             self.assertEqual(os.path.abspath("RUN"), given["init_checkpoint"])
             self.assertEqual(6, given["config"]["trainer"]["train_steps"])
+            self.assertEqual(0.4, given["config"]["task"]["threshold"])
 
 
 def _ids(articles):
