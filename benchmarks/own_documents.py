@@ -22,9 +22,9 @@ them. `authors` and `squad` have baselines on the same records:
         --lift=all-MiniLM-L6-v2 --lift_option=--local_radius=42 \
         --batch_size=8 --learning_rate=1e-4 --threshold=0.4 \
         --train=train_200.json --train=train_200.json \
-        --train=2wiki_train_500.json --dev=dev_95.json --init=ANSWER_RUN
+        --train=2wiki_train_500.json --dev=dev_95.json
 
-`--init` is a run of `answer` to begin with, such as that of
+`--init` names a run of `answer` to begin with instead, such as that of
 `benchmarks.hotpotqa_small --squad`.
 """
 
@@ -180,8 +180,8 @@ class Measurement:
             return json.load(stream)
 
     def _read_windows(self, files, number, part, seed) -> dict[str, str]:
-        """Does the same with the baseline."""
-        del number, part  # It reads the files themselves.
+        """Trains the baseline on a file; returns answers to another."""
+        del number, part  # It needs the files alone.
         values = self._values
         return plain_bert.read_squad(
             checkpoints.read_bert(values.lift),
@@ -303,7 +303,7 @@ def _with_one_answer(article: dict) -> dict:
 
 
 def _total(rows: Sequence[program.Line]) -> program.Line:
-    """Adds rows of parts up: means over all questions, and all seconds."""
+    """Averages metrics over the questions of all parts, and adds seconds."""
     numbers = [x["questions"] for x in rows]
     means = {
         name: float(np.average([x[name] for x in rows], weights=numbers))
@@ -361,7 +361,7 @@ PROGRAM = program.Program(
         "seeds": (["1", "2", "3"], "Seeds of weights, order and dropout."),
         "parts": (
             [str(x) for x in range(_NUM_PARTS)],
-            "Parts of squad that are measured, each by a model of its own.",
+            "Parts of squad to measure on, each with a model of its own.",
             [str(x) for x in range(_NUM_PARTS)],
         ),
         "epochs": (3.0, "Passes over the training records."),
@@ -369,7 +369,7 @@ PROGRAM = program.Program(
         "learning_rate": (2e-4, "Peak learning rate."),
         "units": (None, "What has a global token, see `preprocess`."),
         "label_smoothing": (0.0, "Of `classify`."),
-        "threshold": (0.5, "Minimum probability of what `select` selects."),
+        "threshold": (0.5, "Probability from which on `select` selects."),
         "dtype": (
             "bfloat16",
             "Compute dtype of all models. bfloat16 is slower on processors "
