@@ -7,7 +7,7 @@ them. `authors` and `squad` have baselines on the same records:
     seen; from whole passages and from their first 384 tokens. The baselines
     are TF-IDF (of whole passages and of the first 350 words) and mean vectors
     of the whole BERT, with logistic regression.
-*   `squad`: cross-validation in five parts, by article. The baseline is
+*   `squad`: cross-validation in five folds, by article. The baseline is
     the same BERT as a reader of windows of 384 tokens.
 *   `select`: the supporting facts of HotpotQA.
 
@@ -28,7 +28,7 @@ them. `authors` and `squad` have baselines on the same records:
 `benchmarks.hotpotqa_small --squad`.
 """
 
-import collections
+import functools
 import json
 import os
 import random
@@ -42,7 +42,6 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 # isort: split
 import msgspec
-import numpy as np
 import tensorflow as tf
 from official.modeling import performance
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -60,7 +59,7 @@ from etcmodel.datasets.question_answering import metrics
 _LIFT = ("--absolute_positions=paragraph", "--question_words_in_global=true")
 _FIRST_WORDS = 350
 _FIRST_TOKENS = 384
-_NUM_PARTS = 5
+_NUM_FOLDS = 5
 
 
 class Measurement:
@@ -154,53 +153,54 @@ class Measurement:
         values = self._values
         with open(values.train[0], encoding="utf-8") as stream:
             articles = json.load(stream)["data"]
-        for seed in values.seeds:
-            rows = collections.defaultdict(list)
-            for part in map(int, values.parts):
-                own = [x for x in articles if _part(x) == part]
-                files, number = self._write_part(articles, part)
-                for name, answer in (
-                    ("answer", self._answer),
-                    ("windows", self._read_windows),
-                ):
-                    start = time.perf_counter()
-                    row = score(answer(files, number, part, seed), own)
-                    row["seconds"] = time.perf_counter() - start
-                    rows[name].append(row)
-                    yield {"name": f"{name}, part {part}", "seed": seed, **row}
-            for name, group in rows.items():
-                yield {"name": name, "seed": seed, **_total(group)}
-
-    def _answer(self, files, number, part, seed) -> dict[str, str]:
-        """Trains a model of `answer` on a file; returns answers to another."""
-        self._preprocess("answer", [files[0]], files[1], 512, part)
-        name = f"answer_{seed}_{part}"
-        self._learn(name, "answer", number, seed)
-        with open(self._runs.predict(name, files[1]), "rb") as stream:
-            return json.load(stream)
-
-    def _read_windows(self, files, number, part, seed) -> dict[str, str]:
-        """Trains the baseline on a file; returns answers to another."""
-        del number, part  # It needs the files alone.
-        values = self._values
-        return plain_bert.read_squad(
+        folds = [int(x) for x in values.folds]
+        measured = [x for x in articles if _fold(x) in folds]
+        read_windows = functools.partial(
+            plain_bert.read_squad,
             checkpoints.read_bert(values.lift),
-            *files,
             epochs=values.epochs,
             learning_rate=values.learning_rate,
             batch_size=values.batch_size,
-            seed=int(seed),
         )
+        for seed in values.seeds:
+            found = {"answer": {}, "windows": {}}
+            seconds = dict.fromkeys(found, 0.0)
+            for fold in folds:
+                files, number = self._write_fold(articles, fold)
+                readers = {
+                    "answer": functools.partial(self._answer, fold, number),
+                    "windows": read_windows,
+                }
+                own = [x for x in articles if _fold(x) == fold]
+                for name, read in readers.items():
+                    start = time.perf_counter()
+                    answers = read(*files, seed=int(seed))
+                    took = time.perf_counter() - start
+                    found[name] |= answers
+                    seconds[name] += took
+                    row = {"seed": seed, **score(answers, own), "seconds": took}
+                    yield {"name": f"{name}, fold {fold}", **row}
+            for name, answers in found.items():
+                row = {"seed": seed, **score(answers, measured)}
+                yield {"name": name, **row, "seconds": seconds[name]}
 
-    def _write_part(self, articles, part: int) -> tuple[list[str], int]:
-        """Writes SQuAD's files of a part: to train on, and to measure on.
+    def _answer(self, fold, number, train, dev, seed) -> dict[str, str]:
+        """Trains a model of `answer` on a file; returns answers to another."""
+        self._preprocess("answer", [train], dev, 512, fold)
+        name = f"answer_{seed}_{fold}"
+        self._learn(name, "answer", number, seed)
+        with open(self._runs.predict(name, dev), "rb") as stream:
+            return json.load(stream)
+
+    def _write_fold(self, articles, fold: int) -> tuple[list[str], int]:
+        """Writes SQuAD's files of a fold: to train on, and to measure on.
 
         Returns their paths, and the number of questions to train on.
         """
         paths, number = [], 0
         for name, is_own in (("train", False), ("dev", True)):
-            data = [x for x in articles if (_part(x) == part) == is_own]
-            path = self._runs.path(f"{name}_{part}.json")
+            data = [x for x in articles if (_fold(x) == fold) == is_own]
+            path = self._runs.path(f"{name}_{fold}.json")
             if not is_own:
                 data = [_with_one_answer(x) for x in data]
                 number = sum(1 for _ in _questions(data))
@@ -211,10 +211,10 @@ class Measurement:
             paths.append(path)
         return paths, number
 
-    def _preprocess(self, task, train, dev, length, part="") -> None:
+    def _preprocess(self, task, train, dev, length, fold="") -> None:
         """Preprocesses both collections of records."""
         values = self._values
-        self._names = [f"{task}_{x}_{length}{part}" for x in ("train", "dev")]
+        self._names = [f"{task}_{x}_{length}{fold}" for x in ("train", "dev")]
         for name, split, files in zip(
             self._names, ("train", "dev"), (train, [dev]), strict=True
         ):
@@ -280,9 +280,9 @@ def _accuracy(name, model, inputs, labels) -> program.Line:
     return {"name": name, "accuracy": accuracy, "seconds": seconds}
 
 
-def _part(article: dict) -> int:
-    """Returns the part of an article, by its title alone."""
-    return random.Random(article["title"]).randrange(_NUM_PARTS)
+def _fold(article: dict) -> int:
+    """Returns the fold of an article, by its title alone."""
+    return random.Random(article["title"]).randrange(_NUM_FOLDS)
 
 
 def _with_one_answer(article: dict) -> dict:
@@ -300,17 +300,6 @@ def _with_one_answer(article: dict) -> dict:
             for paragraph in article["paragraphs"]
         ],
     }
-
-
-def _total(rows: Sequence[program.Line]) -> program.Line:
-    """Averages metrics over the questions of all parts, and adds seconds."""
-    numbers = [x["questions"] for x in rows]
-    means = {
-        name: float(np.average([x[name] for x in rows], weights=numbers))
-        for name in ("exact_match", "f1")
-    }
-    seconds = sum(x["seconds"] for x in rows)
-    return {**means, "questions": sum(numbers), "seconds": seconds}
 
 
 def _questions(articles: Sequence[dict]) -> Iterator[dict]:
@@ -359,10 +348,10 @@ PROGRAM = program.Program(
         "train": ((), "Training records."),
         "dev": (None, "Records to measure on; not for squad."),
         "seeds": (["1", "2", "3"], "Seeds of weights, order and dropout."),
-        "parts": (
-            [str(x) for x in range(_NUM_PARTS)],
-            "Parts of squad to measure on, each with a model of its own.",
-            [str(x) for x in range(_NUM_PARTS)],
+        "folds": (
+            [str(x) for x in range(_NUM_FOLDS)],
+            "Folds of squad to measure on, each with a model of its own.",
+            [str(x) for x in range(_NUM_FOLDS)],
         ),
         "epochs": (3.0, "Passes over the training records."),
         "batch_size": (16, "Records a step."),

@@ -1,4 +1,4 @@
-"""Tests of `own_documents`: what is trained on what, and SQuAD's parts."""
+"""Tests of `own_documents`: what is trained on what, and SQuAD's folds."""
 
 import json
 import os
@@ -107,7 +107,7 @@ class OwnDocumentsTest(tf.test.TestCase):
             "--dtype=float32",
             predict=lambda stream: json.dump(answers, stream),
         )
-        # Each of five parts, and all of them.
+        # Each of five folds, and all of them.
         self.assertLen(lines, 2 * (5 + 1) * 2)
         totals = [x for x in lines if x["name"] in ("answer", "windows")]
         self.assertLen(totals, 4)
@@ -116,7 +116,7 @@ class OwnDocumentsTest(tf.test.TestCase):
             right = 1.0 if line["name"] == "windows" else 23 / 24
             self.assertAllClose(right, line["f1"])
             self.assertAllClose(right, line["exact_match"])
-        # The wrong answer counts in its own part, which has few questions.
+        # The wrong answer counts in its own fold, which has few questions.
         wrong = [x for x in lines if x["f1"] < 1 and x not in totals]
         self.assertLen(wrong, 2)
         for line in wrong:
@@ -144,9 +144,9 @@ class OwnDocumentsTest(tf.test.TestCase):
             for qa in train[0]["paragraphs"][0]["qas"]:
                 self.assertLen(qa["answers"], 1)
         self.assertCountEqual(_ids(articles), measured)
-        # Or some parts alone.
+        # Or some folds alone.
         lines, _ = self._run(
-            *("--part=squad", f"--train={path}", "--parts=1,4"),
+            *("--part=squad", f"--train={path}", "--folds=1,4"),
             predict=lambda stream: json.dump(answers, stream),
         )
         number = sum(len(_ids(dev)) for _, dev in self.read[:2])
