@@ -45,7 +45,7 @@ python -m etcmodel predict --saved_model=saved_model --input=dev.json \\
 # Flags that say how a file is read; each is of some tasks.
 _READING = (
     *("data_split", "text_field", "query_field", "id_field"),
-    *("label_field", "label_kind"),
+    *("label_field", "label_kind", "evidence_field"),
 )
 
 
@@ -63,6 +63,7 @@ class Flags(InputFlags):
         id_field: field with the record's id.
         label_field: field with the right answer.
         label_kind: kind of the labels of `classify`: single, multiple, number.
+        evidence_field: field with the evidence, of `answer`.
         batch_size: how many records are answered at once.
         metrics: a JSON file to write the metrics to. Pictures of `classify`'s
             labels, confusion matrix and calibration, are written beside it.
@@ -77,6 +78,7 @@ class Flags(InputFlags):
     id_field: str | None = None
     label_field: str | None = None
     label_kind: str | None = None
+    evidence_field: str | None = None
     batch_size: int = 8
     metrics: str | None = option(None, path="new_file")
     overwrite: bool = False
@@ -88,6 +90,7 @@ class SavedAnswers:
     Attributes:
         spec: the task.
         sizes: the preprocessing configuration of the training records.
+        num_cut: number of records truncated so far.
     """
 
     def __init__(self, path: str):
@@ -97,6 +100,7 @@ class SavedAnswers:
         self._options = metadata["options"]
         self._path = path
         self._task_model = self.answer = None
+        self.num_cut = 0
 
     def load(self) -> None:
         """Loads the SavedModel; a `UserError` if it cannot be loaded."""
@@ -111,12 +115,15 @@ class SavedAnswers:
 
     def predict(self, raw: Sequence[dict[str, Any]]) -> list[Any]:
         """Predicts a batch of the inputs of requests, not padded."""
+        import numpy as np
         import tensorflow as tf
 
         from etcmodel.training import evaluation
 
         inputs = load(self.spec.preprocessor).pad_batch(raw)
         answers = self.answer(**{x: tf.constant(y) for x, y in inputs.items()})
+        if "tokens_cut" in answers:
+            self.num_cut += np.count_nonzero(answers["tokens_cut"])
         return evaluation.to_predictions(self._task_model, answers, raw)
 
 
@@ -173,11 +180,17 @@ def run(flag_values: flags.FlagValues) -> None:
             made = saved.predict([preprocessor.raw(x) for x in batch])
             for record, prediction in zip(batch, made, strict=True):
                 counts.update(record.counts)
+                if saved.sizes.get("units") == "texts":
+                    # The model learned from lists of texts.
+                    counts[
+                        "documents_not_split_into_texts"
+                    ] += not record.has_units
                 predictions[record.id] = prediction
                 right = dataset.gold(record)
                 if right is not None:
                     gold[record.id] = right
             progress.done(len(batch))
+        counts["records_truncated"] += saved.num_cut
         if not predictions:
             raise UserError(
                 f"{flag_values.input}: no usable record was found. "
@@ -187,6 +200,12 @@ def run(flag_values: flags.FlagValues) -> None:
     if bad_records.total:
         print(bad_records.summary())
         print("They are not in the metrics; official ones count them as wrong.")
+    if flag_values.metrics and not gold:
+        raise UserError(
+            f"--metrics={flag_values.metrics} is not written: no record of "
+            f"{flag_values.input} has a label. The predictions are in "
+            f"{flag_values.output}."
+        )
     print(f"Wrote {len(predictions)} answers to {flag_values.output}.")
     for name, count in counts.items():
         if count:

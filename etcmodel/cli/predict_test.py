@@ -156,6 +156,35 @@ class PredictTest(CommandTestCase):
             read_json(self.output),
         )
 
+    def test_metrics_of_labels(self):
+        """Metrics and pictures are written if there are labels."""
+        rows = [{"text": "a", "label": x} for x in ("no", "yes", "yes")]
+        metrics = os.path.join(self.get_temp_dir(), "metrics.json")
+        flags = "--overwrite", f"--metrics={metrics}"
+        names = ["no", "yes"]
+        with _fake_model(
+            "classify",
+            lambda query, titles, texts: {
+                "label": tf.constant(["yes"]),
+                "labels": tf.constant([names]),
+                "probabilities": tf.constant([[0.25, 0.75]]),
+            },
+            kind="single",
+            labels=names,
+        ):
+            write_json(self.input, [{"text": "a"}])
+            self.assert_fails(
+                self._predict(*flags), "is not written: no record of "
+            )
+            self.assertFalse(os.path.exists(metrics))
+            write_json(self.input, rows)
+            self.assert_succeeds(self._predict("--batch_size=1", *flags))
+        self.assertAlmostEqual(2 / 3, read_json(metrics)["accuracy"])
+        for name in ("confusion", "calibration"):
+            path = metrics.replace(".json", f"_{name}.png")
+            with open(path, "rb") as stream:
+                self.assertEqual(b"\x89PNG", stream.read(4))
+
     def test_selected_numbers_are_those_of_the_units_learned(self):
         """Paragraphs, whose numbers could be those of texts."""
         rows = [{"paragraphs": [["a", "b"], ["c"]], "selected": [[0, 1]]}]
@@ -176,6 +205,27 @@ class PredictTest(CommandTestCase):
             out = self.assert_succeeds(self._predict())
         self.assertIn("\nf1: 1\n", out)
         self.assertEqual([[0, 0]], read_json(self.output)["selected"])
+
+    def test_strings_for_lists_of_texts(self):
+        """A model that learned from lists takes a string for one text."""
+        write_json(self.input, [{"text": "a. b."}, {"text": [["a.", "b."]]}])
+        units = {
+            "units": [["a. b."]],
+            "unit_probabilities": [[0.75]],
+            "unit_paragraphs": [[0]],
+            "unit_numbers": [[0]],
+            "tokens_cut": [3],
+        }
+        with _fake_model(
+            "select",
+            lambda query, titles, texts: {
+                x: tf.constant(y) for x, y in units.items()
+            },
+            units="texts",
+        ):
+            out = self.assert_succeeds(self._predict("--batch_size=1"))
+        self.assertIn("1  documents not split into texts\n", out)
+        self.assertIn("2  records truncated\n", out)
 
     def test_how_a_file_is_read_is_a_flag_of_some_tasks(self):
         for flag in (

@@ -109,7 +109,8 @@ class _LabelReader:
         number = math.nan
         if isinstance(value, str | int | float) and not isinstance(value, bool):
             try:
-                number = float(value)
+                # Python reads "1_000" as 1000.
+                number = float(str(value).replace("_", "?"))
             except (ValueError, OverflowError):
                 pass
         if not math.isfinite(number):
@@ -119,8 +120,7 @@ class _LabelReader:
     def _name(self, value: object, place: str) -> str:
         """Returns one label as text: `"3"` for 3 and 3.0, `"true"`."""
         if isinstance(value, float) and math.isfinite(value):
-            # pandas writes whole numbers so where one is missing.
-            value = int(value) if value.is_integer() else value
+            value = sectioned.whole(value)
         elif not isinstance(value, bool | int | str):
             raise self._row.wrong(
                 place, value, "a label: a string, a whole number, true or false"
@@ -195,12 +195,19 @@ def make_format(
 FORMAT = make_format()
 
 
-def find_labels(records: Iterable[ClassificationRecord]) -> Labels:
+def find_labels(
+    records: Iterable[ClassificationRecord], label_kind: str = "auto"
+) -> Labels:
     """Finds the labels of records; those without a label are left out.
+
+    Args:
+        records: the records.
+        label_kind: as of `make_format`, by which they were read.
 
     Raises:
         UserError: the records have labels of several kinds, or there is nothing
-            to tell apart: no labels, one label for all, or one number for all.
+            to tell apart: no labels, one label for all, or one number for all;
+            or, for "auto", all numbers are whole, and may be classes.
     """
     examples: dict[Kind, ClassificationRecord] = {}
     counts = collections.Counter()
@@ -224,6 +231,12 @@ def find_labels(records: Iterable[ClassificationRecord]) -> Labels:
     ((kind, example),) = examples.items()
     path = example.source.path
     if kind == "number":
+        if label_kind == "auto" and all(x.is_integer() for x in numbers):
+            raise UserError(
+                f"{path}: all labels are whole numbers with a decimal point, "
+                f"such as {show(example.label)}. Set label_kind to single "
+                "(classes) or number."
+            )
         deviation = statistics.pstdev(numbers)
         if not deviation:
             raise UserError(

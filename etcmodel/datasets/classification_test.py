@@ -50,7 +50,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         ("single", ["a"], "got .*, a list of 1, expected one label, a string"),
         *(
             ("number", x, "expected a finite number")
-            for x in ("NaN", "a", math.inf, True, ["1"], {})
+            for x in ("NaN", "a", "1_0", math.inf, True, ["1"], {})
         ),
         ("auto", math.inf, "got inf, expected a finite number"),
         ("auto", {"a": 1}, "expected a label: a string"),
@@ -96,7 +96,8 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
     def _find(self, values, **reading):
         rows = [{"text": "a", "label": x} for x in values]
         return classification.find_labels(
-            classification.make_format(**reading).read_rows(rows, "predict")
+            classification.make_format(**reading).read_rows(rows, "predict"),
+            **reading,
         )
 
     @parameterized.parameters(
@@ -109,13 +110,24 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_numbers(self):
-        labels = self._find([1.0, 2.0, 4.5], label_kind="number")
+        labels = self._find([1.0, 2.0, 4.5])
         self.assertEqual(("number", ()), (labels.kind, labels.names))
         self.assertAlmostEqual(2.5, labels.mean)
         # Deviations -1.5, -0.5, 2.
         self.assertAlmostEqual(
             math.sqrt(6.5 / 3), labels.standard_deviation, places=12
         )
+
+    def test_whole_numbers(self):
+        """As pandas writes the classes 0 and 1 where one is missing."""
+        values = [0.0, 1.0, None, 1.0]
+        with self.assertRaisesRegex(
+            UserError, r"such as 0.0. Set label_kind to single .* or number"
+        ):
+            self._find(values)
+        labels = self._find(values, label_kind="single")
+        self.assertEqual(("single", ("0", "1")), (labels.kind, labels.names))
+        self.assertEqual("number", self._find(values, label_kind="number").kind)
 
     @parameterized.parameters(
         ([None], "No record has a label"),

@@ -27,6 +27,7 @@ from etcmodel.datasets.records import Record
 from etcmodel.datasets.records import Source
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
+from etcmodel.errors import UserError
 from etcmodel.errors import show
 
 TEXT_FIELDS = ("text", "document", "paragraphs", "sections", "context")
@@ -102,12 +103,14 @@ class Fields:
         query: the field with the query.
         id: the field with the id.
         label: the field with what is learned.
+        evidence: the field with the evidence of answers.
     """
 
     text: str | None = None
     query: str | None = None
     id: str | None = None
     label: str | None = None
+    evidence: str | None = None
 
     @property
     def id_field(self) -> str:
@@ -212,6 +215,7 @@ class Row:
         value = self.values.get(field)
         if value is None:
             return str(self.source.index)
+        value = whole(value)
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
         if not isinstance(value, str):
@@ -290,6 +294,13 @@ class Row:
                 problem=f"it is empty: got {show(value)}, expected some text",
             )
         return value
+
+
+def whole(value: object) -> object:
+    """Converts whole floats, as of pandas if values are missing, to int."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def split_paragraphs(text: str) -> Iterator[tuple[int, str]]:
@@ -411,8 +422,16 @@ def _is_section(value: object) -> bool:
     )
 
 
+@dataclasses.dataclass(frozen=True)
 class RowFormat(Format):
-    """Reads rows of `tables`; those without an id get their position as id."""
+    """Reads rows of `tables`; those without an id get their position as id.
+
+    Attributes:
+        fields: names of the rows' fields. If those of query, id and evidence
+            are given, they must occur in at least one row when files are read.
+    """
+
+    fields: Fields = Fields()
 
     def read_rows(
         self,
@@ -434,7 +453,7 @@ class RowFormat(Format):
             TypeError: `source` is no collection of rows.
             ValueError: unknown split, or columns that differ in length.
         """
-        rows = enumerate(tables.rows_of(source))
+        rows = enumerate(tables.rows_of(source, self.fields.text))
         values = ((Source(name, index), row) for index, row in rows)
         checked = self._checked(self._named(values, {name: ""}), split)
         yield from self.usable(checked, bad_records, {})
@@ -458,7 +477,27 @@ class RowFormat(Format):
         prefixes = dict.fromkeys(found, "")
         if len(found) > 1:
             prefixes = {x: f"{y}:" for x, y in zip(found, names, strict=True)}
-        return self._named(super()._values(found, on_position, part), prefixes)
+        values = super()._values(found, on_position, part)
+        if part is None:
+            values = self._with_fields(values, found)
+        return self._named(values, prefixes)
+
+    def _with_fields(self, values, paths: Sequence[str]):
+        """Yields values; raises at the end if a named field never occurred."""
+        fields = self.fields
+        missing = {fields.query, fields.id, fields.evidence} - {None}
+        present = {}
+        for source, value in values:
+            if missing and isinstance(value, dict):
+                missing -= value.keys()
+                present |= dict.fromkeys(map(str, value))
+            yield source, value
+        if missing and present:
+            raise UserError(
+                f"{', '.join(paths)}: no record has the field "
+                f"{', '.join(map(show, sorted(missing)))}. They have "
+                f"{', '.join([*present][:8])}."
+            )
 
     def _named(self, values, prefixes: Mapping[str, str]):
         """Gives rows without an id their position as one."""
@@ -488,6 +527,7 @@ def row_format(
         check=check,
         make=functools.partial(_make, make, fields),
         id_field=fields.id_field,
+        fields=fields,
         **kwargs,
     )
 

@@ -11,6 +11,7 @@ from etcmodel.datasets.sectioned import DocumentRecord
 from etcmodel.datasets.sectioned import Section
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
+from etcmodel.errors import UserError
 
 
 def _make(row):
@@ -165,6 +166,27 @@ class ErrorsTest(tf.test.TestCase, parameterized.TestCase):
         read = _format().read_rows([row, {"text": "a"}], None, bad_records)
         self.assertEqual(["1"], [record.id for record in read])
         self.assertEqual(1, bad_records.total)
+
+    def test_whole_numbers(self):
+        """pandas has floats in a column where one is missing."""
+        read = _format().read_rows([{"text": "a", "id": 7.0}, {"text": "b"}])
+        self.assertEqual(["7", "1"], [x.id for x in read])
+
+    @parameterized.parameters("query", "id", "evidence")
+    def test_field_that_no_record_has(self, name):
+        """Without an error, a misspelled field would be ignored."""
+        path = os.path.join(self.get_temp_dir(), "a.jsonl")
+        rows = [{"text": "a"}, {"text": "b", "ask": "c"}]
+        with open(path, "w") as stream:
+            stream.writelines(json.dumps(row) + "\n" for row in rows)
+        with self.assertRaisesRegex(
+            UserError, "a.jsonl: no record has the field 'aks'.*have text, ask"
+        ):
+            list(_format(**{name: "aks"}).read(path))
+        # Some records may be without it.
+        first, second = _format(**{name: "ask"}).read(path)
+        found = {"query": second.query, "id": second.id}
+        self.assertIn(found.get(name), (("c",), "c", None))
 
     def test_ids(self):
         """No two records get the same, of one file or of several."""

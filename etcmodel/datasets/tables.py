@@ -5,12 +5,17 @@ The kind of a file follows from its name (`.json`, `.jsonl`, `.ndjson`, `.csv`,
 first characters.
 """
 
+import ast
+import collections
 import csv
 import functools
 import io
 import itertools
 import json
+import math
 import os
+import re
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -36,6 +41,7 @@ _EXPECTED = (
     "JSON lines or an array (.jsonl, .json), a table with a header row (.csv, "
     ".tsv), or Parquet (.parquet)"
 )
+_QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
 # Small enough that a batch of long documents fits into memory.
 _BATCH_ROWS = 32
 
@@ -68,8 +74,9 @@ def read_rows(
     Yields:
         Pairs of the row's index, from 0, and the row: a `dict` from field to
         value, or a `BadRow`. Cells of CSV and TSV are strings, but those that
-        hold a JSON array, such as `["a", "b"]`, are lists. Bytes that are not
-        UTF-8 become `json_stream.INVALID_UTF8_MARK`.
+        hold a JSON array, such as `["a", "b"]`, or a Python list as pandas
+        writes it, are lists. Bytes that are not UTF-8 become
+        `json_stream.INVALID_UTF8_MARK`.
 
     Raises:
         UserError: the file cannot be read, or is of no such kind.
@@ -141,10 +148,14 @@ def _read_table(path, on_position, is_tsv) -> Iterator[tuple[int, object]]:
 def _cell_value(cell: str) -> object:
     """Returns the list of a cell that holds a JSON array, else the cell."""
     if cell.startswith("[") and cell.endswith("]"):
-        try:
-            return json.loads(cell)
-        except (ValueError, RecursionError):
-            pass
+        for read in (json.loads, ast.literal_eval):
+            try:
+                value = read(cell)
+            except (ValueError, SyntaxError, RecursionError, MemoryError):
+                continue
+            # Python would read NumPy's `['a' 'b']` as one string.
+            if read is json.loads or repr(value) == cell:
+                return _plain(value)
     return cell
 
 
@@ -152,6 +163,8 @@ def read_cells(
     path: str, on_position: json_stream.OnPosition, delimiter: str | None
 ) -> Iterator[tuple[int, list[str]]]:
     """Yields the first line (from 1) and the cells of each row with cells.
+
+    In TSV, a quote may also be a character of the text, see `_is_quoted`.
 
     Args:
         path: CSV or TSV, local or remote, compressed or not.
@@ -172,9 +185,13 @@ def read_cells(
             break
     if delimiter is None:
         delimiter = next((x for x in ",;\t" if x in start[-1]), ",")
-    reader = csv.reader(
-        itertools.chain(start, lines), delimiter=delimiter, strict=True
-    )
+    lines = itertools.chain(start, lines)
+    if delimiter == "\t" and not _is_quoted(path):
+        for line, text in enumerate(_join_lines(lines), 1):
+            if text.strip("\r\n"):
+                yield line, _plain_cells(text)
+        return
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     line = 1
     try:
         for cells in reader:
@@ -187,6 +204,73 @@ def read_cells(
             f"({error}). Close its quotes and double those inside a cell, or "
             "get the file again if it was cut off."
         ) from None
+
+
+def _is_quoted(path: str) -> bool:
+    """Tells whether quotes of TSV stand around cells with tabs or line breaks.
+
+    Otherwise they may be characters of the text, as other programs than
+    spreadsheets write it, and every line is a row. What leaves fewer rows of
+    another length than the header row is right.
+
+    Raises:
+        UserError: both ways leave none.
+    """
+    num_cells, num_bad, first_open = None, 0, None
+
+    def count(lines):
+        """Yields lines, and counts those that are no rows."""
+        nonlocal num_cells, num_bad, first_open
+        for number, line in enumerate(lines, 1):
+            cells = line.rstrip("\r\n").split("\t")
+            if cells != [""]:
+                num_cells = num_cells or len(cells)
+                num_bad += len(cells) != num_cells
+            if first_open is None and any(
+                x.startswith('"') and x.count('"') % 2 for x in cells
+            ):
+                first_open = number
+            yield line
+
+    lines = count(_join_lines(_read_lines(path, None)))
+    num_bad_quoted = 0
+    try:
+        for cells in csv.reader(lines, delimiter="\t", strict=True):
+            num_bad_quoted += bool(cells) and len(cells) != num_cells
+    except csv.Error:
+        num_bad_quoted = math.inf
+        # Counts the rest.
+        collections.deque(lines, maxlen=0)
+    if first_open is None:
+        return False
+    if num_bad == num_bad_quoted:
+        raise UserError(
+            f"{path}, line {first_open}: the quote may be a character of the "
+            "text, or begin a cell with tabs or line breaks; the rest of the "
+            "file does not tell. Convert the table to .csv or .jsonl."
+        )
+    return num_bad_quoted < num_bad
+
+
+def _join_lines(parts: Iterable[str]) -> Iterator[str]:
+    """Joins the parts of long lines."""
+    before = []
+    for part in parts:
+        before.append(part)
+        if part.endswith(("\n", "\r")):
+            yield "".join(before)
+            before = []
+    if any(before):
+        yield "".join(before)
+
+
+def _plain_cells(line: str) -> list[str]:
+    """Splits a line of TSV at its tabs; cells may have quotes around them."""
+    cells = line.rstrip("\r\n").split("\t")
+    return [
+        x[1:-1].replace('""', '"') if _QUOTED_CELL.fullmatch(x) else x
+        for x in cells
+    ]
 
 
 def _read_lines(path: str, on_position) -> Iterator[str]:
@@ -251,7 +335,7 @@ def _arrow_row(batch, index: int) -> object:
     return row
 
 
-def rows_of(source: object) -> Iterator[dict]:
+def rows_of(source: object, text_field: str | None = None) -> Iterator[dict]:
     """Yields rows from the collections that Python users have.
 
     Args:
@@ -259,22 +343,28 @@ def rows_of(source: object) -> Iterator[dict]:
             `datasets.Dataset`; a pandas `DataFrame`; a `tf.data.Dataset` of
             dicts; or a dict from field to column, all of the same length.
             Where an element is a string it stands for `{"text": element}`.
+        text_field: another name for that field.
 
     Yields:
         Dicts from field to Python value: bytes become strings, arrays lists,
-        and missing values of pandas (NaN, NA, NaT) None.
+        missing values of pandas (NaN, NA, NaT) None, and classes of Hugging
+        Face's `ClassLabel` their names.
 
     Raises:
-        TypeError: `source` or one of its elements is of another type.
+        TypeError: `source` or one of its elements is of another type, or a
+            `tf.data.Dataset` has batches.
         ValueError: the columns differ in length.
     """
+    features = getattr(source, "features", None)
+    if not isinstance(features, Mapping):
+        features = {}
     if isinstance(source, str | bytes) or not _is_iterable(source):
         raise TypeError(
             f"Got {show(source)}, expected rows: an iterable of dicts or "
             "strings, a DataFrame, a tf.data.Dataset, or a dict of columns."
         )
     if hasattr(source, "as_numpy_iterator"):
-        source = source.as_numpy_iterator()
+        source = _unbatched(source.as_numpy_iterator())
     elif hasattr(source, "iloc") and hasattr(source, "columns"):
         source = _frame_rows(source)
     elif isinstance(source, Mapping):
@@ -282,13 +372,52 @@ def rows_of(source: object) -> Iterator[dict]:
     for index, element in enumerate(source):
         row = _plain(element)
         if isinstance(row, str):
-            row = {"text": row}
+            row = {text_field or "text": row}
         if not isinstance(row, dict):
             raise TypeError(
                 f"Element {index} is {show(element)}, expected a dict from "
                 'field to value, such as {"text": "..."}, or a string.'
             )
-        yield {str(name): _without_nan(value) for name, value in row.items()}
+        yield {
+            name: _with_names(value, features.get(name))
+            for name, value in row.items()
+        }
+
+
+def _unbatched(elements: Iterator[object]) -> Iterator[object]:
+    """Yields the elements of a dataset; raises if they look like batches."""
+    for index, element in enumerate(elements):
+        if index == 0 and isinstance(element, dict) and len(element) > 1:
+            values = element.values()
+            shapes = {getattr(x, "shape", ())[:1] for x in values}
+            # One document may have true or false for each of its texts.
+            has_flags = any(
+                str(getattr(x, "dtype", "")) == "bool" for x in values
+            )
+            if len(shapes) == 1 and shapes != {()} and not has_flags:
+                raise TypeError(
+                    f"All fields of element 0 have {shapes.pop()[0]} values: "
+                    "the dataset seems to be batched. Pass "
+                    "`dataset.unbatch()`. If each element is one document, "
+                    'add a scalar field such as "id".'
+                )
+        yield element
+
+
+def _with_names(value: object, feature: object) -> object:
+    """Returns names for the classes of a Hugging Face `ClassLabel`."""
+    if isinstance(value, list):
+        # The feature of a list's elements, in two forms.
+        inner = getattr(feature, "feature", None)
+        if isinstance(feature, list) and feature:
+            (inner,) = feature
+        return (
+            value if inner is None else [_with_names(x, inner) for x in value]
+        )
+    if not hasattr(feature, "int2str") or not isinstance(value, int):
+        return value
+    # -1 stands for an unknown class.
+    return None if value < 0 else feature.int2str(value)
 
 
 def _is_iterable(source: object) -> bool:
@@ -322,14 +451,17 @@ def _column_rows(columns: Mapping) -> Iterator[dict]:
 
 
 def _plain(value: object) -> object:
-    """Returns a value with strings for bytes and lists for arrays."""
+    """Converts bytes to strings, arrays to lists, and NaN to None."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "etcmodel.mark_invalid_bytes")
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
     if value is None or isinstance(value, str | int | float):
         # Scalars of NumPy are subclasses of these, or have `item`.
-        return value.item() if hasattr(value, "item") else value
+        value = value.item() if hasattr(value, "item") else value
+        return None if value != value else value
     if isinstance(value, Mapping):
-        return {_plain(key): _plain(item) for key, item in value.items()}
+        return {str(_plain(key)): _plain(x) for key, x in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     for name in ("tolist", "to_list"):
@@ -337,10 +469,3 @@ def _plain(value: object) -> object:
             plain = getattr(value, name)()
             return value if plain is value else _plain(plain)
     return value
-
-
-def _without_nan(value: object) -> object:
-    """Returns None for pandas' missing values."""
-    if type(value).__name__ in ("NAType", "NaTType"):
-        return None
-    return None if isinstance(value, float) and value != value else value

@@ -2,10 +2,12 @@
 
 import gzip
 import json
+import math
 import os
 import sys
 from unittest import mock
 
+import datasets
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -75,6 +77,51 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
             ],
             rows,
         )
+
+    def test_lists_that_pandas_wrote(self):
+        """NumPy's arrays stay text: Python would join their strings."""
+        lists = [["a", "it's"], np.array(["b", "c"]), [(0, 1)]]
+        frame = pd.DataFrame({"labels": lists})
+        rows = self._read("a.csv", frame.to_csv(index=False))
+        self.assertEqual(
+            [["a", "it's"], "['b' 'c']", [[0, 1]]], [x["labels"] for x in rows]
+        )
+
+    @parameterized.parameters(
+        # In quotes, as pandas writes them.
+        ('"say ""a"""\tpos\nb\tneg\n', ['say "a"', "b"]),
+        ('"a\tb"\tpos\n"c\n\td"\tneg\n', ["a\tb", "c\n\td"]),
+        ('"a\n\nb ""c""\n"\tpos\r\nd\tneg', ['a\n\nb "c"\n', "d"]),
+        # Quotes of the text itself.
+        ('"a" b\tpos\n5" disk\tneg\n', ['"a" b', '5" disk']),
+        ('"a, she said\tpos\n"b" or "c\tneg', ['"a, she said', '"b" or "c']),
+    )
+    def test_quotes_of_tsv(self, lines, expected):
+        rows = self._read("a.tsv", f"text\tlabel\n{lines}")
+        self.assertEqual(expected, [x["text"] for x in rows])
+        self.assertEqual(["pos", "neg"], [x["label"] for x in rows])
+
+    def test_open_quote_of_tsv(self):
+        """A row that lacks a cell does not swallow the next one."""
+        bad, good = self._read("a.tsv", 'text\tlabel\n"a\nb\tneg\n')
+        self.assertIn("line 2 has 1 cells", bad.problem)
+        self.assertEqual({"text": "b", "label": "neg"}, good)
+
+    @parameterized.parameters('"a\tpos\nb"\tneg\n', '"a\tpos\n\nb"\tneg\n')
+    def test_tsv_that_can_be_read_in_two_ways(self, lines):
+        """Two rows, or one whose first cell has a tab and a line break."""
+        with self.assertRaisesRegex(UserError, "line 2: the quote.*or begin a"):
+            self._read("a.tsv", f"text\tlabel\n{lines}")
+        # Other rows may tell.
+        row = '"c\nd"\tpos\n'
+        first, _ = self._read("a.tsv", f"text\tlabel\n{lines}{row}")
+        self.assertStartsWith(first["text"], "a\tpos\n")
+        first, *_ = self._read("a.tsv", f'text\tlabel\n{lines}"c" d\tpos\n')
+        self.assertEqual({"text": '"a', "label": "pos"}, first)
+
+    def test_tsv_of_one_column(self):
+        rows = self._read("a.tsv", 'text\n"a" b\n"c"\n')
+        self.assertEqual([{"text": '"a" b'}, {"text": "c"}], rows)
 
     def test_rows_of_other_lengths(self):
         good, short, long = self._read("a.csv", 'id,text\n1,"a\nb"\n2\n3,c,d\n')
@@ -146,12 +193,21 @@ class RowsOfTest(tf.test.TestCase, parameterized.TestCase):
         (iter(_ROWS), _ROWS),
         ({"id": ["1", "2"], "n": np.arange(2)}, [("1", 0), ("2", 1)]),
         (
-            pd.DataFrame({"id": ["1", None], "n": [1.5, np.nan], 7: [1, 2]}),
-            [{"id": "1", "n": 1.5, "7": 1}, {"id": None, "n": None, "7": 2}],
+            pd.DataFrame(
+                {"features": ["1", None], "n": [1.5, np.nan], 7: [1, 2]}
+            ),
+            [
+                {"features": "1", "n": 1.5, "7": 1},
+                {"features": None, "n": None, "7": 2},
+            ],
         ),
         (
             [{"a": np.array([["b"]]), "c": (np.float32(0.5), b"d")}],
             [{"a": [["b"]], "c": [0.5, "d"]}],
+        ),
+        (
+            [{"a": [np.nan, {"b": pd.NA}], "c": -np.inf}],
+            [{"a": [None, {"b": None}], "c": -math.inf}],
         ),
     )
     def test_collections(self, source, expected):
@@ -180,17 +236,52 @@ class RowsOfTest(tf.test.TestCase, parameterized.TestCase):
         texts = tf.data.Dataset.from_tensor_slices(["Brno"])
         self.assertEqual([{"text": "Brno"}], list(tables.rows_of(texts)))
 
+    def test_hugging_face(self):
+        """Classes are stored as integers; -1 is none."""
+        kind = datasets.ClassLabel(names=["bad", "good"])
+        data = datasets.Dataset.from_dict(
+            {"text": ["Brno", "Zlín"], "label": [1, -1], "labels": [[], [0]]},
+            datasets.Features(
+                {
+                    "text": datasets.Value("string"),
+                    "label": kind,
+                    "labels": datasets.Sequence(kind),
+                }
+            ),
+        )
+        expected = [
+            {"text": "Brno", "label": "good", "labels": []},
+            {"text": "Zlín", "label": None, "labels": ["bad"]},
+        ]
+        self.assertEqual(expected, list(tables.rows_of(data)))
+        stream = data.to_iterable_dataset()
+        self.assertEqual(expected, list(tables.rows_of(stream)))
+        with self.assertRaisesRegex(TypeError, "several data sets"):
+            list(tables.rows_of(datasets.DatasetDict({"dev": data})))
+
+    def test_batches_of_tf_data(self):
+        """Two documents would be one of two paragraphs with two labels."""
+        data = tf.data.Dataset.from_tensor_slices(
+            {"text": ["a", "b"], "label": ["x", "y"]}
+        ).batch(2)
+        with self.assertRaisesRegex(TypeError, "2 values.*to be batched"):
+            list(tables.rows_of(data))
+        # One document with a flag for each paragraph.
+        data = tf.data.Dataset.from_tensors(
+            {"text": ["a", "b"], "selected": [True, False]}
+        )
+        expected = {"text": ["a", "b"], "selected": [True, False]}
+        self.assertEqual([expected], list(tables.rows_of(data)))
+
+    def test_text_field(self):
+        rows = tables.rows_of(iter(["a"]), text_field="body")
+        self.assertEqual([{"body": "a"}], list(rows))
+
     @parameterized.parameters(
         ("data.csv", TypeError, "Got 'data.csv', expected rows"),
         (5, TypeError, "Got 5"),
         ([5], TypeError, "Element 0 is 5"),
         ({"text": "Brno"}, TypeError, "Column 'text' is 'Brno'"),
-        # As of Hugging Face's `DatasetDict`.
-        (
-            {"dev": mock.Mock(column_names=["a"])},
-            TypeError,
-            "several data sets",
-        ),
         ({"a": [1], "b": [1, 2]}, ValueError, "{'a': 1, 'b': 2}"),
     )
     def test_errors(self, source, error, message):

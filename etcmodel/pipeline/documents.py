@@ -39,7 +39,10 @@ CLS = layout.Section(
     tokens=("cls",),
 )
 # A rough test; `sentences` splits by what follows the punctuation.
-_SENTENCE_END = re.compile(r"[.!?…。！？।؟]\W*(\s|$)|[。！？।]")
+_MARKS = set(".!?…。！？।؟")
+_MARKS_ALONE = re.compile("[。！？।]")
+# Each run is looked at once, however long it is.
+_PUNCTUATION = re.compile(r"(?<![^\w\s])[^\w\s]+(?=\s|$)")
 
 
 class Units(NamedTuple):
@@ -291,6 +294,13 @@ def complete_units(config: Any, records: Iterable[Any]) -> Any:
     return dataclasses.replace(config, units=finder.found)
 
 
+def _has_sentence_end(text: str) -> bool:
+    """Returns whether punctuation that ends a word or text has a mark."""
+    return bool(_MARKS_ALONE.search(text)) or any(
+        not _MARKS.isdisjoint(x[0]) for x in _PUNCTUATION.finditer(text)
+    )
+
+
 class UnitsFinder:
     """Finds out what `units="auto"` stands for, from all records.
 
@@ -312,7 +322,7 @@ class UnitsFinder:
         self._total += 1
         self._given += record.has_units
         texts_ = [t for s in record.sections for p in s.paragraphs for t in p]
-        has_sentences = any(_SENTENCE_END.search(text) for text in texts_)
+        has_sentences = any(map(_has_sentence_end, texts_))
         self._structured += len(texts_) > 1 or has_sentences
         return record
 

@@ -123,6 +123,21 @@ class UnitsFinderTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual("sentences", config.units)
 
+    @parameterized.parameters(
+        ("a", False),
+        ("a.b", False),
+        ("a-", False),
+        ("a.", True),
+        ("a?\n", True),
+        ('a ("b!")', True),
+        ('"a.", b', True),
+        ("a।b", True),
+        # Its time must not grow with the square of the length.
+        ("." * 300_000 + "a", False),
+    )
+    def test_sentence_ends(self, text, expected):
+        self.assertEqual(expected, documents._has_sentence_end(text))
+
     def test_given(self):
         config = DocumentPreprocessingConfig(units="paragraphs")
         record = _record(*self.SENTENCES)

@@ -2,6 +2,7 @@
 
 from etcmodel.datasets.question_answering.predictions import gold as gold
 from etcmodel.datasets.question_answering.predictions import score as score
+from etcmodel.datasets.question_answering.predictions import stratum as stratum
 from etcmodel.datasets.question_answering.predictions import (
     write_predictions as write_predictions,
 )

@@ -35,6 +35,11 @@ def gold(record: QuestionRecord) -> Gold | None:
     return Gold(tuple(x.text for x in record.answers), evidence)
 
 
+def stratum(record: QuestionRecord) -> str:
+    """Returns the answer type, by which the validation split is stratified."""
+    return record.answer_type
+
+
 def write_predictions(
     predictions: Mapping[str, Mapping], stream: IO[str]
 ) -> None:

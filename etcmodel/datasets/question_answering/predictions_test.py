@@ -31,6 +31,17 @@ class GoldTest(absltest.TestCase):
             list(map(question_answering.gold, records)),
         )
 
+    def test_strata(self):
+        """The kinds of answers, of which validation records have a share."""
+        base = {"question": "Who?", "text": "Jan sings."}
+        records = question_answering.FORMAT.read_rows(
+            [{**base, "answers": x} for x in (["Jan"], [], "yes", "NO")]
+        )
+        self.assertEqual(
+            ["span", "none", "yes", "no"],
+            list(map(question_answering.stratum, records)),
+        )
+
 
 class ScoreTest(parameterized.TestCase):
     def _check(self, expected, predictions, gold):

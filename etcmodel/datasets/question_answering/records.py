@@ -182,6 +182,7 @@ class _AnswerReader:
     def _offset(self, place: str, value: object) -> int | None:
         if value is None or value == "":
             return None
+        value = sectioned.whole(value)
         if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
@@ -197,9 +198,7 @@ def _type_of(text: str, start: int | None) -> str:
     return word if start is None and word in ("yes", "no") else "span"
 
 
-def _make(
-    evidence_field: str | None, allow_no_answer: bool, units: str, row: Row
-) -> QuestionRecord:
+def _make(allow_no_answer: bool, units: str, row: Row) -> QuestionRecord:
     query = _question(row)
     document = row.document()
     found = _AnswerReader(row).read()
@@ -213,7 +212,7 @@ def _make(
             place = finder.find(text, start)
         answers.append(Answer(text, place))
     evidence, evidence_texts = None, ()
-    field = row.find(evidence_field, EVIDENCE_FIELDS)
+    field = row.find(row.fields.evidence, EVIDENCE_FIELDS)
     if field is not None and row.values[field] != "":
         evidence, evidence_texts = unit_positions.read_selected(
             row, field, document, units
@@ -286,11 +285,12 @@ def make_format(
         ValueError: unknown `units`.
     """
     unit_positions.check_units(units)
-    fields = Fields(text_field, query_field, id_field, label_field)
-
+    fields = Fields(
+        text_field, query_field, id_field, label_field, evidence_field
+    )
     field = label_field or ANSWER_FIELDS[0]
     return sectioned.row_format(
-        functools.partial(_make, evidence_field, allow_no_answer, units),
+        functools.partial(_make, allow_no_answer, units),
         functools.partial(_check, field),
         fields,
         f'"{query_field or "question"}": "...", "{text_field or "text"}": '

@@ -20,11 +20,14 @@ class AnswerPreprocessingConfig(DocumentPreprocessingConfig):
     Attributes:
         evidence: which units are learned as evidence: "labelled" ones, or the
             unit with the "answer" where records label none.
+        evidence_field: the field with labelled evidence, if it is not
+            "evidence" or "supporting_facts".
     """
 
     HAS_BLOCKS = False
 
     evidence: str = option("answer", one_of=["answer", "labelled"])
+    evidence_field: str | None = None
 
 
 @dataclasses.dataclass
@@ -75,7 +78,7 @@ TASK = TaskSpec(
     model=f"{_PACKAGE}.model:Answer",
     model_options=AnswerModelOptions,
     options=AnswerOptions,
-    reading=READING,
+    reading=(*READING, "evidence_field"),
     noted_reading=("units",),
     complete="etcmodel.pipeline.documents:complete_units",
     recipe={

@@ -34,7 +34,7 @@ def complete(
                 counts.update(label)
             yield record
 
-    labels = classification.find_labels(seen())
+    labels = classification.find_labels(seen(), config.label_kind)
     names = tuple(config.labels) or labels.names
     if labels.singletons:
         print(
