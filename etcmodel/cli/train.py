@@ -9,6 +9,7 @@ from absl import flags
 
 from etcmodel.cli import progress
 from etcmodel.cli import training
+from etcmodel.errors import UserError
 from etcmodel.pipeline.options import option
 from etcmodel.tasks import registry
 from etcmodel.training import runs
@@ -54,9 +55,10 @@ class Flags(training.TrainerFlags):
         learning_rate: the highest one, after the warm-up.
         preset: sizes of the encoder: tiny, small, base, base_shared or large
             for ETC; tiny, base, base_cls or base_sts for ReadTwice.
-        init_checkpoint: weights that the encoder starts from: the output of
-            `lift`, a published checkpoint with its etc_config.json, or another
-            run. The encoder's sizes are taken from there, too.
+        init_checkpoint: initial weights: the output of `lift`, a published
+            checkpoint with its etc_config.json, or another run, of which the
+            last checkpoint counts. The encoder's sizes are taken from there,
+            too; a run of the same task also initializes the head.
         patience: validations without a better metric after which the training
             stops; by default it goes on to the end.
         seed: seed of the weights, the order of records and dropout.
@@ -101,6 +103,11 @@ def run(flag_values: flags.FlagValues) -> None:
     mode = flag_values.mode
     if mode is None:
         mode = "train_and_eval" if flag_values.validation_data else "train"
+    if flag_values.patience is not None and mode != "train_and_eval":
+        raise UserError(
+            f"--patience={flag_values.patience} needs --validation_data (mode "
+            "train_and_eval)."
+        )
     if not flag_values.print_config:
         training.check_flags(flag_values, mode)
     # The output of --print_config can be a --config_file.

@@ -134,6 +134,11 @@ class TrainTest(CommandTestCase):
         self.run_mode.assert_not_called()
         self.assertFalse(os.path.exists(self.model_dir))
 
+    def test_patience_needs_validations(self):
+        code, _, err = self._train("--patience=3")
+        self.assertEqual(1, code)
+        self.assertIn("--patience=3 needs --validation_data", err)
+
     def test_prints_its_configuration(self):
         code, out, err = self._train(
             "--print_config",

@@ -176,6 +176,57 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
         )
 
 
+class PatienceTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        ("higher", [0.5, 0.75, 0.75, 0.625]),
+        ("lower", [0.75, 0.5, 0.5, 0.625]),
+        # Validations before an interruption count.
+        ("higher", [0.75, 0.75, 0.625], 2),
+        ("higher", [0.75, 0.5, 0.5, 0.625], None, None),
+    )
+    def test_stops(self, comparison, values, resumed_at=None, patience=2):
+        """Training stops after validations without improvement, and saves."""
+        model_dir = self.enterContext(tempfile.TemporaryDirectory())
+        trainer = types.SimpleNamespace(
+            best_checkpoint_eval_metric="loss",
+            best_checkpoint_metric_comp=comparison,
+            **{"train_steps": 90, "validation_steps": 1},
+            validation_interval=10,
+        )
+        params = types.SimpleNamespace(trainer=trainer)
+
+        def make_actions():
+            actions = training._Actions(
+                params, "train_and_eval", model_dir, None, None, patience
+            )
+            actions.trainer = mock.Mock()
+            return actions
+
+        steps = []
+
+        def train(**_):
+            actions = make_actions()
+            for number, value in enumerate(values):
+                if number == resumed_at:
+                    actions = make_actions()
+                steps.append(10 * number + 10)
+                actions.trainer.global_step.numpy.return_value = steps[-1]
+                actions.after_validation({"loss": tf.constant(value)})
+            steps.append("end")
+
+        runner = mock.MagicMock(model_dir=model_dir)
+        runner.controller.global_step.numpy.return_value = 0
+        runner.controller.train_and_evaluate.side_effect = train
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            training.run_mode(runner, params, "train_and_eval")
+        stops = patience is not None
+        expected = [10 * i + 10 for i in range(len(values))]
+        self.assertEqual(expected + ["end"] * (not stops), steps)
+        self.assertEqual(stops, "training stops" in out.getvalue())
+        self.assertEqual(stops, runner.controller.save_checkpoint.called)
+
+
 class RunModeTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("train", ["train"]),

@@ -224,6 +224,22 @@ def read(model_dir: str) -> dict:
     return note
 
 
+def find(model_dir: str) -> dict | None:
+    """Reads `etcmodel.json`; None if there is no run."""
+    return _read(model_dir, RUN_FILE)
+
+
+def read_records(model_dir: str) -> dict | None:
+    """Reads the note of a run about its records, with its `task`.
+
+    None if there is no run, or no such note.
+    """
+    note = find(model_dir) or {}
+    if "records" not in note:
+        return None
+    return {**note["records"], "task": note["task"]}
+
+
 def check_same(params, metadata, spec: TaskSpec, model_dir: str) -> None:
     """Raises a `UserError` if a resumed run does not match `model_dir`.
 
@@ -438,7 +454,8 @@ def save_validation(metrics, step: int, model_dir: str) -> dict[int, dict]:
     found[step] = {
         name: float(value)
         for name, value in metrics.items()
-        if not name.startswith("best_") and not getattr(value, "shape", ())
+        # `bool(tf.TensorShape([]))` is True.
+        if not name.startswith("best_") and not len(getattr(value, "shape", ()))
     }
     # What comes later is of a run that went on from here before.
     found = {x: found[x] for x in sorted(found) if x <= step}
