@@ -17,6 +17,29 @@ NUM_RECORDS = 9
 # All code of ReadTwice's TriviaQA is that of NarrativeQA, too.
 TASKS = tuple(x for x in registry.tasks() if x != "read_twice_triviaqa")
 WITH_ANSWERS = tuple(x for x in TASKS if registry.get(x).has_answers)
+# Builds encoders as docs/encoders.md says, under Keras 3.
+BUILD_FROM_RUN = """
+import os, sys
+import numpy as np
+import tensorflow as tf
+import etcmodel.tasks.openkp.layers  # A layer of its encoder.
+assert not tf.keras.layers.Layer.__module__.startswith("tf_keras")
+lines, *names = sys.argv[1:]
+for name in names:
+    os.chdir(name)
+    of_task = lines
+    if "read_twice" in name:
+        of_task = of_task.replace("Etc", "ReadTwice")
+        of_task = of_task.replace("build_", "build_read_twice_")
+    values = {}
+    exec(of_task, values)
+    inputs = np.load("inputs.npz")
+    encoder = values["encoder"]
+    output = encoder({x: tf.constant(inputs[x]) for x in encoder.input})
+    first = "final_hidden_states" if "read_twice" in name else "long_output"
+    np.save("output.npy", output[first])
+    os.chdir("..")
+"""
 # Whose batches count segments, and whose examples hold several records.
 READ_TWICE = tuple(x for x in TASKS if x.startswith("read_twice"))
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import shutil
 import sys
@@ -35,14 +36,18 @@ class Estimator(predictors.RowPredictor):
 
     @classmethod
     def from_pretrained(
-        cls, source: str, vocab_file: str | None = None, **options: Any
+        cls,
+        source: str | os.PathLike,
+        vocab_file: str | os.PathLike | None = None,
+        **options: Any,
     ) -> "Estimator":
         """Makes a model that starts from weights, or from random ones.
 
         Args:
             source: what `etcmodel lift` wrote, a run of `train`, a published
                 checkpoint, or the name of a preset such as "small", whose
-                weights are random.
+                weights are random. `fit` continues a run of the same task,
+                with the run's own options where none are given here.
             vocab_file: the vocabulary; by default that beside the weights.
             **options: the options in docs/own_documents.md, such as
                 `long_length` (preprocessing), `pooling` (model) and `threshold`
@@ -53,12 +58,13 @@ class Estimator(predictors.RowPredictor):
         """
         made = cls(**options)
         made._check_options()
-        made._source = source
-        made._vocab_file = vocab_file or _vocabulary_beside(source)
-        if made._vocab_file is None:
+        made._source = source = os.fspath(source)
+        vocab_file = vocab_file or _vocabulary_beside(source)
+        if vocab_file is None:
             raise UserError(
                 f"{source} has no vocabulary. Name it with `vocab_file`."
             )
+        made._vocab_file = os.fspath(vocab_file)
         if _task_of_run(source) == cls.task:
             made.model_dir = source
         return made
@@ -87,8 +93,8 @@ class Estimator(predictors.RowPredictor):
 
     def fit(
         self,
-        records: Iterable[Any] | str,
-        validation: Iterable[Any] | str | None = None,
+        records: Iterable[Any] | str | os.PathLike,
+        validation: Iterable[Any] | str | os.PathLike | None = None,
         *,
         validation_fraction: float | None = None,
         epochs: float | None = None,
@@ -103,7 +109,9 @@ class Estimator(predictors.RowPredictor):
     ) -> "Estimator":
         """Trains the model; with validation, the best checkpoint is kept.
 
-        A second call starts from the weights of the first.
+        Calling it again continues training with the same weights, options and
+        labels. To train on other labels, list all of them in the option
+        `labels`: then the head is initialized at random.
 
         Args:
             records: training records, as for `predict` but with labels; or the
@@ -130,6 +138,12 @@ class Estimator(predictors.RowPredictor):
             UserError: records, options or weights do not fit.
         """
         self._check_options()
+        if not self.model_dir and self._source is None:
+            raise UserError(
+                "There are no weights to train. Make the model with "
+                "`from_pretrained`, or load a run: a SavedModel cannot be "
+                "trained."
+            )
         _use_keras_2()
         folder = self._path(f"fit_{len(os.listdir(self._folder.name))}")
         os.mkdir(folder)
@@ -143,8 +157,10 @@ class Estimator(predictors.RowPredictor):
             verbose,
         )
         model_dir = os.path.join(folder, "run")
-        start = self.model_dir or self._source
-        is_preset = not metadata_files.exists(start)
+        start = self._source
+        if self.model_dir:
+            start = runs.find_checkpoint(self.model_dir, None)
+        is_preset = not self.model_dir and not metadata_files.exists(start)
         predictors.run_command(
             "train",
             verbose,
@@ -177,20 +193,21 @@ class Estimator(predictors.RowPredictor):
             "task": self.task,
             "vocab_file": self._vocab_file,
             "skip_bad_records": skip,
-            **{
-                name: self.options[name]
-                for name in self._fields()["preprocessing"]
-                if name in self.options
-            },
+            **self._reading(),
         }
         train = os.path.join(folder, "train")
         predictors.run_command(
             "preprocess",
             verbose,
-            input=_as_file(records, os.path.join(folder, "train.jsonl")),
+            input=_as_file(
+                records,
+                os.path.join(folder, "train.jsonl"),
+                self.options.get("text_field"),
+            ),
             output_dir=train if fraction is None else folder + "/records",
             validation_fraction=fraction,
             seed=seed or 0,
+            like=None if self._has_other_labels() else self.model_dir,
             **common,
         )
         if fraction is not None:
@@ -203,7 +220,11 @@ class Estimator(predictors.RowPredictor):
             predictors.run_command(
                 "preprocess",
                 verbose,
-                input=_as_file(validation, os.path.join(folder, "dev.jsonl")),
+                input=_as_file(
+                    validation,
+                    os.path.join(folder, "dev.jsonl"),
+                    self.options.get("text_field"),
+                ),
                 output_dir=dev,
                 split="dev",
                 like=train,
@@ -211,22 +232,53 @@ class Estimator(predictors.RowPredictor):
             )
         return {"train_data": train, "validation_data": dev}
 
+    def _reading(self) -> dict[str, Any]:
+        """Returns the flags of `preprocess` for the given options."""
+        options = self.options
+        if self._has_other_labels():
+            # Keep the run's options except its labels.
+            noted = self._noted()
+            options = {
+                **{x: noted[x] for x in noted if not x.startswith("label")},
+                **options,
+            }
+        names = self._fields()["preprocessing"]
+        return {name: options[name] for name in names if name in options}
+
+    def _noted(self) -> dict[str, Any]:
+        """Returns the preprocessing configuration of the continued run."""
+        note = self.model_dir and runs.read_records(self.model_dir)
+        return note["preprocessing_config"] if note else {}
+
+    def _has_other_labels(self) -> bool:
+        """Returns whether the options name other labels than the run's."""
+        noted, options = self._noted(), self.options
+        if not noted:
+            return False
+        labels, kind = options.get("labels"), options.get("label_kind")
+        return (
+            labels is not None and [*labels] != [*noted.get("labels", ())]
+        ) or kind not in (None, "auto", noted.get("kind"))
+
     def _parameters(self, given: dict[str, Any]) -> dict[str, Any]:
         """Returns the trainer's parameters that the options stand for."""
-        fields = self._fields()
-        places = {"model": "task.model", "answers": "task"}
-        return {
-            **{
-                f"{place}.{name}": self.options[name]
-                for kind, place in places.items()
-                for name in fields[kind]
-                if name in self.options
-            },
-            **given,
-        }
+        fields, found = self._fields(), {}
+        before = {}
+        if self.model_dir:
+            before = runs.read_params(self.model_dir)["task"]
+        for kind, place, values in (
+            ("model", "task.model", before.get("model", {})),
+            ("answers", "task", before),
+        ):
+            for name in fields[kind]:
+                value = self.options.get(name, values.get(name))
+                if name in self.options or value is not None:
+                    found[f"{place}.{name}"] = value
+        return {**found, **given}
 
-    def save(self, directory: str) -> None:
+    def save(self, directory: str | os.PathLike) -> None:
         """Copies the run to a directory; `etcmodel.load` reads it."""
+        directory = os.fspath(directory)
         if self.model_dir is None:
             raise UserError("There is no run to save. Call `fit` first.")
         if os.path.exists(directory) and os.listdir(directory):
@@ -238,14 +290,16 @@ class Estimator(predictors.RowPredictor):
             os.rmdir(directory)
         os.rename(partial, directory)
 
-    def export(self, directory: str, overwrite: bool = False) -> None:
+    def export(
+        self, directory: str | os.PathLike, overwrite: bool = False
+    ) -> None:
         """Writes a SavedModel that answers raw text; see docs/serving.md."""
         if self.model_dir is None:
             raise UserError("There is no run to export. Call `fit` first.")
         predictors.run_command(
             "export",
             model_dir=self.model_dir,
-            output_dir=directory,
+            output_dir=os.fspath(directory),
             overwrite=overwrite,
         )
 
@@ -307,7 +361,7 @@ _ESTIMATORS = {
 }
 
 
-def load(path: str, **options: Any) -> predictors.Predictor:
+def load(path: str | os.PathLike, **options: Any) -> predictors.Predictor:
     """Loads a run of `train` or `fit`, or what `export` wrote, of any task.
 
     Args:
@@ -317,6 +371,7 @@ def load(path: str, **options: Any) -> predictors.Predictor:
     Raises:
         UserError: the directory is none of these, or the task has no options.
     """
+    path = os.fspath(path)
     task, arguments = predictors.task_of(path)
     if task not in _ESTIMATORS and options:
         raise UserError(f"{task} takes no options, got {', '.join(options)}.")
@@ -360,14 +415,38 @@ def _vocabulary_beside(source: str) -> str | None:
     return path if metadata_files.exists(path) else None
 
 
-def _as_file(records: Iterable[Any] | str, path: str) -> str:
+def _as_file(
+    records: Iterable[Any] | str | os.PathLike,
+    path: str,
+    text_field: str | None = None,
+) -> str:
     """Writes rows to a file, unless they are a file already."""
-    if isinstance(records, str):
-        return ",".join(files.find(records))
+    if isinstance(records, str | os.PathLike):
+        return ",".join(files.find(os.fspath(records)))
     with open(path, "w", encoding="utf-8") as stream:
-        for row in tables.rows_of(records):
-            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+        for row in tables.rows_of(records, text_field):
+            # With escapes, half a surrogate pair can be written.
+            stream.write(json.dumps(_finite(row), default=_not_json) + "\n")
     return path
+
+
+def _finite(value: Any) -> Any:
+    """Replaces infinite numbers, which JSON cannot represent."""
+    if isinstance(value, dict):
+        return {key: _finite(x) for key, x in value.items()}
+    if isinstance(value, list):
+        return [_finite(x) for x in value]
+    is_infinite = isinstance(value, float) and math.isinf(value)
+    return _not_json(value) if is_infinite else value
+
+
+def _not_json(value: Any) -> dict[str, str]:
+    """Replaces a value that JSON cannot represent.
+
+    Columns that are not used may hold anything; every field that is read
+    rejects the result.
+    """
+    return {"value of the type": type(value).__name__}
 
 
 # Selects Keras 2 unless TensorFlow is already imported.

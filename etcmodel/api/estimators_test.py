@@ -1,13 +1,18 @@
 import json
 import os
+import pathlib
 import tempfile
+import warnings
 from unittest import mock
 
+import pandas as pd
 import tensorflow as tf
 
 import etcmodel
 from etcmodel.api import estimators
+from etcmodel.datasets import selection
 from etcmodel.errors import UserError
+from etcmodel.training import runs
 from testing.tasks import run_cli
 from testing.tasks import without_tracing
 from testing.tasks import write_test_vocab
@@ -111,6 +116,58 @@ class ClassifierTest(tf.test.TestCase):
     def vocab_file_of(run):
         return os.path.join(run, "vocab.txt")
 
+    def test_fit_goes_on(self):
+        """Weights, labels and options are those of the run; no step counts."""
+        run = pathlib.Path(self.folder, "first")
+        self.model.save(run)
+        model = etcmodel.load(run, text_field="body", label_field="town")
+        with without_tracing():
+            # One label alone would not do for a new model.
+            model.fit(
+                _ROWS[:1],
+                epochs=1,
+                batch_size=1,
+                learning_rate=1e-9,
+                verbose=False,
+            )
+        found = model.predict([x["body"] for x in _ROWS], progress=False)
+        for one, expected in zip(found, self.predictions, strict=True):
+            self.assertAllClose(
+                expected["probabilities"], one["probabilities"], 1e-5
+            )
+        self.assertNotEqual(str(run), model.model_dir)
+        before, after = map(runs.read, (str(run), model.model_dir))
+        self.assertEqual(before["records"], after["records"])
+        options = runs.read_params(model.model_dir)["task"]["model"]
+        self.assertEqual("max", options["pooling"])
+
+    def test_other_labels(self):
+        """Other labels get a new head; other options are kept."""
+        labels = ("brno", "oslo", "zlin")
+        model = etcmodel.DocumentClassifier.from_pretrained(
+            self.model.model_dir, labels=labels, text_field="body"
+        )
+        with (
+            mock.patch.object(estimators.predictors, "run_command") as run,
+            mock.patch.object(estimators, "_use_keras_2"),
+        ):
+            model.fit(iter(["a"]))
+        (name, _), flags = run.call_args_list[0]
+        self.assertEqual("preprocess", name)
+        self.assertIsNone(flags["like"])
+        expected = {"long_length": 16, "global_length": 8, "labels": labels}
+        expected |= {"units": "sentences", "text_field": "body"}
+        self.assertEqual({**flags, **expected}, flags)
+        self.assertNotIn("label_kind", flags)
+        for options, expected in (
+            ({"labels": ("brno", "oslo"), "label_kind": "auto"}, False),
+            ({"labels": None, "label_kind": "multiple"}, True),
+        ):
+            other = etcmodel.load(self.model.model_dir, **options)
+            self.assertEqual(expected, other._has_other_labels())
+        _, flags = run.call_args_list[1]
+        self.assertStartsWith(flags["init_checkpoint"], self.model.model_dir)
+
     def test_evaluate(self):
         right = [
             prediction["label"] == row["town"]
@@ -156,6 +213,46 @@ class ErrorsTest(tf.test.TestCase):
             model.fit([], validation=[], validation_fraction=0.5)
         with self.assertRaisesRegex(UserError, "record 0.*'selected'"):
             model.fit([{"text": "a"}], verbose=False)
+
+    def test_rows_of_any_values(self):
+        """What is not used may be anything; what is used is checked."""
+        path = os.path.join(self._folder(), "rows.jsonl")
+        rows = [{"text": "a \ud83d", "n": [float("inf")], "at": {1}}]
+        format_ = selection.make_format()
+        (record,) = format_.read(estimators._as_file(rows, path), "predict")
+        self.assertEqual((("a ?",),), record.paragraphs)
+        rows = [{"text": {"a"}}]
+        with self.assertRaisesRegex(UserError, "'text'.*of the type.*'set'"):
+            list(format_.read(estimators._as_file(rows, path), "predict"))
+
+    def test_strings_of_any_collection(self):
+        """Strings are documents in the model's `text_field`."""
+        model = etcmodel.DocumentClassifier(text_field="body")
+        with mock.patch.object(model, "_load") as loaded:
+            loaded.return_value.sizes = {}
+            for source in (["a"], iter(["a"]), pd.Series(["a"])):
+                (record,) = model._read(source, "predict")
+                self.assertEqual((("a",),), record.paragraphs)
+
+    def test_strings_for_lists_of_texts(self):
+        """Strings are not split into sentences; a warning says so once."""
+        model = etcmodel.SentenceSelector()
+        with mock.patch.object(model, "_load") as loaded:
+            loaded.return_value.sizes = {"units": "texts"}
+            lists = [{"text": [["a .", "b ."]]}]
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                list(model._read(lists, "predict"))
+                self.assertEmpty(caught)
+                list(model._read([*lists, "a . b .", "c"], "predict"))
+        (warning,) = caught
+        self.assertIn("as in record 1, for a single text", str(warning.message))
+
+    def test_saved_model(self):
+        with self.assertRaisesRegex(
+            UserError, "a SavedModel cannot be trained"
+        ):
+            etcmodel.DocumentClassifier(saved_model="a").fit([])
 
     def test_no_run(self):
         with self.assertRaisesRegex(UserError, "not the directory of a run"):

@@ -5,10 +5,11 @@ import dataclasses
 import io
 import itertools
 import os
+import sys
 import tempfile
+import warnings
 from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Sequence
 from typing import Any
 
 from etcmodel.cli import command_line
@@ -132,14 +133,24 @@ class Predictor:
         import tqdm
 
         saved = self._load()
+        num_cut = saved.num_cut
         records = iter(records)
+        # None hides the bar if stderr is no terminal; a notebook is none.
+        disable = not progress or None
+        if progress and "ipykernel" in sys.modules:
+            disable = False
         with tqdm.tqdm(
-            desc="Predicting", unit=" records", disable=not progress or None
+            desc="Predicting", unit=" records", disable=disable
         ) as bar:
             while batch := list(itertools.islice(records, batch_size)):
                 raw = [self._raw(record) for record in batch]
                 yield from zip(batch, saved.predict(raw), strict=True)
                 bar.update(len(batch))
+        if saved.num_cut > num_cut:
+            _warn(
+                f"Truncated records: {saved.num_cut - num_cut}. They are "
+                "longer than the model's input."
+            )
 
 
 class RowPredictor(Predictor):
@@ -202,13 +213,33 @@ class RowPredictor(Predictor):
         rows: RowFormat = self._spec.format(
             self._spec.make_preprocessing_config({**sizes, **given})
         )
-        if isinstance(records, Sequence):
-            field = self.options.get("text_field") or "text"
-            records = [{field: x} if isinstance(x, str) else x for x in records]
-        return rows.read_rows(records, split, name="records")
+        read = rows.read_rows(records, split, name="records")
+        return _with_warning(read) if sizes.get("units") == "texts" else read
 
     def _raw(self, record):
         return load_place(self._spec.preprocessor).raw(record)
+
+
+def _with_warning(records: Iterator[Any]) -> Iterator[Any]:
+    """Yields records; warns once if a paragraph is a string."""
+    is_told = False
+    for record in records:
+        if not is_told and not record.has_units:
+            _warn(
+                "The model was trained on lists of texts. It takes a string, "
+                f"as in record {record.id}, for a single text. Pass lists of "
+                "sentences to get a score for each."
+            )
+            is_told = True
+        yield record
+
+
+def _warn(message: str) -> None:
+    """Warns of the line outside this file that led here."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_code.co_filename == __file__:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
 
 
 def task_of(path: str) -> tuple[str, dict[str, str]]:

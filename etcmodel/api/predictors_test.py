@@ -1,3 +1,4 @@
+import warnings
 from unittest import mock
 
 import numpy as np
@@ -40,6 +41,25 @@ class PredictorTest(tf.test.TestCase):
         with mock.patch.object(saved, "answer", seen):
             model.predict([_REQUEST] * 5, 2, progress=False)
         np.testing.assert_array_equal([[2, 3], [2, 3], [1, 3]], shapes)
+
+    def test_records_that_do_not_fit(self):
+        model = etcmodel.load(write_small_saved_model(self.get_temp_dir()))
+        saved = model._load()
+        answer = saved.answer
+        tokens_cut = [0, 3, 0, 1]
+
+        def cut(**inputs):
+            return {**answer(**inputs), "tokens_cut": [tokens_cut.pop()]}
+
+        with mock.patch.object(saved, "answer", cut):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                model.predict([_REQUEST] * 3, 1, progress=False)
+                model.predict([_REQUEST], 1, progress=False)
+        self.assertEqual(
+            [("Truncated records: 2", __file__)],
+            [(str(x.message).partition(".")[0], x.filename) for x in caught],
+        )
 
     def test_a_command_that_fails(self):
         with self.assertRaisesRegex(UserError, "no flag --gone"):

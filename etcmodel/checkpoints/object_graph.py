@@ -77,8 +77,9 @@ def load_checkpoint(
 def load_head(head: tf.keras.layers.Layer, path: str | os.PathLike) -> bool:
     """Gives a built head the weights of a checkpoint, if it has exactly one.
 
-    The head is found by the names of its weights; without it nothing changes,
-    and the result is False. Checkpoints of the original layout have only a
+    The head is found outside the encoder, by the names of its weights and, if
+    there are several, by their shapes; without it nothing changes, and the
+    result is False. Checkpoints of the original layout have only a
     `LanguageModelHead` (see `save_etc`).
 
     Raises:
@@ -94,10 +95,20 @@ def load_head(head: tf.keras.layers.Layer, path: str | os.PathLike) -> bool:
     graph = _read_graph(checkpoint)
     weights = get_weight_paths(head)
     found = []
-    for _, node in _walk(graph, 0, left_out=_OF_TRAINING):
+    for node in _outside_encoders(graph):
         saved = {x: _resolve(graph, node, x.split("/")) for x in weights}
         if all(saved.values()):
             found.append({name: x.key for name, x in saved.items()})
+    if len(found) > 1:
+        shapes = {name: tuple(x.shape) for name, x in weights.items()}
+        found = [
+            keys
+            for keys in found
+            if all(
+                shapes[name] == tuple(checkpoint.shapes[key])
+                for name, key in keys.items()
+            )
+        ]
     if len(found) != 1:
         return False
     (keys,) = found
@@ -147,6 +158,16 @@ def _walk(graph, root, left_out=()):
                 seen.add(child.node_id)
                 name = child.local_name
                 rows.append((f"{path}/{name}" if path else name, child.node_id))
+
+
+def _outside_encoders(graph) -> list[int]:
+    """Returns the nodes that are in no encoder."""
+    inside = set()
+    nodes = [x for _, x in _walk(graph, 0, left_out=_OF_TRAINING)]
+    for node in nodes:
+        if _resolve(graph, node, _TOKEN_TABLE) is not None:
+            inside.update(x for _, x in _walk(graph, node))
+    return [x for x in nodes if x not in inside]
 
 
 def _variables(graph, root):

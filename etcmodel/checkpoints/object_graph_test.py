@@ -197,6 +197,26 @@ class LoadCheckpointTest(tf.test.TestCase):
             load_head(other, path)
         self.assertFalse(load_head(target.head, self._write(x=source.encoder)))
 
+    def test_heads_of_one_kind(self):
+        """Two dense layers, as the encoder has many; their shapes differ."""
+        encoder = models.EtcModel(_config())
+        encoder.build(None)
+        source, target = (
+            [tf.keras.layers.Dense(x) for x in (3, 2)] for _ in range(2)
+        )
+        for layer in (*source, *target):
+            layer.build((None, 5))
+        path = self._write(first=source[0], model=encoder, second=source[1])
+        for x, y in zip(source, target, strict=True):
+            self.assertTrue(load_head(y, path))
+            self._assert_same_weights(x, y)
+        path = self._write(first=source[0], second=source[0])
+        self.assertTrue(load_head(target[0], path))
+        twin = tf.keras.layers.Dense(3)
+        twin.build((None, 5))
+        path = self._write(first=source[0], second=twin)
+        self.assertFalse(load_head(target[0], path))
+
     def test_head_of_an_original_checkpoint(self):
         source, target = self._pretraining(), self._pretraining()
         folder = os.path.join(self.get_temp_dir(), "with")

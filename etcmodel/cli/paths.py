@@ -47,7 +47,8 @@ def _records(flag: str, value: str) -> None:
         if path and not files.is_remote(path) and not glob.glob(path):
             raise UserError(
                 f"{flag}={path}: no TFRecord files are there. Give the "
-                "--output_dir of `preprocess`."
+                "--output_dir of `preprocess`"
+                + (", or a run." if flag == "--like" else ".")
             )
 
 

@@ -22,6 +22,7 @@ from etcmodel.pipeline.options import flag_fields
 from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import load
 from etcmodel.tasks import registry
+from etcmodel.training import runs
 
 DESCRIPTION = """
 Reads a data file in the official format of the task, turns every record into
@@ -108,8 +109,8 @@ class Flags(InputFlags, VocabularyFlags):
             tokenizer_config.json and tokenizer.json beside the vocabulary set
             the defaults of --lower_case, --strip_accents and
             --tokenize_chinese_chars.
-        like: records that were preprocessed before, whose sizes, labels and
-            vocabulary are the defaults.
+        like: records that were preprocessed before, or a run of `train` that
+            read them; their sizes, labels and vocabulary are the defaults.
         runner: run on an engine of Apache Beam: DirectRunner, FlinkRunner,
             SparkRunner, DataflowRunner and others. Its own options follow as
             they are, such as --direct_num_workers=4. Needs the extra "beam".
@@ -292,11 +293,12 @@ def _note_of_like(task, flag_values: flags.FlagValues) -> dict | None:
         return None
     from etcmodel.pipeline import shards
 
-    note = shards.read_note(directory)
+    note = shards.read_note(directory) or runs.read_records(directory)
     if note is None:
         raise UserError(
             f"--like={directory}: it has no {shards.METADATA_FILE}. Give the "
-            "--output_dir of an earlier `preprocess`."
+            "--output_dir of an earlier `preprocess`, or the --model_dir of "
+            "`train`."
         )
     if note["task"] != task.name:
         raise UserError(
@@ -311,8 +313,9 @@ def _note_of_like(task, flag_values: flags.FlagValues) -> dict | None:
 def validation_ids(records, dataset, fraction: float, seed: int) -> set[str]:
     """Chooses a fraction of records for validation, by their ids.
 
-    If the dataset has a `stratum`, each has the same share there; one that a
-    single record has stays in the training data.
+    Stratifies by the dataset's `stratum`; with too few records for that, draws
+    at random and prints a note. The only record of a stratum stays in the
+    training data.
     """
     from sklearn import model_selection
 
@@ -328,12 +331,18 @@ def validation_ids(records, dataset, fraction: float, seed: int) -> set[str]:
             f"leaves {number} to validate with and {len(strata) - number} to "
             "learn from."
         )
-    is_even = number >= len(set(found)) and len(ids) - number >= len(set(found))
+    has_strata = None not in found
+    is_even = min(number, len(ids) - number) >= len(set(found))
+    if has_strata and not is_even:
+        print(
+            f"Note: the validation split is not stratified: {number} of "
+            f"{len(ids)} records are too few for {len(set(found))} labels."
+        )
     _, chosen = model_selection.train_test_split(
         ids,
         test_size=number,
         random_state=seed,
-        stratify=found if is_even and None not in found else None,
+        stratify=found if has_strata and is_even else None,
     )
     return set(chosen)
 

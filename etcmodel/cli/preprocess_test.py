@@ -1,4 +1,6 @@
 import collections
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -367,7 +369,12 @@ class OwnDocumentsTest(tasks.CommandTestCase):
             )
         self.assertGreater(len(set(map(frozenset, chosen))), 5)
         # Fewer than there are labels; what has no share of labels.
-        self.assertLen(choose(0.03, 0), 1)
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            self.assertLen(choose(0.03, 0), 1)
+        self.assertIn(
+            "1 of 40 records are too few for 2 labels", out.getvalue()
+        )
         numbers = dict(zip(labels, range(41), strict=True))
         self.assertLen(choose(0.2, 0, numbers), 8)
         several = dict.fromkeys(labels, ("a", "b"))

@@ -44,14 +44,24 @@ _SMALL = {
 
 
 def nested(values: dict) -> dict:
-    """Nests values: `{"a.b": 1, "a.c": 2}` is `{"a": {"b": 1, "c": 2}}`."""
+    """Nests values by the dots in their names.
+
+    Example: `{"a.b": 1, "a": {"c": 2}}` is `{"a": {"b": 1, "c": 2}}`.
+    """
     made = {}
-    for name, value in values.items():
-        *parents, last = name.split(".")
-        place = made
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[last] = value
+
+    def put(place, values):
+        for name, value in values.items():
+            *parents, last = name.split(".")
+            inner = place
+            for parent in parents:
+                inner = inner.setdefault(parent, {})
+            if isinstance(value, dict):
+                put(inner.setdefault(last, {}), value)
+            else:
+                inner[last] = value
+
+    put(made, values)
     return made
 
 

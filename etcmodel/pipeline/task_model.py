@@ -58,9 +58,12 @@ class TaskModel(abc.ABC):
 
     Groups of records can have official metrics of their own: `GROUPS` has the
     suffix of the metrics' names -> whether a number of rows is in the group.
+    `OUTPUTS` names the sizes that say what the outputs mean, such as labels;
+    heads are reused only if these are equal.
     """
 
     GROUPS: ClassVar[Mapping[str, Callable[[int], bool]]] = {}
+    OUTPUTS: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -88,10 +91,15 @@ class TaskModel(abc.ABC):
     def encoder(self, model: tf.keras.Model) -> tf.keras.layers.Layer:
         """Returns the encoder of a model that `build` made."""
 
+    def heads(self, model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
+        """Returns all layers with weights except the encoder."""
+        encoder = self.encoder(model)
+        return [x for x in model.layers if x.weights and x is not encoder]
+
     def pretrained_heads(
         self, model: tf.keras.Model
     ) -> Sequence[tf.keras.layers.Layer]:
-        """Returns layers beside the encoder that a checkpoint can start."""
+        """Returns the heads that a run of another task can initialize."""
         del model
         return ()
 
@@ -256,7 +264,7 @@ class PretrainingModel(TaskModel):
 
     def pretrained_heads(self, model):
         """See `TaskModel`; all layers beside the encoder."""
-        return [x for x in model.layers if x is not model.encoder]
+        return self.heads(model)
 
 
 def masked_language_model(outputs, labels) -> dict[str, Term]:

@@ -26,6 +26,9 @@ import etcmodel
 from etcmodel import checkpoints
 from etcmodel import models
 from etcmodel.checkpoints import files
+from etcmodel.cli import predict
+from etcmodel.datasets import tables
+from etcmodel.datasets.sectioned import RowFormat
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.spec import load
@@ -40,29 +43,6 @@ from testing import helpers
 from testing import task_runs
 
 _ROOT = pathlib.Path(etcmodel.__file__).parents[1]
-# Builds encoders as docs/encoders.md says, under Keras 3.
-_BUILD_FROM_RUN = """
-import os, sys
-import numpy as np
-import tensorflow as tf
-import etcmodel.tasks.openkp.layers  # A layer of its encoder.
-assert not tf.keras.layers.Layer.__module__.startswith("tf_keras")
-lines, *names = sys.argv[1:]
-for name in names:
-    os.chdir(name)
-    of_task = lines
-    if "read_twice" in name:
-        of_task = of_task.replace("Etc", "ReadTwice")
-        of_task = of_task.replace("build_", "build_read_twice_")
-    values = {}
-    exec(of_task, values)
-    inputs = np.load("inputs.npz")
-    encoder = values["encoder"]
-    output = encoder({x: tf.constant(inputs[x]) for x in encoder.input})
-    first = "final_hidden_states" if "read_twice" in name else "long_output"
-    np.save("output.npy", output[first])
-    os.chdir("..")
-"""
 # Values of a text that is empty, by dtype; -1 of others.
 _NOTHING = {tf.string: b"", tf.bool: False}
 
@@ -182,7 +162,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                 else _read(encoder, inputs)
             )
         done = subprocess.run(
-            [sys.executable, "-c", _BUILD_FROM_RUN, lines, *names],
+            [sys.executable, "-c", task_runs.BUILD_FROM_RUN, lines, *names],
             cwd=self.get_temp_dir(),
             env={
                 **os.environ,
@@ -241,6 +221,26 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         text = json.dumps(predictions)
         for record in self._records(task):
             self.assertIn(record.id, text)
+
+    @parameterized.parameters(*task_runs.WITH_ANSWERS)
+    def test_python_loads_it(self, task):
+        """The run and its SavedModel; answers come in the records' order."""
+        run = task_runs.run_of(task)
+        self.assertEqual(task, etcmodel.load(run.model_dir).task)
+        rows = [_preprocessor(task).raw(x) for x in self._records(task)]
+        if isinstance(registry.get(task).dataset.FORMAT, RowFormat):
+            rows = [x for _, x in tables.read_rows(run.input)]
+        loaded = mock.Mock(signatures=task_runs.load_of(task)[0])
+        with mock.patch.object(predict, "load_saved_model", lambda _: loaded):
+            model = etcmodel.load(run.saved_model)
+            found = model.predict(rows, 4, progress=False)
+            alone = [model.predict([x], progress=False)[0] for x in rows]
+
+        def rounded(values):
+            number = r"\d+\.\d+(e-\d+)?"
+            return re.sub(number, lambda x: f"{float(x[0]):.3f}", str(values))
+
+        self.assertEqual(rounded(alone), rounded(found))
 
     def test_what_is_stored_of_segments_is_what_is_served(self):
         """The same answers from packed examples as from raw text."""

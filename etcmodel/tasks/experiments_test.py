@@ -1,5 +1,6 @@
 """What the experiments of the ETC paper's tasks have in common."""
 
+import json
 import os
 
 import tensorflow as tf
@@ -134,6 +135,25 @@ class ExperimentsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(value, weight)
         kernel = model.get_layer("global_output_layer").logit.kernel
         self.assertAllEqual(tf.zeros_like(kernel), kernel)
+
+    @parameterized.parameters("nq", "openkp", "read_twice_hotpotqa", "wikihop")
+    def test_continues_a_run_of_the_same_task(self, name):
+        """Heads are loaded, too, not the encoder alone."""
+        params, task = _small_task(name)
+        run = self.get_temp_dir()
+        model = task.build_model()
+        params.task.init_checkpoint = tf.train.Checkpoint(model=model).write(
+            os.path.join(run, "ckpt")
+        )
+        expected = model.get_weights()
+        for weight in model.weights:
+            weight.assign(tf.zeros_like(weight))
+        note = {"task": name, "experiment": f"etc/{name}"}
+        with open(os.path.join(run, "etcmodel.json"), "w") as stream:
+            json.dump(note, stream)
+        task.initialize(model)
+        for weight, value in zip(model.weights, expected, strict=True):
+            self.assertAllEqual(value, weight, weight.name)
 
     def test_loads_a_published_encoder(self):
         params, task = _small_task("wikihop")

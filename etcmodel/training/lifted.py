@@ -15,6 +15,7 @@ from etcmodel.feature_utils.text.tokenizer_settings import TokenizerSettings
 from etcmodel.models import run_files
 from etcmodel.pipeline import metadata_files
 from etcmodel.pipeline import tfrecords
+from etcmodel.training import runs
 
 FILE = "lift.json"
 # File of `train` in the directory of a run.
@@ -120,3 +121,39 @@ def warn_of_vocabulary(path: str, metadata: dict, table: np.ndarray) -> None:
     if kinship.is_chance:
         # Lower levels are hidden without --verbose.
         logging.error("%s", kinship.describe(file, path))
+
+
+def load_heads(path: str, spec, task_model, model: tf.keras.Model) -> None:
+    """Loads the heads of a checkpoint into a model.
+
+    A run of the same task with the same labels gives all heads, other
+    checkpoints those that tasks share. What is missing stays as it is.
+    """
+    note = runs.find(run_files.directory(path)) or {}
+    is_same = note.get("task") == spec.name
+    before = note.get("records", {}).get("preprocessing_config", {})
+    different = [
+        x
+        for x in task_model.OUTPUTS
+        if is_same and before.get(x) != task_model.sizes.get(x)
+    ]
+    if different:
+        # Lower levels are hidden without --verbose.
+        logging.error(
+            "The records' %s differs from that of %s: only the encoder's "
+            "weights are loaded.",
+            different[0],
+            path,
+        )
+        return
+    heads = task_model.pretrained_heads(model)
+    for layer in task_model.heads(model) if is_same else heads:
+        if checkpoints.load_head(layer, path):
+            logging.info("%s of %s: loaded", layer.name, path)
+        else:
+            logging.log(
+                logging.ERROR if is_same else logging.INFO,
+                "%s is not in %s: it is initialized at random.",
+                layer.name,
+                path,
+            )

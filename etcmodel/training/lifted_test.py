@@ -1,9 +1,11 @@
 import json
 import os
 import types
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from etcmodel.errors import UserError
 from etcmodel.feature_utils.text import tokenizer_settings
@@ -129,6 +131,37 @@ class LiftedTest(tasks.CommandTestCase):
         with self.assertLogs("absl", "WARNING") as logs:
             lifted.warn_of_vocabulary("it", other, table)
         self.assertRegex(logs.output[0], "data/vocab.txt does not seem .* it")
+
+    def test_heads(self):
+        """All of a run of the same task with the same labels."""
+        run = self.path("run")
+        os.makedirs(run)
+        spec = registry.get("classify")
+        sizes = {"kind": "single", "labels": ["a", "b"]}
+        task_model = mock.Mock(OUTPUTS=("kind", "labels"), sizes=sizes)
+        task_model.heads.return_value = [mock.Mock()]
+        task_model.pretrained_heads.return_value = []
+        for task, labels, is_there, message in (
+            ("classify", ["a", "b"], True, None),
+            ("classify", ["a", "b"], False, "is not in .*run/ckpt-1: it is in"),
+            ("classify", ["b", "a"], True, "labels differs from that of .*run"),
+            ("select", ["b", "a"], True, None),
+        ):
+            config = {"kind": "single", "labels": labels}
+            records = {"preprocessing_config": config, "vocab_fingerprint": "1"}
+            note = {"task": task, "experiment": "e", "records": records}
+            tasks.write_json(os.path.join(run, "etcmodel.json"), note)
+            with (
+                mock.patch.object(
+                    lifted.checkpoints, "load_head", return_value=is_there
+                ) as load,
+                self.assertLogs(level="ERROR") as logs,
+            ):
+                logging.error("end")
+                lifted.load_heads(f"{run}/ckpt-1", spec, task_model, None)
+            is_all = task == "classify" and labels == ["a", "b"]
+            self.assertEqual(is_all, load.called)
+            self.assertRegex("".join(logs.output[1:]), message or "^$")
 
 
 if __name__ == "__main__":

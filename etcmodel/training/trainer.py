@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 from official.core import base_task
 from official.core import config_definitions as cfg
 from official.core import exp_factory
@@ -232,8 +231,9 @@ class RecordsTask(base_task.Task):
     def initialize(self, model: tf.keras.Model) -> None:
         """Loads the weights of `init_checkpoint` into the encoder and heads.
 
-        Heads that the checkpoint lacks, such as CPC's in a lifted model, keep
-        their random initialization. Raises a `UserError` if the checkpoint is
+        Loads all heads of a run of the same task with the same labels. Heads
+        that the checkpoint lacks, such as CPC's in a lifted model, keep their
+        random initialization. Raises a `UserError` if the checkpoint is
         missing, does not fit, or has another vocabulary than the records.
         """
         path = self.task_config.init_checkpoint
@@ -243,15 +243,7 @@ class RecordsTask(base_task.Task):
         encoder = model.checkpoint_items["encoder"]
         try:
             checkpoints.load_checkpoint(encoder, path)
-            for layer in self.task_model.pretrained_heads(model):
-                logging.info(
-                    "%s of %s: %s",
-                    layer.name,
-                    path,
-                    "taken"
-                    if checkpoints.load_head(layer, path)
-                    else "not there, begins at random",
-                )
+            lifted.load_heads(path, self.SPEC, self.task_model, model)
         except (ValueError, OSError) as error:
             raise UserError(f"task.init_checkpoint: {error}") from error
         if not is_known:

@@ -169,6 +169,8 @@ def pool(values: tf.Tensor, is_text: tf.Tensor, kind: str) -> tf.Tensor:
 class Classify(EtcTaskModel):
     """Predicts the labels, or the number, of a document."""
 
+    OUTPUTS = ("kind", "labels")
+
     @property
     def kind(self) -> str:
         """What is predicted: "single", "multiple" or "number"."""
