@@ -202,12 +202,11 @@ class _Actions:
             return
         found = runs.save_validation(logs, step, self._model_dir)
         values = [x[best] for x in found.values() if best in x]
+        if self._patience is None or not values:
+            return
         is_lower = self._params.trainer.best_checkpoint_metric_comp == "lower"
         best_value = min(values) if is_lower else max(values)
-        if (
-            self._patience is not None
-            and len(values) - 1 - values.index(best_value) >= self._patience
-        ):
+        if len(values) - 1 - values.index(best_value) >= self._patience:
             raise _NoProgress
 
 

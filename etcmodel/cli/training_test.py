@@ -226,6 +226,22 @@ class PatienceTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(stops, "training stops" in out.getvalue())
         self.assertEqual(stops, runner.controller.save_checkpoint.called)
 
+    @parameterized.parameters(None, 2)
+    def test_validation_without_the_metric(self, patience):
+        trainer = types.SimpleNamespace(
+            best_checkpoint_eval_metric="f1",
+            best_checkpoint_metric_comp="higher",
+        )
+        actions = training._Actions(
+            types.SimpleNamespace(trainer=trainer),
+            "train_and_eval",
+            self.enterContext(tempfile.TemporaryDirectory()),
+            *(None, None, patience),
+        )
+        actions.trainer = mock.Mock()
+        actions.trainer.global_step.numpy.return_value = 10
+        actions.after_validation({"loss": 0.5})
+
 
 class RunModeTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
