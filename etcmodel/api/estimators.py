@@ -65,7 +65,7 @@ class Estimator(predictors.RowPredictor):
                 f"{source} has no vocabulary. Name it with `vocab_file`."
             )
         made._vocab_file = os.fspath(vocab_file)
-        if _task_of_run(source) == cls.task:
+        if (runs.find(source) or {}).get("task") == cls.task:
             made.model_dir = source
         return made
 
@@ -394,11 +394,6 @@ def _use_keras_2() -> None:
             "3. Set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported, or "
             "import it after etcmodel.DocumentClassifier."
         )
-
-
-def _task_of_run(source: str) -> str | None:
-    path = os.path.join(source, runs.RUN_FILE)
-    return runs.read(source)["task"] if metadata_files.exists(path) else None
 
 
 def _vocabulary_beside(source: str) -> str | None:

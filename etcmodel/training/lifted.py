@@ -18,8 +18,6 @@ from etcmodel.pipeline import tfrecords
 from etcmodel.training import runs
 
 FILE = "lift.json"
-# File of `train` in the directory of a run.
-_RUN_FILE = "etcmodel.json"
 _KEYS = {"vocab_file": str, "vocab_fingerprint": str}
 _ADVICE = "Copy it again from the source of the weights."
 # Vocabularies beside published checkpoints.
@@ -83,11 +81,11 @@ def _vocabularies(path: str) -> tuple[dict[str, str], dict | None]:
     """Returns possible vocabularies -> fingerprint, and known settings."""
     folder = os.path.dirname(checkpoints.beside(path, FILE))
     run = run_files.directory(path)
-    for directory, name in ((folder, FILE), (run, _RUN_FILE)):
+    for directory, name in ((folder, FILE), (run, runs.RUN_FILE)):
         file = os.path.join(directory, name)
         if tf.io.gfile.exists(file):
             note = metadata_files.read(file, advice=_ADVICE)
-            if name == _RUN_FILE:
+            if name == runs.RUN_FILE:
                 note = note.get("records")
                 if note is None:
                     continue

@@ -213,20 +213,20 @@ def check_own_vocabulary(metadata: dict) -> str:
     return vocab_file
 
 
+def find(model_dir: str) -> dict | None:
+    """Reads `etcmodel.json`; None if there is no run."""
+    return _read(model_dir, RUN_FILE)
+
+
 def read(model_dir: str) -> dict:
     """Reads `etcmodel.json`; a `UserError` if it is missing or damaged."""
-    note = _read(model_dir, RUN_FILE)
+    note = find(model_dir)
     if note is None:
         raise UserError(
             f"{model_dir} is not the directory of a run: it has no {RUN_FILE}. "
             "Give the --model_dir of `train`."
         )
     return note
-
-
-def find(model_dir: str) -> dict | None:
-    """Reads `etcmodel.json`; None if there is no run."""
-    return _read(model_dir, RUN_FILE)
 
 
 def read_records(model_dir: str) -> dict | None:
@@ -250,7 +250,7 @@ def check_same(params, metadata, spec: TaskSpec, model_dir: str) -> None:
 
     if checkpoint_files.latest_checkpoint(model_dir) is None:
         return
-    note = _read(model_dir, RUN_FILE)
+    note = find(model_dir)
     if note is None:
         raise UserError(
             f"{model_dir} has checkpoints, but no {RUN_FILE}, so it is not "
