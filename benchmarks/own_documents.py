@@ -5,8 +5,9 @@ them. `authors` and `squad` have baselines on the same records:
 
 *   `authors`: who wrote a passage of 1,800 words, of novels that no model has
     seen; from whole passages and from their first 384 tokens. The baselines
-    are TF-IDF (of whole passages and of the first 350 words) and mean vectors
-    of the whole BERT, with logistic regression.
+    are TF-IDF (of whole passages and of the first 350 words) and the mean of
+    the vectors of all chunks of 256 tokens by the BERT with all its layers,
+    with logistic regression.
 *   `squad`: cross-validation in five folds, by article. The baseline is
     the same BERT as a reader of windows of 384 tokens.
 *   `select`: the supporting facts of HotpotQA.
@@ -24,8 +25,10 @@ them. `authors` and `squad` have baselines on the same records:
         --train=train_200.json --train=train_200.json \
         --train=2wiki_train_500.json --dev=dev_95.json
 
-`--init` names a run of `answer` to begin with instead, such as that of
-`benchmarks.hotpotqa_small --squad`.
+Add `--seeds=1` for one seed, and `--dtype=float32` for a processor without
+bfloat16 instructions. `--init` names a run whose weights are used instead of
+the lifted ones, such as that of `answer` by `benchmarks.hotpotqa_small
+--squad`; `--lift` is still needed for the vocabulary.
 """
 
 import functools
@@ -338,13 +341,13 @@ PROGRAM = program.Program(
         **training_runs.FLAGS,
         "part": (
             "authors",
-            "What is measured.",
+            "Which comparison to run.",
             ("authors", "squad", "select"),
         ),
         "lift": (program.REQUIRED, "Directory of a BERT to begin with."),
         "lift_option": ((), "A further flag of lift."),
         "layers": (0, "Number of first layers to lift; 0 for all."),
-        "init": (None, "A run to begin with instead of the BERT."),
+        "init": (None, "A run to begin with instead of the lifted BERT."),
         "train": ((), "Training records."),
         "dev": (None, "Records to measure on; not for squad."),
         "seeds": (["1", "2", "3"], "Seeds of weights, order and dropout."),
@@ -357,7 +360,7 @@ PROGRAM = program.Program(
         "batch_size": (16, "Records a step."),
         "learning_rate": (2e-4, "Peak learning rate."),
         "units": (None, "What has a global token, see `preprocess`."),
-        "label_smoothing": (0.0, "Of `classify`."),
+        "label_smoothing": (0.0, "Label smoothing of `classify`."),
         "threshold": (0.5, "Probability from which on `select` selects."),
         "dtype": (
             "bfloat16",
@@ -365,7 +368,7 @@ PROGRAM = program.Program(
             "without bfloat16 instructions.",
             ("bfloat16", "float32"),
         ),
-        "long_length": (4096, "Tokens of the long input; 512 for squad."),
+        "long_length": (4096, "Tokens of the long input; squad has 512."),
         "global_length": (192, "Tokens of the global input."),
     },
     {

@@ -17,9 +17,12 @@ from etcmodel.datasets import tables
 from etcmodel.errors import UserError
 from etcmodel.pipeline import metadata_files
 from etcmodel.pipeline import options as options_lib
+from etcmodel.serving import exported
 from etcmodel.training import runs
 
 _LIFTED = "lift.json"
+# Sizes of the input that can be greater than those of the training records.
+_SIZES = ("long_length", "global_length")
 
 
 class Estimator(predictors.RowPredictor):
@@ -33,6 +36,8 @@ class Estimator(predictors.RowPredictor):
     def __init__(self, model_dir=None, saved_model=None, **options):
         super().__init__(model_dir, saved_model, **options)
         self._source = self._vocab_file = None
+        # The options that the run was trained with.
+        self._trained_with = {}
 
     @classmethod
     def from_pretrained(
@@ -51,7 +56,8 @@ class Estimator(predictors.RowPredictor):
             vocab_file: the vocabulary; by default that beside the weights.
             **options: the options in docs/own_documents.md, such as
                 `long_length` (preprocessing), `pooling` (model) and `threshold`
-                (predictions).
+                (predictions). With a run, `predict` uses options of predictions
+                and greater lengths at once; others need `fit`.
 
         Raises:
             UserError: there is no such option, or no vocabulary.
@@ -179,7 +185,55 @@ class Estimator(predictors.RowPredictor):
             ),
         )
         self.model_dir, self._saved_model, self._loaded = model_dir, None, None
+        self._trained_with = dict(self.options)
         return self
+
+    def _load(self):
+        if self._loaded is None and self._saved_model is not None:
+            metadata = exported.read_metadata(self._saved_model)
+            had = {**metadata["preprocessing_config"], **metadata["options"]}
+            for name in self._other_options(had):
+                raise UserError(
+                    f"{name}={self.options[name]!r}: the SavedModel "
+                    f"{self._saved_model} has {had.get(name, 'its own')!r}. "
+                    "Load the run instead, or leave the option out."
+                )
+        return super()._load()
+
+    def _other_options(self, had: dict[str, Any]) -> list[str]:
+        """Returns the names of options that are not those of the model."""
+        reading = self._spec.reading
+        return [
+            name
+            for name, value in self.options.items()
+            if name not in reading
+            and value not in (None, "auto", self._trained_with.get(name))
+            and _plain(value) != _plain(had.get(name))
+        ]
+
+    def _export(self, directory, overwrite):
+        fields, params = self._fields(), runs.read_params(self.model_dir)
+        had = {**self._noted(), **params["task"]["model"]}
+        overrides = {}
+        for name in self._other_options({**had, **params["task"]}):
+            value = self.options[name]
+            if name in fields["answers"]:
+                overrides[f"task.{name}"] = value
+            elif name in _SIZES:
+                overrides[f"task.model.{name}"] = value
+            else:
+                raise UserError(
+                    f"{name}={value!r}: the run {self.model_dir} has "
+                    f"{had.get(name)!r}. Call `fit` to train with the option, "
+                    "or leave it out."
+                )
+        predictors.run_command(
+            "export",
+            model_dir=self.model_dir,
+            output_dir=directory,
+            overwrite=overwrite,
+            params_override=json.dumps(shortcut_flags.nested(overrides)),
+        )
 
     def _preprocess(
         self, folder, records, validation, fraction, seed, skip, verbose
@@ -296,12 +350,7 @@ class Estimator(predictors.RowPredictor):
         """Writes a SavedModel that answers raw text; see docs/serving.md."""
         if self.model_dir is None:
             raise UserError("There is no run to export. Call `fit` first.")
-        predictors.run_command(
-            "export",
-            model_dir=self.model_dir,
-            output_dir=os.fspath(directory),
-            overwrite=overwrite,
-        )
+        self._export(os.fspath(directory), overwrite)
 
 
 class DocumentClassifier(Estimator):
@@ -366,10 +415,12 @@ def load(path: str | os.PathLike, **options: Any) -> predictors.Predictor:
 
     Args:
         path: its directory.
-        **options: how rows are read, such as `text_field`.
+        **options: how rows are read, such as `text_field`, and what else a
+            trained model can change; see `Estimator.from_pretrained`.
 
     Raises:
-        UserError: the directory is none of these, or the task has no options.
+        UserError: the directory is none of these, or the task has no such
+            option.
     """
     path = os.fspath(path)
     task, arguments = predictors.task_of(path)
@@ -377,10 +428,17 @@ def load(path: str | os.PathLike, **options: Any) -> predictors.Predictor:
         raise UserError(f"{task} takes no options, got {', '.join(options)}.")
     made = _ESTIMATORS.get(task, predictors.Predictor)(**arguments, **options)
     made.task = task
-    if isinstance(made, Estimator) and made.model_dir:
-        made._source = path
-        made._vocab_file = _vocabulary_beside(path)
+    if isinstance(made, Estimator):
+        made._check_options()
+        if made.model_dir:
+            made._source = path
+            made._vocab_file = _vocabulary_beside(path)
     return made
+
+
+def _plain(value: Any) -> Any:
+    """Returns a tuple as the list that JSON has for it."""
+    return [*value] if isinstance(value, tuple) else value
 
 
 def _use_keras_2() -> None:

@@ -12,6 +12,7 @@ import etcmodel
 from etcmodel.api import estimators
 from etcmodel.datasets import selection
 from etcmodel.errors import UserError
+from etcmodel.serving import exported
 from etcmodel.training import runs
 from testing.tasks import run_cli
 from testing.tasks import without_tracing
@@ -167,6 +168,33 @@ class ClassifierTest(tf.test.TestCase):
             self.assertEqual(expected, other._has_other_labels())
         _, flags = run.call_args_list[1]
         self.assertStartsWith(flags["init_checkpoint"], self.model.model_dir)
+
+    def test_options_after_training(self):
+        """Some hold at once, some after `fit`; none is ignored."""
+        run = self.model.model_dir
+        text = [_ROWS[0]["body"]]
+        model = etcmodel.DocumentClassifier.from_pretrained(
+            run, threshold=0.25, long_length=32, labels=("brno", "oslo")
+        )
+        self.assertLen(model.predict(text, progress=False), 1)
+        used = exported.read_metadata(model._path("saved_model"))
+        self.assertEqual(0.25, used["options"]["threshold"])
+        self.assertEqual(32, used["preprocessing_config"]["long_length"])
+        saved_model = os.path.join(self.folder, "with_options")
+        model.export(saved_model)
+        self.assertEqual(used, exported.read_metadata(saved_model))
+        for source, options, message in (
+            (run, {"pooling": "mean"}, "pooling.*has 'max'.*Call `fit`"),
+            (run, {"labels": ["a", "b"]}, r"labels=.*'brno'.*Call `fit`"),
+            (run, {"treshold": 0.25}, "no option 'treshold'"),
+            (saved_model, {"threshold": 0.5}, "threshold.*0.25.*the run"),
+            (saved_model, {"pooling": "cls"}, "pooling.*the run"),
+        ):
+            with self.assertRaisesRegex(UserError, message):
+                etcmodel.load(source, **options).predict(text, progress=False)
+        same = {"threshold": 0.25, "long_length": 32, "labels": None}
+        model = etcmodel.load(saved_model, **same)
+        self.assertLen(model.predict(text, progress=False), 1)
 
     def test_evaluate(self):
         right = [

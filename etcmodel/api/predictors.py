@@ -78,16 +78,20 @@ class Predictor:
                         "`fit` first."
                     )
                 saved_model = self._path("saved_model")
-                run_command(
-                    "export",
-                    model_dir=self.model_dir,
-                    output_dir=saved_model,
-                    overwrite=True,
-                )
+                self._export(saved_model, overwrite=True)
             loaded = predict.SavedAnswers(saved_model)
             loaded.load()
             self._loaded = loaded
         return self._loaded
+
+    def _export(self, directory: str, overwrite: bool) -> None:
+        """Writes the run as a SavedModel."""
+        run_command(
+            "export",
+            model_dir=self.model_dir,
+            output_dir=directory,
+            overwrite=overwrite,
+        )
 
     def predict(
         self, records: Iterable[Any], batch_size: int = 8, progress: bool = True

@@ -56,8 +56,7 @@ class ClassifyModelOptions:
             "mean", the mean of the long tokens; "max", their maximum.
         word_counts: whether a linear function of how often each word piece
             occurs is learned beside the encoder and added to the logits (Cheng
-            et al., "Wide & Deep Learning for Recommender Systems", 2016). From
-            few long documents this learns far more than the encoder.
+            et al., "Wide & Deep Learning for Recommender Systems", 2016).
     """
 
     pooling: str = "mean"
