@@ -45,9 +45,13 @@ paragraphs, by the task `answer`:
         --train=train_200.json --train=train_200.json \
         --train=2wiki_train_500.json --dev=dev_95.json \
         --train_option=--params_override=runtime.mixed_precision_dtype=bfloat16
+
+`--init` begins with a run instead, such as one of `answer` by
+`benchmarks.own_documents --part=squad --directory=DIR`.
 """
 
 import collections
+import os
 import random
 import re
 import time
@@ -239,6 +243,9 @@ class Stages:
             options = ("--local_radius=84", *values.lift_option)
             self._vocab_file = self._runs.lift(values.lift, "lifted", *options)
             self._init = "lifted"
+        if values.init:
+            self._init = os.path.abspath(values.init)
+            self._vocab_file = os.path.join(self._init, "vocab.txt")
         if values.pretrain_steps:
             self._pretrain()
         if values.squad:
@@ -376,8 +383,8 @@ class Stages:
 def _measure(values) -> Iterator[program.Line]:
     if not values.train:
         raise app.UsageError("--train must be given.")
-    if bool(values.vocab_file) == bool(values.lift):
-        raise app.UsageError("Give either --vocab_file or --lift.")
+    if sum(map(bool, (values.vocab_file, values.lift, values.init))) != 1:
+        raise app.UsageError("Give one of --vocab_file, --lift and --init.")
     if values.pretrain_steps and not values.lift:
         raise app.UsageError("--pretrain_steps needs --lift.")
     read = [list(FORMAT.read(file)) for file in values.train]
@@ -412,6 +419,10 @@ PROGRAM = program.Program(
             "number of layers are taken.",
         ),
         "lift_option": ((), "A further flag of lift."),
+        "init": (
+            None,
+            "A run to begin with, such as one of `answer`, instead of a BERT.",
+        ),
         "train_option": ((), "A further flag of train."),
         "pretrain_text": (None, "Further texts to pre-train on."),
         "squad": (None, "SQuAD's questions to learn from before."),

@@ -1,5 +1,6 @@
 """Tests of `hotpotqa_small`: its baselines, and its stages."""
 
+import os
 import random
 from unittest import mock
 
@@ -234,6 +235,15 @@ class StagesTest(tf.test.TestCase, parameterized.TestCase):
             rows = [msgspec.json.decode(line) for line in stream]
         self.assertLen({row["id"] for row in rows}, 32)
 
+    def test_begins_with_a_run(self):
+        commands = self._run("--init=runs/squad")
+        (train,) = commands["train"]
+        path = os.path.abspath("runs/squad")
+        self.assertEqual(path, train["init_checkpoint"])
+        self.assertNotIn("encoder", train["config"]["task"]["model"])
+        for given in commands["preprocess"]:
+            self.assertEqual(f"{path}/vocab.txt", given["vocab_file"])
+
     def test_pseudo_questions_do_not_know_the_facts(self):
         # Room for 103 characters: Jan and Vltava are 98, with Krakow 110.
         self._run(
@@ -251,8 +261,9 @@ class StagesTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         (["--vocab_file=V"], "--train must"),
-        (["--train=T"], "either"),
-        (["--train=T", "--vocab_file=V", "--lift=B"], "either"),
+        (["--train=T"], "one of"),
+        (["--train=T", "--vocab_file=V", "--lift=B"], "one of"),
+        (["--train=T", "--init=R", "--lift=B"], "one of"),
         (
             ["--train=T", "--vocab_file=V", "--pretrain_steps=1"],
             "needs --lift",
