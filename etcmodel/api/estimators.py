@@ -167,10 +167,13 @@ class Estimator(predictors.RowPredictor):
         if self.model_dir:
             start = runs.find_checkpoint(self.model_dir, None)
         is_preset = not self.model_dir and not metadata_files.exists(start)
+        experiment = f"etc/{self.task}"
+        if self.model_dir:
+            experiment = runs.read(self.model_dir)["experiment"]
         predictors.run_command(
             "train",
             verbose,
-            experiment=f"etc/{self.task}",
+            experiment=experiment,
             model_dir=model_dir,
             **data,
             **{"preset" if is_preset else "init_checkpoint": start},

@@ -205,6 +205,49 @@ class ClassifierTest(tf.test.TestCase):
         self.assertAllClose(sum(right) / len(right), metrics["accuracy"])
 
 
+class KindsTest(tf.test.TestCase):
+    """Labels of other kinds: "oslo" and "brno" tell them."""
+
+    def _learn(self, oslo, brno):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        rows = [
+            {"text": f"{town} is big . it is", "label": label}
+            for town, label in (("oslo", oslo), ("brno", brno)) * 4
+        ]
+        model = etcmodel.DocumentClassifier.from_pretrained(
+            "tiny",
+            vocab_file=write_test_vocab(folder, "brno oslo is big it ."),
+            long_length=16,
+            global_length=8,
+        )
+        with without_tracing():
+            model.fit(
+                rows,
+                epochs=10,
+                batch_size=8,
+                learning_rate=0.05,
+                seed=1,
+                verbose=False,
+                params={"task.model.encoder.num_hidden_layers": 1},
+            )
+        found = model.predict(["oslo is big", "brno is big"], progress=False)
+        return model.evaluate(rows, progress=False), found
+
+    def test_numbers(self):
+        """The mean alone has a squared error of 100."""
+        metrics, (oslo, brno) = self._learn(40.5, 20.5)
+        self.assertLess(metrics["mean_squared_error"], 90)
+        self.assertLess(brno["label"] + 1, oslo["label"])
+        self.assertBetween(brno["label"], 15, 46)
+        self.assertBetween(oslo["label"], 15, 46)
+
+    def test_several_labels(self):
+        metrics, (oslo, brno) = self._learn(["north", "town"], ["town"])
+        self.assertEqual(1.0, metrics["exact_match"])
+        self.assertEqual(["north", "town"], oslo["label"])
+        self.assertEqual(["town"], brno["label"])
+
+
 class ErrorsTest(tf.test.TestCase):
     def _folder(self):
         return self.enterContext(tempfile.TemporaryDirectory())

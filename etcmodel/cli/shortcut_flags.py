@@ -1,5 +1,6 @@
 """The short flags of `train`: paths, epochs, sizes, without overrides."""
 
+import dataclasses
 import math
 import operator
 import os
@@ -17,6 +18,8 @@ _BATCH_SIZES = (
     "task.train_data.global_batch_size",
     "task.validation_data.global_batch_size",
 )
+
+_ADVICE = "Copy it again from the source of the weights."
 
 # Other numbers that must be at least 1.
 _NUMBERS = ("trainer.train_steps", "trainer.summary_interval")
@@ -81,6 +84,23 @@ def small_values(train_data: str | None = None) -> dict:
     for name in _BATCH_SIZES:
         values[name] = -(-values[name] // blocks) * blocks
     return nested(values)
+
+
+def continued_values(spec, experiment: str, path: str) -> list[dict]:
+    """Returns parameters of the run that a checkpoint is from, nested.
+
+    They are the model's, if the run has the same experiment; else none.
+    """
+    from etcmodel.models import run_files
+
+    note = runs.find(run_files.directory(path)) or {}
+    model = _model_of_run(path)
+    if note.get("experiment") != experiment or model is None:
+        return []
+    # Records tell the lengths.
+    names = [x.name for x in dataclasses.fields(spec.model_options)]
+    kept = {x: model[x] for x in (*names, "encoder") if x in model}
+    return [{"task": {"model": kept}}]
 
 
 def _metadata(train_data: str) -> dict | None:
@@ -156,20 +176,25 @@ def _encoder_beside(path: str) -> dict | None:
     A run stores it in `params.yaml`, an original checkpoint in its own file.
     """
     from etcmodel import checkpoints
-    from etcmodel.models import run_files
 
-    advice = "Copy it again from the source of the weights."
     config_file = checkpoints.config_file(path)
     # A run's own config file holds the encoder as its task needs it.
     run_file = checkpoints.beside(path, runs.RUN_FILE)
     if config_file and not metadata_files.exists(run_file):
-        return metadata_files.read(config_file, advice=advice)
+        return metadata_files.read(config_file, advice=_ADVICE)
+    model = _model_of_run(path)
+    return model and model["encoder"]
+
+
+def _model_of_run(path: str) -> dict | None:
+    """The model's configuration in the run of a checkpoint, if it has one."""
+    from etcmodel.models import run_files
+
     params_file = os.path.join(run_files.directory(path), runs.PARAMS_FILE)
     if not metadata_files.exists(params_file):
         return None
     keys = {"task.model.encoder": dict}
-    params = metadata_files.read(params_file, keys, advice)
-    return params["task"]["model"]["encoder"]
+    return metadata_files.read(params_file, keys, _ADVICE)["task"]["model"]
 
 
 def check(params) -> None:

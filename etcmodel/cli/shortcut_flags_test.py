@@ -132,7 +132,7 @@ class ShortcutFlagsTest(tf.test.TestCase, parameterized.TestCase):
         self._write(
             "run/params.yaml", {"task": {"model": {"encoder": encoder}}}
         )
-        self._write("run/etcmodel.json", {})
+        self._write("run/etcmodel.json", {"experiment": "x", "task": "x"})
         # The encoder as that run's task needs it; another one needs another.
         self._write("run/etc_config.json", {"local_radius": 9})
         os.makedirs(
@@ -147,6 +147,44 @@ class ShortcutFlagsTest(tf.test.TestCase, parameterized.TestCase):
                 ("tiny", 24), (encoder.preset, encoder.hidden_size)
             )
             self.assertIsNone(encoder.local_radius)
+
+    def test_a_run_goes_on_as_it_was(self):
+        """What the recipe says is replaced, what the user says is not."""
+        encoder = {"preset": "tiny", "use_hard_g2l_mask": False}
+        model = {"encoder": encoder, "prior": 0.3, "long_length": 9}
+        model["query_ignore_hard_g2l"] = False
+        self._write("run/params.yaml", {"task": {"model": model}})
+        note = {"experiment": "etc/select", "task": "select"}
+        self._write("run/etcmodel.json", note)
+        place = os.path.join(self.get_temp_dir(), "run")
+        for experiment, arguments, expected in (
+            ("etc/select", [], (False, 0.3, False)),
+            (
+                "etc/select",
+                [
+                    "--params_override=task.model.prior=0.1,"
+                    "task.model.encoder.use_hard_g2l_mask=true"
+                ],
+                (True, 0.1, False),
+            ),
+            # Another experiment is a model of its own.
+            ("etc/select_large", [], (True, 0.1, True)),
+        ):
+            params, _ = self._params(
+                f"--init_checkpoint={place}", *arguments, experiment=experiment
+            )
+            model = params.task.model
+            self.assertEqual(
+                expected,
+                (
+                    model.encoder.use_hard_g2l_mask,
+                    model.prior,
+                    model.query_ignore_hard_g2l,
+                ),
+            )
+            self.assertEqual("tiny", model.encoder.preset)
+            # Records tell it.
+            self.assertEqual(0, model.long_length or 0)
 
     def test_small(self):
         """Others come after it."""

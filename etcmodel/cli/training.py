@@ -79,6 +79,10 @@ def parse_params(flag_values: flags.FlagValues, experiment: str):
     # The Model Garden takes paths and texts, too, but its errors name no
     # mistakes.
     values = []
+    if given("init_checkpoint"):
+        values += shortcut_flags.continued_values(
+            spec, experiment, given("init_checkpoint")
+        )
     if given("small"):
         values.append(shortcut_flags.small_values(given("train_data")))
     for path in flag_values.config_file or []:

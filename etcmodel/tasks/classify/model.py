@@ -169,7 +169,7 @@ def pool(values: tf.Tensor, is_text: tf.Tensor, kind: str) -> tf.Tensor:
 class Classify(EtcTaskModel):
     """Predicts the labels, or the number, of a document."""
 
-    OUTPUTS = ("kind", "labels")
+    OUTPUTS = ("kind", "labels", "label_mean", "label_deviation")
 
     @property
     def kind(self) -> str:
@@ -212,21 +212,21 @@ class Classify(EtcTaskModel):
 
     def labels(self, features, fields):
         """`targets` `<float32>[batch, labels]`, or the standardized number."""
+        labels = dict(fields)
+        ids, numbers = labels.pop("label_ids"), labels.pop("number")
         if self.kind == "number":
+            numbers = numbers - self.sizes["label_mean"]
             # [batch, 1]
-            numbers = fields["number"][:, tf.newaxis]
-            return {
-                **fields,
-                "targets": (numbers - self.sizes["label_mean"])
-                / self.sizes["label_deviation"],
-            }
-        ids = fields.pop("label_ids")
+            labels["targets"] = (numbers / self.sizes["label_deviation"])[
+                :, tf.newaxis
+            ]
+            return labels
         # [all labels, labels]
         each = tf.one_hot(ids.values, len(self.names))
         # [batch, labels]
         targets = tf.math.segment_sum(each, ids.value_rowids())
         missing = ids.nrows() - tf.shape(targets, tf.int64)[0]
-        return {**fields, "targets": tf.pad(targets, [[0, missing], [0, 0]])}
+        return {**labels, "targets": tf.pad(targets, [[0, missing], [0, 0]])}
 
     def loss_names(self):
         """See `TaskModel`."""

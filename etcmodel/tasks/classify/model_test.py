@@ -112,7 +112,11 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
     def _losses(self, task_model, logits, labels):
         """Losses of records with these indices of labels."""
         labels = task_model.labels(
-            {}, {"label_ids": tf.ragged.constant(labels, tf.int32, 1)}
+            {},
+            {
+                "label_ids": tf.ragged.constant(labels, tf.int32, 1),
+                "number": tf.zeros([len(labels)]),
+            },
         )
         outputs = {"logits": tf.constant(logits)}
         return task_model.losses(outputs, labels)["label"]
@@ -171,7 +175,12 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
     def test_number(self):
         """14 is two deviations above the mean of 10."""
         task_model = _make(_NUMBERS)
-        labels = task_model.labels({}, {"number": tf.constant([14.0, 10.0])})
+        no_ids = tf.ragged.constant([[], []], tf.int32, 1)
+        labels = task_model.labels(
+            {}, {"number": tf.constant([14.0, 10.0]), "label_ids": no_ids}
+        )
+        # A batch has no ragged labels.
+        self.assertEqual(["targets"], [*labels])
         self.assertAllEqual([[2.0], [0.0]], labels["targets"])
         outputs = {"logits": tf.constant([[1.0], [-3.0]])}
         losses = task_model.losses(outputs, labels)["label"]
