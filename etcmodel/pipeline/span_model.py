@@ -184,6 +184,28 @@ def bio_labels(
     )
 
 
+def different_places(places: tf.RaggedTensor, number: int) -> tf.Tensor:
+    """Keeps the first `number` different places, `<int>[batch, number]`.
+
+    Example: of `[[4, 4, 7], [5]]`, 2 give `[[4, 7], [5, -1]]`.
+
+    Args:
+        places: `<int>[batch, (places)]`.
+        number: how many to keep; missing ones are -1.
+    """
+    # [batch, places]
+    dense = places.to_tensor(default_value=-1)
+    # [batch, places, places]
+    is_same = tf.equal(dense[:, :, tf.newaxis], dense[:, tf.newaxis])
+    # Of those that are equal, the first has none before it.
+    earlier = tf.linalg.band_part(tf.cast(is_same, tf.int32), -1, 0)
+    is_first = tf.equal(tf.reduce_sum(earlier, axis=2), 1) & (dense >= 0)
+    order = tf.argsort(tf.cast(~is_first, tf.int32), stable=True)
+    dense = tf.gather(tf.where(is_first, dense, -1), order, batch_dims=1)
+    # [batch, number]
+    return tf.pad(dense, [[0, 0], [0, number]], constant_values=-1)[:, :number]
+
+
 def place_losses(logits: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     """Computes the losses of places of which any is right, `<float32>[batch]`.
 
@@ -288,24 +310,23 @@ class SpanAnswerModel(EtcTaskModel):
     def labels(self, features, fields):
         """See `example_losses`."""
         labels = dict(fields)
-        # [batch, spans]
+        # [batch, (spans)]
         begins, ends = (
-            labels.pop(f"answer_{name}").to_tensor(default_value=-1)
-            for name in ("begins", "ends")
+            labels.pop(f"answer_{name}") for name in ("begins", "ends")
         )
         if self.model_options.answer_encoding == "bio":
             labels["answer_bio"] = bio_labels(
-                begins, ends, tf.shape(features["long_token_ids"])[1]
+                begins.to_tensor(default_value=-1),
+                ends.to_tensor(default_value=-1),
+                tf.shape(features["long_token_ids"])[1],
             )
             labels["is_answer_token"] = span_decoding.is_answer_token(
                 features["long_token_type_ids"], features["long_sentence_ids"]
             )
             return labels
         number = self.model_options.answer_places
-        for name, values in (("begin", begins), ("end", ends)):
-            padded = tf.pad(values, [[0, 0], [0, number]], constant_values=-1)
-            # [batch, answer_places]
-            labels[f"answer_{name}"] = padded[:, :number]
+        for name, places in (("begin", begins), ("end", ends)):
+            labels[f"answer_{name}"] = different_places(places, number)
         return labels
 
     def loss_names(self):

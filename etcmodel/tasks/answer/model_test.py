@@ -148,6 +148,17 @@ class LossTest(tf.test.TestCase):
             for name in ("answer_begin", "answer_end"):
                 self.assertAllEqual(expected, labels[name])
 
+    def test_forms_of_an_answer_share_tokens(self):
+        """ "in Brno" at 3 and 4, "Brno" at 4, and again at 7."""
+        fields = {
+            "answer_begins": tf.ragged.constant([[3, 4, 7, 4]], tf.int32),
+            "answer_ends": tf.ragged.constant([[4, 4, 7, 4]], tf.int32),
+        }
+        options = TASK.model_options(answer_places=2)
+        labels = TASK.make_model(options).labels({}, fields)
+        self.assertAllEqual([[3, 4]], labels["answer_begin"])
+        self.assertAllEqual([[4, 7]], labels["answer_end"])
+
     def test_the_query_reads_everything(self):
         """Under the hard mask, as the CLS, unless options say otherwise."""
         for options, expected in (
