@@ -193,6 +193,7 @@ class ClassifierTest(tf.test.TestCase):
             with self.assertRaisesRegex(UserError, message):
                 etcmodel.load(source, **options).predict(text, progress=False)
         same = {"threshold": 0.25, "long_length": 32, "labels": None}
+        same["units"] = "auto"
         model = etcmodel.load(saved_model, **same)
         self.assertLen(model.predict(text, progress=False), 1)
 
@@ -310,10 +311,12 @@ class ErrorsTest(tf.test.TestCase):
         model = etcmodel.SentenceSelector()
         with mock.patch.object(model, "_load") as loaded:
             loaded.return_value.sizes = {"units": "texts"}
-            lists = [{"text": [["a .", "b ."]]}]
+            model.options = {"units": "auto"}
+            lists = [{"text": [["a .", "b ."]], "selected": [[0, 1]]}]
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                list(model._read(lists, "predict"))
+                # Positions of texts, which sentences would not have.
+                self.assertLen(list(model._read(lists, "dev")), 1)
                 self.assertEmpty(caught)
                 list(model._read([*lists, "a . b .", "c"], "predict"))
         (warning,) = caught

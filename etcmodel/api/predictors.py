@@ -32,8 +32,25 @@ def run_command(name: str, verbose: bool = False, **flags: Any) -> None:
     out = contextlib.nullcontext()
     if not verbose:
         out = contextlib.redirect_stdout(io.StringIO())
-    with out:
+    with out, _same_precision():
         command_line.call(name, flags)
+
+
+@contextlib.contextmanager
+def _same_precision() -> Iterator[None]:
+    """Restores Keras' global dtype policy, which training may set."""
+
+    def precision():
+        return sys.modules["tensorflow"].keras.mixed_precision
+
+    before = "float32"
+    if "tensorflow" in sys.modules:
+        before = precision().global_policy()
+    try:
+        yield
+    finally:
+        if "tensorflow" in sys.modules:
+            precision().set_global_policy(before)
 
 
 class Predictor:
@@ -213,7 +230,11 @@ class RowPredictor(Predictor):
             x.name
             for x in dataclasses.fields(self._spec.preprocessing_config_class)
         ]
-        given = {x: y for x, y in self.options.items() if x in names}
+        given = {
+            x: y
+            for x, y in self.options.items()
+            if x in names and y not in (None, "auto")
+        }
         rows: RowFormat = self._spec.format(
             self._spec.make_preprocessing_config({**sizes, **given})
         )

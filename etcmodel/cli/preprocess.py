@@ -139,23 +139,20 @@ def preprocessing_config(
 ):
     """Makes the preprocessing configuration that the flags describe.
 
-    `like` is what was noted about other records, whose values are the defaults.
+    `like` is what was noted about other records, whose values are the defaults;
+    they also tell what "auto" stands for.
     """
     noted = like["preprocessing_config"] if like else {}
-    return task.make_preprocessing_config(
-        {
-            **{
-                field.name: flag_values[field.name].value
-                for field in flag_fields(task.preprocessing_config_class)
-                if field.name not in noted or flag_values[field.name].present
-            },
-            **{
-                name: value
-                for name, value in noted.items()
-                if name not in flag_values or not flag_values[name].present
-            },
-        }
-    )
+    values = {
+        field.name: flag_values[field.name].value
+        for field in flag_fields(task.preprocessing_config_class)
+        if field.name not in noted
+        or (
+            flag_values[field.name].present
+            and flag_values[field.name].value != "auto"
+        )
+    }
+    return task.make_preprocessing_config({**noted, **values})
 
 
 def example_writer(task, config, flag_values: flags.FlagValues):

@@ -276,7 +276,8 @@ class OwnDocumentsTest(tasks.CommandTestCase):
         rows = [self.rows[0], {**self.rows[1], "label": "Wien"}]
         like = f"--like={self.path('train')}"
         dev = self._write_rows(rows)
-        out = self._run("dev", like, "--split=dev", path=dev)
+        # What "auto" stands for is known.
+        out = self._run("dev", like, "--split=dev", "--units=auto", path=dev)
         self.assertRegex(
             self.assert_succeeds(out), r" 1  labels not in training data\n"
         )
