@@ -65,6 +65,7 @@ class Estimator(predictors.RowPredictor):
         made = cls(**options)
         made._check_options()
         made._source = source = os.fspath(source)
+        made._keep(source)
         vocab_file = vocab_file or _vocabulary_beside(source)
         if vocab_file is None:
             raise UserError(
@@ -214,7 +215,8 @@ class Estimator(predictors.RowPredictor):
             and _plain(value) != _plain(had.get(name))
         ]
 
-    def _export(self, directory, overwrite):
+    def _overrides(self) -> dict[str, Any]:
+        """Returns parameters of a run for options it was not trained with."""
         fields, params = self._fields(), runs.read_params(self.model_dir)
         had = {**self._noted(), **params["task"]["model"]}
         overrides = {}
@@ -230,12 +232,17 @@ class Estimator(predictors.RowPredictor):
                     f"{had.get(name)!r}. Call `fit` to train with the option, "
                     "or leave it out."
                 )
+        return overrides
+
+    def _export(self, directory, overwrite):
         predictors.run_command(
             "export",
             model_dir=self.model_dir,
             output_dir=directory,
             overwrite=overwrite,
-            params_override=json.dumps(shortcut_flags.nested(overrides)),
+            params_override=json.dumps(
+                shortcut_flags.nested(self._overrides())
+            ),
         )
 
     def _preprocess(
@@ -340,9 +347,12 @@ class Estimator(predictors.RowPredictor):
             raise UserError("There is no run to save. Call `fit` first.")
         if os.path.exists(directory) and os.listdir(directory):
             raise UserError(f"{directory} exists. Choose another directory.")
+        overrides = shortcut_flags.nested(self._overrides())
         partial = f"{directory.rstrip('/')}.partial"
         shutil.rmtree(partial, ignore_errors=True)
         shutil.copytree(self.model_dir, partial)
+        if overrides:
+            runs.override_params(partial, overrides)
         if os.path.exists(directory):
             os.rmdir(directory)
         os.rename(partial, directory)

@@ -1,6 +1,9 @@
+import copy
+import gc
 import json
 import os
 import pathlib
+import pickle
 import tempfile
 import warnings
 from unittest import mock
@@ -180,9 +183,16 @@ class ClassifierTest(tf.test.TestCase):
         used = exported.read_metadata(model._path("saved_model"))
         self.assertEqual(0.25, used["options"]["threshold"])
         self.assertEqual(32, used["preprocessing_config"]["long_length"])
-        saved_model = os.path.join(self.folder, "with_options")
+        saved_model, saved_run = (
+            os.path.join(self.folder, x) for x in ("with_options", "changed")
+        )
         model.export(saved_model)
         self.assertEqual(used, exported.read_metadata(saved_model))
+        model.save(saved_run)
+        before, after = map(runs.read_params, (run, saved_run))
+        before["task"]["threshold"] = 0.25
+        before["task"]["model"]["long_length"] = 32
+        self.assertEqual(before, after)
         for source, options, message in (
             (run, {"pooling": "mean"}, "pooling.*has 'max'.*Call `fit`"),
             (run, {"labels": ["a", "b"]}, r"labels=.*'brno'.*Call `fit`"),
@@ -196,6 +206,28 @@ class ClassifierTest(tf.test.TestCase):
         same["units"] = "auto"
         model = etcmodel.load(saved_model, **same)
         self.assertLen(model.predict(text, progress=False), 1)
+
+    def test_a_run_lives_as_long_as_it_is_used(self):
+        """Also in another model's temporary directory."""
+        for make in (
+            etcmodel.DocumentClassifier.from_pretrained,
+            etcmodel.load,
+        ):
+            first = etcmodel.DocumentClassifier()
+            path = first._path("run")
+            self.model.save(path)
+            second = make(path)
+            del first
+            gc.collect()
+            self.assertTrue(os.path.exists(path))
+            del second
+            gc.collect()
+            self.assertFalse(os.path.exists(path))
+
+    def test_copies_would_lose_the_weights(self):
+        for call in (pickle.dumps, copy.copy, copy.deepcopy):
+            with self.assertRaisesRegex(UserError, "Call `save`.*etcmodel.loa"):
+                call(self.model)
 
     def test_evaluate(self):
         right = [

@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import warnings
+import weakref
 from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
@@ -53,6 +54,10 @@ def _same_precision() -> Iterator[None]:
             precision().set_global_policy(before)
 
 
+# Temporary directories of models, by their paths.
+_FOLDERS = weakref.WeakValueDictionary()
+
+
 class Predictor:
     """A trained model of any task; see `etcmodel.load`.
 
@@ -74,6 +79,24 @@ class Predictor:
         self._loaded = None
         # Lives as long as the model.
         self._folder = tempfile.TemporaryDirectory(prefix="etcmodel")
+        _FOLDERS[self._folder.name] = self._folder
+        self._used_folders = []
+        for path in filter(None, (model_dir, saved_model)):
+            self._keep(path)
+
+    def __getstate__(self):
+        raise UserError(
+            f"A {type(self).__name__} cannot be copied or pickled: its weights "
+            "are in files. Call `save`, and `etcmodel.load` what it wrote."
+        )
+
+    def _keep(self, path: str) -> None:
+        """Keeps a path that is in another model's temporary directory."""
+        self._used_folders += [
+            folder
+            for name, folder in _FOLDERS.items()
+            if os.path.abspath(path).startswith(f"{name}{os.sep}")
+        ]
 
     @property
     def _spec(self):

@@ -28,6 +28,20 @@ class PredictorTest(tf.test.TestCase):
         ):
             model.predict([_REQUEST, {"query": "q"}], progress=False)
 
+    def test_commands_leave_the_precision(self):
+        """A training in bfloat16 would change what is built after it."""
+        precision = tf.keras.mixed_precision
+
+        def train(*_):
+            precision.set_global_policy("mixed_bfloat16")
+
+        self.addCleanup(precision.set_global_policy, precision.global_policy())
+        for before in ("float32", "mixed_float16"):
+            precision.set_global_policy(before)
+            with mock.patch.object(predictors.command_line, "call", train):
+                predictors.run_command("train")
+            self.assertEqual(before, precision.global_policy().name)
+
     def test_batches(self):
         """Every record is asked once, padded with those of its batch."""
         model = etcmodel.load(write_small_saved_model(self.get_temp_dir()))

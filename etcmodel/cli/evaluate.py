@@ -12,8 +12,9 @@ from etcmodel.training import runs
 
 DESCRIPTION = """
 Measures a checkpoint of a run on validation records: the one that `export`
-takes, which gives the same answers. The run's own configuration
-(MODEL_DIR/params.yaml) is used; --config_file and --params_override change it.
+takes, which gives the same answers: both compute in float32. The run's own
+configuration (MODEL_DIR/params.yaml) is used otherwise; --config_file and
+--params_override change it.
 Thresholds are those that the run's validation chose; --tune chooses them again.
 Records may be longer than the training records with
 --params_override=task.model.long_length=N, which `export` then needs, too.
@@ -67,6 +68,9 @@ def run(flag_values: flags.FlagValues) -> None:
     is_tuned = flag_values.tune or mode != "eval"
     if mode == "eval":
         checkpoint = runs.find_checkpoint(model_dir, flag_values.checkpoint)
+        if not _names_precision(flag_values.params_override):
+            # The served model computes in float32.
+            params.runtime.mixed_precision_dtype = None
         # Other records must not decide which checkpoint is the best one.
         params.trainer.best_checkpoint_export_subdir = ""
         if not flag_values.tune:
@@ -89,3 +93,11 @@ def run(flag_values: flags.FlagValues) -> None:
         with atomic_file(flag_values.output) as stream:
             json.dump(metrics, stream, indent=2, sort_keys=True)
             stream.write("\n")
+
+
+def _names_precision(text: str | None) -> bool:
+    """Tells whether --params_override says in what to compute."""
+    from etcmodel.cli import overrides
+
+    given = overrides.read(text, "--params_override") if text else {}
+    return "mixed_precision_dtype" in (given.get("runtime") or {})

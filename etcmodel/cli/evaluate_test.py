@@ -67,6 +67,20 @@ class EvaluateTest(tasks.CommandTestCase):
         params = self.run_mode.call_args.args[1]
         self.assertEqual("/OTHER", params.task.validation_data.input_path)
 
+    def test_computes_as_the_served_model(self):
+        """In float32, whatever the run was trained in."""
+        name = "runtime.mixed_precision_dtype"
+        runtime = {"mixed_precision_dtype": "bfloat16"}
+        write_run(self.directory, params={**_PARAMS, "runtime": runtime})
+        for arguments, expected in (
+            ([], None),
+            ([f"--params_override={name}=bfloat16"], "bfloat16"),
+            (["--mode=continuous_eval"], "bfloat16"),
+        ):
+            self.assert_succeeds(self._evaluate(*arguments))
+            params = self.run_mode.call_args.args[1]
+            self.assertEqual(expected, params.runtime.mixed_precision_dtype)
+
     def test_waiting_for_checkpoints_needs_none_yet(self):
         result = self._evaluate("--mode=continuous_eval", saved=False)
         self.assertEqual((0, "", ""), result)

@@ -125,6 +125,24 @@ def read_params(model_dir: str) -> dict:
     return params
 
 
+def override_params(model_dir: str, values: dict) -> None:
+    """Replaces parameters in `params.yaml`; `values` are nested dicts."""
+    import yaml
+
+    def merge(place, values):
+        for name, value in values.items():
+            if isinstance(value, dict):
+                merge(place.setdefault(name, {}), value)
+            else:
+                place[name] = value
+
+    params = read_params(model_dir)
+    merge(params, values)
+    path = os.path.join(model_dir, PARAMS_FILE)
+    with open(path, "w", encoding="utf-8") as stream:
+        yaml.safe_dump(params, stream)
+
+
 @contextlib.contextmanager
 def _partial(path: str) -> Iterator[str]:
     """Yields a temporary path, which is renamed when the block succeeds."""
