@@ -1,6 +1,7 @@
 """Loads encoders from the object-based checkpoints of any model around them."""
 
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -74,13 +75,23 @@ def load_checkpoint(
     )
 
 
-def load_head(head: tf.keras.layers.Layer, path: str | os.PathLike) -> bool:
+def load_head(
+    head: tf.keras.layers.Layer,
+    path: str | os.PathLike,
+    optional: Sequence[str] = (),
+) -> bool:
     """Gives a built head the weights of a checkpoint, if it has exactly one.
 
     The head is found outside the encoder, by the names of its weights and, if
     there are several, by their shapes; without it nothing changes, and the
     result is False. Checkpoints of the original layout have only a
     `LanguageModelHead` (see `save_etc`).
+
+    Args:
+        head: the layer.
+        path: the checkpoint.
+        optional: parts of the head that the checkpoint may lack, by the names
+            of their attributes; they then stay as they are.
 
     Raises:
         ValueError: its weights have other shapes.
@@ -97,8 +108,8 @@ def load_head(head: tf.keras.layers.Layer, path: str | os.PathLike) -> bool:
     found = []
     for node in _outside_encoders(graph):
         saved = {x: _resolve(graph, node, x.split("/")) for x in weights}
-        if all(saved.values()):
-            found.append({name: x.key for name, x in saved.items()})
+        if all(x or y.split("/")[0] in optional for y, x in saved.items()):
+            found.append({name: x.key for name, x in saved.items() if x})
     if len(found) > 1:
         shapes = {name: tuple(x.shape) for name, x in weights.items()}
         found = [
@@ -113,7 +124,7 @@ def load_head(head: tf.keras.layers.Layer, path: str | os.PathLike) -> bool:
         return False
     (keys,) = found
     files.assign(
-        weights,
+        {name: weights[name] for name in keys},
         {name: checkpoint.shapes[key] for name, key in keys.items()},
         lambda x: checkpoint.read(keys[x]),
         [],

@@ -10,6 +10,7 @@ from etcmodel.checkpoints import load_head
 from etcmodel.checkpoints import save_etc
 from etcmodel.feature_utils.layout import spec as spec_lib
 from etcmodel.models.etc.pretraining import EtcPretrainModel
+from etcmodel.pipeline.span_model import SpanAnswerHead
 
 _TOKENS = np.array([[3, 4, 5, 6, 0], [7, 8, 3, 0, 0]], np.int32)
 _GLOBAL = np.array([[1, 1], [1, 2]], np.int32)
@@ -216,6 +217,29 @@ class LoadCheckpointTest(tf.test.TestCase):
         twin.build((None, 5))
         path = self._write(first=source[0], second=twin)
         self.assertFalse(load_head(target[0], path))
+
+    def test_parts_that_a_head_may_lack(self):
+        """A head with "no answer" begins as one without it."""
+        source, target = (
+            SpanAnswerHead(has_no_answer=x) for x in (False, True)
+        )
+        for head in (source, target):
+            head.build((None, 3, 8))
+        path = self._write(head=source)
+        new = [x.numpy() for x in target.no_answer.weights]
+        self.assertFalse(load_head(target, path))
+        self.assertTrue(load_head(target, path, optional=["no_answer"]))
+        for name in ("supporting_facts", "answer_type", "answer"):
+            self._assert_same_weights(
+                getattr(source, name), getattr(target, name)
+            )
+        self.assertAllClose(new, target.no_answer.weights)
+        # What is there is loaded.
+        path = self._write(head=target)
+        other = SpanAnswerHead(has_no_answer=True)
+        other.build((None, 3, 8))
+        self.assertTrue(load_head(other, path, optional=["no_answer"]))
+        self._assert_same_weights(target.no_answer, other.no_answer)
 
     def test_head_of_an_original_checkpoint(self):
         source, target = self._pretraining(), self._pretraining()

@@ -278,6 +278,7 @@ class SpanAnswerModel(EtcTaskModel):
     """
 
     METRICS = ("answer_type_accuracy",)
+    OPTIONAL = ("no_answer",)
     HAS_NO_ANSWER: ClassVar[bool] = False
 
     def encoder_options(self):

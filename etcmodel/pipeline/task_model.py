@@ -59,11 +59,13 @@ class TaskModel(abc.ABC):
     Groups of records can have official metrics of their own: `GROUPS` has the
     suffix of the metrics' names -> whether a number of rows is in the group.
     `OUTPUTS` names the sizes that say what the outputs mean, such as labels;
-    heads are reused only if these are equal.
+    heads are reused only if these are equal. `OPTIONAL` names parts of heads
+    that those of other tasks lack.
     """
 
     GROUPS: ClassVar[Mapping[str, Callable[[int], bool]]] = {}
     OUTPUTS: ClassVar[tuple[str, ...]] = ()
+    OPTIONAL: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,

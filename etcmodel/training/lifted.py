@@ -146,7 +146,7 @@ def load_heads(path: str, spec, task_model, model: tf.keras.Model) -> None:
         return
     heads = task_model.pretrained_heads(model)
     for layer in task_model.heads(model) if is_same else heads:
-        if checkpoints.load_head(layer, path):
+        if checkpoints.load_head(layer, path, task_model.OPTIONAL):
             logging.info("%s of %s: loaded", layer.name, path)
         else:
             logging.log(

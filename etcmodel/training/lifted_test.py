@@ -139,6 +139,7 @@ class LiftedTest(tasks.CommandTestCase):
         spec = registry.get("classify")
         sizes = {"kind": "single", "labels": ["a", "b"]}
         task_model = mock.Mock(OUTPUTS=("kind", "labels"), sizes=sizes)
+        task_model.OPTIONAL = ("part",)
         task_model.heads.return_value = [mock.Mock()]
         task_model.pretrained_heads.return_value = []
         for task, labels, is_there, message in (
@@ -161,6 +162,8 @@ class LiftedTest(tasks.CommandTestCase):
                 lifted.load_heads(f"{run}/ckpt-1", spec, task_model, None)
             is_all = task == "classify" and labels == ["a", "b"]
             self.assertEqual(is_all, load.called)
+            if load.called:
+                self.assertEqual(("part",), load.call_args.args[2])
             self.assertRegex("".join(logs.output[1:]), message or "^$")
 
 
