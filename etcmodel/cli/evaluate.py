@@ -6,6 +6,7 @@ import json
 from absl import flags
 
 from etcmodel.cli import training
+from etcmodel.errors import UserError
 from etcmodel.pipeline.atomic import atomic_file
 from etcmodel.pipeline.options import option
 from etcmodel.training import runs
@@ -64,6 +65,8 @@ def run(flag_values: flags.FlagValues) -> None:
     metadata = experiments.find_metadata(params.task, spec)
     runs.check_records(model_dir, metadata, params.task.model)
     run_directory.prepare(model_dir)
+    if flag_values.tune:
+        _check_tuned(spec, params.task)
     checkpoint = None
     is_tuned = flag_values.tune or mode != "eval"
     if mode == "eval":
@@ -93,6 +96,17 @@ def run(flag_values: flags.FlagValues) -> None:
         with atomic_file(flag_values.output) as stream:
             json.dump(metrics, stream, indent=2, sort_keys=True)
             stream.write("\n")
+
+
+def _check_tuned(spec, task_params) -> None:
+    """Raises an error if --tune has nothing to choose."""
+    name = spec.tuned and spec.tuned.option
+    value = name and getattr(task_params, name)
+    if value is not None:
+        raise UserError(
+            f"--tune chooses no value, because task.{name} is {value}. Add "
+            f"--params_override=task.{name}=null, here and in `export`."
+        )
 
 
 def _names_precision(text: str | None) -> bool:

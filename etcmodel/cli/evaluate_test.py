@@ -81,6 +81,18 @@ class EvaluateTest(tasks.CommandTestCase):
             params = self.run_mode.call_args.args[1]
             self.assertEqual(expected, params.runtime.mixed_precision_dtype)
 
+    def test_a_threshold_that_is_set_cannot_be_chosen(self):
+        note = {"task": "select", "experiment": "etc/select"}
+        task = {**_PARAMS["task"], "threshold": 0.25}
+        write_run(self.directory, note, {"task": task})
+        self.assert_fails(
+            self._evaluate("--tune"),
+            "task.threshold is 0.25.*params_override=task.threshold=null",
+        )
+        self.assert_succeeds(
+            self._evaluate("--tune", "--params_override=task.threshold=null")
+        )
+
     def test_waiting_for_checkpoints_needs_none_yet(self):
         result = self._evaluate("--mode=continuous_eval", saved=False)
         self.assertEqual((0, "", ""), result)

@@ -196,6 +196,7 @@ def _run(flag_values: flags.FlagValues, spec, params, mode: str) -> None:
             train_utils.serialize_config(params, model_dir)
             model = runner.trainer.model
             runs.save(task, model, spec, flag_values.experiment, model_dir)
+            runs.keep_tuned(spec, params.task.init_checkpoint, model_dir)
         training.run_mode(runner, params, mode, show)
 
 

@@ -14,6 +14,7 @@ import glob
 import json
 import os
 import random
+import types
 import uuid
 from collections.abc import Iterator
 
@@ -522,6 +523,25 @@ def save_tuned(spec: TaskSpec, metrics, step: int, model_dir: str) -> None:
     chosen = _read_tuned(spec, model_dir)
     chosen[step] = {spec.tuned.option: float(metrics[spec.tuned.option])}
     _write_steps(model_dir, TUNED_FILE, chosen)
+
+
+def keep_tuned(spec: TaskSpec, init_checkpoint: str, model_dir: str) -> None:
+    """Saves what the run had chosen that a new run's weights are from.
+
+    It holds until the new run has a validation of its own.
+    """
+    from etcmodel.models import run_files
+
+    if spec.tuned is None or not init_checkpoint:
+        return
+    before = run_files.directory(init_checkpoint)
+    same_task = (find(before) or {}).get("task") == spec.name
+    if not same_task or not _read_tuned(spec, before):
+        return
+    name = spec.tuned.option
+    found = types.SimpleNamespace(**{name: None})
+    use_tuned(spec, found, init_checkpoint, before)
+    save_tuned(spec, {name: getattr(found, name)}, 0, model_dir)
 
 
 def _read_tuned(spec: TaskSpec, model_dir: str) -> dict[int, dict]:

@@ -343,6 +343,27 @@ class TunedTest(_RunTestCase):
         # What a user says holds.
         self.assertEqual(0.0, self._use(1000, 0.0))
 
+    def test_a_run_that_goes_on_from_another(self):
+        """Its threshold holds until a validation chooses another."""
+        spec, second = registry.get("hotpotqa"), self.path("second")
+        note = {"task": "hotpotqa", "experiment": "etc/hotpotqa"}
+        write_run(self.model_dir, note)
+        os.makedirs(second)
+        checkpoint = self.save("ckpt-200", step=200)
+        runs.keep_tuned(spec, checkpoint, second)
+        self.assertEmpty(os.listdir(second))
+        for step, value in ((200, 0.3), (300, 0.8)):
+            runs.save_tuned(spec, {self.option: value}, step, self.model_dir)
+        runs.keep_tuned(spec, checkpoint, second)
+        runs.save_tuned(spec, {self.option: 0.6}, 50, second)
+        self.model_dir = second
+        self.assertEqual(0.3, self._use(10))
+        self.assertEqual(0.6, self._use(50))
+        # Not of another task, nor without weights.
+        for name, start in (("wikihop", checkpoint), ("hotpotqa", "")):
+            runs.keep_tuned(registry.get(name), start, self.directory)
+        self.assertFalse(os.path.exists(self.path(runs.TUNED_FILE)))
+
     def test_tasks_without_it(self):
         spec = registry.get("wikihop")
         runs.save_tuned(spec, {"accuracy": 1.0}, 5, self.model_dir)
