@@ -1,8 +1,11 @@
 """Reads which units of a document, sentences or paragraphs, are selected."""
 
 import bisect
+import functools
 import itertools
+import unicodedata
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,6 +17,9 @@ from etcmodel.errors import show
 
 UNITS = ("auto", "sentences", "texts", "paragraphs")
 WHOLE_PARAGRAPH = -1
+
+# Letters with case, their marks, and digits.
+_WORD_CATEGORIES = ("Lu", "Ll", "Lt", "Mn", "Mc", "Nd")
 
 Position = tuple[int, int]
 """Number of a paragraph, counted through all sections, and of a text in it."""
@@ -45,9 +51,79 @@ def check_units(units: str) -> None:
         )
 
 
-def _squeeze(text: str) -> str:
-    """Returns a normalized text without white space."""
-    return "".join(normalize(text).split())
+class _Paragraph:
+    """The texts of a paragraph without white space.
+
+    Attributes:
+        ends: where each text ends.
+    """
+
+    def __init__(self, texts: Iterable[str]):
+        words = [normalize(x).split() for x in texts]
+        self._content = "".join(itertools.chain.from_iterable(words))
+        self.ends = list(itertools.accumulate(len("".join(x)) for x in words))
+        lengths = map(len, itertools.chain.from_iterable(words))
+        self._word_ends = set(itertools.accumulate(lengths))
+
+    def whole_texts(self, sought: str) -> Iterator[tuple[int, int]]:
+        """Yields where one or several whole texts are what is sought."""
+        for start in dict.fromkeys([0, *self.ends]):
+            end = start + len(sought)
+            if self._content.startswith(sought, start) and end in self.ends:
+                yield start, end
+
+    def places(self, sought: str, words: bool) -> Iterator[tuple[int, int]]:
+        """Yields where it is found, as whole words or anywhere."""
+        start = self._content.find(sought)
+        while start >= 0:
+            end = start + len(sought)
+            is_right = not words or not (
+                self._is_in_word(start) or self._is_in_word(end)
+            )
+            if is_right:
+                yield start, end
+            start = self._content.find(sought, end if is_right else start + 1)
+
+    def _is_in_word(self, place: int) -> bool:
+        """Whether a place is between two letters or digits of a word.
+
+        Letters without case do not count: most of their scripts put no spaces
+        between words, or write particles and words together.
+        """
+        around = self._content[max(place - 1, 0) : place + 1]
+        return (
+            len(around) == 2
+            and place not in self._word_ends
+            and all(unicodedata.category(x) in _WORD_CATEGORIES for x in around)
+        )
+
+
+def _find_places(
+    paragraphs: Sequence[_Paragraph], text: str
+) -> list[tuple[int, int, int]]:
+    """Finds a text in paragraphs, whatever its white space.
+
+    Texts that are equal to it come first, then what has it as whole words.
+
+    Returns:
+        Paragraph, start and end of each place, of the first kind that occurs.
+    """
+    sought = "".join(normalize(text).split())
+    if not sought:
+        return []
+    for find in (
+        _Paragraph.whole_texts,
+        functools.partial(_Paragraph.places, words=True),
+        functools.partial(_Paragraph.places, words=False),
+    ):
+        found = [
+            (i, *place)
+            for i, paragraph in enumerate(paragraphs)
+            for place in find(paragraph, sought)
+        ]
+        if found:
+            return found
+    return []
 
 
 def find_units(
@@ -55,8 +131,14 @@ def find_units(
 ) -> tuple[set[Position], int]:
     """Finds texts in the units of a document, whatever their white space.
 
-    A unit is selected if more than half of it is in a text, as a sentence is in
-    a selected passage, or if it has most of a text, as of a phrase.
+    Units that are equal to a text, alone or with their neighbours, are
+    selected. If there are none, the text is sought as whole words of
+    paragraphs, then anywhere. There a unit is selected if more than half of it
+    is in the text, as a sentence is in a selected passage, or if it has most of
+    the text, as of a phrase.
+
+    Example: "We won." selects the second of the units "He said: We won." and
+    "We won.", but the first one if there is no second.
 
     Args:
         texts: the selected texts.
@@ -65,23 +147,18 @@ def find_units(
     Returns:
         The positions, and how many texts are not in any paragraph of units.
     """
-    paragraphs = []
+    positions, paragraphs = [], []
     for _, group in itertools.groupby(units, key=lambda x: x[0]):
-        group = [(x[:2], _squeeze(x[2])) for x in group]
-        ends = list(itertools.accumulate(len(x) for _, x in group))
-        content = "".join(x for _, x in group)
-        paragraphs.append(([x for x, _ in group], ends, content))
+        group = list(group)
+        positions.append([x[:2] for x in group])
+        paragraphs.append(_Paragraph(x[2] for x in group))
     found, num_missing = set(), 0
-    for text in map(_squeeze, texts):
-        num_places = 0
-        for positions, ends, content in paragraphs:
-            start = content.find(text) if text else -1
-            while start >= 0:
-                num_places += 1
-                end = start + len(text)
-                found.update(positions[i] for i in _covered(ends, start, end))
-                start = content.find(text, end)
-        num_missing += not num_places
+    for text in texts:
+        places = _find_places(paragraphs, text)
+        num_missing += not places
+        for i, start, end in places:
+            covered = _covered(paragraphs[i].ends, start, end)
+            found.update(positions[i][j] for j in covered)
     return found, num_missing
 
 
@@ -205,12 +282,12 @@ class _Reader:
                 for j, unit in enumerate(texts)
                 if unit == text or normalize(unit).strip() == form
             }
-        joined = [" ".join(x) for x in self._paragraphs]
-        found = {i for i, x in enumerate(joined) if text in x}
-        if not found:
-            form = _squeeze(text)
-            found = {i for i, x in enumerate(joined) if form in _squeeze(x)}
-        return {(i, WHOLE_PARAGRAPH) for i in found}
+        found = _find_places(self._contents, text)
+        return {(i, WHOLE_PARAGRAPH) for i, *_ in found}
+
+    @functools.cached_property
+    def _contents(self) -> list[_Paragraph]:
+        return [_Paragraph(x) for x in self._paragraphs]
 
     def _paragraph_flags(self, flags: list) -> list[Position]:
         if not self._whole:

@@ -73,6 +73,17 @@ class ReadTest(parameterized.TestCase):
         (_SECTIONS, ["He sings.", "C. B."], [0, 3]),
         (_STRING, ["He sings."], [0, 1]),
         (_STRING, ["Brno is a city."], [1]),
+        # Only what is the text, if there is any, whatever its white space.
+        ("Conclusion\n\nThe Conclusion section follows.", ["Conclusion"], [0]),
+        ("The Conclusion follows.\n\nThe Conclusion", ["The\tConclusion"], [1]),
+        (
+            [["We won. So."], ["Eve.", "We won."], ["We won."]],
+            "We won.",
+            [1, 2],
+        ),
+        # Whole words first.
+        ("A party.\n\nThe art of it.\n\nArtists.", ["art"], [1]),
+        ("A party.\n\nArtists.", ["art"], [0]),
     )
     def test_paragraphs(self, document, value, expected):
         self.assertEqual(
@@ -164,12 +175,44 @@ class FindUnitsTest(parameterized.TestCase):
         # A phrase of one, and one across two.
         (["paints"], {(0, 1)}, 0),
         (["born. He"], {(0, 0), (2, 1)}, 0),
+        # Whole words first; inside of words if there are none.
+        (["a"], {(0, 1)}, 0),
+        (["as born. He"], {(0, 0), (2, 1)}, 0),
+        (["sing"], {(2, 0), (2, 2)}, 0),
         # Not across paragraphs.
         (["a lot. He sings.", "Eve", " "], set(), 3),
     )
     def test_finds(self, texts, expected, missing):
         self.assertEqual(
             (expected, missing), unit_positions.find_units(texts, self.UNITS)
+        )
+
+    @parameterized.parameters(
+        ("We won.", [["The mayor: We won.", "We won.", "We won. So."]], [1]),
+        ("We won.", [["The mayor: We won."], ["We won."]], [1]),
+        ("没有。", [["我没有。", "没有。", "他没有。"]], [1]),
+        ("哈哈。", [["哈哈哈。", "哈。", "哈哈。"]], [2]),
+        # Whatever its white space.
+        ("We  won.", [["So we\nwon.", "We\nwon."]], [1]),
+        # Several units, from the first one's beginning to the last one's end.
+        (
+            "We won. So.",
+            [["Eve: We won.", "So."], ["We won.", "So.", "Eve: We won."]],
+            [2, 3],
+        ),
+        # None is the text.
+        ("won.", [["The mayor: We won.", "We won"]], [0]),
+        ("没有", [["我没有。", "没有了。"]], [0, 1]),
+    )
+    def test_units_that_are_the_text(self, text, paragraphs, expected):
+        units = [
+            (i, j, unit)
+            for i, texts in enumerate(paragraphs)
+            for j, unit in enumerate(texts)
+        ]
+        self.assertEqual(
+            ({units[i][:2] for i in expected}, 0),
+            unit_positions.find_units([text], units),
         )
 
     @parameterized.parameters(
