@@ -148,15 +148,46 @@ def _read_table(path, on_position, is_tsv) -> Iterator[tuple[int, object]]:
 def _cell_value(cell: str) -> object:
     """Returns the list of a cell that holds a JSON array, else the cell."""
     if cell.startswith("[") and cell.endswith("]"):
-        for read in (json.loads, ast.literal_eval):
-            try:
-                value = read(cell)
-            except (ValueError, SyntaxError, RecursionError, MemoryError):
-                continue
-            # Python would read NumPy's `['a' 'b']` as one string.
-            if read is json.loads or repr(value) == cell:
-                return _plain(value)
+        return read_literal(cell)
     return cell
+
+
+def read_literal(cell: str) -> object:
+    """Reads a cell that holds JSON, or a value as Python or NumPy prints it.
+
+    Example: `"{'text': array(['Brno'], dtype=object)}"` gives
+    `{"text": ["Brno"]}`.
+
+    Returns:
+        The value, with lists for arrays; the cell if it holds something else.
+    """
+    for read in (json.loads, _read_python):
+        try:
+            return _plain(read(cell))
+        except (
+            *(ValueError, TypeError, SyntaxError),
+            *(RecursionError, MemoryError),
+        ):
+            continue
+    return cell
+
+
+def _read_python(cell: str) -> object:
+    tree = ast.parse(cell, mode="eval")
+    has_arrays = any(isinstance(x, ast.Call) for x in ast.walk(tree))
+    value = ast.literal_eval(_WithoutArrays().visit(tree))
+    # Python would read NumPy's `['a' 'b']` as one string.
+    if not has_arrays and repr(value) != cell:
+        raise ValueError(f"got {show(cell)}, expected what Python prints")
+    return value
+
+
+class _WithoutArrays(ast.NodeTransformer):
+    """Replaces `array([...], dtype=...)` by its list."""
+
+    def visit_Call(self, node):
+        is_array = isinstance(node.func, ast.Name) and node.func.id == "array"
+        return node.args[0] if is_array and node.args else node
 
 
 def read_cells(

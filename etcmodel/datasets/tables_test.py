@@ -87,6 +87,21 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
             [["a", "it's"], "['b' 'c']", [[0, 1]]], [x["labels"] for x in rows]
         )
 
+    def test_dicts_that_other_programs_wrote(self):
+        """They stay text, which may be a document's, until they are needed."""
+        answers = {"text": ["it's", "b"] * 20, "answer_start": [1, 22] * 20}
+        source = datasets.Dataset.from_list([{"answers": answers}])
+        for content in (
+            source.to_pandas().to_csv(index=False),
+            pd.DataFrame({"answers": [answers]}).to_csv(index=False),
+            pd.DataFrame({"answers": [json.dumps(answers)]}).to_csv(),
+        ):
+            (row,) = self._read("a.csv", content)
+            self.assertIsInstance(row["answers"], str)
+            self.assertEqual(answers, tables.read_literal(row["answers"]))
+        for text in ("{'a' 'b'}", "array", "array(", "print(1)", "{[1]: 2}"):
+            self.assertEqual(text, tables.read_literal(text))
+
     @parameterized.parameters(
         # In quotes, as pandas writes them.
         ('"say ""a"""\tpos\nb\tneg\n', ['say "a"', "b"]),

@@ -5,10 +5,11 @@ A row has a `question`, a document (see `sectioned`) and `answers`, or `answer`:
     {"id": "1", "question": "Where is Brno?", "text": "Brno is in Moravia.",
      "answers": [{"text": "Moravia", "answer_start": 11}]}
 
-The answers are a string, a list of strings, a list as above, or
-`{"text": [...], "answer_start": [...]}`. "yes" and "no" without `answer_start`
-are the answers yes and no, not parts of the text. An empty list, an empty
-string, or `"is_impossible": true` say that the document has no answer.
+The answers are a string, a list of strings, a list as above, or `{"text":
+[...], "answer_start": [...]}`. A string or a list of strings may have its
+offsets in a field `answer_start` of the row. "yes" and "no" without
+`answer_start` are the answers yes and no, not parts of the text. An empty list,
+an empty string, or `"is_impossible": true` say that the document has no answer.
 """
 
 import functools
@@ -119,18 +120,20 @@ class _AnswerReader:
         field = row.find(row.fields.label, ANSWER_FIELDS)
         if field is None:
             return None
-        value = row.values[field]
+        value = _parse_dict(row.values[field])
+        start = row.values.get(_START)
         if isinstance(value, str):
-            start = row.values.get(_START)
             found = [(value, self._offset(_START, start))]
         elif isinstance(value, dict):
             found = self._columns(field, value)
-        elif isinstance(value, list):
+        elif not isinstance(value, list):
+            raise row.wrong(field, value, _EXPECTED)
+        elif _has_offsets(value, start):
+            found = self._pairs(field, value, _START, start)
+        else:
             found = [
                 self._item(f"{field}[{i}]", x) for i, x in enumerate(value)
             ]
-        else:
-            raise row.wrong(field, value, _EXPECTED)
         return [x for x in dict.fromkeys(found) if x[0].strip()]
 
     def _is_impossible(self) -> bool:
@@ -163,18 +166,24 @@ class _AnswerReader:
             return [self._item(field, value)]
         if not isinstance(texts, list):
             raise self._row.wrong(field, value, _EXPECTED)
+        return self._pairs(f"{field}.text", texts, f"{field}.{_START}", starts)
+
+    def _pairs(self, text_field, texts, start_field, starts) -> list:
+        """Reads a list of texts and one of their offsets."""
         if starts is None:
             starts = [None] * len(texts)
+        if not isinstance(starts, list) and len(texts) == 1:
+            starts = [starts]
         if not isinstance(starts, list) or len(starts) != len(texts):
             raise self._row.wrong(
-                f"{field}.{_START}",
+                start_field,
                 starts,
                 f"a list of {len(texts)} whole numbers, as there are texts",
             )
         return [
             (
-                self._row.text(f"{field}.text[{i}]", text),
-                self._offset(f"{field}.{_START}[{i}]", start),
+                self._row.text(f"{text_field}[{i}]", text),
+                self._offset(f"{start_field}[{i}]", start),
             )
             for i, (text, start) in enumerate(zip(texts, starts, strict=True))
         ]
@@ -191,6 +200,22 @@ class _AnswerReader:
             )
         # Some files have -1 for answers without a place.
         return value if value >= 0 else None
+
+
+def _parse_dict(value: object) -> object:
+    """Returns SQuAD's dict of a cell of CSV that holds one, else the value."""
+    if isinstance(value, str) and value.startswith("{") and value[-1] == "}":
+        found = tables.read_literal(value)
+        if isinstance(found, dict) and {"text"} <= {*found} <= {"text", _START}:
+            return found
+    return value
+
+
+def _has_offsets(answers: list, start: object) -> bool:
+    """Whether a row has offsets of the strings in a list of answers."""
+    if start in (None, "") or not all(isinstance(x, str) for x in answers):
+        return False
+    return bool(answers) or isinstance(start, list)
 
 
 def _type_of(text: str, start: int | None) -> str:

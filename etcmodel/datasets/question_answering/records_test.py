@@ -56,6 +56,44 @@ class AnswersTest(parameterized.TestCase):
             self.assertEqual(0, sum(record.counts.values()))
             self.assertEqual("Where is Brno?", record.question)
 
+    @parameterized.parameters(
+        (["Brno"], [13], [_BRNO]),
+        (["Moravia", "Brno", ""], [31, 13, 0], [_MORAVIA, _BRNO]),
+        (["Brno", "Moravia"], ["13", -1.0], [_BRNO, Answer("Moravia")]),
+        (["Brno"], 13, [_BRNO]),
+        (["Brno", "in Moravia"], "", [Answer("Brno"), Answer("in Moravia")]),
+        ([], [], []),
+        ([], -1, []),
+    )
+    def test_a_list_of_texts_beside_offsets(self, texts, starts, expected):
+        record = _read("dev", answers=texts, answer_start=starts)
+        self.assertEqual(tuple(expected), record.answers)
+        self.assertEqual(0, sum(record.counts.values()))
+
+    @parameterized.parameters(
+        ("{'text': ['Brno'], 'answer_start': [13]}", [_BRNO]),
+        ('{"text": ["Brno"], "answer_start": [13]}', [_BRNO]),
+        ("{'text': 'Brno', 'answer_start': 13}", [_BRNO]),
+        ("{'text': [], 'answer_start': []}", []),
+        # As Hugging Face's `Dataset.to_csv` writes it.
+        (
+            "{'text': array(['Moravia', 'Brno'],\n      dtype=object), "
+            "'answer_start': array([31, 13], dtype=int32)}",
+            [_MORAVIA, _BRNO],
+        ),
+        # A text, and not SQuAD's.
+        ("{'text': ['Brno']", None),
+        ("{'words': ['Brno']}", None),
+        ("{'text': ['Br' 'no']}", None),
+        ("{'text': print(['Brno'])}", None),
+        ("{Brno}", None),
+    )
+    def test_cells_with_a_dict(self, cell, expected):
+        record = _read("dev", answers=cell)
+        if expected is None:
+            expected = [Answer(cell)]
+        self.assertEqual(tuple(expected), record.answers)
+
     def test_cells_of_a_table(self):
         record = _read(answers="Brno", answer_start="13", is_impossible="False")
         self.assertEqual((_BRNO,), record.answers)
@@ -133,6 +171,22 @@ class AnswersTest(parameterized.TestCase):
         (
             {"answers": {"text": ["a"], "answer_start": [1, 2]}},
             "'answers.answer_start': got .*, a list of 2, .* a list of 1 whole",
+        ),
+        (
+            {"answers": ["a", "b"], "answer_start": [1]},
+            "'answer_start': got .*, a list of 1, .* a list of 2 whole",
+        ),
+        (
+            {"answers": [], "answer_start": [1]},
+            "'answer_start': got .*, a list of 1, .* a list of 0 whole",
+        ),
+        (
+            {"answers": ["a", "b"], "answer_start": 1},
+            "'answer_start': got 1, expected a list of 2 whole",
+        ),
+        (
+            {"answers": ["a", "b"], "answer_start": [1, "x"]},
+            r"'answer_start\[1\]': got 'x', expected a whole",
         ),
         *(
             (
