@@ -46,6 +46,9 @@ _FULL_STOPS = (
 _UNMARKED = r"[\p{Thai}\p{Lao}]"
 _MIN_UNMARKED = 80
 
+# RE2's \b takes letters beyond ASCII for no letters: "Montréal" has no "al".
+_BEFORE_WORD = r"(?:^|[^\p{L}\p{M}\p{N}_])"
+
 # Never at the end of a sentence.
 _TITLES = (
     "Mr|Mrs|Ms|Mx|Dr|Prof|St|Ste|Mt|Ft|Gen|Col|Maj|Lt|Cmdr|Cpl|Sgt|Capt|Adm|"
@@ -85,8 +88,8 @@ _REWRITES = (
         rf"\1{_MARK}\2",
     ),
     # Where they do not.
-    (rf"\b({_TITLES}|{_OFTEN_LAST})\.{_MARK}", r"\1."),
-    (rf"\b({_NUMBERED})\.{_MARK}(\s+\p{{N}})", r"\1.\2"),
+    (rf"({_BEFORE_WORD}(?:{_TITLES}|{_OFTEN_LAST})\.){_MARK}", r"\1"),
+    (rf"({_BEFORE_WORD}(?:{_NUMBERED})\.){_MARK}(\s+\p{{N}})", r"\1\2"),
     (rf"((?:^|[\s\(\[\"'“‘.\-])\p{{Lu}}\.){_MARK}", r"\1"),
     # Where they do nevertheless.
     (

@@ -65,6 +65,19 @@ class SentencesTest(tf.test.TestCase):
             "བོད།|གཅིག།",
         )
 
+    def test_words_that_end_like_abbreviations(self):
+        """Letters beyond ASCII are letters, composed or not."""
+        self._check(
+            "Il vit à Montréal.| Elle vit à Paris.",
+            "Il vit à Montre\u0301al.| Elle vit à Paris.",
+            "C'est idéal.| Nous partons.",
+            "Ez a szív.| A test él.",
+            "Čekal měsíc.| 12 dní zbývá.",
+            # At the beginning, and behind other characters, they are some.
+            "Dr. Bo (cf. Eve) and l'al. Oc, 5-al. Oc, see No. 5 (p. 12).",
+            "Ivy Inc. and Ivy Co.| The end.",
+        )
+
     def test_scripts_without_marks_are_cut_by_length(self):
         """At a space, 80 letters or more after the first of the sentence."""
         word, short = "ก" * 30, "ข" * 10
