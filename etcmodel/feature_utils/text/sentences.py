@@ -16,7 +16,9 @@ initials are taken back, and the text is cut at what is left. A sentence can end
 
 A period does not end a sentence behind a title or an abbreviation ("Mr.",
 "e.g."), behind a single letter ("J. Smith", "the U.S. Army"), or behind one
-that a number follows ("No. 5"); not in decimals, as no white space follows.
+that a number follows ("No. 5"); not in decimals, as no white space follows. It
+does not behind the number of an item ("1. First", at the beginning of a line or
+sentence) or of a day ("3. Oktober", "3. 10. 1990").
 Behind a letter or an abbreviation that often ends a sentence ("U.S.", "Inc.",
 "p.m.") it does if the next word is one with which sentences begin ("The").
 """
@@ -58,7 +60,16 @@ _TITLES = (
 # Not at the end of a sentence if a number follows.
 _NUMBERED = (
     "No|Nos|no|nos|Nr|Vol|vol|Vols|pp|p|Fig|fig|Figs|Sec|sec|Ch|ch|Art|art|"
-    "Eq|eq|Par|b|c|d|r|fl|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sep|Sept|Oct|Nov|Dec"
+    "Eq|eq|Par|b|c|d|r|fl|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sep|Sept|Oct|Nov|Dec|"
+    "Mär|Okt|Dez"
+)
+# Not the beginning of a sentence behind the number of a day or a century.
+# Capitals make German special: most languages with such numbers ("3. října",
+# "3. oktober") write months with small letters, which begin no sentence.
+_BEHIND_ORDINALS = (
+    "Januar|Jänner|Februar|Feber|März|April|Mai|Juni|Juli|August|September|"
+    "Oktober|November|Dezember|Jan|Feb|Mär|Apr|Jun|Jul|Aug|Sept?|Okt|Nov|Dez|"
+    "Jahrhundert(?:s|e|en)?"
 )
 # At the end of a sentence only if one begins behind them.
 _OFTEN_LAST = (
@@ -91,6 +102,15 @@ _REWRITES = (
     (rf"({_BEFORE_WORD}(?:{_TITLES}|{_OFTEN_LAST})\.){_MARK}", r"\1"),
     (rf"({_BEFORE_WORD}(?:{_NUMBERED})\.){_MARK}(\s+\p{{N}})", r"\1\2"),
     (rf"((?:^|[\s\(\[\"'“‘.\-])\p{{Lu}}\.){_MARK}", r"\1"),
+    (
+        rf"({_BEFORE_WORD}[0-3]?\d\.){_MARK}(\s+(?:{_BEHIND_ORDINALS})\b)",
+        r"\1\2",
+    ),
+    (
+        rf"({_BEFORE_WORD}\d{{1,2}}\.){_MARK}(\s+\d{{1,2}}\.){_MARK}(\s+\d{{4}})",
+        r"\1\2\3",
+    ),
+    (rf"((?:^|\n|{_MARK})\s*(?:\p{{Nd}}{{1,2}}\.)+){_MARK}", r"\1"),
     # Where they do nevertheless.
     (
         rf"((?:\b(?:{_OFTEN_LAST})|[.\s]\p{{Lu}})\.)(\s+(?:{_BEGINNINGS})\s)",

@@ -78,6 +78,34 @@ class SentencesTest(tf.test.TestCase):
             "Ivy Inc. and Ivy Co.| The end.",
         )
 
+    def test_dates_with_ordinals(self):
+        """German months have capitals; those of other languages have none."""
+        self._check(
+            "Am 3. Oktober 1990 war es soweit.| Am 24. Dezember kam er.",
+            "Vom 1. Mai bis 31. März.| Bis 7. Okt. 1990.| Ende.",
+            "Im 19. Jahrhundert und im 18.–20. Jahrhundert.| Ende.",
+            "3. Oktober 1990",
+            "Dne 3. 10. 1990 přišel.| 3. října 1990 odešel.",
+            # No dates.
+            "He was 30.| Then he left in 1990.| Then it ended.",
+            "He was 30.| Maine was cold.| Er war 30.| Oktoberfest war.",
+            "It was 1803.| Oktober war kalt.| Es war 45.| Mai war es.",
+            "He has 3.| 10 are left.",
+        )
+
+    def test_numbers_of_items(self):
+        """A number of one or two digits alone is no sentence."""
+        self._check(
+            "1. First item.| 2. Second item.",
+            " 10. Tenth item.",
+            "Items:\n1. First item.|\n2. Second item.|\n 3. Third",
+            "1.2. Term.| The term is long.| 1.2.10. Notice.",
+            "These stay: in 1990.| Then 2.| Next.",
+            "1990.| Then it ended.",
+            "How many?| 12",
+            "1.\n\n|First",
+        )
+
     def test_scripts_without_marks_are_cut_by_length(self):
         """At a space, 80 letters or more after the first of the sentence."""
         word, short = "ก" * 30, "ข" * 10
