@@ -62,7 +62,8 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
         section = self.engine.spec.index("document")
         units = document_units.list_units(view.text)
         labelled = _find_evidence(record, units)
-        found = list(dict.fromkeys(find_spans(record, units, labelled)))
+        found, num_moved = find_spans(record, units, labelled)
+        found = list(dict.fromkeys(found))
         finder = SpanFinder(
             section,
             view.long_sources[0],
@@ -91,6 +92,7 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
         is_span = answer_type == span_decoding.SPAN
         counts |= {
             "answers_cut": int(bool(is_span and found and not kept)),
+            "answers_moved": record.answers_moved + num_moved,
             "answers_in_no_unit": int(is_span and not found),
             "answers_yes_or_no": int(record.answer_type in ("yes", "no")),
             "no_answers": int(record.answer_type == "none"),
@@ -131,7 +133,9 @@ def _guess_evidence(record, units, spans) -> set[int] | None:
     return {i for i, *_ in spans if units[i].text >= 0}
 
 
-def find_spans(record, units, evidence=None) -> list[tuple[int, int, int]]:
+def find_spans(
+    record, units, evidence=None
+) -> tuple[list[tuple[int, int, int]], int]:
     """Finds the answers of a record in its units.
 
     An answer is at its place, if that is known and in one unit; otherwise
@@ -144,11 +148,12 @@ def find_spans(record, units, evidence=None) -> list[tuple[int, int, int]]:
 
     Returns:
         Unit, first byte in it and the one behind the last, of each place; those
-        of the first answer first.
+        of the first answer first. And how many answers have a place that is in
+        no unit, but occur elsewhere.
     """
     if record.answer_type != "span":
-        return []
-    found = []
+        return [], 0
+    found, num_moved = [], 0
     for answer in record.answers:
         at_place = answer.place and _find_place(record, units, answer.place)
         if at_place:
@@ -157,7 +162,8 @@ def find_spans(record, units, evidence=None) -> list[tuple[int, int, int]]:
         places = find_answers([x.content for x in units], [answer.text])
         inside = [x for x in places if x.text in (evidence or ())]
         found += [tuple(x) for x in inside or places]
-    return found
+        num_moved += bool(answer.place and places)
+    return found, num_moved
 
 
 def _find_place(record, units, place) -> tuple[int, int, int] | None:

@@ -139,6 +139,26 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([(0, "Brno. Is")], self._spans(stored))
         self.assertEqual(0, counts["answers_in_no_unit"])
 
+    def test_answer_across_sentences_that_is_also_elsewhere(self):
+        """The other occurrences are learned, which is counted."""
+        text = "In Brno. Is it? Where: brno. is\n\nbig brno. is"
+        answers = _at("Brno. Is", 3) + _at("Where", 16)
+        stored, counts = self._write("sentences", text, answers)
+        self.assertEqual(
+            [(2, "brno. is"), (3, "brno. is"), (2, "Where")],
+            self._spans(stored),
+        )
+        self.assertEqual(1, counts["answers_moved"])
+        stored, counts = self._write("paragraphs", text, answers)
+        self.assertEqual([(0, "Brno. Is"), (0, "Where")], self._spans(stored))
+        self.assertEqual(0, counts["answers_moved"])
+        # Without a place, nothing is moved.
+        _, counts = self._write("sentences", text, "Brno. Is")
+        self.assertEqual(0, counts["answers_moved"])
+        # It is nowhere else.
+        _, counts = self._write("sentences", _STRING, _at("Brno. Is", 10))
+        self.assertEqual(0, counts["answers_moved"])
+
     def test_answer_that_is_cut(self):
         """There is room for the first sentence alone."""
         args = ("sentences", _STRING, _at("big", 24), {"long_length": 8})
