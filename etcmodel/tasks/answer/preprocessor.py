@@ -80,6 +80,10 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
             for i, start, end in found
         ]
         kept = [x for x in spans if x is not None]
+        num_inexact = sum(
+            span is not None and _has_more_text(finder, span, units, place)
+            for span, place in zip(spans, found, strict=True)
+        )
         evidence = labelled
         if evidence is None and self.config.evidence == "answer":
             evidence = _guess_evidence(record, units, found)
@@ -93,6 +97,7 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
         counts |= {
             "answers_cut": int(bool(is_span and found and not kept)),
             "answers_moved": record.answers_moved + num_moved,
+            "answers_with_more_text": int(num_inexact == len(kept) > 0),
             "answers_in_no_unit": int(is_span and not found),
             "answers_yes_or_no": int(record.answer_type in ("yes", "no")),
             "no_answers": int(record.answer_type == "none"),
@@ -113,6 +118,16 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
         answers = [x.text for x in record.answers or ()]
         told = "not told" if record.answers is None else "none"
         return [*super().describe(record), ("answer", answers or told)]
+
+
+def _has_more_text(finder, span, units, place) -> bool:
+    """Whether tokens have more text than a place: words that it is part of."""
+    unit, start, end = place
+    first, last = span
+    text = units[unit].content.encode()[
+        finder.starts[first] : finder.ends[last]
+    ]
+    return len(text.strip()) > end - start
 
 
 def _find_evidence(record, units) -> set[int] | None:

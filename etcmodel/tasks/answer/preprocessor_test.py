@@ -159,6 +159,23 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         _, counts = self._write("sentences", _STRING, _at("Brno. Is", 10))
         self.assertEqual(0, counts["answers_moved"])
 
+    @parameterized.parameters(
+        # Part of a word.
+        (_at("rno", 11), 1),
+        ("bi", 1),
+        ("rno is Brno.", 1),
+        (_at("Brno", 10), 0),
+        ("Brno", 0),
+        # One that can be learned as it is suffices.
+        (_at("rno", 11) + _at("Brno", 10), 0),
+        (_at("n Brno. I", 8), 0),
+        ("yes", 0),
+        ([], 0),
+    )
+    def test_answers_with_more_text(self, answers, expected):
+        _, counts = self._write("sentences", _STRING, answers)
+        self.assertEqual(expected, counts["answers_with_more_text"])
+
     def test_answer_that_is_cut(self):
         """There is room for the first sentence alone."""
         args = ("sentences", _STRING, _at("big", 24), {"long_length": 8})
