@@ -428,7 +428,8 @@ class RowFormat(Format):
 
     Attributes:
         fields: names of the rows' fields. If those of query, id and evidence
-            are given, they must occur in at least one row when files are read.
+            are given, they must occur in at least one row. Rows of Python need
+            only that of the query for predictions.
     """
 
     fields: Fields = Fields()
@@ -451,10 +452,16 @@ class RowFormat(Format):
         Raises:
             RecordError: as for `read`.
             TypeError: `source` is no collection of rows.
+            UserError: no row has a named field; raised after the last row.
             ValueError: unknown split, or columns that differ in length.
         """
-        rows = enumerate(tables.rows_of(source, self.fields.text))
+        fields = self.fields
+        needed = {fields.query}
+        if split != "predict":
+            needed |= {fields.id, fields.evidence}
+        rows = enumerate(tables.rows_of(source, fields.text))
         values = ((Source(name, index), row) for index, row in rows)
+        values = _with_fields(values, needed, name)
         checked = self._checked(self._named(values, {name: ""}), split)
         yield from self.usable(checked, bad_records, {})
 
@@ -479,25 +486,10 @@ class RowFormat(Format):
             prefixes = {x: f"{y}:" for x, y in zip(found, names, strict=True)}
         values = super()._values(found, on_position, part)
         if part is None:
-            values = self._with_fields(values, found)
+            fields = self.fields
+            needed = {fields.query, fields.id, fields.evidence}
+            values = _with_fields(values, needed, ", ".join(found))
         return self._named(values, prefixes)
-
-    def _with_fields(self, values, paths: Sequence[str]):
-        """Yields values; raises at the end if a named field never occurred."""
-        fields = self.fields
-        missing = {fields.query, fields.id, fields.evidence} - {None}
-        present = {}
-        for source, value in values:
-            if missing and isinstance(value, dict):
-                missing -= value.keys()
-                present |= dict.fromkeys(map(str, value))
-            yield source, value
-        if missing and present:
-            raise UserError(
-                f"{', '.join(paths)}: no record has the field "
-                f"{', '.join(map(show, sorted(missing)))}. They have "
-                f"{', '.join([*present][:8])}."
-            )
 
     def _named(self, values, prefixes: Mapping[str, str]):
         """Gives rows without an id their position as one."""
@@ -506,6 +498,23 @@ class RowFormat(Format):
                 name = f"{prefixes[source.path]}{source.index}"
                 value = {**value, self.id_field: name}
             yield source, value
+
+
+def _with_fields(values, needed: set[str | None], place: str):
+    """Yields values; raises at the end if a needed field never occurred."""
+    missing = needed - {None}
+    present = {}
+    for source, value in values:
+        if missing and isinstance(value, dict):
+            missing -= value.keys()
+            present |= dict.fromkeys(map(str, value))
+        yield source, value
+    if missing and present:
+        raise UserError(
+            f"{place}: no record has the field "
+            f"{', '.join(map(show, sorted(missing)))}. They have "
+            f"{', '.join([*present][:8])}."
+        )
 
 
 def row_format(

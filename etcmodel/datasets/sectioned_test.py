@@ -188,6 +188,27 @@ class ErrorsTest(tf.test.TestCase, parameterized.TestCase):
         found = {"query": second.query, "id": second.id}
         self.assertIn(found.get(name), (("c",), "c", None))
 
+    @parameterized.parameters(
+        ("train", ["query", "id", "evidence"]),
+        ("dev", ["query", "id", "evidence"]),
+        ("predict", ["query"]),
+    )
+    def test_field_that_no_row_has(self, split, needed):
+        """Predictions keep the order of rows, and need no evidence."""
+        rows = [{"text": "a"}, {"text": "b", "ask": "c"}]
+        for name in ("query", "id", "evidence"):
+            read = _format(**{name: "aks"}).read_rows(rows, split, name="data")
+            self.assertEqual((("a",),), next(read).paragraphs)
+            if name not in needed:
+                self.assertLen(list(read), 1)
+                continue
+            with self.assertRaisesRegex(
+                UserError, "^data: no record has the field 'aks'.*have text, as"
+            ):
+                list(read)
+        self.assertLen(list(_format(query="ask").read_rows(rows, split)), 2)
+        self.assertEmpty(list(_format(query="ask").read_rows([], split)))
+
     def test_ids(self):
         """No two records get the same, of one file or of several."""
         folder = self.get_temp_dir()
