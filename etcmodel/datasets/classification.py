@@ -12,7 +12,9 @@ import dataclasses
 import functools
 import json
 import math
+import re
 import statistics
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import IO
@@ -30,6 +32,7 @@ LABEL_FIELDS = ("label", "labels")
 LABEL_KINDS = ("auto", "single", "multiple", "number")
 Kind = Literal["single", "multiple", "number"]
 Label = str | tuple[str, ...] | float
+_WHOLE_NUMBER = re.compile(r"(-?\d+)\.0+")
 
 
 class ClassificationRecord(DocumentRecord, frozen=True):
@@ -77,13 +80,49 @@ def kind_of(label: Label) -> Kind:
     return "number" if isinstance(label, int | float) else "multiple"
 
 
+def _without_point(name: str) -> str:
+    """Returns a whole number without its decimal point: `"1"` for `"1.0"`."""
+    found = _WHOLE_NUMBER.fullmatch(name)
+    return found[1] if found else name
+
+
+def _normalized(name: str) -> str:
+    """Returns `"1"` for `"1.0"`, and `"true"` for `"True"` and `"TRUE"`."""
+    lower = name.lower()
+    return lower if lower in ("true", "false") else _without_point(name)
+
+
+class _Names:
+    """Finds the known label that a name stands for.
+
+    Args:
+        kind: as for `make_format`.
+        labels: the known labels; empty if the records are to tell them.
+    """
+
+    def __init__(self, kind: str, labels: Collection[str]):
+        self._labels = frozenset(labels)
+        self._normalized = {_normalized(x): x for x in reversed([*labels])}
+        self._is_told = kind != "auto"
+
+    def find(self, name: str) -> str:
+        """Returns the known label, or the name if there is none."""
+        if not self._labels:
+            # With "auto", `find_labels` asks what these are.
+            return _without_point(name) if self._is_told else name
+        if name in self._labels:
+            return name
+        return self._normalized.get(_normalized(name), name)
+
+
 class _LabelReader:
     """Reads labels of a kind from the field of a row."""
 
-    def __init__(self, row: Row, field: str, kind: str):
+    def __init__(self, row: Row, field: str, kind: str, names: _Names):
         self._row = row
         self._field = field
         self._kind = kind
+        self._names = names
 
     def read(self, value: object) -> Label:
         """Returns the label in a value."""
@@ -126,17 +165,18 @@ class _LabelReader:
                 place, value, "a label: a string, a whole number, true or false"
             )
         name = value if isinstance(value, str) else json.dumps(value)
-        return self._row.text(place, name, may_be_empty=False).strip()
+        name = self._row.text(place, name, may_be_empty=False).strip()
+        return self._names.find(name)
 
 
-def _make(kind: str, row: Row) -> ClassificationRecord:
+def _make(kind: str, names: _Names, row: Row) -> ClassificationRecord:
     document = row.document()
     field = row.find(row.fields.label, LABEL_FIELDS)
     value = None if field is None else row.values[field]
     label, num_repeated = None, 0
     # CSV has no other way to leave out a label.
     if value is not None and not (isinstance(value, str) and not value.strip()):
-        label = _LabelReader(row, field, kind).read(value)
+        label = _LabelReader(row, field, kind, names).read(value)
     if isinstance(label, tuple):
         names = tuple(dict.fromkeys(label))
         label, num_repeated = names, len(label) - len(names)
@@ -162,6 +202,7 @@ def make_format(
     id_field: str | None = None,
     label_field: str | None = None,
     label_kind: str = "auto",
+    labels: Collection[str] = (),
 ) -> Format:
     """Returns the format of rows with labels.
 
@@ -174,7 +215,10 @@ def make_format(
             a list of one), "number" (numeric strings are numbers), or "auto":
             a list has several labels, a number with a fraction or an exponent
             is one, all else one label. Integers and true or false are labels
-            `"3"`, `"true"`.
+            `"3"`, `"true"`. Strings such as `"3.0"` are the label `"3"`, except
+            with "auto".
+        labels: the known labels. `"3.0"` and `"True"` are then the labels `"3"`
+            and `"true"`, or the other way round, whichever is known.
 
     Raises:
         ValueError: `label_kind` is none of these.
@@ -185,7 +229,7 @@ def make_format(
             f"{', '.join(LABEL_KINDS)}."
         )
     return sectioned.row_format(
-        functools.partial(_make, label_kind),
+        functools.partial(_make, label_kind, _Names(label_kind, labels)),
         functools.partial(_check, label_field or LABEL_FIELDS[0]),
         sectioned.Fields(text_field, query_field, id_field, label_field),
         f'"{text_field or "text"}": "...", "{label_field or "label"}": "..."',
@@ -207,7 +251,8 @@ def find_labels(
     Raises:
         UserError: the records have labels of several kinds, or there is nothing
             to tell apart: no labels, one label for all, or one number for all;
-            or, for "auto", all numbers are whole, and may be classes.
+            or, for "auto", all numbers, or all labels, are whole numbers with
+            a decimal point, which may be classes or numbers.
     """
     examples: dict[Kind, ClassificationRecord] = {}
     counts = collections.Counter()
@@ -232,11 +277,7 @@ def find_labels(
     path = example.source.path
     if kind == "number":
         if label_kind == "auto" and all(x.is_integer() for x in numbers):
-            raise UserError(
-                f"{path}: all labels are whole numbers with a decimal point, "
-                f"such as {show(example.label)}. Set label_kind to single "
-                "(classes) or number."
-            )
+            raise _whole_numbers(example)
         deviation = statistics.pstdev(numbers)
         if not deviation:
             raise UserError(
@@ -253,8 +294,20 @@ def find_labels(
             f"{path}: all records have {found}. Expected at least "
             + ("two labels." if kind == "single" else "one label.")
         )
+    if label_kind == "auto" and kind == "single":
+        if all(map(_WHOLE_NUMBER.fullmatch, counts)):
+            raise _whole_numbers(example)
     names = tuple(sorted(counts))
     return Labels(kind, names, tuple(x for x in names if counts[x] == 1))
+
+
+def _whole_numbers(example: ClassificationRecord) -> UserError:
+    """The error of labels that may be classes or numbers."""
+    return UserError(
+        f"{example.source.path}: all labels are whole numbers with a decimal "
+        f"point, such as {show(example.label)}. Set label_kind to single "
+        "(classes) or number."
+    )
 
 
 _WORDS = {

@@ -61,6 +61,37 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(RecordError, f"field 'label.*{message}"):
             _labels([value], label_kind=kind)
 
+    def test_whole_numbers_of_tables(self):
+        """Cells are strings: `"1.0"` of CSV is 1.0 of JSON."""
+        values = ["1.0", "-2.0", "2.5", "1.0.0", "v1.0", "3"]
+        expected = ["1", "-2", "2.5", "1.0.0", "v1.0", "3"]
+        self.assertEqual(expected, _labels(values, label_kind="single"))
+        self.assertEqual(
+            [(x,) for x in expected], _labels(values, label_kind="multiple")
+        )
+        # As they are; some of them may be no numbers.
+        self.assertEqual(values, _labels(values))
+
+    @parameterized.parameters(
+        (("0", "1"), ["1.0", 1, 1.0, "1", "2.0"], ["1"] * 4 + ["2.0"]),
+        (("0.0", "1.0"), ["1.0", 1, 1.0, "1"], ["1.0"] * 4),
+        (("1", "1.0"), ["1", "1.0", 1], ["1", "1.0", "1"]),
+        (
+            ("false", "true"),
+            [True, "True", "TRUE", "yes"],
+            ["true"] * 3 + ["yes"],
+        ),
+        (("False", "True"), [False, "false", "FALSE", "False"], ["False"] * 4),
+        (("True", "true"), [True, "True"], ["true", "True"]),
+    )
+    def test_known_labels(self, labels, values, expected):
+        """Labels are those of the training records, however written."""
+        for kind in ("single", "multiple"):
+            found = _labels(values, label_kind=kind, labels=labels)
+            if kind == "multiple":
+                found = [x for (x,) in found]
+            self.assertEqual(expected, found)
+
     def test_other_fields(self):
         row = {"key": 1, "body": "a", "topic": "b", "ask": "c", "label": [{}]}
         (record,) = classification.make_format(
@@ -128,6 +159,19 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
         labels = self._find(values, label_kind="single")
         self.assertEqual(("single", ("0", "1")), (labels.kind, labels.names))
         self.assertEqual("number", self._find(values, label_kind="number").kind)
+
+    def test_whole_numbers_of_tables(self):
+        """As pandas writes them to CSV, where cells are strings."""
+        values = ["0.0", "1.0", "", "1.0"]
+        with self.assertRaisesRegex(
+            UserError, r"such as '0.0'. Set label_kind to single .* or number"
+        ):
+            self._find(values)
+        labels = self._find(values, label_kind="single")
+        self.assertEqual(("single", ("0", "1")), (labels.kind, labels.names))
+        # Versions, for example.
+        labels = self._find(["1.0", "1.1", "2.0"])
+        self.assertEqual(("1.0", "1.1", "2.0"), labels.names)
 
     @parameterized.parameters(
         ([None], "No record has a label"),

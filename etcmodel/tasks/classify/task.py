@@ -90,6 +90,7 @@ TASK = TaskSpec(
     model_options=ClassifyModelOptions,
     options=ClassifyOptions,
     reading=(*READING, "label_kind"),
+    noted_reading=("labels",),
     plots="etcmodel.inspection.classification_plots:write_plots",
     complete=f"{_PACKAGE}.preprocessor:complete",
     recipe={

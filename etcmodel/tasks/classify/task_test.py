@@ -47,6 +47,20 @@ class TaskTest(tf.test.TestCase, parameterized.TestCase):
         (record,) = rows
         self.assertEqual(expected, record.label)
 
+    def test_labels_are_those_of_the_training_records(self):
+        """CSV has "1.0" or "True" where JSON has 1 or true."""
+        for labels, label, expected in (
+            (["0", "1"], "1.0", "1"),
+            (["False", "True"], True, "True"),
+        ):
+            config = TASK.make_preprocessing_config(
+                {"kind": "single", "labels": labels}
+            )
+            (record,) = TASK.format(config).read_rows(
+                [{"text": "x", "label": label}]
+            )
+            self.assertEqual(expected, record.label)
+
     def test_label_kind_that_the_training_records_do_not_have(self):
         with self.assertRaisesRegex(
             UserError, "label_kind is 'number', .* are 'single'"
