@@ -234,8 +234,18 @@ class ClassifierTest(tf.test.TestCase):
             prediction["label"] == row["town"]
             for prediction, row in zip(self.predictions, _ROWS, strict=True)
         ]
-        metrics = self.model.evaluate(_ROWS, progress=False)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            metrics = self.model.evaluate(_ROWS, progress=False)
+            self.assertEmpty(caught)
+            others = [{"body": "brno", "town": x} for x in ("zlin", "oslo")]
+            self.model.evaluate(others, progress=False)
         self.assertAllClose(sum(right) / len(right), metrics["accuracy"])
+        (warning,) = caught
+        self.assertEqual(__file__, warning.filename)
+        self.assertIn(
+            "Labels that are not in the training data: 1.", str(warning.message)
+        )
 
 
 class KindsTest(tf.test.TestCase):

@@ -231,6 +231,7 @@ class RowPredictor(Predictor):
         """Predicts documents whose right answers are known, and scores them.
 
         Takes what `predict` does. Returns the metrics of `etcmodel predict`.
+        Labels that the model does not know are scored as wrong, with a warning.
         """
         predictions, gold = {}, {}
         found = self._predictions(
@@ -239,6 +240,12 @@ class RowPredictor(Predictor):
         for record, prediction in found:
             predictions[record.id] = prediction
             gold[record.id] = self._spec.dataset.gold(record)
+        unknown = self._load().count_unknown_labels(gold.values())
+        if unknown:
+            _warn(
+                f"Labels that are not in the training data: {unknown}. They "
+                "are scored as wrong."
+            )
         return self._spec.dataset.score(predictions, gold)
 
     def _read(self, records, split):

@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import json
 import os
+from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
 
@@ -126,6 +127,14 @@ class SavedAnswers:
             self.num_cut += np.count_nonzero(answers["tokens_cut"])
         return evaluation.to_predictions(self._task_model, answers, raw)
 
+    def count_unknown_labels(self, gold: Iterable[Any]) -> int:
+        """Counts labels in right answers that training did not have."""
+        find = getattr(self.spec.dataset, "unknown_labels", None)
+        if find is None:
+            return 0
+        labels = self.sizes.get("labels", ())
+        return sum(len(find(x, labels)) for x in gold)
+
 
 def load_saved_model(path: str):
     """Loads a SavedModel that `export` wrote."""
@@ -191,6 +200,9 @@ def run(flag_values: flags.FlagValues) -> None:
                     gold[record.id] = right
             progress.done(len(batch))
         counts["records_truncated"] += saved.num_cut
+        counts["labels_not_in_training_data"] = saved.count_unknown_labels(
+            gold.values()
+        )
         if not predictions:
             raise UserError(
                 f"{flag_values.input}: no usable record was found. "

@@ -156,6 +156,24 @@ class PredictTest(CommandTestCase):
             read_json(self.output),
         )
 
+    def test_labels_that_the_model_does_not_know(self):
+        """They are scored as wrong, and counted."""
+        rows = [{"text": "a", "label": x} for x in ("no", "nope", "yes", "x")]
+        write_json(self.input, rows)
+        with _fake_model(
+            "classify",
+            lambda query, titles, texts: {
+                "label": tf.constant(["yes"]),
+                "labels": tf.constant([["no", "yes"]]),
+                "probabilities": tf.constant([[0.25, 0.75]]),
+            },
+            kind="single",
+            labels=["no", "yes"],
+        ):
+            out = self.assert_succeeds(self._predict("--batch_size=1"))
+        self.assertRegex(out, " 2  labels not in training data\n")
+        self.assertIn("\naccuracy: 0.25\n", out)
+
     def test_metrics_of_labels(self):
         """Metrics and pictures are written if there are labels."""
         rows = [{"text": "a", "label": x} for x in ("no", "yes", "yes")]

@@ -339,6 +339,14 @@ def stratum(record: ClassificationRecord) -> str | None:
     return record.label if isinstance(record.label, str) else None
 
 
+def unknown_labels(label: Label, known: Collection[str]) -> list[str]:
+    """Returns the labels of a record that are not known; none of a number."""
+    if isinstance(label, int | float):
+        return []
+    names = (label,) if isinstance(label, str) else label
+    return [x for x in names if x not in known]
+
+
 def write_predictions(
     predictions: Mapping[str, Mapping], stream: IO[str]
 ) -> None:

@@ -326,6 +326,18 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "several kinds"):
             classification.score({}, {"0": "a", "1": 0.5})
 
+    @parameterized.parameters(
+        ("a", []),
+        ("c", ["c"]),
+        (("c", "a", "d"), ["c", "d"]),
+        ((), []),
+        (1.5, []),
+    )
+    def test_unknown_labels(self, label, expected):
+        self.assertEqual(
+            expected, classification.unknown_labels(label, ["a", "b"])
+        )
+
     def test_write_predictions(self):
         stream = io.StringIO()
         predictions = {

@@ -96,7 +96,7 @@ class ClassifyPreprocessor(documents.DocumentPreprocessor):
             return Labelled([{"number": record.label}], {}, counts)
         given = record.label
         given = (given,) if isinstance(given, str) else given
-        unknown = [x for x in given if x not in config.labels]
+        unknown = classification.unknown_labels(given, config.labels)
         if unknown and split == "train":
             raise record.error(
                 "unknown label",
