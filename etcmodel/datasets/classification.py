@@ -431,24 +431,35 @@ def _score_labels(predictions, gold, is_single: bool) -> dict[str, float]:
         ).reshape(shape)
         for labels in (truths, found)
     )
-    columns = list(zip(true.T, predicted.T, strict=True))
     f1 = functools.partial(metrics.f1_score, zero_division=0)
-    scores["macro_f1"] = sum(f1(*x) for x in columns) / max(len(columns), 1)
-    scores["micro_f1"] = f1(true.ravel(), predicted.ravel()) if columns else 0.0
+    scores |= {"macro_f1": 0.0, "micro_f1": 0.0}
+    if names:
+        scores["macro_f1"] = float(np.mean(_by_label(f1, true, predicted)))
+        scores["micro_f1"] = f1(true.ravel(), predicted.ravel())
     probabilities = np.array(
         [
             [_probability(predictions.get(key), x, labels) for x in names]
             for key, labels in truths.items()
         ]
     ).reshape(shape)
-    areas = [
-        metrics.roc_auc_score(column, values)
-        for column, values in zip(true.T, probabilities.T, strict=True)
-        if 0 < column.sum() < len(column)
-    ]
-    if areas:
+    # <bool>[labels]: whether some documents, but not all, have the label.
+    has_both = true.any(axis=0) & ~true.all(axis=0)
+    if has_both.any():
+        areas = _by_label(
+            metrics.roc_auc_score,
+            true[:, has_both],
+            probabilities[:, has_both],
+        )
         scores["auroc"] = float(np.mean(areas))
     return scores
+
+
+def _by_label(metric, true, values):
+    """Calls a metric of scikit-learn for `[documents, labels]`; `[labels]`."""
+    if true.shape[1] == 1:
+        # A single column would be read as the indices of classes.
+        return [metric(true[:, 0], values[:, 0])]
+    return metric(true, values, average=None)
 
 
 def _probability(prediction: Mapping | None, name: str, truth) -> float:

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -276,6 +277,24 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
             "auroc": metrics.roc_auc_score(truths, probabilities),
         }
         self.assertAllClose(expected, scores, rtol=1e-12)
+
+    def test_labels_are_scored_together(self):
+        """Each call of scikit-learn takes milliseconds; labels may be many."""
+        names = [str(i) for i in range(9)]
+        predictions = _predictions(names, np.eye(9) * 0.5, names)
+        gold = {x: x for x in predictions}
+        with (
+            mock.patch.object(
+                metrics, "f1_score", wraps=metrics.f1_score
+            ) as f1,
+            mock.patch.object(
+                metrics, "roc_auc_score", wraps=metrics.roc_auc_score
+            ) as auroc,
+        ):
+            scores = _score(predictions, gold)
+        self.assertEqual((1.0, 1.0), (scores["macro_f1"], scores["auroc"]))
+        self.assertLessEqual(f1.call_count, 2)
+        self.assertEqual(1, auroc.call_count)
 
     @parameterized.parameters(
         # A document without labels and without prediction is wrong.

@@ -13,6 +13,7 @@ when one is added.
 import dataclasses
 import importlib
 import types
+from collections.abc import Callable
 from collections.abc import Mapping
 from typing import Any
 from typing import NamedTuple
@@ -31,13 +32,24 @@ class Tuned(NamedTuple):
     """An option that is chosen with validation data, by the highest `metric`.
 
     `option` is one of the task's, where None stands for the chosen value.
-    `default` is used before any of the ascending `values` was chosen.
+    `default` is used before any of the ascending `values` was chosen. `is_used`
+    tells by the preprocessing configuration whether answers depend on the
+    option.
     """
 
     option: str
     values: tuple[float, ...]
     default: float
     metric: str
+    is_used: Callable[[Mapping[str, Any]], bool] = lambda sizes: True
+
+    def to_try(
+        self, given: float | None, sizes: Mapping[str, Any]
+    ) -> tuple[float, ...]:
+        """Returns the values to compare: one if it is given or not used."""
+        if given is not None:
+            return (given,)
+        return self.values if self.is_used(sizes) else (self.default,)
 
     def choose(self, scores: Mapping[float, Mapping[str, float]]) -> float:
         """Returns the best value; of equals, the nearest to the default.

@@ -238,7 +238,7 @@ def score(
     if tuned is None:
         return measure(task_model)
     own = getattr(task_model.options, tuned.option)
-    values = tuned.values if own is None else [own]
+    values = tuned.to_try(own, task_model.sizes)
     results = {
         value: measure(task_model.with_option(tuned.option, value))
         for value in values

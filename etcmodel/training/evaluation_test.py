@@ -1,4 +1,5 @@
 import collections
+import dataclasses
 import tempfile
 from unittest import mock
 
@@ -117,10 +118,10 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
             for start in range(0, len(rows), 3)
         ]
 
-    def _score(self, rows, **options):
-        task_model = toy.TASK.make_model(options=toy.Options(**options))
+    def _score(self, rows, task=toy.TASK, **options):
+        task_model = task.make_model(options=toy.Options(**options))
         return evaluation.score(
-            toy.TASK,
+            task,
             task_model,
             toy.ToyPreprocessor.SCHEMA,
             self._batches(rows),
@@ -137,6 +138,16 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
                 {"right": right, "given": given, "threshold": threshold},
                 self._score(_ROWS, threshold=threshold),
             )
+
+    def test_option_that_makes_no_difference(self):
+        """Records are scored once, with the default."""
+        tuned = toy.TASK.tuned._replace(is_used=lambda sizes: False)
+        task = dataclasses.replace(toy.TASK, tuned=tuned)
+        score = toy.TASK.dataset.score
+        with mock.patch.object(task.dataset, "score", wraps=score) as scored:
+            found = self._score(_ROWS, task=task)
+        self.assertEqual(1, scored.call_count)
+        self.assertEqual({"right": 0.25, "given": 0.5, "threshold": 1.0}, found)
 
     def test_groups(self):
         """Some records' metrics apart, beside those of all."""

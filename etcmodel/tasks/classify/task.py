@@ -71,8 +71,9 @@ class ClassifyOptions:
         balanced: whether each label is weighted by the inverse of its
             frequency, so that every label has the same total weight.
         label_smoothing: probability that is shared by all labels.
-        threshold: minimum probability of a chosen label; None: the value with
-            the best metric on the validation data.
+        threshold: minimum probability of a chosen label, where documents have
+            several; None: the value with the best metric on the validation
+            data.
     """
 
     balanced: bool = False
@@ -105,6 +106,7 @@ TASK = TaskSpec(
         tuple(i / 20 for i in range(1, 20)),
         default=0.5,
         metric="score",
+        is_used=lambda sizes: sizes.get("kind") == "multiple",
     ),
     experiments={
         "etc/classify": Experiment("base"),

@@ -61,6 +61,13 @@ class TaskTest(tf.test.TestCase, parameterized.TestCase):
             )
             self.assertEqual(expected, record.label)
 
+    @parameterized.parameters(
+        ("single", (0.5,)), ("number", (0.5,)), ("multiple", TASK.tuned.values)
+    )
+    def test_threshold_is_chosen_for_several_labels_alone(self, kind, values):
+        sizes = {"kind": kind}
+        self.assertEqual(values, TASK.tuned.to_try(None, sizes))
+
     def test_label_kind_that_the_training_records_do_not_have(self):
         with self.assertRaisesRegex(
             UserError, "label_kind is 'number', .* are 'single'"
