@@ -13,6 +13,7 @@ from typing import NamedTuple
 from absl import flags
 
 from etcmodel import extras
+from etcmodel.cli import preprocess_notes
 from etcmodel.datasets import files
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
@@ -510,6 +511,8 @@ def _write_notes(
         print(f"  {count:10d}  {name.replace('_', ' ')}")
     for name, value in summary.items():
         print(f"  {value:10.2f}  {name.replace('_', ' ')}")
+    for note in preprocess_notes.make_notes(totals):
+        print(note)
 
 
 def _write_examples(examples, read, paths, split, bad_records, writer):

@@ -418,6 +418,23 @@ class OwnDocumentsTest(tasks.CommandTestCase):
             "field 'text': it is missing",
         )
 
+    def test_vocabulary_of_another_language(self):
+        """Tokens that are not in it are counted, and told if they are many."""
+        self.assertNotIn("unknown. The", self._train())
+        stats = tasks.read_json(self.path("train", "stats.json"))
+        self.assertEqual(0, stats["tokens_unknown"])
+        # Two words that are in no vocabulary, and the CLS token.
+        thai = [
+            {"text": "\u0e2a\u0e27\u0e31\u0e2a \u0e14\u0e35", "label": x}
+            for x in ("a", "b")
+        ]
+        out = self._train("--overwrite", path=self._write_rows(thai))
+        self.assertIn("Note: 67 % of the tokens are unknown", out)
+        stats = tasks.read_json(self.path("train", "stats.json"))
+        self.assertEqual(
+            (6, 4), (stats["tokens_stored"], stats["tokens_unknown"])
+        )
+
     def test_a_kind_of_labels_is_kept(self):
         """1, which could be a label, is a number like those learned from."""
         self._train(

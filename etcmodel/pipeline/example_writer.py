@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 import tensorflow as tf
 
 from etcmodel.errors import RecordError
@@ -20,6 +21,9 @@ from etcmodel.pipeline.preprocessor import Preprocessor
 from etcmodel.pipeline.preprocessor import on_host
 from etcmodel.pipeline.preprocessor import to_bytes
 from etcmodel.pipeline.spec import TaskSpec
+
+# The long input of ETC; texts of pre-training and segments of ReadTwice.
+_TOKEN_IDS = ("long_token_ids", "token_ids")
 
 
 class ExampleWriter:
@@ -95,12 +99,30 @@ class ExampleWriter:
             if gold is not None:
                 values[GOLD] = to_json(gold)
         return made._replace(
+            counts={**made.counts, **self._count_tokens(made.rows)},
             source=record.source,
             rows=[
                 self.schema.select({**row, **values}, split)
                 for row in made.rows
             ],
         )
+
+    def _count_tokens(self, rows) -> dict[str, int]:
+        """Counts stored tokens, and those that the vocabulary does not have."""
+        unknown = self.preprocessor.tokenizer.unknown_id
+        ids = [
+            np.asarray(row[name])
+            for row in rows
+            for name in _TOKEN_IDS
+            if name in row
+        ]
+        return {
+            # Padding has the id 0.
+            "tokens_stored": sum(int(np.count_nonzero(x)) for x in ids),
+            "tokens_unknown": sum(
+                int(np.count_nonzero(x == unknown)) for x in ids
+            ),
+        }
 
     def make_packer(self) -> ExamplePacker:
         """Makes what packs examples before they are serialized."""

@@ -68,6 +68,23 @@ class ExampleWriterTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertNotIn("gold", stored)
 
+    def test_unknown_tokens(self):
+        """Counted in what is stored; each window of four words by itself."""
+        records = [
+            toy.ToyRecord("x", "zz bb a zz bb ccc", "ccc"),
+            toy.ToyRecord("y", "a Z\u00fc", "a"),
+            toy.ToyRecord("z", "a", "a"),
+        ]
+        made = encode_records(self.writer, records, "dev")
+        names = ("tokens_stored", "tokens_unknown")
+        self.assertEqual(
+            [(6, 2), (2, 1), (1, 0)],
+            [tuple(x.counts[name] for name in names) for x in made],
+        )
+        # The first window has no answer, and is left out.
+        made = encode_records(self.writer, records[:1], "train")
+        self.assertEqual([2, 0], [made[0].counts[name] for name in names])
+
     def test_half_a_character(self):
         record = toy.ToyRecord("\ud83d", "a \ud83d", "a")
         (stored,) = self._stored(

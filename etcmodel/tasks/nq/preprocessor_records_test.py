@@ -155,6 +155,9 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(
             {
                 "tokens": 11,
+                # Both windows, with the question.
+                "tokens_stored": sum(len(x["long_token_ids"]) for x in windows),
+                "tokens_unknown": 0,
                 "words": 11,
                 "words_in_no_candidate": 1,
                 "windows": 2,
@@ -211,6 +214,9 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(
             {
                 "tokens": 11,
+                # Both windows, with the question.
+                "tokens_stored": sum(len(x["long_token_ids"]) for x in windows),
+                "tokens_unknown": 0,
                 "words": 11,
                 "words_in_no_candidate": 1,
                 "windows": 2,

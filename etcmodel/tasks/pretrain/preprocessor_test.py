@@ -71,6 +71,8 @@ class PretrainPreprocessorTest(tf.test.TestCase):
                 "sentences": 3,
                 "sentences_divided": 0,
                 "tokens": 11,
+                "tokens_stored": 11,
+                "tokens_unknown": 1,
                 "texts": 1,
                 "documents_divided": 0,
             },
@@ -112,6 +114,8 @@ class PretrainPreprocessorTest(tf.test.TestCase):
             {
                 "documents_of_too_few_sentences": 1,
                 "tokens_of_too_few_sentences": 4,
+                "tokens_stored": 0,
+                "tokens_unknown": 0,
             },
             few.counts,
         )

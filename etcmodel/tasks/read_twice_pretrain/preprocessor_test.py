@@ -86,6 +86,9 @@ class FeaturesTest(tf.test.TestCase):
             first.counts,
             {
                 "tokens": 8,
+                # With the CLS token of each segment.
+                "tokens_stored": 10,
+                "tokens_unknown": 0,
                 "segments": 2,
                 "mentions": 3,
                 "mentions_of_unknown_entities": 0,

@@ -229,6 +229,8 @@ class RecordsTest(tf.test.TestCase):
                 # 2 of the candidates, 2 of the query, 5 of each sentence.
                 "tokens": 19,
                 "tokens_cut": 0,
+                "tokens_stored": 19,
+                "tokens_unknown": 0,
                 "candidates": 2,
                 "candidates_cut": 0,
                 "documents": 2,
