@@ -459,6 +459,7 @@ def _write_notes(
     written, directory, paths, flag_values, examples, split
 ) -> None:
     """Writes all other files of a split into a directory; prints counts."""
+    from etcmodel.pipeline import shards as shards_lib
     from etcmodel.pipeline import tfrecords
 
     task, config = examples.spec, examples.preprocessor.config
@@ -497,6 +498,9 @@ def _write_notes(
         "num_examples": count,
         "shards": shards,
     }
+    without_query = totals.get("records_without_query")
+    if without_query is not None:
+        metadata["has_queries"] = without_query < sum(records.values())
     tfrecords.write_json(directory, tfrecords.METADATA_FILE, metadata)
     if bad_records.total:
         print(bad_records.summary())
@@ -511,7 +515,9 @@ def _write_notes(
         print(f"  {count:10d}  {name.replace('_', ' ')}")
     for name, value in summary.items():
         print(f"  {value:10.2f}  {name.replace('_', ' ')}")
-    for note in preprocess_notes.make_notes(totals):
+    like = flag_values.like and shards_lib.read_note(flag_values.like)
+    had_queries = bool(like and like.get("has_queries"))
+    for note in preprocess_notes.make_notes(totals, had_queries):
         print(note)
 
 

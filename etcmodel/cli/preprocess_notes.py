@@ -6,13 +6,20 @@ from collections.abc import Mapping
 _MAX_UNKNOWN = 0.05
 
 
-def make_notes(counts: Mapping[str, int]) -> list[str]:
+def make_notes(counts: Mapping[str, int], had_queries: bool) -> list[str]:
     """Returns what is likely to be a mistake.
 
     Args:
         counts: as in `stats.json`, summed over all records.
+        had_queries: whether the training records are known to have queries.
     """
     notes = []
+    without = counts.get("records_without_query", 0)
+    if had_queries and without:
+        notes.append(
+            f"Note: {without} records have no query, but the training records "
+            "had queries. Is --query_field missing?"
+        )
     stored = counts.get("tokens_stored", 0)
     unknown = counts.get("tokens_unknown", 0)
     if unknown > _MAX_UNKNOWN * stored:

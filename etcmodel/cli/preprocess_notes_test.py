@@ -13,11 +13,20 @@ class NotesTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_unknown_tokens(self, stored, unknown, expected):
         counts = {"tokens_stored": stored, "tokens_unknown": unknown}
-        notes = preprocess_notes.make_notes(counts)
+        notes = preprocess_notes.make_notes(counts, had_queries=False)
         self.assertLen(notes, len(expected))
         for note, text in zip(notes, expected, strict=True):
             self.assertIn(text, note)
             self.assertIn("another language or case", note)
+
+    @parameterized.parameters((2, True, 1), (2, False, 0), (0, True, 0))
+    def test_records_without_query(self, without, had_queries, number):
+        counts = {"records_without_query": without, "tokens": 9}
+        notes = preprocess_notes.make_notes(counts, had_queries)
+        self.assertLen(notes, number)
+        for note in notes:
+            self.assertIn("Note: 2 records have no query", note)
+            self.assertIn("--query_field", note)
 
 
 if __name__ == "__main__":

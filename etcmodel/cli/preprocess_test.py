@@ -1,5 +1,6 @@
 import collections
 import contextlib
+import functools
 import io
 import json
 import os
@@ -434,6 +435,30 @@ class OwnDocumentsTest(tasks.CommandTestCase):
         self.assertEqual(
             (6, 4), (stats["tokens_stored"], stats["tokens_unknown"])
         )
+
+    @parameterized.parameters("classify", "select")
+    def test_records_without_query(self, task):
+        """They are told if the training records had queries."""
+        rows = [
+            {"text": "Jan is here.", "ask": "Who?", "label": x, "selected": []}
+            for x in ("a", "b")
+        ]
+        path = self._write_rows(rows)
+        self._train("--query_field=ask", path=path, task=task)
+        like = (f"--like={self.path('train')}", "--split=dev", "--overwrite")
+        named = (*like, "--query_field=ask")
+        run = functools.partial(self._run, "dev", path=path, task=task)
+        for flags, number in ((like, 2), (named, 0)):
+            out = self.assert_succeeds(run(*flags))
+            (self.assertIn if number else self.assertNotIn)(
+                "Note: 2 records have no query, but the training records", out
+            )
+            stats = tasks.read_json(self.path("dev", "stats.json"))
+            self.assertEqual(number, stats["records_without_query"])
+        # None has one, as in the training records.
+        self._train("--overwrite", path=path, task=task)
+        out = self.assert_succeeds(run(*like))
+        self.assertNotIn("no query", out)
 
     def test_a_kind_of_labels_is_kept(self):
         """1, which could be a label, is a number like those learned from."""

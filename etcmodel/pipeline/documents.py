@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.datasets.sectioned import DocumentRecord
 from etcmodel.errors import UserError
 from etcmodel.feature_utils import layout
 from etcmodel.feature_utils import ragged_rows
@@ -28,6 +29,8 @@ from etcmodel.feature_utils.text import tokenizers
 from etcmodel.pipeline.document_options import UNITS as UNITS
 from etcmodel.pipeline.preprocessor import EtcPreprocessor
 from etcmodel.pipeline.preprocessor import RawInput
+from etcmodel.pipeline.preprocessor import RecordView
+from etcmodel.pipeline.preprocessor import count_cut
 
 # The section with the CLS token, which has a global token of its own.
 CLS = layout.Section(
@@ -243,6 +246,22 @@ class DocumentPreprocessor(EtcPreprocessor):
             "query": list(record.query),
             "titles": [title for title, _ in paragraphs],
             "texts": [list(texts_) for _, texts_ in paragraphs],
+        }
+
+    @staticmethod
+    def count(
+        record: DocumentRecord,
+        view: RecordView,
+        names: tuple[str | None, str | None] = ("paragraphs", "units"),
+    ) -> dict[str, int]:
+        """Counts what was cut, and records without a query.
+
+        `names` is what groups and units are called, see `count_cut`.
+        """
+        return {
+            **record.counts,
+            **count_cut(view, {"document": names}),
+            "records_without_query": int(not record.query),
         }
 
     def describe(self, record):

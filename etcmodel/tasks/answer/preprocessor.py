@@ -12,7 +12,6 @@ from etcmodel.pipeline import example_schema
 from etcmodel.pipeline import span_decoding
 from etcmodel.pipeline.preprocessor import Encoded
 from etcmodel.pipeline.preprocessor import Labelled
-from etcmodel.pipeline.preprocessor import count_cut
 from etcmodel.pipeline.span_labels import SpanFinder
 
 _TYPES = {
@@ -53,10 +52,7 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
 
     def labels(self, record, view, split):
         """See `Preprocessor.labels`."""
-        counts = {
-            **record.counts,
-            **count_cut(view, {"document": ("paragraphs", "units")}),
-        }
+        counts = self.count(record, view)
         if record.answers is None or split == "predict":
             return Labelled([{}], {}, counts)
         section = self.engine.spec.index("document")

@@ -13,7 +13,6 @@ from etcmodel.pipeline import documents
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline.preprocessor import Encoded
 from etcmodel.pipeline.preprocessor import Labelled
-from etcmodel.pipeline.preprocessor import count_cut
 from etcmodel.tasks.classify.task import ClassifyPreprocessingConfig
 
 
@@ -89,7 +88,7 @@ class ClassifyPreprocessor(documents.DocumentPreprocessor):
         if self.kind == "blocks":
             # Each is a group with one unit.
             names = ("blocks", None)
-        counts = {**record.counts, **count_cut(view, {"document": names})}
+        counts = self.count(record, view, names)
         if record.label is None or split == "predict":
             return Labelled([{}], {}, counts)
         if config.kind == "number":

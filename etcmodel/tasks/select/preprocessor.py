@@ -7,7 +7,6 @@ from etcmodel.pipeline import documents
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline.preprocessor import Encoded
 from etcmodel.pipeline.preprocessor import Labelled
-from etcmodel.pipeline.preprocessor import count_cut
 
 
 class SelectPreprocessor(documents.DocumentPreprocessor):
@@ -39,7 +38,7 @@ class SelectPreprocessor(documents.DocumentPreprocessor):
 
     def labels(self, record, view, split):
         """See `Preprocessor.labels`."""
-        counts = count_cut(view, {"document": ("paragraphs", "units")})
+        counts = self.count(record, view)
         if record.selected is None or split == "predict":
             return Labelled([{}], {}, counts)
         units = document_units.list_units(view.text)
