@@ -344,6 +344,7 @@ class ErrorsTest(tf.test.TestCase):
         model = etcmodel.DocumentClassifier(text_field="body")
         with mock.patch.object(model, "_load") as loaded:
             loaded.return_value.sizes = {}
+            loaded.return_value.has_queries = False
             for source in (["a"], iter(["a"]), pd.Series(["a"])):
                 (record,) = model._read(source, "predict")
                 self.assertEqual((("a",),), record.paragraphs)
@@ -353,6 +354,7 @@ class ErrorsTest(tf.test.TestCase):
         model = etcmodel.SentenceSelector()
         with mock.patch.object(model, "_load") as loaded:
             loaded.return_value.sizes = {"units": "texts"}
+            loaded.return_value.has_queries = False
             model.options = {"units": "auto"}
             lists = [{"text": [["a .", "b ."]], "selected": [[0, 1]]}]
             with warnings.catch_warnings(record=True) as caught:
@@ -363,6 +365,24 @@ class ErrorsTest(tf.test.TestCase):
                 list(model._read([*lists, "a . b .", "c"], "predict"))
         (warning,) = caught
         self.assertIn("as in record 1, for a single text", str(warning.message))
+
+    def test_records_without_query(self):
+        """A warning says so once if the training records had queries."""
+        rows = [{"text": "a", "query": "b"}, {"text": "a"}, {"text": "a"}]
+        for had_queries in (False, True):
+            model = etcmodel.SentenceSelector()
+            with (
+                mock.patch.object(model, "_load") as loaded,
+                warnings.catch_warnings(record=True) as caught,
+            ):
+                warnings.simplefilter("always")
+                loaded.return_value.sizes = {}
+                loaded.return_value.has_queries = had_queries
+                list(model._read(rows[:1], "predict"))
+                self.assertEmpty(caught)
+                list(model._read(rows, "predict"))
+            self.assertLen(caught, int(had_queries))
+        self.assertIn("but record 1 has none", str(caught[0].message))
 
     def test_saved_model(self):
         with self.assertRaisesRegex(

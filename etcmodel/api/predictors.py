@@ -9,6 +9,7 @@ import sys
 import tempfile
 import warnings
 import weakref
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
@@ -269,22 +270,34 @@ class RowPredictor(Predictor):
             self._spec.make_preprocessing_config({**sizes, **given})
         )
         read = rows.read_rows(records, split, name="records")
-        return _with_warning(read) if sizes.get("units") == "texts" else read
+        if self._load().has_queries:
+            read = _with_warning(read, lambda x: not x.query, _NO_QUERY)
+        if sizes.get("units") == "texts":
+            read = _with_warning(read, lambda x: not x.has_units, _NO_TEXTS)
+        return read
 
     def _raw(self, record):
         return load_place(self._spec.preprocessor).raw(record)
 
 
-def _with_warning(records: Iterator[Any]) -> Iterator[Any]:
-    """Yields records; warns once if a paragraph is a string."""
+_NO_QUERY = (
+    "The model was trained on records with queries, but record {} has none. "
+    "Name the field with `query_field`."
+)
+_NO_TEXTS = (
+    "The model was trained on lists of texts. It takes a string, as in record "
+    "{}, for a single text. Pass lists of sentences to get a score for each."
+)
+
+
+def _with_warning(
+    records: Iterator[Any], is_odd: Callable[[Any], bool], message: str
+) -> Iterator[Any]:
+    """Yields records; warns of the first odd one."""
     is_told = False
     for record in records:
-        if not is_told and not record.has_units:
-            _warn(
-                "The model was trained on lists of texts. It takes a string, "
-                f"as in record {record.id}, for a single text. Pass lists of "
-                "sentences to get a score for each."
-            )
+        if not is_told and is_odd(record):
+            _warn(message.format(record.id))
             is_told = True
         yield record
 

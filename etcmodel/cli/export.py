@@ -103,6 +103,7 @@ def run(flag_values: flags.FlagValues) -> None:
             "task": spec.name,
             "preprocessing_config": sizes,
             "options": dataclasses.asdict(task.task_model.options),
+            "has_queries": records.get("has_queries", False),
         },
         warmup_inputs=warmup_inputs,
         overwrite=flag_values.overwrite,

@@ -91,6 +91,7 @@ class SavedAnswers:
     Attributes:
         spec: the task.
         sizes: the preprocessing configuration of the training records.
+        has_queries: whether the training records are known to have queries.
         num_cut: number of records truncated so far.
     """
 
@@ -98,6 +99,7 @@ class SavedAnswers:
         metadata = exported.read_metadata(path)
         self.spec = registry.get_with_answers(metadata["task"])
         self.sizes = metadata.get("preprocessing_config", {})
+        self.has_queries = metadata.get("has_queries", False)
         self._options = metadata["options"]
         self._path = path
         self._task_model = self.answer = None
@@ -194,6 +196,8 @@ def run(flag_values: flags.FlagValues) -> None:
                     counts[
                         "documents_not_split_into_texts"
                     ] += not record.has_units
+                if saved.has_queries:
+                    counts["records_without_query"] += not record.query
                 predictions[record.id] = prediction
                 right = dataset.gold(record)
                 if right is not None:

@@ -16,10 +16,11 @@ from testing.tasks import write_json
 
 
 @contextlib.contextmanager
-def _fake_model(task, answer, **noted):
+def _fake_model(task, answer, has_queries=False, **noted):
     """Stands for a SavedModel of a task, with what was noted of its records."""
     model = mock.Mock(signatures={"serving_default": answer})
     metadata = {"task": task, "options": {}, "preprocessing_config": noted}
+    metadata["has_queries"] = has_queries
     with (
         mock.patch.object(predict, "load_saved_model", return_value=model),
         mock.patch.object(
@@ -244,6 +245,23 @@ class PredictTest(CommandTestCase):
             out = self.assert_succeeds(self._predict("--batch_size=1"))
         self.assertIn("1  documents not split into texts\n", out)
         self.assertIn("2  records truncated\n", out)
+
+    def test_records_without_query(self):
+        """They are counted if the training records had queries."""
+        write_json(self.input, [{"text": "a"}, {"text": "a", "query": "b"}])
+        for had_queries in (False, True):
+            with _fake_model(
+                "classify",
+                lambda query, titles, texts: {"number": tf.constant([10.0])},
+                had_queries,
+                kind="number",
+                label_deviation=2.0,
+            ):
+                flags = "--batch_size=1", "--overwrite"
+                out = self.assert_succeeds(self._predict(*flags))
+            (self.assertIn if had_queries else self.assertNotIn)(
+                "1  records without query\n", out
+            )
 
     def test_how_a_file_is_read_is_a_flag_of_some_tasks(self):
         for flag in (

@@ -515,8 +515,9 @@ def _write_notes(
         print(f"  {count:10d}  {name.replace('_', ' ')}")
     for name, value in summary.items():
         print(f"  {value:10.2f}  {name.replace('_', ' ')}")
-    like = flag_values.like and shards_lib.read_note(flag_values.like)
-    had_queries = bool(like and like.get("has_queries"))
+    like = flag_values.like
+    noted = like and (shards_lib.read_note(like) or runs.read_records(like))
+    had_queries = bool(noted and noted.get("has_queries"))
     for note in preprocess_notes.make_notes(totals, had_queries):
         print(note)
 

@@ -183,6 +183,9 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
     metadata = task.metadata
     if metadata:
         note["records"] = {key: metadata[key] for key in _OF_RECORDS}
+        # Records of older versions, and of some tasks, do not tell.
+        if "has_queries" in metadata:
+            note["records"]["has_queries"] = metadata["has_queries"]
         name = metadata["vocab_file"]
         vocab_file = check_own_vocabulary(metadata)
         with _partial(os.path.join(model_dir, name)) as partial:
