@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from etcmodel.api import predictors
 from etcmodel.cli import command_line
 from etcmodel.cli import shortcut_flags
@@ -221,7 +223,7 @@ class Estimator(predictors.RowPredictor):
         had = {**self._noted(), **params["task"]["model"]}
         overrides = {}
         for name in self._other_options({**had, **params["task"]}):
-            value = self.options[name]
+            value = _plain(self.options[name])
             if name in fields["answers"]:
                 overrides[f"task.{name}"] = value
             elif name in _SIZES:
@@ -299,6 +301,11 @@ class Estimator(predictors.RowPredictor):
     def _reading(self) -> dict[str, Any]:
         """Returns the flags of `preprocess` for the given options."""
         options = self.options
+        if self.model_dir:
+            # A run that `save` wrote can have greater lengths than its records.
+            model = runs.read_params(self.model_dir)["task"]["model"]
+            lengths = {x: model[x] for x in _SIZES if model.get(x)}
+            options = {**lengths, **options}
         if self._has_other_labels():
             # Keep the run's options except its labels.
             noted = self._noted()
@@ -335,7 +342,7 @@ class Estimator(predictors.RowPredictor):
             ("answers", "task", before),
         ):
             for name in fields[kind]:
-                value = self.options.get(name, values.get(name))
+                value = _plain(self.options.get(name, values.get(name)))
                 if name in self.options or value is not None:
                     found[f"{place}.{name}"] = value
         return {**found, **given}
@@ -450,8 +457,10 @@ def load(path: str | os.PathLike, **options: Any) -> predictors.Predictor:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a tuple as the list that JSON has for it."""
-    return [*value] if isinstance(value, tuple) else value
+    """Returns what JSON has for a tuple, or a number of NumPy."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return [*map(_plain, value)] if isinstance(value, tuple) else value
 
 
 def _use_keras_2() -> None:

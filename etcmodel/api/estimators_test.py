@@ -8,6 +8,7 @@ import tempfile
 import warnings
 from unittest import mock
 
+import numpy as np
 import pandas as pd
 import tensorflow as tf
 
@@ -177,7 +178,10 @@ class ClassifierTest(tf.test.TestCase):
         run = self.model.model_dir
         text = [_ROWS[0]["body"]]
         model = etcmodel.DocumentClassifier.from_pretrained(
-            run, threshold=0.25, long_length=32, labels=("brno", "oslo")
+            run,
+            threshold=np.float32(0.25),
+            long_length=32,
+            labels=("brno", "oslo"),
         )
         self.assertLen(model.predict(text, progress=False), 1)
         used = exported.read_metadata(model._path("saved_model"))
@@ -193,6 +197,8 @@ class ClassifierTest(tf.test.TestCase):
         before["task"]["threshold"] = 0.25
         before["task"]["model"]["long_length"] = 32
         self.assertEqual(before, after)
+        # What is learned from next is not shorter.
+        self.assertEqual(32, etcmodel.load(saved_run)._reading()["long_length"])
         for source, options, message in (
             (run, {"pooling": "mean"}, "pooling.*has 'max'.*Call `fit`"),
             (run, {"labels": ["a", "b"]}, r"labels=.*'brno'.*Call `fit`"),
@@ -226,7 +232,9 @@ class ClassifierTest(tf.test.TestCase):
 
     def test_copies_would_lose_the_weights(self):
         for call in (pickle.dumps, copy.copy, copy.deepcopy):
-            with self.assertRaisesRegex(UserError, "Call `save`.*etcmodel.loa"):
+            with self.assertRaisesRegex(
+                UserError, "with `etcmodel.load`; after"
+            ):
                 call(self.model)
 
     def test_evaluate(self):

@@ -88,7 +88,8 @@ class Predictor:
     def __getstate__(self):
         raise UserError(
             f"A {type(self).__name__} cannot be copied or pickled: its weights "
-            "are in files. Call `save`, and `etcmodel.load` what it wrote."
+            "are in files. Load it again with `etcmodel.load`; after `fit`, "
+            "call `save` first."
         )
 
     def _keep(self, path: str) -> None:

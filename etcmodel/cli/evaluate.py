@@ -13,9 +13,9 @@ from etcmodel.training import runs
 
 DESCRIPTION = """
 Measures a checkpoint of a run on validation records: the one that `export`
-takes, which gives the same answers: both compute in float32. The run's own
-configuration (MODEL_DIR/params.yaml) is used otherwise; --config_file and
---params_override change it.
+takes, which gives the same answers: both compute in float32 (but for
+--mode=continuous_eval). The run's own configuration (MODEL_DIR/params.yaml) is
+used otherwise; --config_file and --params_override change it.
 Thresholds are those that the run's validation chose; --tune chooses them again.
 Records may be longer than the training records with
 --params_override=task.model.long_length=N, which `export` then needs, too.
@@ -51,6 +51,7 @@ class Flags(training.TrainerFlags, runs.CheckpointFlags):
 def run(flag_values: flags.FlagValues) -> None:
     """Runs the command."""
     model_dir, mode = flag_values.model_dir, flag_values.mode
+    names_precision = _names_precision(flag_values)
     experiment = runs.use_saved_params(flag_values, model_dir)
     training.check_flags(flag_values, mode)
     if mode == "eval":
@@ -71,7 +72,7 @@ def run(flag_values: flags.FlagValues) -> None:
     is_tuned = flag_values.tune or mode != "eval"
     if mode == "eval":
         checkpoint = runs.find_checkpoint(model_dir, flag_values.checkpoint)
-        if not _names_precision(flag_values.params_override):
+        if not names_precision:
             # The served model computes in float32.
             params.runtime.mixed_precision_dtype = None
         # Other records must not decide which checkpoint is the best one.
@@ -109,9 +110,17 @@ def _check_tuned(spec, task_params) -> None:
         )
 
 
-def _names_precision(text: str | None) -> bool:
-    """Tells whether --params_override says in what to compute."""
+def _names_precision(flag_values: flags.FlagValues) -> bool:
+    """Whether --config_file or --params_override says in what to compute."""
     from etcmodel.cli import overrides
+    from etcmodel.cli import shortcut_flags
 
-    given = overrides.read(text, "--params_override") if text else {}
-    return "mixed_precision_dtype" in (given.get("runtime") or {})
+    given = [
+        overrides.read_file(path, f"--config_file={path}")
+        for path in flag_values.config_file or []
+    ]
+    if flag_values.params_override:
+        given.append(
+            overrides.read(flag_values.params_override, "--params_override")
+        )
+    return "mixed_precision_dtype" in shortcut_flags.names_in(given, "runtime")

@@ -72,8 +72,10 @@ class EvaluateTest(tasks.CommandTestCase):
         name = "runtime.mixed_precision_dtype"
         runtime = {"mixed_precision_dtype": "bfloat16"}
         write_run(self.directory, params={**_PARAMS, "runtime": runtime})
+        tasks.write_json(self.path("own.yaml"), {"runtime": runtime})
         for arguments, expected in (
             ([], None),
+            ([f"--config_file={self.path('own.yaml')}"], "bfloat16"),
             ([f"--params_override={name}=bfloat16"], "bfloat16"),
             (["--mode=continuous_eval"], "bfloat16"),
         ):

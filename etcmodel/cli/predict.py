@@ -91,7 +91,7 @@ class SavedAnswers:
     Attributes:
         spec: the task.
         sizes: the preprocessing configuration of the training records.
-        has_queries: whether the training records are known to have queries.
+        has_queries: whether all training records are known to have queries.
         num_cut: number of records truncated so far.
     """
 

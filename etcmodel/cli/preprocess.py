@@ -240,6 +240,8 @@ def run(flag_values: flags.FlagValues) -> None:
                 ),
             ),
         )
+        # Labels that are known now may be written differently.
+        read = task.format(config).read
     examples = example_writer(task, config, flag_values)
     import tensorflow as tf
 
@@ -500,7 +502,7 @@ def _write_notes(
     }
     without_query = totals.get("records_without_query")
     if without_query is not None:
-        metadata["has_queries"] = without_query < sum(records.values())
+        metadata["has_queries"] = without_query == 0
     tfrecords.write_json(directory, tfrecords.METADATA_FILE, metadata)
     if bad_records.total:
         print(bad_records.summary())

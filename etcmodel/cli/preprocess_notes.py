@@ -11,7 +11,7 @@ def make_notes(counts: Mapping[str, int], had_queries: bool) -> list[str]:
 
     Args:
         counts: as in `stats.json`, summed over all records.
-        had_queries: whether the training records are known to have queries.
+        had_queries: whether all training records are known to have queries.
     """
     notes = []
     without = counts.get("records_without_query", 0)

@@ -4,6 +4,8 @@ import dataclasses
 import math
 import operator
 import os
+from collections.abc import Collection
+from collections.abc import Sequence
 
 from absl import flags
 
@@ -86,23 +88,6 @@ def small_values(train_data: str | None = None) -> dict:
     return nested(values)
 
 
-def continued_values(spec, experiment: str, path: str) -> list[dict]:
-    """Returns parameters of the run that a checkpoint is from, nested.
-
-    They are the model's, if the run has the same experiment; else none.
-    """
-    from etcmodel.models import run_files
-
-    note = runs.find(run_files.directory(path)) or {}
-    model = _model_of_run(path)
-    if note.get("experiment") != experiment or model is None:
-        return []
-    # Records tell the lengths.
-    names = [x.name for x in dataclasses.fields(spec.model_options)]
-    kept = {x: model[x] for x in (*names, "encoder") if x in model}
-    return [{"task": {"model": kept}}]
-
-
 def _metadata(train_data: str) -> dict | None:
     """What `preprocess` noted about records."""
     from etcmodel.pipeline import tfrecords
@@ -116,8 +101,39 @@ def _num_blocks(metadata: dict | None) -> int:
     return features.get("num_blocks_per_example", 1)
 
 
-def apply(params, flag_values: flags.FlagValues) -> None:
-    """Sets the parameters that flags stand for, over all other overrides."""
+def names_in(values: Sequence[dict], *place: str) -> set[str]:
+    """Returns the names of parameters at a place, and below it.
+
+    Example: `[{"a": {"b": {"c": 1, "d": {"e": 2}}}}]` has, at a and b, the
+    names `c`, `d` and `d.e`.
+    """
+    found = set()
+
+    def add(value, prefix=""):
+        for name, inner in value.items():
+            found.add(prefix + name)
+            if isinstance(inner, dict):
+                add(inner, f"{prefix}{name}.")
+
+    for value in values:
+        for name in place:
+            value = value.get(name)
+            value = value if isinstance(value, dict) else {}
+        add(value)
+    return found
+
+
+def apply(
+    params,
+    flag_values: flags.FlagValues,
+    spec,
+    experiment: str,
+    named: Collection[str],
+) -> None:
+    """Sets the parameters that flags stand for, over all other overrides.
+
+    `named` are those of the model that other overrides set, see `names_in`.
+    """
     values = {
         parameter: given(flag_values, flag)
         for flag, parameters in _PARAMETERS.items()
@@ -125,7 +141,7 @@ def apply(params, flag_values: flags.FlagValues) -> None:
         for parameter in parameters
     }
     params.override(nested(values))
-    _follow_init_checkpoint(params, flag_values)
+    _follow_init_checkpoint(params, flag_values, spec, experiment, named)
     for data in (params.task.train_data, params.task.validation_data):
         # Absolute, so that `params.yaml` can be used from any directory.
         if data.input_path and isinstance(data.input_path, str):
@@ -133,10 +149,14 @@ def apply(params, flag_values: flags.FlagValues) -> None:
             data.input_path = ",".join(map(files.full_name, paths))
 
 
-def _follow_init_checkpoint(params, flag_values: flags.FlagValues) -> None:
+def _follow_init_checkpoint(
+    params, flag_values: flags.FlagValues, spec, experiment: str, named
+) -> None:
     """Copies the encoder's sizes from the checkpoint that it starts from.
 
-    The run then does not need that checkpoint's directory any more.
+    A run of the same experiment also gives what the experiment sets, and the
+    options of its model. The run then does not need that checkpoint's directory
+    any more.
     """
     task = params.task
     if not task.init_checkpoint:
@@ -151,11 +171,19 @@ def _follow_init_checkpoint(params, flag_values: flags.FlagValues) -> None:
             f"--preset={flag_values.preset} was given, but the encoder is that "
             f"of --init_checkpoint={task.init_checkpoint}. Leave --preset out."
         )
+    model = _model_of_same(task.init_checkpoint, experiment)
     preset, before = encoder.preset, encoder.to_config().to_dict()
     for name, value in encoder.as_dict().items():
-        is_given = value is not None and name not in ("preset", "config_file")
-        if name in values and not is_given:
+        is_given = value is not None and (
+            not model or f"encoder.{name}" in named
+        )
+        if name in values and (
+            not is_given or name in ("preset", "config_file")
+        ):
             setattr(encoder, name, values[name])
+    for field in dataclasses.fields(spec.model_options):
+        if field.name in model and field.name not in named:
+            setattr(task.model, field.name, model[field.name])
     now = encoder.to_config().to_dict()
     overruled = [
         f"{name} is {now[name]!r}, not {value!r}"
@@ -184,6 +212,16 @@ def _encoder_beside(path: str) -> dict | None:
         return metadata_files.read(config_file, advice=_ADVICE)
     model = _model_of_run(path)
     return model and model["encoder"]
+
+
+def _model_of_same(path: str, experiment: str) -> dict:
+    """The model's configuration in a run of the same experiment, or {}."""
+    from etcmodel.models import run_files
+
+    note = runs.find(run_files.directory(path)) or {}
+    if note.get("experiment") != experiment:
+        return {}
+    return _model_of_run(path) or {}
 
 
 def _model_of_run(path: str) -> dict | None:

@@ -167,6 +167,12 @@ class ShortcutFlagsTest(tf.test.TestCase, parameterized.TestCase):
                 ],
                 (True, 0.1, False),
             ),
+            # A file with all of the encoder.
+            (
+                "etc/select",
+                ["--params_override=task.model.encoder.config_file=own.json"],
+                (True, 0.1, True),
+            ),
             # Another experiment is a model of its own.
             ("etc/select_large", [], (True, 0.1, True)),
         ):
@@ -182,9 +188,16 @@ class ShortcutFlagsTest(tf.test.TestCase, parameterized.TestCase):
                     model.query_ignore_hard_g2l,
                 ),
             )
-            self.assertEqual("tiny", model.encoder.preset)
             # Records tell it.
             self.assertEqual(0, model.long_length or 0)
+            is_own = model.encoder.config_file
+            self.assertEqual("base" if is_own else "tiny", model.encoder.preset)
+        # As a flag, or as a parameter.
+        params, _ = self._params(
+            f"--params_override=task.init_checkpoint={place}",
+            experiment="etc/select",
+        )
+        self.assertEqual(0.3, params.task.model.prior)
 
     def test_small(self):
         """Others come after it."""

@@ -58,7 +58,8 @@ class Flags(training.TrainerFlags):
         init_checkpoint: initial weights: the output of `lift`, a published
             checkpoint with its etc_config.json, or another run, of which the
             last checkpoint counts. The encoder's sizes are taken from there,
-            too; a run of the same task also initializes the head.
+            too; a run of the same task also initializes the head, and one of
+            the same experiment gives the options of its model.
         patience: validations without a better metric after which the training
             stops; by default it goes on to the end.
         seed: seed of the weights, the order of records and dropout.

@@ -79,10 +79,6 @@ def parse_params(flag_values: flags.FlagValues, experiment: str):
     # The Model Garden takes paths and texts, too, but its errors name no
     # mistakes.
     values = []
-    if given("init_checkpoint"):
-        values += shortcut_flags.continued_values(
-            spec, experiment, given("init_checkpoint")
-        )
     if given("small"):
         values.append(shortcut_flags.small_values(given("train_data")))
     for path in flag_values.config_file or []:
@@ -103,7 +99,8 @@ def parse_params(flag_values: flags.FlagValues, experiment: str):
             params_override=last,
         )
     )
-    shortcut_flags.apply(params, flag_values)
+    named = shortcut_flags.names_in([*values, last], "task", "model")
+    shortcut_flags.apply(params, flag_values, spec, experiment, named)
     shortcut_flags.check(params)
     shortcut_flags.follow_records(
         params, defaults, spec, experiment, flag_values

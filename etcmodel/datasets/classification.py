@@ -32,7 +32,8 @@ LABEL_FIELDS = ("label", "labels")
 LABEL_KINDS = ("auto", "single", "multiple", "number")
 Kind = Literal["single", "multiple", "number"]
 Label = str | tuple[str, ...] | float
-_WHOLE_NUMBER = re.compile(r"(-?\d+)\.0+")
+_INTEGER = re.compile(r"-?\d+")
+_WHOLE_NUMBER = re.compile(rf"({_INTEGER.pattern})\.0+")
 
 
 class ClassificationRecord(DocumentRecord, frozen=True):
@@ -92,24 +93,22 @@ def _normalized(name: str) -> str:
     return lower if lower in ("true", "false") else _without_point(name)
 
 
-class _Names:
+class Names:
     """Finds the known label that a name stands for.
 
+    Example: of the labels `"1"` and `"true"`, `"1.0"` stands for the first and
+    `"True"` for the second.
+
     Args:
-        kind: as for `make_format`.
-        labels: the known labels; empty if the records are to tell them.
+        labels: the known labels.
     """
 
-    def __init__(self, kind: str, labels: Collection[str]):
+    def __init__(self, labels: Collection[str]):
         self._labels = frozenset(labels)
         self._normalized = {_normalized(x): x for x in reversed([*labels])}
-        self._is_told = kind != "auto"
 
     def find(self, name: str) -> str:
         """Returns the known label, or the name if there is none."""
-        if not self._labels:
-            # With "auto", `find_labels` asks what these are.
-            return _without_point(name) if self._is_told else name
         if name in self._labels:
             return name
         return self._normalized.get(_normalized(name), name)
@@ -118,7 +117,7 @@ class _Names:
 class _LabelReader:
     """Reads labels of a kind from the field of a row."""
 
-    def __init__(self, row: Row, field: str, kind: str, names: _Names):
+    def __init__(self, row: Row, field: str, kind: str, names: Names):
         self._row = row
         self._field = field
         self._kind = kind
@@ -169,7 +168,7 @@ class _LabelReader:
         return self._names.find(name)
 
 
-def _make(kind: str, names: _Names, row: Row) -> ClassificationRecord:
+def _make(kind: str, names: Names, row: Row) -> ClassificationRecord:
     document = row.document()
     field = row.find(row.fields.label, LABEL_FIELDS)
     value = None if field is None else row.values[field]
@@ -215,8 +214,7 @@ def make_format(
             a list of one), "number" (numeric strings are numbers), or "auto":
             a list has several labels, a number with a fraction or an exponent
             is one, all else one label. Integers and true or false are labels
-            `"3"`, `"true"`. Strings such as `"3.0"` are the label `"3"`, except
-            with "auto".
+            `"3"`, `"true"`.
         labels: the known labels. `"3.0"` and `"True"` are then the labels `"3"`
             and `"true"`, or the other way round, whichever is known.
 
@@ -229,7 +227,7 @@ def make_format(
             f"{', '.join(LABEL_KINDS)}."
         )
     return sectioned.row_format(
-        functools.partial(_make, label_kind, _Names(label_kind, labels)),
+        functools.partial(_make, label_kind, Names(labels)),
         functools.partial(_check, label_field or LABEL_FIELDS[0]),
         sectioned.Fields(text_field, query_field, id_field, label_field),
         f'"{text_field or "text"}": "...", "{label_field or "label"}": "..."',
@@ -240,19 +238,25 @@ FORMAT = make_format()
 
 
 def find_labels(
-    records: Iterable[ClassificationRecord], label_kind: str = "auto"
+    records: Iterable[ClassificationRecord],
+    label_kind: str = "auto",
+    known: Collection[str] = (),
 ) -> Labels:
     """Finds the labels of records; those without a label are left out.
+
+    If all are whole numbers and some have a decimal point, such as `"1"` and
+    `"2.0"`, the labels are `"1"` and `"2"`.
 
     Args:
         records: the records.
         label_kind: as of `make_format`, by which they were read.
+        known: the labels that are wanted, if they are known.
 
     Raises:
         UserError: the records have labels of several kinds, or there is nothing
             to tell apart: no labels, one label for all, or one number for all;
-            or, for "auto", all numbers, or all labels, are whole numbers with
-            a decimal point, which may be classes or numbers.
+            or, for "auto", all labels are whole numbers, and some have a
+            decimal point: they may be classes or numbers.
     """
     examples: dict[Kind, ClassificationRecord] = {}
     counts = collections.Counter()
@@ -277,7 +281,7 @@ def find_labels(
     path = example.source.path
     if kind == "number":
         if label_kind == "auto" and all(x.is_integer() for x in numbers):
-            raise _whole_numbers(example)
+            raise _whole_numbers(path, example.label)
         deviation = statistics.pstdev(numbers)
         if not deviation:
             raise UserError(
@@ -286,6 +290,14 @@ def find_labels(
             )
         mean = statistics.fmean(numbers)
         return Labels(kind, mean=mean, standard_deviation=deviation)
+    with_point = [x for x in counts if _without_point(x) != x]
+    is_whole = all(_INTEGER.fullmatch(_without_point(x)) for x in counts)
+    if with_point and is_whole and not known:
+        if label_kind == "auto":
+            raise _whole_numbers(path, with_point[0])
+        given, counts = counts, collections.Counter()
+        for name, number in given.items():
+            counts[_without_point(name)] += number
     if not counts or kind == "single" and len(counts) < 2:
         found = (
             f"the label {show(next(iter(counts)))}" if counts else "no label"
@@ -294,19 +306,15 @@ def find_labels(
             f"{path}: all records have {found}. Expected at least "
             + ("two labels." if kind == "single" else "one label.")
         )
-    if label_kind == "auto" and kind == "single":
-        if all(map(_WHOLE_NUMBER.fullmatch, counts)):
-            raise _whole_numbers(example)
     names = tuple(sorted(counts))
     return Labels(kind, names, tuple(x for x in names if counts[x] == 1))
 
 
-def _whole_numbers(example: ClassificationRecord) -> UserError:
+def _whole_numbers(path: str, label: Label) -> UserError:
     """The error of labels that may be classes or numbers."""
     return UserError(
-        f"{example.source.path}: all labels are whole numbers with a decimal "
-        f"point, such as {show(example.label)}. Set label_kind to single "
-        "(classes) or number."
+        f"{path}: all labels are whole numbers, and some have a decimal point, "
+        f"such as {show(label)}. Set label_kind to single (classes) or number."
     )
 
 

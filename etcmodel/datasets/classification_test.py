@@ -62,17 +62,6 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(RecordError, f"field 'label.*{message}"):
             _labels([value], label_kind=kind)
 
-    def test_whole_numbers_of_tables(self):
-        """Cells are strings: `"1.0"` of CSV is 1.0 of JSON."""
-        values = ["1.0", "-2.0", "2.5", "1.0.0", "v1.0", "3"]
-        expected = ["1", "-2", "2.5", "1.0.0", "v1.0", "3"]
-        self.assertEqual(expected, _labels(values, label_kind="single"))
-        self.assertEqual(
-            [(x,) for x in expected], _labels(values, label_kind="multiple")
-        )
-        # As they are; some of them may be no numbers.
-        self.assertEqual(values, _labels(values))
-
     @parameterized.parameters(
         (("0", "1"), ["1.0", 1, 1.0, "1", "2.0"], ["1"] * 4 + ["2.0"]),
         (("0.0", "1.0"), ["1.0", 1, 1.0, "1"], ["1.0"] * 4),
@@ -170,9 +159,17 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
             self._find(values)
         labels = self._find(values, label_kind="single")
         self.assertEqual(("single", ("0", "1")), (labels.kind, labels.names))
+        # Of two files, of which one has a missing value.
+        mixed = ["-2", "1.0", "-2.0", "1"]
+        with self.assertRaisesRegex(UserError, "such as '1.0'"):
+            self._find(mixed)
+        labels = self._find(mixed, label_kind="single")
+        self.assertEqual(("-2", "1"), labels.names)
         # Versions, for example.
-        labels = self._find(["1.0", "1.1", "2.0"])
-        self.assertEqual(("1.0", "1.1", "2.0"), labels.names)
+        for kind in ("auto", "single"):
+            labels = self._find(["1.0", "1.1", "2.0"], label_kind=kind)
+            self.assertEqual(("1.0", "1.1", "2.0"), labels.names)
+        self.assertEqual(("1", "2"), self._find(["1", "2"]).names)
 
     @parameterized.parameters(
         ([None], "No record has a label"),

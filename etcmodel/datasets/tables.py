@@ -183,11 +183,21 @@ def _read_python(cell: str) -> object:
 
 
 class _WithoutArrays(ast.NodeTransformer):
-    """Replaces `array([...], dtype=...)` by its list."""
+    """Replaces `array([...], dtype=...)` by its list, `np.int64(1)` by 1."""
 
     def visit_Call(self, node):
-        is_array = isinstance(node.func, ast.Name) and node.func.id == "array"
-        return node.args[0] if is_array and node.args else node
+        self.generic_visit(node)
+        is_known = (
+            node.func.id == "array"
+            if isinstance(node.func, ast.Name)
+            else ast.unparse(node.func).startswith("np.")
+        )
+        return node.args[0] if is_known and node.args else node
+
+    def visit_Constant(self, node):
+        if node.value is ...:
+            raise ValueError("the array is abbreviated")
+        return node
 
 
 def read_cells(

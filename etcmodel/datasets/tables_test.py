@@ -99,7 +99,22 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
             (row,) = self._read("a.csv", content)
             self.assertIsInstance(row["answers"], str)
             self.assertEqual(answers, tables.read_literal(row["answers"]))
-        for text in ("{'a' 'b'}", "array", "array(", "print(1)", "{[1]: 2}"):
+        for text in (
+            "{'text': ['a'], 'answer_start': [np.int64(1)]}",
+            "{'text': array([array(['a'])], dtype=object)}",
+        ):
+            self.assertIn(
+                tables.read_literal(text),
+                [{"text": ["a"], "answer_start": [1]}, {"text": [["a"]]}],
+            )
+        for text in (
+            "array(['a', ..., 'b'])",
+            "{'a' 'b'}",
+            "array",
+            "array(",
+            "print(1)",
+            "{[1]: 2}",
+        ):
             self.assertEqual(text, tables.read_literal(text))
 
     @parameterized.parameters(

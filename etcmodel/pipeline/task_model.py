@@ -60,7 +60,7 @@ class TaskModel(abc.ABC):
     suffix of the metrics' names -> whether a number of rows is in the group.
     `OUTPUTS` names the sizes that say what the outputs mean, such as labels;
     heads are reused only if these are equal. `OPTIONAL` names parts of heads
-    that those of other tasks lack.
+    that a checkpoint's head may lack; they stay random then.
     """
 
     GROUPS: ClassVar[Mapping[str, Callable[[int], bool]]] = {}

@@ -529,9 +529,9 @@ def save_tuned(spec: TaskSpec, metrics, step: int, model_dir: str) -> None:
 
 
 def keep_tuned(spec: TaskSpec, init_checkpoint: str, model_dir: str) -> None:
-    """Saves what the run had chosen that a new run's weights are from.
+    """Copies the threshold that validation chose in the run of a checkpoint.
 
-    It holds until the new run has a validation of its own.
+    The new run has it from step 0 until its own first validation.
     """
     from etcmodel.models import run_files
 

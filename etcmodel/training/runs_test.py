@@ -360,7 +360,7 @@ class TunedTest(_RunTestCase):
         self.assertEqual(0.3, self._use(10))
         self.assertEqual(0.6, self._use(50))
         # Not of another task, nor without weights.
-        for name, start in (("wikihop", checkpoint), ("hotpotqa", "")):
+        for name, start in (("select", checkpoint), ("hotpotqa", "")):
             runs.keep_tuned(registry.get(name), start, self.directory)
         self.assertFalse(os.path.exists(self.path(runs.TUNED_FILE)))
 

@@ -13,6 +13,7 @@ an empty string, or `"is_impossible": true` say that the document has no answer.
 """
 
 import functools
+import re
 from collections.abc import Iterator
 from typing import Literal
 
@@ -35,6 +36,7 @@ ANSWER_FIELDS = ("answers", "answer")
 EVIDENCE_FIELDS = ("evidence", "supporting_facts")
 _QUESTION_FIELDS = ("question", "query")
 _START = "answer_start"
+_DICT = re.compile(r"""\{\s*["'](text|answer_start)["']\s*:.*\}\s*""", re.S)
 _EXPECTED = (
     'a string, a list of strings, or a list of {"text": "...", '
     '"answer_start": 0}'
@@ -120,7 +122,7 @@ class _AnswerReader:
         field = row.find(row.fields.label, ANSWER_FIELDS)
         if field is None:
             return None
-        value = _parse_dict(row.values[field])
+        value = self._parse_dict(field, row.values[field])
         start = row.values.get(_START)
         if isinstance(value, str):
             found = [(value, self._offset(_START, start))]
@@ -168,6 +170,15 @@ class _AnswerReader:
             raise self._row.wrong(field, value, _EXPECTED)
         return self._pairs(f"{field}.text", texts, f"{field}.{_START}", starts)
 
+    def _parse_dict(self, field: str, value: object) -> object:
+        """Returns SQuAD's dict of a cell that holds one, or the value."""
+        if not (isinstance(value, str) and _DICT.fullmatch(value)):
+            return value
+        found = tables.read_literal(value)
+        if not isinstance(found, dict) or {*found} - {"text", _START}:
+            raise self._row.wrong(field, value, _EXPECTED)
+        return found
+
     def _pairs(self, text_field, texts, start_field, starts) -> list:
         """Reads a list of texts and one of their offsets."""
         if starts is None:
@@ -200,15 +211,6 @@ class _AnswerReader:
             )
         # Some files have -1 for answers without a place.
         return value if value >= 0 else None
-
-
-def _parse_dict(value: object) -> object:
-    """Returns SQuAD's dict of a cell of CSV that holds one, else the value."""
-    if isinstance(value, str) and value.startswith("{") and value[-1] == "}":
-        found = tables.read_literal(value)
-        if isinstance(found, dict) and {"text"} <= {*found} <= {"text", _START}:
-            return found
-    return value
 
 
 def _has_offsets(answers: list, start: object) -> bool:

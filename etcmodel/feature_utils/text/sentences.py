@@ -16,8 +16,8 @@ initials are taken back, and the text is cut at what is left. A sentence can end
 
 A period does not end a sentence behind a title or an abbreviation ("Mr.",
 "e.g."), behind a single letter ("J. Smith", "the U.S. Army"), or behind one
-that a number follows ("No. 5"); not in decimals, as no white space follows. It
-does not behind the number of an item ("1. First", at the beginning of a line or
+that a number follows ("No. 5"); not in decimals, as no white space follows. Nor
+does it behind the number of an item ("1. First", at the beginning of a line or
 sentence) or of a day ("3. Oktober", "3. 10. 1990").
 Behind a letter or an abbreviation that often ends a sentence ("U.S.", "Inc.",
 "p.m.") it does if the next word is one with which sentences begin ("The").
@@ -50,6 +50,7 @@ _MIN_UNMARKED = 80
 
 # RE2's \b takes letters beyond ASCII for no letters: "Montréal" has no "al".
 _BEFORE_WORD = r"(?:^|[^\p{L}\p{M}\p{N}_])"
+_BEHIND_WORD = r"(?:[^\p{L}\p{M}\p{N}_]|$)"
 
 # Never at the end of a sentence.
 _TITLES = (
@@ -65,7 +66,8 @@ _NUMBERED = (
 )
 # Not the beginning of a sentence behind the number of a day or a century.
 # Capitals make German special: most languages with such numbers ("3. října",
-# "3. oktober") write months with small letters, which begin no sentence.
+# "3. oktober") write months with small letters, which begin no sentence. The
+# price is English such as "He was 30. April was cold.", which is not split.
 _BEHIND_ORDINALS = (
     "Januar|Jänner|Februar|Feber|März|April|Mai|Juni|Juli|August|September|"
     "Oktober|November|Dezember|Jan|Feb|Mär|Apr|Jun|Jul|Aug|Sept?|Okt|Nov|Dez|"
@@ -103,7 +105,7 @@ _REWRITES = (
     (rf"({_BEFORE_WORD}(?:{_NUMBERED})\.){_MARK}(\s+\p{{N}})", r"\1\2"),
     (rf"((?:^|[\s\(\[\"'“‘.\-])\p{{Lu}}\.){_MARK}", r"\1"),
     (
-        rf"({_BEFORE_WORD}[0-3]?\d\.){_MARK}(\s+(?:{_BEHIND_ORDINALS})\b)",
+        rf"({_BEFORE_WORD}[0-3]?\d\.){_MARK}(\s+(?:{_BEHIND_ORDINALS}){_BEHIND_WORD})",
         r"\1\2",
     ),
     (

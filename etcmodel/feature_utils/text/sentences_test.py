@@ -91,6 +91,7 @@ class SentencesTest(tf.test.TestCase):
             "He was 30.| Maine was cold.| Er war 30.| Oktoberfest war.",
             "It was 1803.| Oktober war kalt.| Es war 45.| Mai war es.",
             "He has 3.| 10 are left.",
+            "Bylo jich 10.| Nová vláda přišla.",
         )
 
     def test_numbers_of_items(self):

@@ -33,8 +33,14 @@ def complete(
                 counts.update(label)
             yield record
 
-    labels = classification.find_labels(seen(), config.label_kind)
+    labels = classification.find_labels(
+        seen(), config.label_kind, config.labels
+    )
     names = tuple(config.labels) or labels.names
+    find, given = classification.Names(names).find, counts
+    counts = collections.Counter()
+    for name, number in given.items():
+        counts[find(name)] += number
     if labels.singletons:
         print(
             f"Note: {len(labels.singletons)} of {len(names)} labels have one "
