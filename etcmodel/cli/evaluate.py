@@ -51,7 +51,7 @@ class Flags(training.TrainerFlags, runs.CheckpointFlags):
 def run(flag_values: flags.FlagValues) -> None:
     """Runs the command."""
     model_dir, mode = flag_values.model_dir, flag_values.mode
-    names_precision = _names_precision(flag_values)
+    own_files = list(flag_values.config_file or [])
     experiment = runs.use_saved_params(flag_values, model_dir)
     training.check_flags(flag_values, mode)
     if mode == "eval":
@@ -72,7 +72,7 @@ def run(flag_values: flags.FlagValues) -> None:
     is_tuned = flag_values.tune or mode != "eval"
     if mode == "eval":
         checkpoint = runs.find_checkpoint(model_dir, flag_values.checkpoint)
-        if not names_precision:
+        if not _names_precision(own_files, flag_values.params_override):
             # The served model computes in float32.
             params.runtime.mixed_precision_dtype = None
         # Other records must not decide which checkpoint is the best one.
@@ -110,17 +110,14 @@ def _check_tuned(spec, task_params) -> None:
         )
 
 
-def _names_precision(flag_values: flags.FlagValues) -> bool:
+def _names_precision(files: list[str], text: str | None) -> bool:
     """Whether --config_file or --params_override says in what to compute."""
     from etcmodel.cli import overrides
     from etcmodel.cli import shortcut_flags
 
     given = [
-        overrides.read_file(path, f"--config_file={path}")
-        for path in flag_values.config_file or []
+        overrides.read_file(path, f"--config_file={path}") for path in files
     ]
-    if flag_values.params_override:
-        given.append(
-            overrides.read(flag_values.params_override, "--params_override")
-        )
+    if text:
+        given.append(overrides.read(text, "--params_override"))
     return "mixed_precision_dtype" in shortcut_flags.names_in(given, "runtime")
