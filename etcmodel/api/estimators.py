@@ -236,17 +236,6 @@ class Estimator(predictors.RowPredictor):
                 )
         return overrides
 
-    def _export(self, directory, overwrite):
-        predictors.run_command(
-            "export",
-            model_dir=self.model_dir,
-            output_dir=directory,
-            overwrite=overwrite,
-            params_override=json.dumps(
-                shortcut_flags.nested(self._overrides())
-            ),
-        )
-
     def _preprocess(
         self, folder, records, validation, fraction, seed, skip, verbose
     ) -> dict[str, str]:
@@ -354,12 +343,15 @@ class Estimator(predictors.RowPredictor):
             raise UserError("There is no run to save. Call `fit` first.")
         if os.path.exists(directory) and os.listdir(directory):
             raise UserError(f"{directory} exists. Choose another directory.")
-        overrides = shortcut_flags.nested(self._overrides())
+        overrides = self._overrides()
         partial = f"{directory.rstrip('/')}.partial"
         shutil.rmtree(partial, ignore_errors=True)
         shutil.copytree(self.model_dir, partial)
         if overrides:
-            runs.override_params(partial, overrides)
+            params = runs.read_params(partial)
+            runs.write_params(
+                partial, shortcut_flags.nested({**params, **overrides})
+            )
         if os.path.exists(directory):
             os.rmdir(directory)
         os.rename(partial, directory)

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import itertools
+import json
 import os
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from etcmodel.cli import command_line
+from etcmodel.cli import shortcut_flags
 from etcmodel.datasets.sectioned import RowFormat
 from etcmodel.errors import UserError
 from etcmodel.pipeline.spec import load as load_place
@@ -133,7 +135,14 @@ class Predictor:
             model_dir=self.model_dir,
             output_dir=directory,
             overwrite=overwrite,
+            params_override=json.dumps(
+                shortcut_flags.nested(self._overrides())
+            ),
         )
+
+    def _overrides(self) -> dict[str, Any]:
+        """Returns parameters that replace those of the run, by their names."""
+        return {}
 
     def predict(
         self, records: Iterable[Any], batch_size: int = 8, progress: bool = True

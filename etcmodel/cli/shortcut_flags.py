@@ -216,10 +216,7 @@ def _encoder_beside(path: str) -> dict | None:
 
 def _model_of_same(path: str, experiment: str) -> dict:
     """The model's configuration in a run of the same experiment, or {}."""
-    from etcmodel.models import run_files
-
-    note = runs.find(run_files.directory(path)) or {}
-    if note.get("experiment") != experiment:
+    if runs.find_of(path).get("experiment") != experiment:
         return {}
     return _model_of_run(path) or {}
 

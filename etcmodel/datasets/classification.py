@@ -63,6 +63,7 @@ class Labels:
             "number".
         names: the labels, sorted; empty for numbers.
         singletons: the labels that only one document has.
+        counts: how many documents have each label.
         mean: the mean of the numbers.
         standard_deviation: the standard deviation of the numbers.
     """
@@ -72,6 +73,9 @@ class Labels:
     singletons: tuple[str, ...] = ()
     mean: float = 0.0
     standard_deviation: float = 1.0
+    counts: Mapping[str, int] = dataclasses.field(
+        default_factory=dict, compare=False
+    )
 
 
 def kind_of(label: Label) -> Kind:
@@ -307,7 +311,8 @@ def find_labels(
             + ("two labels." if kind == "single" else "one label.")
         )
     names = tuple(sorted(counts))
-    return Labels(kind, names, tuple(x for x in names if counts[x] == 1))
+    singletons = tuple(x for x in names if counts[x] == 1)
+    return Labels(kind, names, singletons, counts=counts)
 
 
 def _whole_numbers(path: str, label: Label) -> UserError:

@@ -51,3 +51,8 @@ class SpanFinder:
         if not tokens.size:
             return None
         return word_cuts.whole_words(self._cuts, tokens[0], tokens[-1])
+
+    def text(self, unit: str, first: int, last: int) -> bytes:
+        """Returns the text of tokens of a unit, without white space around."""
+        content = unit.encode("utf-8", "replace")
+        return content[self.starts[first] : self.ends[last]].strip()

@@ -127,7 +127,7 @@ def load_heads(path: str, spec, task_model, model: tf.keras.Model) -> None:
     A run of the same task with the same labels gives all heads, other
     checkpoints those that tasks share. What is missing stays as it is.
     """
-    note = runs.find(run_files.directory(path)) or {}
+    note = runs.find_of(path)
     is_same = note.get("task") == spec.name
     before = note.get("records", {}).get("preprocessing_config", {})
     different = [

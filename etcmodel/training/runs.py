@@ -126,19 +126,10 @@ def read_params(model_dir: str) -> dict:
     return params
 
 
-def override_params(model_dir: str, values: dict) -> None:
-    """Replaces parameters in `params.yaml`; `values` are nested dicts."""
+def write_params(model_dir: str, params: dict) -> None:
+    """Replaces `params.yaml`."""
     import yaml
 
-    def merge(place, values):
-        for name, value in values.items():
-            if isinstance(value, dict):
-                merge(place.setdefault(name, {}), value)
-            else:
-                place[name] = value
-
-    params = read_params(model_dir)
-    merge(params, values)
     path = os.path.join(model_dir, PARAMS_FILE)
     with open(path, "w", encoding="utf-8") as stream:
         yaml.safe_dump(params, stream)
@@ -238,6 +229,13 @@ def check_own_vocabulary(metadata: dict) -> str:
 def find(model_dir: str) -> dict | None:
     """Reads `etcmodel.json`; None if there is no run."""
     return _read(model_dir, RUN_FILE)
+
+
+def find_of(checkpoint: str) -> dict:
+    """Reads `etcmodel.json` of a checkpoint's run; {} if there is no run."""
+    from etcmodel.models import run_files
+
+    return find(run_files.directory(checkpoint)) or {}
 
 
 def read(model_dir: str) -> dict:
@@ -538,8 +536,8 @@ def keep_tuned(spec: TaskSpec, init_checkpoint: str, model_dir: str) -> None:
     if spec.tuned is None or not init_checkpoint:
         return
     before = run_files.directory(init_checkpoint)
-    same_task = (find(before) or {}).get("task") == spec.name
-    if not same_task or not _read_tuned(spec, before):
+    is_same = find_of(init_checkpoint).get("task") == spec.name
+    if not is_same or not _read_tuned(spec, before):
         return
     name = spec.tuned.option
     found = types.SimpleNamespace(**{name: None})

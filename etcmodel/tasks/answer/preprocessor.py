@@ -77,8 +77,9 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
         ]
         kept = [x for x in spans if x is not None]
         num_inexact = sum(
-            span is not None and _has_more_text(finder, span, units, place)
-            for span, place in zip(spans, found, strict=True)
+            span is not None
+            and len(finder.text(units[i].content, *span)) > end - start
+            for span, (i, start, end) in zip(spans, found, strict=True)
         )
         evidence = labelled
         if evidence is None and self.config.evidence == "answer":
@@ -114,16 +115,6 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
         answers = [x.text for x in record.answers or ()]
         told = "not told" if record.answers is None else "none"
         return [*super().describe(record), ("answer", answers or told)]
-
-
-def _has_more_text(finder, span, units, place) -> bool:
-    """Whether tokens have more text than a place: words that it is part of."""
-    unit, start, end = place
-    first, last = span
-    text = units[unit].content.encode()[
-        finder.starts[first] : finder.ends[last]
-    ]
-    return len(text.strip()) > end - start
 
 
 def _find_evidence(record, units) -> set[int] | None:

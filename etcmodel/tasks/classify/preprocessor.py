@@ -1,6 +1,5 @@
 """Classification: documents to features, and labels to numbers."""
 
-import collections
 import dataclasses
 from collections.abc import Iterable
 
@@ -22,25 +21,10 @@ def complete(
 ) -> ClassifyPreprocessingConfig:
     """Completes a configuration with the labels of the training records."""
     units = documents.UnitsFinder(config.units)
-    counts = collections.Counter()
-
-    def seen():
-        for record in records:
-            label = units.see(record).label
-            if classification.kind_of(label) == "single":
-                label = (label,)
-            if not isinstance(label, float):
-                counts.update(label)
-            yield record
-
     labels = classification.find_labels(
-        seen(), config.label_kind, config.labels
+        map(units.see, records), config.label_kind, config.labels
     )
     names = tuple(config.labels) or labels.names
-    find, given = classification.Names(names).find, counts
-    counts = collections.Counter()
-    for name, number in given.items():
-        counts[find(name)] += number
     if labels.singletons:
         print(
             f"Note: {len(labels.singletons)} of {len(names)} labels have one "
@@ -51,7 +35,7 @@ def complete(
         units=units.found,
         kind=labels.kind,
         labels=names,
-        label_counts=tuple(counts[x] for x in names),
+        label_counts=tuple(labels.counts.get(x, 0) for x in names),
         label_mean=labels.mean,
         label_deviation=labels.standard_deviation,
     )

@@ -100,8 +100,7 @@ def make_labels(
             first, final = found
             begins.append(first)
             last.append(final)
-            span = texts[text].encode("utf-8", "replace")
-            span = span[finder.starts[first] : finder.ends[final]].strip()
+            span = finder.text(texts[text], first, final)
             inexact += len(span) != end - start
     return HotpotQALabels(
         supporting_facts=labels,
