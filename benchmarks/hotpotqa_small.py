@@ -347,7 +347,10 @@ class Stages:
                 "answer_places": values.answer_places,
                 "query_ignore_hard_g2l": bool(values.query_reads_all),
             },
-            task={"supporting_fact_threshold": values.fact_threshold},
+            task={
+                "supporting_fact_threshold": values.fact_threshold,
+                "supporting_fact_weight": values.fact_weight,
+            },
         )
 
     def _preprocess(
@@ -454,6 +457,7 @@ PROGRAM = program.Program(
         ),
         "fact_prior": (0.5, "Initial probability of a supporting fact."),
         "fact_threshold": (0.5, "See `HotpotQAOptions`."),
+        "fact_weight": (1.0, "Weight of the supporting facts' loss."),
     },
     {
         "name": "s",

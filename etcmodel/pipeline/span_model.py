@@ -231,10 +231,10 @@ def place_losses(logits: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
 def example_losses(logits, labels) -> dict[str, tf.Tensor]:
     """Computes the losses of every example, each `<float32>[batch]`.
 
-    The total is their plain mean. Source: ETC paper, Appendix C, and the
-    original code: the supporting facts' loss is a sum over titles, sentences
-    and paragraphs; that of the "bio" encoding a sum over the tokens of titles
-    and sentences.
+    The total is their mean, by default with equal weights. Source: ETC paper,
+    Appendix C, and the original code: the supporting facts' loss is a sum over
+    titles, sentences and paragraphs; that of the "bio" encoding a sum over the
+    tokens of titles and sentences.
 
     Args:
         logits: the model's outputs.
@@ -335,6 +335,13 @@ class SpanAnswerModel(EtcTaskModel):
         is_bio = self.model_options.answer_encoding == "bio"
         answer = ("answer_bio",) if is_bio else ("answer_begin", "answer_end")
         return ("supporting_facts", "answer_type", *answer)
+
+    def loss_factors(self):
+        """The paper's equal weights, by default."""
+        return {
+            **super().loss_factors(),
+            "supporting_facts_loss": self.options.supporting_fact_weight,
+        }
 
     def losses(self, outputs, labels):
         """See `example_losses`."""

@@ -61,6 +61,8 @@ class TaskModel(abc.ABC):
     `OUTPUTS` names the sizes that say what the outputs mean, such as labels;
     heads are reused only if these are equal. `OPTIONAL` names parts of heads
     that a checkpoint's head may lack; they stay random then.
+
+    Raises a `UserError` if a loss has a negative weight.
     """
 
     GROUPS: ClassVar[Mapping[str, Callable[[int], bool]]] = {}
@@ -76,6 +78,11 @@ class TaskModel(abc.ABC):
         self.model_options = model_options
         self.options = options
         self.sizes = sizes
+        for name, value in dataclasses.asdict(options).items():
+            if name.endswith("_weight") and value < 0:
+                raise UserError(
+                    f"task.{name} is {value}, but must be at least 0."
+                )
 
     @abc.abstractmethod
     def build(self, config: json_config.JsonConfig, **options):
@@ -248,10 +255,6 @@ class PretrainingModel(TaskModel):
                 raise UserError(
                     f"task.{name} is {value}, but must be a fraction: from 0 "
                     "to 1."
-                )
-            if name.endswith("_weight") and value < 0:
-                raise UserError(
-                    f"task.{name} is {value}, but must be at least 0."
                 )
         factors = self.loss_factors()
         if not any(factors.values()):

@@ -353,22 +353,25 @@ class RecordsTask(base_task.Task):
         the layers.
         """
         terms = self._terms(labels, model_outputs)
-        factors = {x: y for x, y in self.task_model.loss_factors().items() if y}
         # Losses often share their weights.
         sums = {}
         total = 0.0
-        for name, factor in factors.items():
+        for name, factor in self._loss_factors().items():
             values, weights = terms[name]
             if id(weights) not in sums:
                 sums[id(weights)] = collectives.all_sum(tf.reduce_sum(weights))
             total += (
                 factor
-                / sum(factors.values())
                 * tf.reduce_sum(values * weights)
                 / (sums[id(weights)] + _EPSILON)
             )
         total *= collectives.num_replicas()
         return tf.add_n([total, *(aux_losses or [])])
+
+    def _loss_factors(self) -> dict[str, float]:
+        """Returns the losses that count -> their shares of the total."""
+        factors = {x: y for x, y in self.task_model.loss_factors().items() if y}
+        return {x: y / sum(factors.values()) for x, y in factors.items()}
 
     def build_metrics(self, training: bool = True):
         """Makes exact weighted means of the losses and metrics."""
@@ -380,11 +383,11 @@ class RecordsTask(base_task.Task):
     def process_metrics(self, metrics, labels, model_outputs, **kwargs):
         """Adds a batch to the metrics."""
         terms = dict(self._terms(labels, model_outputs))
-        losses = [terms[name] for name in self.task_model.loss_factors()]
         if self.SPEC.has_answers:
+            losses = [(y, terms[x]) for x, y in self._loss_factors().items()]
             terms["validation_loss"] = Term(
-                tf.add_n([x.values for x in losses]) / len(losses),
-                losses[0].weights,
+                sum(factor * term.values for factor, term in losses),
+                losses[0][1].weights,
             )
         for metric in metrics:
             values, weights = terms[metric.name]

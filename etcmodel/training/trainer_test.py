@@ -231,6 +231,16 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         )
         names = [x.name for x in task.build_metrics()]
         self.assertNotIn("validation_loss", names)
+        # Weights of 3 and 1: (3 * 4 + 12) / 4 and (3 * 8 + 4) / 4.
+        task.task_model.loss_factors = lambda: {
+            "tokens_loss": 3.0,
+            "scaled_loss": 1.0,
+        }
+        self.assertAllClose(6.5, task.build_losses(labels, {}), rtol=1e-4)
+        metrics = task.build_metrics(training=False)
+        task.process_metrics(metrics, labels, {})
+        found = {x.name: float(x.result()) for x in metrics}
+        self.assertAllClose(6.5, found["validation_loss"])
 
     def test_evaluation(self):
         task = _TASK(self._config(validation=self.records))

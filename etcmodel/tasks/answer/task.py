@@ -52,7 +52,7 @@ class AnswerModelOptions:
 
 @dataclasses.dataclass
 class AnswerOptions:
-    """How answers are chosen.
+    """How answers are learned and chosen.
 
     Attributes:
         no_answer_threshold: minimum probability of "no answer"; None: the value
@@ -61,12 +61,15 @@ class AnswerOptions:
         answer_in_evidence: whether the answer is from one of those units, if
             there is any.
         max_answer_length: greatest length of an answer, in tokens.
+        supporting_fact_weight: weight of the loss of evidence, which is a sum
+            over all units; each other loss has the weight 1.
     """
 
     no_answer_threshold: float | None = None
     evidence_threshold: float = 0.5
     answer_in_evidence: bool = False
     max_answer_length: int = 30
+    supporting_fact_weight: float = 1.0
 
 
 TASK = TaskSpec(

@@ -2,6 +2,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.errors import UserError
 from etcmodel.feature_utils import token_types
 from etcmodel.models import EtcConfig
 from etcmodel.pipeline import span_model
@@ -260,6 +261,23 @@ class LossTest(tf.test.TestCase):
             ],
             losses["answer_bio"],
         )
+
+    def test_weight_of_supporting_facts(self):
+        options = HotpotQAOptions(supporting_fact_weight=0.2)
+        self.assertEqual(
+            {
+                "supporting_facts_loss": 0.2,
+                "answer_type_loss": 1.0,
+                "answer_begin_loss": 1.0,
+                "answer_end_loss": 1.0,
+            },
+            TASK.make_model(options=options).loss_factors(),
+        )
+        options = HotpotQAOptions(supporting_fact_weight=-0.2)
+        with self.assertRaisesRegex(
+            UserError, "supporting_fact_weight is -0.2.*at least 0"
+        ):
+            TASK.make_model(options=options)
 
     def test_answer_type_accuracy(self):
         model = TASK.make_model()

@@ -52,16 +52,20 @@ class HotpotQAModelOptions:
 
 @dataclasses.dataclass
 class HotpotQAOptions:
-    """How answers are chosen.
+    """How answers are learned and chosen.
 
     Attributes:
         supporting_fact_threshold: probability from which a sentence is a
             supporting fact; None for what validation data choose.
         max_answer_length: greatest length of an answer, in tokens.
+        supporting_fact_weight: weight of the supporting facts' loss, which is a
+            sum over titles, sentences and paragraphs; each other loss has the
+            weight 1.
     """
 
     supporting_fact_threshold: float | None = None
     max_answer_length: int = 30
+    supporting_fact_weight: float = 1.0
 
 
 TASK = TaskSpec(
