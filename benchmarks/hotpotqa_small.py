@@ -350,6 +350,7 @@ class Stages:
             task={
                 "supporting_fact_threshold": values.fact_threshold,
                 "supporting_fact_weight": values.fact_weight,
+                "multiply_fact_probability": bool(values.multiply_facts),
             },
         )
 
@@ -458,6 +459,11 @@ PROGRAM = program.Program(
         "fact_prior": (0.5, "Initial probability of a supporting fact."),
         "fact_threshold": (0.5, "See `HotpotQAOptions`."),
         "fact_weight": (1.0, "Weight of the supporting facts' loss."),
+        "multiply_facts": (
+            0,
+            "1: chooses answers by the product of the probabilities of span "
+            "and supporting fact.",
+        ),
     },
     {
         "name": "s",

@@ -52,6 +52,8 @@ BEGIN, INSIDE, OUTSIDE = 0, 1, 2
 _NEVER = -1e9
 # Penalty of spans that begin or end inside a word: chosen for lack of others.
 _CUT = -1e4
+# Penalty of words without a run: more than two probabilities can make up for.
+_NO_RUN = -200.0
 
 
 def is_answer_token(
@@ -78,7 +80,8 @@ class Spans(NamedTuple):
     """The best span of every unit, each field `[batch, global]`.
 
     Attributes:
-        scores: `<float32>`, below -1e8 where there is no span.
+        scores: `<float32>`, logarithms of what spans are ranked by, below -1e8
+            where there is no span.
         begins, ends: `<int32>`, its first and last long token.
         probabilities: `<float32>`.
     """
@@ -87,6 +90,11 @@ class Spans(NamedTuple):
     begins: tf.Tensor
     ends: tf.Tensor
     probabilities: tf.Tensor
+
+
+def _log(probabilities: tf.Tensor) -> tf.Tensor:
+    """Natural logarithms, at least -69.1."""
+    return tf.math.log(tf.maximum(probabilities, 1e-30))
 
 
 def _windows(values: tf.Tensor, width: int, pad: float | int) -> tf.Tensor:
@@ -179,9 +187,9 @@ def _spans_of_labels(logits, units, cuts, max_answer_length):
     is_run = starts & (length <= max_answer_length)
     single = probabilities[..., BEGIN]
     # Any run comes before all single words, and they before parts of words.
-    rank = single - tf.where(word_cuts.begins_inside(cuts), 4.0, 2.0)
+    penalty = tf.where(word_cuts.begins_inside(cuts), 2.0, 1.0) * _NO_RUN
     return (
-        tf.where(is_run, mean, rank),
+        tf.where(is_run, _log(mean), _log(single) + penalty),
         tf.where(is_run, tf.range(shape[1]) + length - 1, last),
         tf.where(is_run, mean, single),
     )
@@ -296,26 +304,33 @@ def select_candidates(
 
 
 def choose_sentences(
-    scores: tf.Tensor, probabilities: tf.Tensor, threshold: float
+    scores: tf.Tensor, probabilities: tf.Tensor, threshold: float | None
 ) -> tf.Tensor:
     """Chooses the unit whose best span is the answer, `<int32>[batch]`.
 
-    It is the unit with the best span among the predicted supporting facts. If
-    none of them has a span, it is the most probable unit that has one; -1 if
-    there is no span at all. Example: spans with the scores `[-1, -3, -2]` in
-    units with the probabilities `[0.1, 0.6, 0.7]` give, for the thresholds 0,
-    0.5 and 0.9, the units 0, 2 and 2.
+    It is the unit with the best span among the predicted supporting facts, as
+    in the paper. If none of them has a span, it is the most probable unit that
+    has one; -1 if there is no span at all. Without a threshold, it is the unit
+    with the highest product of the probabilities of its span and of its being a
+    supporting fact. Example: spans with the scores `[-1, -3, -2]` in units with
+    the probabilities `[0.1, 0.6, 0.7]` give, for the thresholds 0, 0.5 and 0.9,
+    the units 0, 2 and 2. Without a threshold, the sums of scores and
+    logarithms are `[-3.3, -3.5, -2.4]`, which gives the unit 2.
 
     Args:
         scores: of each unit's best span, `<float32>[batch, global]`.
         probabilities: of supporting facts, likewise; -1 for other tokens.
-        threshold: from 0 to 1.
+        threshold: from 0 to 1, or None.
     """
     has_span = (scores > 0.1 * _NEVER) & (probabilities >= 0)
     among = tf.where(has_span, probabilities, -1.0)
     # [batch, 1]
     highest = tf.reduce_max(among, axis=1, keepdims=True)
-    is_fact = has_span & (among >= tf.minimum(threshold, highest))
+    is_fact = has_span
+    if threshold is None:
+        scores += _log(probabilities)
+    else:
+        is_fact &= among >= tf.minimum(threshold, highest)
     # One more column, for batches without records.
     # [batch, global + 1]
     candidates = tf.pad(
@@ -331,7 +346,7 @@ def decode_answers(
     chosen,
     units: tf.RaggedTensor,
     paragraph_sizes: tf.RaggedTensor,
-    threshold: float,
+    threshold: float | None,
     shape: tf.Tensor | None = None,
 ) -> dict[str, tf.Tensor]:
     """Returns the answer, its type and the supporting facts.
@@ -341,7 +356,8 @@ def decode_answers(
         units: all units of a record, `<string>[batch, (units)]`.
         paragraph_sizes: number of units of each paragraph,
             `<int>[batch, (paragraphs)]`.
-        threshold: probability from which a unit is a supporting fact.
+        threshold: probability from which a unit is a supporting fact and can
+            have the answer, or None; see `choose_sentences`.
         shape: numbers of paragraphs and of sentences, `<int>[2]`, at least
             those of the texts, which are the default.
 
@@ -362,7 +378,7 @@ def decode_answers(
 
 
 def decode_spans(
-    chosen, units: tf.RaggedTensor, threshold: float
+    chosen, units: tf.RaggedTensor, threshold: float | None
 ) -> dict[str, tf.Tensor]:
     """Returns the answer and its type; see `decode_answers`."""
     # [batch]

@@ -171,7 +171,12 @@ def _best_span(logits, i, record, threshold, max_answer_length):
     )
     if not spans:
         return None
-    chosen = [span for span in spans if facts[span[4]] >= threshold]
+    if threshold is None:
+        spans = [
+            ((rank, value * facts[span[-1]]), *span)
+            for (rank, value), *span in spans
+        ]
+    chosen = [span for span in spans if facts[span[4]] >= (threshold or 0.0)]
     if not chosen:
         best = max(facts[span[4]] for span in spans)
         chosen = [span for span in spans if facts[span[4]] == best]
@@ -245,7 +250,7 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_answers(self, encoding, max_answer_length, seed):
         records, logits = random_batch(seed, encoding)
-        for threshold in (0.0, 0.3, 0.5, 0.8, 1.0):
+        for threshold in (0.0, 0.3, 0.5, 0.8, 1.0, None):
             result = _decode(
                 logits, *inputs_of(records), threshold, max_answer_length
             )
@@ -456,7 +461,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
         """The example of the documentation."""
         scores = tf.constant([[-1.0, -3.0, -2.0]])
         probabilities = tf.constant([[0.1, 0.6, 0.7]])
-        for threshold, expected in ((0.0, 0), (0.5, 2), (0.9, 2)):
+        for threshold, expected in ((0.0, 0), (0.5, 2), (0.9, 2), (None, 2)):
             chosen = decoding.choose_sentences(scores, probabilities, threshold)
             self.assertAllEqual([expected], chosen)
 

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from etcmodel.errors import UserError
 from etcmodel.pipeline import document_units
 from etcmodel.pipeline import span_decoding
 from etcmodel.pipeline.span_model import SpanAnswerModel
@@ -12,6 +13,20 @@ class Answer(SpanAnswerModel):
     """Answers a question from a document, if it has an answer."""
 
     HAS_NO_ANSWER = True
+
+    def __init__(self, model_options, options, *args, **kwargs):
+        super().__init__(model_options, options, *args, **kwargs)
+        # How the unit of the answer is chosen; see `choose_sentences`.
+        self._unit_threshold = 0.0
+        if options.answer_in_evidence:
+            self._unit_threshold = options.evidence_threshold
+        if options.multiply_fact_probability:
+            self._unit_threshold = None
+            if options.answer_in_evidence:
+                raise UserError(
+                    "task.answer_in_evidence and task.multiply_fact_probability"
+                    " are both true. Give one of them."
+                )
 
     @property
     def threshold(self) -> float:
@@ -32,14 +47,11 @@ class Answer(SpanAnswerModel):
         types = tf.concat(
             [others, tf.where(is_none, no_answer[:, tf.newaxis], 0.0)], axis=1
         )
-        options = self.options
         return {
             **span_decoding.decode_spans(
                 {**candidates, "answer_type_probabilities": types},
                 text["units"],
-                options.evidence_threshold
-                if options.answer_in_evidence
-                else 0.0,
+                self._unit_threshold,
             ),
             "no_answer_probability": no_answer,
             **document_units.decode_units(

@@ -5,13 +5,13 @@ from absl.testing import parameterized
 from etcmodel.datasets import question_answering
 from etcmodel.datasets.question_answering.predictions import Gold
 from etcmodel.datasets.unit_positions import Selected
+from etcmodel.errors import UserError
 from etcmodel.tasks.answer.task import TASK
 
 _UNITS = ["Brno", "Žán is in Brno.", "Is it big?"]
 # A title and two sentences; the best span of each, in bytes.
 _CANDIDATES = {
     "global_units": [[-1, 0, 1, 2, -1]],
-    "fact_probabilities": [[-1.0, 0.9, 0.3, 0.6, -1.0]],
     "scores": [[-1e9, -3.0, -1.0, -2.0, -1e9]],
     "probabilities": [[0.0, 0.2, 0.5, 0.25, 0.0]],
     "starts": [[-1, 0, 12, 6, -1]],
@@ -20,15 +20,17 @@ _CANDIDATES = {
 
 
 class AnswerTest(tf.test.TestCase, parameterized.TestCase):
-    def _answer(self, types, **options):
+    def _answer(self, types, fact=0.3, **options):
         """What is decoded of a record, and its prediction."""
         model = TASK.make_model(options=TASK.options(**options))
+        facts = [[-1.0, 0.9, fact, 0.6, -1.0]]
         answers = model.decode(
             {
                 **{
                     x: tf.constant(y, tf.float32 if "." in str(y) else tf.int32)
                     for x, y in _CANDIDATES.items()
                 },
+                "fact_probabilities": tf.constant(facts),
                 "answer_type_probabilities": tf.constant([types]),
             },
             None,
@@ -74,6 +76,27 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual(text, prediction["answer"])
         self.assertAllClose(probability, answers["answer_probability"])
+
+    # Scores of -1 and -2, plus the logarithms of 0.6 and of these.
+    @parameterized.parameters(
+        (0.25, "Brno", 0.9 * 0.5), (0.2, "big", 0.9 * 0.25)
+    )
+    def test_multiply_fact_probability(self, fact, text, probability):
+        answers, prediction = self._answer(
+            [0.9, 0.0, 0.0, 0.1], fact, multiply_fact_probability=True
+        )
+        self.assertEqual(text, prediction["answer"])
+        self.assertAllClose(probability, answers["answer_probability"])
+
+    def test_two_ways_to_choose_an_answer(self):
+        with self.assertRaisesRegex(
+            UserError, "answer_in_evidence and task.multiply_fact_probability"
+        ):
+            self._answer(
+                [0.9, 0.0, 0.0, 0.1],
+                multiply_fact_probability=True,
+                answer_in_evidence=True,
+            )
 
     @parameterized.parameters(
         (Selected(((0, 1),)), 1.0, 1.0),

@@ -63,6 +63,9 @@ class AnswerOptions:
         max_answer_length: greatest length of an answer, in tokens.
         supporting_fact_weight: weight of the loss of evidence, which is a sum
             over all units; each other loss has the weight 1.
+        multiply_fact_probability: whether the answer is the span with the
+            highest product of its probability and that of its unit as evidence;
+            not together with answer_in_evidence.
     """
 
     no_answer_threshold: float | None = None
@@ -70,6 +73,7 @@ class AnswerOptions:
     answer_in_evidence: bool = False
     max_answer_length: int = 30
     supporting_fact_weight: float = 1.0
+    multiply_fact_probability: bool = False
 
 
 TASK = TaskSpec(

@@ -37,7 +37,7 @@ class HotpotQA(SpanAnswerModel):
             candidates,
             text["units"],
             text["paragraph_sizes"],
-            self.threshold,
+            None if self.options.multiply_fact_probability else self.threshold,
             text.get("shape"),
         )
 

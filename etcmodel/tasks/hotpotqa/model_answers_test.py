@@ -182,6 +182,19 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
             self._score(TASK.make_model(), chosen, records),
         )
 
+    # The spans of both sentences have the scores -1 and -2; the second sentence
+    # is the only one above the threshold.
+    @parameterized.parameters(
+        (0.35, False, 1.0), (0.35, True, 0.5), (0.3, True, 1.0)
+    )
+    def test_multiply_fact_probability(self, probability, is_product, em):
+        """0.85 times exp(-2) is 0.3127 times exp(-1)."""
+        chosen, records = self._hand_made()
+        chosen["fact_probabilities"][0, 3] = probability
+        options = HotpotQAOptions(0.5, multiply_fact_probability=is_product)
+        result = self._score(TASK.make_model(options=options), chosen, records)
+        self.assertEqual(em, result["em"])
+
     @parameterized.parameters(0.0, 0.3, 0.6, 0.7, 1.0)
     def test_threshold(self, threshold):
         """A fact has at least that probability; an empty one is none."""

@@ -61,11 +61,16 @@ class HotpotQAOptions:
         supporting_fact_weight: weight of the supporting facts' loss, which is a
             sum over titles, sentences and paragraphs; each other loss has the
             weight 1.
+        multiply_fact_probability: whether the answer is the span with the
+            highest product of its probability and that of its sentence as a
+            supporting fact. The original takes the most probable span of those
+            above the threshold.
     """
 
     supporting_fact_threshold: float | None = None
     max_answer_length: int = 30
     supporting_fact_weight: float = 1.0
+    multiply_fact_probability: bool = False
 
 
 TASK = TaskSpec(
