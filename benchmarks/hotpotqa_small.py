@@ -46,6 +46,9 @@ paragraphs, by the task `answer`:
         --train=2wiki_train_500.json --dev=dev_95.json \
         --train_option=--params_override=runtime.mixed_precision_dtype=bfloat16
 
+With `--copies=3 --long_length=640 --evaluated_length=2048 --steps=282
+--fact_weight=0.2 --multiply_facts=1` the last stage takes half the time.
+
 `--init` begins with a run instead, such as one of `answer` by
 `benchmarks.own_documents --part=squad --directory=DIR`.
 """
