@@ -465,6 +465,24 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
             chosen = decoding.choose_sentences(scores, probabilities, threshold)
             self.assertAllEqual([expected], chosen)
 
+    def test_product_of_labels(self):
+        """0.9 times 0.5 is more than 0.45 times 0.8."""
+        labels = tf.constant([[[0.9, 0.05, 0.05], [0.45, 0.3, 0.25]]])
+        facts = tf.constant([[0.5, 0.8]])
+        spans = decoding.best_spans(
+            {
+                "answer_bio_logits": tf.math.log(labels),
+                "supporting_fact_logits": tf.math.log(facts / (1 - facts)),
+            },
+            tf.constant([[1, 1]]),
+            tf.constant([[0, 1]]),
+            tf.constant([[0, 0]]),
+            30,
+        )
+        self.assertAllClose([[0.9, 0.45]], spans.probabilities)
+        chosen = decoding.choose_sentences(spans.scores, facts, None)
+        self.assertAllEqual([0], chosen)
+
     def test_is_answer_token(self):
         """The example of the documentation."""
         is_answer = decoding.is_answer_token(
