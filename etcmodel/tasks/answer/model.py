@@ -16,23 +16,25 @@ class Answer(SpanAnswerModel):
 
     def __init__(self, model_options, options, *args, **kwargs):
         super().__init__(model_options, options, *args, **kwargs)
-        # How the unit of the answer is chosen; see `choose_sentences`.
-        self._unit_threshold = 0.0
-        if options.answer_in_evidence:
-            self._unit_threshold = options.evidence_threshold
-        if options.multiply_fact_probability:
-            self._unit_threshold = None
-            if options.answer_in_evidence:
-                raise UserError(
-                    "task.answer_in_evidence and task.multiply_fact_probability"
-                    " are both true. Give one of them."
-                )
+        if options.answer_in_evidence and options.multiply_fact_probability:
+            raise UserError(
+                "task.answer_in_evidence and task.multiply_fact_probability"
+                " are both true. Give one of them."
+            )
 
     @property
     def threshold(self) -> float:
         """Probability from which there is no answer."""
         chosen = self.options.no_answer_threshold
         return TASK.tuned.default if chosen is None else chosen
+
+    @property
+    def _unit_threshold(self) -> float | None:
+        """How the unit of the answer is chosen; see `choose_sentences`."""
+        options = self.options
+        if options.multiply_fact_probability:
+            return None
+        return options.evidence_threshold if options.answer_in_evidence else 0.0
 
     def decode(self, candidates, owner, text):
         """Answers, and units with their probabilities; see docs/serving.md."""
