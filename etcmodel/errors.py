@@ -40,6 +40,27 @@ def show(value: object) -> str:
     return shortener.repr(value)
 
 
+def where(
+    path: str,
+    index: int,
+    line: int | None = None,
+    record_id: str | None = None,
+) -> str:
+    """Says where a record stands, for messages.
+
+    Example: `"rows.csv, line 4, record 2 (id 'x')"`.
+
+    Args:
+        path: the file.
+        index: position of the record in the file, from 0.
+        line: the line that the record begins in, from 1, if known.
+        record_id: the record's own id, if it could be read.
+    """
+    place = path if line is None else f"{path}, line {line}"
+    place += f", record {index}"
+    return place if record_id is None else f"{place} (id {show(record_id)})"
+
+
 class RecordError(UserError):
     """One record of a data file that cannot be used.
 
@@ -56,6 +77,7 @@ class RecordError(UserError):
         index: int,
         reason: str,
         *,
+        line: int | None = None,
         record_id: str | None = None,
         field: str | None = None,
         problem: str,
@@ -67,19 +89,18 @@ class RecordError(UserError):
             path: the file.
             index: position of the record in the file, from 0.
             reason: see the class.
-            record_id: the record's own id, if it could be read.
+            line: as for `where`.
+            record_id: as for `where`.
             field: the field at fault, if it is one field.
             problem: what was found and what was expected.
             advice: what to do; how to skip such records is added.
         """
         self.reason, self.path, self.index = reason, path, index
-        where = f"{path}, record {index}"
-        if record_id is not None:
-            where += f" (id {show(record_id)})"
+        place = where(path, index, line, record_id)
         if field is not None:
-            where += f", field {field!r}"
+            place += f", field {field!r}"
         super().__init__(
-            f"{where}: {problem}. {advice}, or skip such records with "
+            f"{place}: {problem}. {advice}, or skip such records with "
             "--skip_bad_records."
         )
 

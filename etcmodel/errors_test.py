@@ -22,6 +22,13 @@ class ErrorsTest(tf.test.TestCase):
         )
         self.assertEqual("answer is not a candidate", error.reason)
 
+    def test_where(self):
+        self.assertEqual("rows.csv, record 2", errors.where("rows.csv", 2))
+        self.assertEqual(
+            "rows.csv, line 4, record 2 (id 'x')",
+            errors.where("rows.csv", 2, 4, "x"),
+        )
+
     def test_without_traceback(self):
         try:
             try:

@@ -184,8 +184,9 @@ class BadInputTest(tasks.CommandTestCase):
     )
     def test_bad_record(self, task, place, value, message):
         result = self._run(task, make_records(task, {}, {place: value}, {}))
+        where = self.input if task != "nq" else f"{self.input}, line 2"
         self._refuses(
-            result, f"{self.input}, record 1", message, "--skip_bad_records"
+            result, f"{where}, record 1", message, "--skip_bad_records"
         )
 
     @parameterized.parameters(

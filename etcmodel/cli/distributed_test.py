@@ -197,8 +197,8 @@ class DistributedTest(CommandTestCase, parameterized.TestCase):
         new = f"--output_dir={self.path('new')}"
         like = f"--like={self.path('local', 'train')}"
         message = (
-            r"^Error: .*rows\.jsonl, record 4 .*'text': got 5, expected.*"
-            r"--skip_bad_records\.\n$"
+            r"^Error: .*rows\.jsonl, line 5, record 4 .*'text': got 5, "
+            r"expected.*--skip_bad_records\.\n$"
         )
         arguments = (*arguments[:-1], new, like)
         self.assert_fails(run_cli(*arguments, "--runner=DirectRunner"), message)

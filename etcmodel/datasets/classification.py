@@ -27,6 +27,7 @@ from etcmodel.datasets.sectioned import DocumentRecord
 from etcmodel.datasets.sectioned import Row
 from etcmodel.errors import UserError
 from etcmodel.errors import show
+from etcmodel.errors import where
 
 LABEL_FIELDS = ("label", "labels")
 LABEL_KINDS = ("auto", "single", "multiple", "number")
@@ -332,8 +333,7 @@ _WORDS = {
 
 def _mixed_kinds(examples: Mapping[Kind, ClassificationRecord]) -> UserError:
     first, second = (
-        f"record {x.index} (id {show(x.id)}) of {x.source.path} has "
-        f"{_WORDS[kind]}, {show(x.label)}"
+        f"{where(*x.source, x.id)} has {_WORDS[kind]}, {show(x.label)}"
         for kind, x in examples.items()
     )
     return UserError(

@@ -178,8 +178,8 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
         ([0.5, 0.5], "all records have the number 0.5"),
         (
             ["a", "b", ["b"]],
-            r"record 0 \(id '0'\) of rows has one label, 'a', but record 2 "
-            r"\(id '2'\) of rows has a list of labels, \('b',\). Set label_k",
+            r"rows, record 0 \(id '0'\) has one label, 'a', but rows, record 2 "
+            r"\(id '2'\) has a list of labels, \('b',\). Set label_k",
         ),
         ([3, 2.5], "has one label, '3', but .* has a number, 2.5"),
     )

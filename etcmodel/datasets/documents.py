@@ -156,16 +156,16 @@ def _reader(read_texts):
         path: str,
         on_position: json_stream.OnPosition = None,
         record: type | None = None,
-    ) -> Iterator[tuple[int, object]]:
+    ) -> Iterator[tuple[json_stream.Place, object]]:
         # An array of objects is refused as JSON lines that it is meant to be.
         if json_stream.begins_with(path, rb"\{|\[\s*\{"):
             yield from json_stream.read_json_lines(path, on_position, record)
             return
         index = -1
         for index, text in enumerate(read_texts(path, on_position)):
-            yield index, {"text": text}
+            yield json_stream.Place(index), {"text": text}
         if index < 0:
-            yield 0, _EMPTY_FILE
+            yield json_stream.Place(0), _EMPTY_FILE
 
     return read_values
 

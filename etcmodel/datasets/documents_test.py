@@ -41,7 +41,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         expected = ("a", DOCUMENT["text"], mentions), ("1", "x"), ("2", "y", ())
         self.assertEqual(
             [
-                records.Document(*x, source=(path, i))
+                records.Document(*x, source=(path, i, i + 1))
                 for i, x in enumerate(expected)
             ],
             list(records.FORMAT.read(path)),

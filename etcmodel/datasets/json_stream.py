@@ -19,6 +19,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import AnyStr
+from typing import NamedTuple
 
 import ijson
 import msgspec
@@ -52,6 +53,18 @@ def _mark_invalid_bytes(error: UnicodeError) -> tuple[str, int]:
 
 
 codecs.register_error("etcmodel.mark_invalid_bytes", _mark_invalid_bytes)
+
+
+class Place(NamedTuple):
+    """Where a record stands in its file.
+
+    Attributes:
+        index: its position among the records, from 0.
+        line: the line that it begins in, from 1; None if it is not known.
+    """
+
+    index: int
+    line: int | None = None
 
 
 class _File:
@@ -202,7 +215,7 @@ def read_json_array(
     on_position: OnPosition = None,
     record: type | None = None,
     key: str | None = None,
-) -> Iterator[tuple[int, object]]:
+) -> Iterator[tuple[Place, object]]:
     """Yields the elements of a JSON array without holding them all.
 
     Args:
@@ -214,8 +227,9 @@ def read_json_array(
         key: what the array stands under, if the top level is an object.
 
     Yields:
-        Pairs of the element's index, from 0, and the element as a `record` or
-        a Python value, with `INVALID_UTF8_MARK` for bytes that are not UTF-8.
+        Pairs of the element's place, without its line, and the element as a
+        `record` or a Python value, with `INVALID_UTF8_MARK` for bytes that are
+        not UTF-8.
 
     Raises:
         UserError: the file cannot be read, is empty, is not JSON, is not an
@@ -226,7 +240,7 @@ def read_json_array(
         start = _check_start(path, chunks, *_array_start(key))
         try:
             for value in _elements(start, chunks, record, key):
-                yield file.count, value
+                yield Place(file.count), value
                 file.advance()
         except ijson.JSONError as error:
             raise _broken_array(path, file.count, str(error)) from None
@@ -426,11 +440,12 @@ def _parse_line(path: str, number: int, line: bytes, count: int) -> object:
 
 def read_json_lines(
     path: str, on_position: OnPosition = None, record: type | None = None
-) -> Iterator[tuple[int, object]]:
+) -> Iterator[tuple[Place, object]]:
     """Yields the values of a file of JSON lines without holding them all.
 
     Blank lines are left out, and the last line need not have an end. Arguments,
-    what is yielded and errors are as for `read_json_array`.
+    what is yielded and errors are as for `read_json_array`, but places have
+    lines.
     """
     decode = None if record is None else _TypedDecoder(record)
     with _File(path, on_position) as file:
@@ -454,7 +469,7 @@ def read_json_lines(
             value = decode and decode(line)
             if value is None:
                 value = _parse_line(path, number, line, file.count)
-            yield file.count, value
+            yield Place(file.count, number), value
             file.advance()
 
 

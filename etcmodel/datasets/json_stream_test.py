@@ -118,7 +118,12 @@ class RandomCutsTest(tf.test.TestCase):
             create=True,
         ):
             actual = list(read("x.json"))
-        self.assertEqual(list(enumerate(expected)), actual)
+        # The test's lines are one value each.
+        places = [
+            (index, index + 1 if lines else None)
+            for index in range(len(expected))
+        ]
+        self.assertEqual(list(zip(places, expected, strict=True)), actual)
 
 
 class _Typed(msgspec.Struct):
@@ -180,7 +185,7 @@ class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
             for i, (plain, typed) in enumerate(
                 zip(expected, actual, strict=True)
             ):
-                self.assertEqual((i, i), (plain[0], typed[0]))
+                self.assertEqual((i, plain[0]), (plain[0].index, typed[0]))
                 value, typed = plain[1], typed[1]
                 if isinstance(typed, _Typed):
                     self.assertFalse(json_stream.has_invalid_utf8(value))
@@ -243,16 +248,29 @@ class FilesTest(tf.test.TestCase, parameterized.TestCase):
         return [value for _, value in read(self._write(content))]
 
     @parameterized.named_parameters(
-        ("array", _ARRAYS, b' [{"a": 1.5}, {"b": [true, null]}]\n'),
-        ("array_bom", _ARRAYS, _BOM + b'[{"a": 1.5}, {"b": [true, null]}]'),
-        ("no_last_newline", _LINES, b'{"a": 1.5}\n{"b": [true, null]}'),
-        ("blank", _LINES, b'\n \n{"a": 1.5}\n\n\t\n{"b": [true, null]}\n \n'),
-        ("crlf", _LINES, b'{"a": 1.5}\r\n\r\n{"b": [true, null]}\r\n'),
-        ("lines_bom", _LINES, _BOM + b'{"a": 1.5}\n{"b": [true, null]}'),
+        ("array", _ARRAYS, b' [{"a": 1.5}, {"b": [true, null]}]\n', None, None),
+        (
+            "array_bom",
+            _ARRAYS,
+            _BOM + b'[{"a": 1.5}, {"b": [true, null]}]',
+            None,
+            None,
+        ),
+        ("no_last_newline", _LINES, b'{"a": 1.5}\n{"b": [true, null]}', 1, 2),
+        (
+            "blank",
+            _LINES,
+            b'\n \n{"a": 1.5}\n\n\t\n{"b": [true, null]}\n \n',
+            3,
+            6,
+        ),
+        ("crlf", _LINES, b'{"a": 1.5}\r\n\r\n{"b": [true, null]}\r\n', 1, 3),
+        ("lines_bom", _LINES, _BOM + b'{"a": 1.5}\n{"b": [true, null]}', 1, 2),
     )
-    def test_reads_values_in_order(self, read, content):
+    def test_reads_values_in_order(self, read, content, *lines):
+        first, second = lines
         self.assertEqual(
-            [(0, {"a": 1.5}), (1, {"b": [True, None]})],
+            [((0, first), {"a": 1.5}), ((1, second), {"b": [True, None]})],
             list(read(self._write(content))),
         )
 
@@ -367,7 +385,7 @@ class FilesTest(tf.test.TestCase, parameterized.TestCase):
     def test_whole_records_of_truncated_gzip(self, read, content):
         content += os.urandom(100_000).hex().encode() + b'"]'
         reader = read(self._write(gzip.compress(content)[:-9999]))
-        self.assertEqual([0, 1], [next(reader)[0], next(reader)[0]])
+        self.assertEqual([0, 1], [next(reader)[0].index, next(reader)[0].index])
         with self.assertRaisesRegex(UserError, "cut off.* after 2 whole"):
             next(reader)
 

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from etcmodel.datasets import files
+from etcmodel.datasets.json_stream import Place
 from etcmodel.datasets.json_stream import has_invalid_utf8
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
@@ -33,14 +34,23 @@ _ADVICE_NO_ANSWERS = "If this file has no answers use --split=predict"
 
 
 class Source(NamedTuple):
-    """The file that a record was read from, and its position there, from 0."""
+    """The file that a record was read from, and its place there.
+
+    Attributes:
+        path: the file.
+        index: position of the record in the file, from 0.
+        line: the line that the record begins in, from 1, if known.
+    """
 
     path: str = ""
     index: int = 0
+    line: int | None = None
 
     def error(self, reason: str, **kwargs) -> RecordError:
         """A `RecordError` about what was read there; `kwargs` as for that."""
-        return RecordError(*self, reason, **kwargs)
+        return RecordError(
+            self.path, self.index, reason, line=self.line, **kwargs
+        )
 
 
 class Checked(NamedTuple):
@@ -111,8 +121,8 @@ class Format:
         record: the type of a record in the file, as msgspec reads it.
         example: what a record looks like; for messages.
         read_values: called with a path, `json_stream.OnPosition` and `record`;
-            yields the index and the value of each record, as a `record` or as
-            JSON (see `json_stream`).
+            yields the `json_stream.Place` and the value of each record, as a
+            `record` or as JSON (see `json_stream`).
         check: called with a record and the split; raises `RecordError`s.
         make: makes a `Record` of what was read and of its `Source`, where that
             is of another type.
@@ -125,7 +135,7 @@ class Format:
 
     record: type
     example: str
-    read_values: Callable[..., Iterator[tuple[int, object]]]
+    read_values: Callable[..., Iterator[tuple[Place, object]]]
     check: Callable[[Record, str], None]
     make: Callable[..., Record] | None = None
     id_field: str = "id"
@@ -263,10 +273,10 @@ class Format:
         """Yields the values of files, or of a part of one of them."""
         if part is not None:
             arguments = part.path, None, self.record
-            for index, value in files.within(
+            for place, value in files.within(
                 part, self.read_values, *arguments
             ):
-                yield Source(part.path, index), value
+                yield Source(part.path, *place), value
             return
         before = 0
         for path in files.find(paths):
@@ -275,8 +285,8 @@ class Format:
                 if on_position is not None:
                     on_position(before + position)
 
-            for index, value in self.read_values(path, at, self.record):
-                yield Source(path, index), value
+            for place, value in self.read_values(path, at, self.record):
+                yield Source(path, *place), value
             before += files.size(path)
 
     def _repeated(self, paths) -> dict[str, int]:

@@ -110,7 +110,7 @@ class RowsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual({"wrong number of cells": 2}, dict(bad_records.counts))
         self.assertRegex(
             bad_records.examples[0],
-            "rows.csv, record 1: the row that begins in line 4 has 4 cells,",
+            "rows.csv, line 4, record 1: the row has 4 cells,",
         )
 
     @parameterized.parameters("rows.csv", "rows.tsv")

@@ -15,7 +15,6 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -24,6 +23,7 @@ from etcmodel import extras
 from etcmodel.datasets import files
 from etcmodel.datasets import json_stream
 from etcmodel.datasets.json_stream import INVALID_UTF8_MARK
+from etcmodel.datasets.json_stream import Place
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 
@@ -62,7 +62,7 @@ def read_rows(
     path: str,
     on_position: json_stream.OnPosition = None,
     record_type: type | None = None,
-) -> Iterator[tuple[int, object]]:
+) -> Iterator[tuple[Place, object]]:
     """Yields the rows of a file without holding them all.
 
     Args:
@@ -72,11 +72,11 @@ def read_rows(
         record_type: a type of msgspec for rows of JSON; others are dicts.
 
     Yields:
-        Pairs of the row's index, from 0, and the row: a `dict` from field to
-        value, or a `BadRow`. Cells of CSV and TSV are strings, but those that
-        hold a JSON array, such as `["a", "b"]`, or a Python list as pandas
-        writes it, are lists. Bytes that are not UTF-8 become
-        `json_stream.INVALID_UTF8_MARK`.
+        Pairs of the row's place, for JSON lines and tables with its line, and
+        the row: a `dict` from field to value, or a `BadRow`. Cells of CSV and
+        TSV are strings, but those that hold a JSON array, such as `["a", "b"]`,
+        or a Python list as pandas writes it, are lists. Bytes that are not
+        UTF-8 become `json_stream.INVALID_UTF8_MARK`.
 
     Raises:
         UserError: the file cannot be read, or is of no such kind.
@@ -112,7 +112,7 @@ def _kind(path: str) -> str:
     )
 
 
-def _read_table(path, on_position, is_tsv) -> Iterator[tuple[int, object]]:
+def _read_table(path, on_position, is_tsv) -> Iterator[tuple[Place, object]]:
     """Yields the rows of CSV or TSV."""
     rows = read_cells(path, on_position, "\t" if is_tsv else None)
     _, header = next(rows, (0, None))
@@ -131,18 +131,15 @@ def _read_table(path, on_position, is_tsv) -> Iterator[tuple[int, object]]:
         )
     for index, (line, cells) in enumerate(rows):
         if len(cells) == len(header):
-            values = map(_cell_value, cells)
-            yield index, dict(zip(header, values, strict=True))
-            continue
-        yield (
-            index,
-            BadRow(
+            row = dict(zip(header, map(_cell_value, cells), strict=True))
+        else:
+            row = BadRow(
                 "wrong number of cells",
-                f"the row that begins in line {line} has {len(cells)} cells, "
-                f"but the header row has {len(header)}",
+                f"the row has {len(cells)} cells, but the header row has "
+                f"{len(header)}",
                 "Put quotes around cells with a separator or a line break",
-            ),
-        )
+            )
+        yield Place(index, line), row
 
 
 def _cell_value(cell: str) -> object:
@@ -228,7 +225,7 @@ def read_cells(
         delimiter = next((x for x in ",;\t" if x in start[-1]), ",")
     lines = itertools.chain(start, lines)
     if delimiter == "\t" and not _is_quoted(path):
-        for line, text in enumerate(_join_lines(lines), 1):
+        for line, text in enumerate(lines, 1):
             if text.strip("\r\n"):
                 yield line, _plain_cells(text)
         return
@@ -273,7 +270,7 @@ def _is_quoted(path: str) -> bool:
                 first_open = number
             yield line
 
-    lines = count(_join_lines(_read_lines(path, None)))
+    lines = count(_read_lines(path, None))
     num_bad_quoted = 0
     try:
         for cells in csv.reader(lines, delimiter="\t", strict=True):
@@ -293,18 +290,6 @@ def _is_quoted(path: str) -> bool:
     return num_bad_quoted < num_bad
 
 
-def _join_lines(parts: Iterable[str]) -> Iterator[str]:
-    """Joins the parts of long lines."""
-    before = []
-    for part in parts:
-        before.append(part)
-        if part.endswith(("\n", "\r")):
-            yield "".join(before)
-            before = []
-    if any(before):
-        yield "".join(before)
-
-
 def _plain_cells(line: str) -> list[str]:
     """Splits a line of TSV at its tabs; cells may have quotes around them."""
     cells = line.rstrip("\r\n").split("\t")
@@ -315,7 +300,7 @@ def _plain_cells(line: str) -> list[str]:
 
 
 def _read_lines(path: str, on_position) -> Iterator[str]:
-    """Yields whole lines, or parts of long ones; at least one."""
+    """Yields whole lines; at least one, of which the last may be empty."""
     rest = ""
     for part in json_stream.read_text_lines(path, on_position):
         # NUL characters: UTF-16 that is read as UTF-8 has them.
@@ -325,7 +310,7 @@ def _read_lines(path: str, on_position) -> Iterator[str]:
     yield rest
 
 
-def _read_parquet(path, on_position) -> Iterator[tuple[int, object]]:
+def _read_parquet(path, on_position) -> Iterator[tuple[Place, object]]:
     """Yields the rows of a Parquet file, batch by batch."""
     try:
         extras.require("pyarrow")
@@ -344,7 +329,7 @@ def _read_parquet(path, on_position) -> Iterator[tuple[int, object]]:
             total = max(table.metadata.num_rows, 1)
             for batch in table.iter_batches(batch_size=_BATCH_ROWS):
                 for row in _batch_rows(batch):
-                    yield index, row
+                    yield Place(index), row
                     index += 1
                     if on_position is not None:
                         on_position(files.size(path) * index // total)

@@ -35,7 +35,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
 
     def _read(self, name, content, **kwargs):
         read = list(tables.read_rows(self._write(name, content), **kwargs))
-        self.assertEqual(list(range(len(read))), [index for index, _ in read])
+        self.assertEqual(list(range(len(read))), [x.index for x, _ in read])
         return [row for _, row in read]
 
     @parameterized.parameters(
@@ -133,8 +133,10 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_open_quote_of_tsv(self):
         """A row that lacks a cell does not swallow the next one."""
-        bad, good = self._read("a.tsv", 'text\tlabel\n"a\nb\tneg\n')
-        self.assertIn("line 2 has 1 cells", bad.problem)
+        path = self._write("a.tsv", 'text\tlabel\n"a\nb\tneg\n')
+        ((_, line), bad), (_, good) = tables.read_rows(path)
+        self.assertEqual(2, line)
+        self.assertIn("has 1 cells", bad.problem)
         self.assertEqual({"text": "b", "label": "neg"}, good)
 
     @parameterized.parameters('"a\tpos\nb"\tneg\n', '"a\tpos\n\nb"\tneg\n')
@@ -154,10 +156,21 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([{"text": '"a" b'}, {"text": "c"}], rows)
 
     def test_rows_of_other_lengths(self):
-        good, short, long = self._read("a.csv", 'id,text\n1,"a\nb"\n2\n3,c,d\n')
+        path = self._write("a.csv", '\nid,text\n1,"a\nb"\n2\n\n3,c,d\n')
+        places, rows = zip(*tables.read_rows(path), strict=True)
+        self.assertEqual(((0, 3), (1, 5), (2, 7)), places)
+        good, short, long = rows
         self.assertEqual({"id": "1", "text": "a\nb"}, good)
-        self.assertIn("line 4 has 1 cells, but the header row", short.problem)
-        self.assertIn("line 5 has 3 cells", long.problem)
+        self.assertIn("has 1 cells, but the header row has 2", short.problem)
+        self.assertIn("has 3 cells", long.problem)
+
+    @parameterized.parameters("a.csv", "a.tsv")
+    def test_lines_behind_a_long_one(self, name):
+        content = f"id,text\n1,{'a b ' * 300_000}\n2,c\n"
+        path = self._write(name, content.replace(",", "\t"))
+        (_, long), (place, row) = tables.read_rows(path)
+        self.assertLen(long["text"], 1_200_000)
+        self.assertEqual(((1, 3), {"id": "2", "text": "c"}), (place, row))
 
     def test_encodings(self):
         (row,) = self._read("a.csv", "text\nZlín\n".encode("latin-1"))
@@ -190,7 +203,8 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         path = self._write_parquet(pa.Table.from_pylist(values))
         positions = []
         rows = list(tables.read_rows(path, positions.append))
-        self.assertEqual(list(enumerate(values)), rows)
+        places = [(index, None) for index in range(100)]
+        self.assertEqual(list(zip(places, values, strict=True)), rows)
         size = os.path.getsize(path)
         self.assertEqual([size * i // 100 for i in range(1, 101)], positions)
         renamed = path.removesuffix(".parquet")
@@ -202,8 +216,8 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         path = self._write_parquet(pa.table({"id": [1, 2], "text": text}))
         self.assertEqual(
             [
-                (0, {"id": 1, "text": "Brno"}),
-                (1, {"id": 2, "text": INVALID_UTF8_MARK}),
+                ((0, None), {"id": 1, "text": "Brno"}),
+                ((1, None), {"id": 2, "text": INVALID_UTF8_MARK}),
             ],
             list(tables.read_rows(path)),
         )

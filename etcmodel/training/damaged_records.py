@@ -17,7 +17,7 @@ import tensorflow as tf
 from official.core import config_definitions as cfg
 
 from etcmodel.errors import UserError
-from etcmodel.errors import show
+from etcmodel.errors import where
 from etcmodel.errors import without_stack
 from etcmodel.pipeline import shards
 from etcmodel.pipeline import tfrecords
@@ -134,15 +134,16 @@ def _wrong_ids(features: Mapping, vocab_size: int | None) -> str:
 def _foreign(task, path: str, number: int, problem: str) -> UserError:
     """Makes the error of a record that was not made for a task."""
     dataset = tf.data.TFRecordDataset(path, tfrecords.compression_type([path]))
-    where = f"{path}, record {number}"
+    record_id = None
     with contextlib.suppress(Exception):
         (serialized,) = dataset.skip(number).take(1).as_numpy_iterator()
         features = tf.train.Example.FromString(serialized).features.feature
-        (record_id, *_) = features["example_id"].bytes_list.value
-        where += f" (id {show(record_id.decode('utf-8'))})"
+        (value, *_) = features["example_id"].bytes_list.value
+        record_id = value.decode("utf-8")
     sizes = (task.metadata or {}).get("preprocessing_config", {})
     lengths = [f"{x}={y}" for x, y in sizes.items() if x.endswith("_length")]
     expected = f"expected a record of the task {task.SPEC.name}"
     if lengths:
         expected += f" with {', '.join(lengths)}"
-    return UserError(f"{where}: {problem}; {expected}. {shards.ADVICE}")
+    place = where(path, number, record_id=record_id)
+    return UserError(f"{place}: {problem}; {expected}. {shards.ADVICE}")

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.errors import UserError
-from etcmodel.errors import show
+from etcmodel.errors import where
 from etcmodel.pipeline import example_schema as schema_lib
 from etcmodel.pipeline import shards
 from etcmodel.pipeline import tfrecords
@@ -74,8 +74,8 @@ def read_records(
                 }
             except (msgspec.MsgspecError, IndexError) as error:
                 raise UserError(
-                    f"{path}, record {number} (id {show(record_id)}) is none "
-                    f"of the task {spec.name}: its answer cannot be read "
+                    f"{where(path, number, record_id=record_id)} is none of "
+                    f"the task {spec.name}: its answer cannot be read "
                     f"({error}). {shards.ADVICE}"
                 ) from error
             # Many questions may have the same text.

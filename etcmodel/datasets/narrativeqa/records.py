@@ -66,11 +66,11 @@ def _read_rows(
     on_position: json_stream.OnPosition = None,
     record: type | None = None,
     which: str = "all",
-) -> Iterator[tuple[int, object]]:
-    """The rows of a set; with their numbers among all rows of the file."""
+) -> Iterator[tuple[json_stream.Place, object]]:
+    """The rows of a set; with their places among all rows of the file."""
     del record
-    rows = (x for _, x in tables.read_cells(path, on_position, ","))
-    head = next(rows, [])
+    rows = tables.read_cells(path, on_position, ",")
+    _, head = next(rows, (0, []))
     if any(json_stream.INVALID_UTF8_MARK in x for x in head):
         raise UserError(
             f"{path}: its first line is not UTF-8. Write the file in UTF-8."
@@ -83,7 +83,7 @@ def _read_rows(
             ",..."
         )
     times = collections.Counter()
-    for index, cells in enumerate(rows):
+    for index, (line, cells) in enumerate(rows):
         row = dict.fromkeys(head, "") | dict(zip(head, cells, strict=False))
         problem = ()
         if len(cells) != len(head):
@@ -108,7 +108,8 @@ def _read_rows(
         # The field that is not UTF-8 is the one that it was made of.
         name = name.replace(json_stream.INVALID_UTF8_MARK, "\ufffd")
         values = {x: row[x] for x in _COLUMNS}
-        yield index, {"id": name, "problem": problem, **values}
+        place = json_stream.Place(index, line)
+        yield place, {"id": name, "problem": problem, **values}
 
 
 # The questions of a story stand together.

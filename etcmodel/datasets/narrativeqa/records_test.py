@@ -64,7 +64,8 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         path = self._write("a,TRAIN,Who?,x,y,x\n" + _ROWS)
         self.assertLen([*narrativeqa.FORMAT.read(path)], 5)
         with self.assertRaisesRegex(
-            RecordError, "record 0.*'TRAIN', expected train, valid or test"
+            RecordError,
+            "line 2, record 0.*'TRAIN', expected train, valid or test",
         ):
             list(narrativeqa.FORMATS["train"].read(path))
 

@@ -19,6 +19,7 @@ from typing import Literal
 
 import msgspec
 
+from etcmodel.datasets import json_stream
 from etcmodel.datasets import sectioned
 from etcmodel.datasets import tables
 from etcmodel.datasets import unit_positions
@@ -278,7 +279,7 @@ def _check(field: str, record: QuestionRecord, split: str) -> None:
 
 def _read_values(
     fields: Fields, path: str, on_position=None, record_type: type | None = None
-) -> Iterator[tuple[int, object]]:
+) -> Iterator[tuple[json_stream.Place, object]]:
     if squad.is_squad(path):
         return squad.read_questions(path, on_position, fields)
     return tables.read_rows(path, on_position, record_type)

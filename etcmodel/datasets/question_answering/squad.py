@@ -27,7 +27,7 @@ def is_squad(path: str) -> bool:
 
 def read_questions(
     path: str, on_position: json_stream.OnPosition, fields: Fields
-) -> Iterator[tuple[int, object]]:
+) -> Iterator[tuple[json_stream.Place, object]]:
     """Yields a row for each question of a file, article by article.
 
     Args:
@@ -36,15 +36,15 @@ def read_questions(
         fields: names that the rows' fields get.
 
     Yields:
-        Pairs of the question's index, from 0, and its row, in which the
-        document is one section with the title of the article; or a
+        Pairs of the question's place, without its line, and its row, in which
+        the document is one section with the title of the article; or a
         `tables.BadRow` for a part of the file that is not laid out as SQuAD.
     """
     articles = json_stream.read_json_array(path, on_position, dict, key="data")
     index = 0
-    for number, article in articles:
+    for (number, _), article in articles:
         for row in _article_rows(article, f"data[{number}]", fields):
-            yield index, row
+            yield json_stream.Place(index), row
             index += 1
 
 
