@@ -46,7 +46,7 @@ def where(
     line: int | None = None,
     record_id: str | None = None,
 ) -> str:
-    """Says where a record stands, for messages.
+    """Names the place of a record for a message.
 
     Example: `"rows.csv, line 4, record 2 (id 'x')"`.
 

@@ -96,15 +96,15 @@ class Job(NamedTuple):
                 self.configuration(), path, settings
             )
 
-    def place(self, source: Source | RecordError) -> tuple[int, int]:
-        """Returns the sort key of a record: the order of the files."""
+    def sort_key(self, source: Source | RecordError) -> tuple[int, int]:
+        """Returns the positions of a file in `paths` and of a record in it."""
         return self.paths.index(source.path), source.index
 
     def report(self, error: RecordError) -> Any:
         """Returns the note of a bad record, or raises its error."""
         if not self.skip:
             raise error
-        example = self.place(error), str(error)
+        example = self.sort_key(error), str(error)
         return _noted(Note(bad={error.reason: 1}, examples=[example]))
 
 
@@ -194,7 +194,7 @@ class _Resolve(_WithFormat):
         """Yields the numbered records of one id."""
         job, checked, repeated = self._job, list(checked), {}
         if len(checked) > 1:
-            checked.sort(key=lambda x: job.place(x.source))
+            checked.sort(key=lambda x: job.sort_key(x.source))
             if self._format.merge is not None:
                 repeated = {checked[0].record.id: len(checked)}
         bad_records = _Reported(job)

@@ -56,7 +56,7 @@ codecs.register_error("etcmodel.mark_invalid_bytes", _mark_invalid_bytes)
 
 
 class Place(NamedTuple):
-    """Where a record stands in its file.
+    """The place of a record in its file.
 
     Attributes:
         index: its position among the records, from 0.
@@ -227,9 +227,9 @@ def read_json_array(
         key: what the array stands under, if the top level is an object.
 
     Yields:
-        Pairs of the element's place, without its line, and the element as a
-        `record` or a Python value, with `INVALID_UTF8_MARK` for bytes that are
-        not UTF-8.
+        Pairs of the element's `Place`, whose line is None, and the element as
+        a `record` or a Python value, with `INVALID_UTF8_MARK` for bytes that
+        are not UTF-8.
 
     Raises:
         UserError: the file cannot be read, is empty, is not JSON, is not an
@@ -444,8 +444,8 @@ def read_json_lines(
     """Yields the values of a file of JSON lines without holding them all.
 
     Blank lines are left out, and the last line need not have an end. Arguments,
-    what is yielded and errors are as for `read_json_array`, but places have
-    lines.
+    what is yielded and errors are as for `read_json_array`, but each `Place`
+    has its line.
     """
     decode = None if record is None else _TypedDecoder(record)
     with _File(path, on_position) as file:

@@ -72,7 +72,7 @@ def read_rows(
         record_type: a type of msgspec for rows of JSON; others are dicts.
 
     Yields:
-        Pairs of the row's place, for JSON lines and tables with its line, and
+        Pairs of the row's `Place`, with a line for JSON lines, CSV and TSV, and
         the row: a `dict` from field to value, or a `BadRow`. Cells of CSV and
         TSV are strings, but those that hold a JSON array, such as `["a", "b"]`,
         or a Python list as pandas writes it, are lists. Bytes that are not
@@ -200,7 +200,7 @@ class _WithoutArrays(ast.NodeTransformer):
 def read_cells(
     path: str, on_position: json_stream.OnPosition, delimiter: str | None
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yields the first line (from 1) and the cells of each row with cells.
+    """Yields the first line, from 1, and the cells of each row that has some.
 
     In TSV, a quote may also be a character of the text, see `_is_quoted`.
 
@@ -218,7 +218,7 @@ def read_cells(
     # Blank lines may come before the header row.
     start = []
     for text in lines:
-        start.append(text)
+        start.append(text if text.strip() else "\n")
         if text.strip():
             break
     if delimiter is None:
@@ -300,7 +300,7 @@ def _plain_cells(line: str) -> list[str]:
 
 
 def _read_lines(path: str, on_position) -> Iterator[str]:
-    """Yields whole lines; at least one, of which the last may be empty."""
+    """Yields whole lines with their ends; the last may be empty."""
     rest = ""
     for part in json_stream.read_text_lines(path, on_position):
         # NUL characters: UTF-16 that is read as UTF-8 has them.

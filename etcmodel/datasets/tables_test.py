@@ -44,6 +44,8 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         ("a.ndjson.gz", gzip.compress(_JSON_LINES.encode())),
         ("a.csv", _CSV),
         ("a.CSV", "\ufeff\n" + _CSV.replace("\n", "\r\n")),
+        ("a.csv", " \n\t\n" + _CSV),
+        ("a.tsv", " \n\t\n" + _TSV),
         ("a.csv", 'id;"text"\n1;Brno\n2;Znojmo, Zlín'),
         ("a.csv.gz", gzip.compress(_CSV.encode())),
         ("a.tsv", _TSV),

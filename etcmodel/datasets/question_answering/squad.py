@@ -36,8 +36,8 @@ def read_questions(
         fields: names that the rows' fields get.
 
     Yields:
-        Pairs of the question's place, without its line, and its row, in which
-        the document is one section with the title of the article; or a
+        Pairs of the question's `Place`, whose line is None, and its row, in
+        which the document is one section with the title of the article; or a
         `tables.BadRow` for a part of the file that is not laid out as SQuAD.
     """
     articles = json_stream.read_json_array(path, on_position, dict, key="data")
