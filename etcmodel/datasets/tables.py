@@ -218,7 +218,7 @@ def read_cells(
     # Blank lines may come before the header row.
     start = []
     for text in lines:
-        start.append(text if text.strip() else "\n")
+        start.append(text)
         if text.strip():
             break
     if delimiter is None:
@@ -300,6 +300,17 @@ def _plain_cells(line: str) -> list[str]:
 
 
 def _read_lines(path: str, on_position) -> Iterator[str]:
+    """Yields lines with their ends; those of spaces before the header empty."""
+    lines = _whole_lines(path, on_position)
+    for line in lines:
+        if line.strip():
+            yield line
+            break
+        yield "\n"
+    yield from lines
+
+
+def _whole_lines(path: str, on_position) -> Iterator[str]:
     """Yields whole lines with their ends; the last may be empty."""
     rest = ""
     for part in json_stream.read_text_lines(path, on_position):

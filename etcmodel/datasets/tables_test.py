@@ -136,8 +136,8 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
     def test_open_quote_of_tsv(self):
         """A row that lacks a cell does not swallow the next one."""
         path = self._write("a.tsv", 'text\tlabel\n"a\nb\tneg\n')
-        ((_, line), bad), (_, good) = tables.read_rows(path)
-        self.assertEqual(2, line)
+        places, (bad, good) = zip(*tables.read_rows(path), strict=True)
+        self.assertEqual(((0, 2), (1, 3)), places)
         self.assertIn("has 1 cells", bad.problem)
         self.assertEqual({"text": "b", "label": "neg"}, good)
 
@@ -156,6 +156,10 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
     def test_tsv_of_one_column(self):
         rows = self._read("a.tsv", 'text\n"a" b\n"c"\n')
         self.assertEqual([{"text": '"a" b'}, {"text": "c"}], rows)
+
+    def test_quotes_of_tsv_behind_a_blank_line(self):
+        (row,) = self._read("a.tsv", ' \ntext\tlabel\n"a\tb"\tpos\n')
+        self.assertEqual({"text": "a\tb", "label": "pos"}, row)
 
     def test_rows_of_other_lengths(self):
         path = self._write("a.csv", '\nid,text\n1,"a\nb"\n2\n\n3,c,d\n')
