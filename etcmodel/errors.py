@@ -69,6 +69,7 @@ class RecordError(UserError):
             `"answer is not a candidate"`.
         path: the file.
         index: position of the record in the file, from 0.
+        explanation: the message without the flag that skips such records.
     """
 
     def __init__(
@@ -99,8 +100,9 @@ class RecordError(UserError):
         place = where(path, index, line, record_id)
         if field is not None:
             place += f", field {field!r}"
+        self.explanation = f"{place}: {problem}. {advice}."
         super().__init__(
-            f"{place}: {problem}. {advice}, or skip such records with "
+            f"{self.explanation[:-1]}, or skip such records with "
             "--skip_bad_records."
         )
 
@@ -111,6 +113,11 @@ class RecordError(UserError):
         """
         self.__cause__ = self.__context__ = None
         return self.with_traceback(None)
+
+    def without_flag(self) -> "RecordError":
+        """Leaves the flag out of the message; returns the error itself."""
+        self.args = (self.explanation,)
+        return self
 
     def __reduce__(self):
         """Lets workers send it to each other."""

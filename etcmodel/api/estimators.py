@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import os
 import shutil
 import sys
@@ -14,8 +13,10 @@ import numpy as np
 from etcmodel.api import predictors
 from etcmodel.cli import command_line
 from etcmodel.cli import shortcut_flags
+from etcmodel.datasets import cells
 from etcmodel.datasets import files
-from etcmodel.datasets import tables
+from etcmodel.datasets import python_rows
+from etcmodel.datasets.sectioned import RowFormat
 from etcmodel.errors import UserError
 from etcmodel.pipeline import metadata_files
 from etcmodel.pipeline import options as options_lib
@@ -257,7 +258,7 @@ class Estimator(predictors.RowPredictor):
             input=_as_file(
                 records,
                 os.path.join(folder, "train.jsonl"),
-                self.options.get("text_field"),
+                self._row_format(),
             ),
             output_dir=train if fraction is None else folder + "/records",
             validation_fraction=fraction,
@@ -278,7 +279,7 @@ class Estimator(predictors.RowPredictor):
                 input=_as_file(
                     validation,
                     os.path.join(folder, "dev.jsonl"),
-                    self.options.get("text_field"),
+                    self._row_format(),
                 ),
                 output_dir=dev,
                 split="dev",
@@ -286,6 +287,14 @@ class Estimator(predictors.RowPredictor):
                 **common,
             )
         return {"train_data": train, "validation_data": dev}
+
+    def _row_format(self) -> RowFormat:
+        """Returns how the records are read."""
+        options = self.options
+        names = [x for x in self._spec.reading if x in options]
+        return self._spec.format(
+            self._spec.make_preprocessing_config({x: options[x] for x in names})
+        )
 
     def _reading(self) -> dict[str, Any]:
         """Returns the flags of `preprocess` for the given options."""
@@ -485,35 +494,19 @@ def _vocabulary_beside(source: str) -> str | None:
 def _as_file(
     records: Iterable[Any] | str | os.PathLike,
     path: str,
-    text_field: str | None = None,
+    format_: RowFormat,
 ) -> str:
     """Writes rows to a file, unless they are a file already."""
     if isinstance(records, str | os.PathLike):
         return ",".join(files.find(os.fspath(records)))
     with open(path, "w", encoding="utf-8") as stream:
-        for row in tables.rows_of(records, text_field):
+        for row in python_rows.rows_of(
+            records, format_.fields.text, format_.used
+        ):
+            row = {name: cells.to_json(x) for name, x in row.items()}
             # With escapes, half a surrogate pair can be written.
-            stream.write(json.dumps(_finite(row), default=_not_json) + "\n")
+            stream.write(json.dumps(row) + "\n")
     return path
-
-
-def _finite(value: Any) -> Any:
-    """Replaces infinite numbers, which JSON cannot represent."""
-    if isinstance(value, dict):
-        return {key: _finite(x) for key, x in value.items()}
-    if isinstance(value, list):
-        return [_finite(x) for x in value]
-    is_infinite = isinstance(value, float) and math.isinf(value)
-    return _not_json(value) if is_infinite else value
-
-
-def _not_json(value: Any) -> dict[str, str]:
-    """Replaces a value that JSON cannot represent.
-
-    Columns that are not used may hold anything; every field that is read
-    rejects the result.
-    """
-    return {"value of the type": type(value).__name__}
 
 
 # Selects Keras 2 unless TensorFlow is already imported.

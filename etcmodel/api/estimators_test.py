@@ -15,6 +15,7 @@ import tensorflow as tf
 import etcmodel
 from etcmodel.api import estimators
 from etcmodel.datasets import selection
+from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 from etcmodel.serving import exported
 from etcmodel.training import runs
@@ -341,11 +342,14 @@ class ErrorsTest(tf.test.TestCase):
         path = os.path.join(self._folder(), "rows.jsonl")
         rows = [{"text": "a \ud83d", "n": [float("inf")], "at": {1}}]
         format_ = selection.make_format()
-        (record,) = format_.read(estimators._as_file(rows, path), "predict")
+        (record,) = format_.read(
+            estimators._as_file(rows, path, format_), "predict"
+        )
         self.assertEqual((("a ?",),), record.paragraphs)
-        rows = [{"text": {"a"}}]
-        with self.assertRaisesRegex(UserError, "'text'.*of the type.*'set'"):
-            list(format_.read(estimators._as_file(rows, path), "predict"))
+        rows = [{"text": object()}]
+        path = estimators._as_file(rows, path, format_)
+        with self.assertRaisesRegex(UserError, "'text'.*of the type object"):
+            list(format_.read(path, "predict"))
 
     def test_strings_of_any_collection(self):
         """Strings are documents in the model's `text_field`."""
@@ -356,6 +360,39 @@ class ErrorsTest(tf.test.TestCase):
             for source in (["a"], iter(["a"]), pd.Series(["a"])):
                 (record,) = model._read(source, "predict")
                 self.assertEqual((("a",),), record.paragraphs)
+
+    def test_records_without_a_prediction(self):
+        """A record that cannot be used leaves the others their predictions."""
+        model = etcmodel.DocumentClassifier()
+
+        def predictions(records, *_):
+            for record in records:
+                yield record, {"label": record.paragraphs[0][0]}
+
+        with (
+            mock.patch.object(model, "_load") as loaded,
+            mock.patch.object(model, "_predictions", predictions),
+        ):
+            loaded.return_value.sizes = {}
+            loaded.return_value.has_queries = False
+            with self.assertWarnsRegex(UserWarning, "prediction: 2.*record 1"):
+                found = model.predict(["a", "", "b", {"text": {"c": 1}}])
+            self.assertEqual([{"label": "a"}, {"label": "b"}], found[::2])
+            for error, message in zip(
+                found[1::2],
+                ("it has no text", "expected a string"),
+                strict=True,
+            ):
+                self.assertIsInstance(error, RecordError)
+                self.assertRegex(str(error), message)
+                # No flag of a command.
+                self.assertNotIn("--", str(error))
+            with self.assertRaisesRegex(
+                RecordError, "record 1 .*, field 'text'"
+            ):
+                model.predict(["a", ""], on_error="raise")
+            with self.assertRaisesRegex(UserError, "on_error='skip': expect"):
+                model.predict(["a"], on_error="skip")
 
     def test_strings_for_lists_of_texts(self):
         """Strings are not split into sentences; a warning says so once."""

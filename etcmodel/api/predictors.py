@@ -18,6 +18,8 @@ from typing import Any
 from etcmodel.cli import command_line
 from etcmodel.cli import shortcut_flags
 from etcmodel.datasets.sectioned import RowFormat
+from etcmodel.errors import BadRecords
+from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 from etcmodel.pipeline.spec import load as load_place
 from etcmodel.serving import exported
@@ -57,6 +59,7 @@ def _same_precision() -> Iterator[None]:
             precision().set_global_policy(before)
 
 
+_ON_ERROR = ("return", "raise")
 # Temporary directories of models, by their paths.
 _FOLDERS = weakref.WeakValueDictionary()
 
@@ -208,6 +211,23 @@ class Predictor:
             )
 
 
+class _Errors(BadRecords):
+    """Keeps the errors of records, by position, or raises them."""
+
+    def __init__(self, on_error: str):
+        if on_error not in _ON_ERROR:
+            raise UserError(
+                f"on_error={on_error!r}: expected one of {_ON_ERROR}."
+            )
+        super().__init__(skip=on_error == "return")
+        self.by_index: dict[int, RecordError] = {}
+
+    def report(self, error: RecordError) -> None:
+        """Keeps an error, or raises it."""
+        super().report(error.without_flag())
+        self.by_index[error.index] = error
+
+
 class RowPredictor(Predictor):
     """A model for rows of users' own documents.
 
@@ -220,7 +240,11 @@ class RowPredictor(Predictor):
         self.options = options
 
     def predict(
-        self, records: Iterable[Any], batch_size: int = 8, progress: bool = True
+        self,
+        records: Iterable[Any],
+        batch_size: int = 8,
+        progress: bool = True,
+        on_error: str = "return",
     ) -> list[Any]:
         """Predicts documents, in their order.
 
@@ -230,11 +254,29 @@ class RowPredictor(Predictor):
                 of rows.
             batch_size: how many are answered at once.
             progress: whether to show a progress bar.
+            on_error: what to do with a record that cannot be used, such as an
+                empty document: "return" puts its `etcmodel.errors.RecordError`
+                in the place of its prediction, and warns; "raise" raises it.
 
         Raises:
-            UserError: the model is not trained, or a record cannot be used.
+            UserError: the model is not trained, or a record cannot be used and
+                `on_error` is "raise".
         """
-        return super().predict(records, batch_size, progress)
+        errors = _Errors(on_error)
+        found = {
+            record.index: self._friendly(x)
+            for record, x in self._predictions(
+                self._read(records, "predict", errors), batch_size, progress
+            )
+        }
+        if errors.total:
+            _warn(
+                f"Records without a prediction: {errors.total}. Their places "
+                f"in the result hold the errors; the first: "
+                f"{errors.examples[0]}"
+            )
+        found |= errors.by_index
+        return [found[index] for index in sorted(found)]
 
     def evaluate(
         self, records: Iterable[Any], batch_size: int = 8, progress: bool = True
@@ -246,7 +288,7 @@ class RowPredictor(Predictor):
         """
         predictions, gold = {}, {}
         found = self._predictions(
-            self._read(records, "dev"), batch_size, progress
+            self._read(records, "dev", _Errors("raise")), batch_size, progress
         )
         for record, prediction in found:
             predictions[record.id] = prediction
@@ -259,7 +301,7 @@ class RowPredictor(Predictor):
             )
         return self._spec.dataset.score(predictions, gold)
 
-    def _read(self, records, split):
+    def _read(self, records, split, errors=None):
         if isinstance(records, str):
             # Iterating over a string would yield letters.
             raise UserError(
@@ -279,7 +321,7 @@ class RowPredictor(Predictor):
         rows: RowFormat = self._spec.format(
             self._spec.make_preprocessing_config({**sizes, **given})
         )
-        read = rows.read_rows(records, split, name="records")
+        read = rows.read_rows(records, split, errors, name="records")
         if self._load().has_queries:
             read = _with_warning(read, lambda x: not x.query, _NO_QUERY)
         if sizes.get("units") == "texts":

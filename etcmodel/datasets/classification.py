@@ -119,6 +119,14 @@ class Names:
         return self._normalized.get(_normalized(name), name)
 
 
+def _is_multi_hot(labels: list) -> bool:
+    """Tells 0 or 1 for each label from a list of labels, which repeats none."""
+    flags = [sectioned.whole(x) for x in labels]
+    return len({*map(str, flags)}) < len(flags) and all(
+        x in (0, 1) for x in flags
+    )
+
+
 class _LabelReader:
     """Reads labels of a kind from the field of a row."""
 
@@ -135,6 +143,12 @@ class _LabelReader:
         if isinstance(value, list):
             if self._kind == "single":
                 raise self._wrong(value, "one label, a string")
+            if _is_multi_hot(value):
+                raise self._wrong(
+                    value,
+                    "the names of the labels, not 0 or 1 for each, such as "
+                    '["a", "b"]',
+                )
             names = (
                 self._name(x, f"{self._field}[{i}]")
                 for i, x in enumerate(value)
@@ -236,6 +250,7 @@ def make_format(
         functools.partial(_check, label_field or LABEL_FIELDS[0]),
         sectioned.Fields(text_field, query_field, id_field, label_field),
         f'"{text_field or "text"}": "...", "{label_field or "label"}": "..."',
+        LABEL_FIELDS,
     )
 
 

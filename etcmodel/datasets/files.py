@@ -1,10 +1,13 @@
-"""Data files: several at once, plain or gzipped, on a disk or in a bucket."""
+"""Data files: several at once, compressed or not, on a disk or in a bucket.
+
+TensorFlow opens the addresses that it knows (`gs://`), as it does for
+checkpoints; fsspec opens the others (`s3://`, `hf://`, `https://`).
+"""
 
 import codecs
 import contextlib
 import contextvars
 import glob
-import gzip
 import io
 import itertools
 import json
@@ -17,9 +20,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from typing import TypeVar
 
+from etcmodel import extras
+from etcmodel.datasets import compression
 from etcmodel.errors import UserError
 
-_GZIP_MAGIC = b"\x1f\x8b"
 _CHUNK_BYTES = 1 << 16
 _MAX_FIRST_LINE = 1 << 28
 _T = TypeVar("_T")
@@ -30,7 +34,7 @@ class MissingFile(UserError):
 
 
 def is_remote(path: str) -> bool:
-    """Whether TensorFlow reads it, as `gs://bucket/a`."""
+    """Whether it is no file of a disk, as `gs://bucket/a`."""
     return "://" in path
 
 
@@ -49,6 +53,77 @@ def _gfile():
     return tf.io.gfile
 
 
+class _FsspecFiles:
+    """The functions of `tf.io.gfile` for a file system of fsspec."""
+
+    def __init__(self, path: str):
+        scheme = path.partition("://")[0]
+        try:
+            extras.require("fsspec")
+            import fsspec
+
+            self._files = fsspec.filesystem(scheme)
+        except (ImportError, ValueError) as error:
+            # fsspec says which package is needed.
+            raise UserError(f"{path}: cannot be opened ({error}).") from None
+
+    def _call(self, path: str, function: Callable[..., _T]) -> _T:
+        try:
+            return function(path)
+        except FileNotFoundError:
+            raise
+        # Each file system has errors of its own.
+        except Exception as error:
+            raise UserError(
+                f"{path}: cannot be read ({error}). Check the address and that "
+                "you may read it."
+            ) from None
+
+    def glob(self, path: str) -> list[str]:
+        """Returns the files of a name or pattern."""
+        if not any(x in path for x in "*?["):
+            return [path] if self.exists(path) else []
+        found = self._call(path, self._files.glob)
+        return [self._files.unstrip_protocol(x) for x in found]
+
+    def exists(self, path: str) -> bool:
+        """Tells whether there is such a file."""
+        return self._call(path, self._files.exists)
+
+    def size(self, path: str) -> int:
+        """Returns the number of bytes; 0 if it is not known."""
+        return self._call(path, self._files.size) or 0
+
+    def open(self, path: str) -> io.RawIOBase:
+        """Opens a file to read its bytes."""
+        return self._call(path, self._files.open)
+
+
+class _TensorFlowFiles:
+    """The same for a file system of TensorFlow."""
+
+    def __init__(self):
+        self._gfile = _gfile()
+        self.glob = self._gfile.glob
+        self.exists = self._gfile.exists
+
+    def size(self, path: str) -> int:
+        """Returns the number of bytes."""
+        return self._gfile.stat(path).length
+
+    def open(self, path: str) -> io.RawIOBase:
+        """Opens a file to read its bytes."""
+        return _Remote(path)
+
+
+def _remote(path: str) -> _FsspecFiles | _TensorFlowFiles:
+    """Returns the file system of an address."""
+    scheme = path.partition("://")[0]
+    if scheme in _gfile().get_registered_schemes():
+        return _TensorFlowFiles()
+    return _FsspecFiles(path)
+
+
 def find(paths: str | Sequence[str]) -> list[str]:
     """Data files by their names or patterns, sorted within each; each once.
 
@@ -63,7 +138,7 @@ def find(paths: str | Sequence[str]) -> list[str]:
     found = []
     for part in (part.strip() for part in paths):
         if is_remote(part):
-            files = _gfile().glob(part)
+            files = _remote(part).glob(part)
         elif os.path.isdir(part):
             raise UserError(
                 f"{part} is a directory. Name the files inside it that are to "
@@ -82,7 +157,7 @@ def find(paths: str | Sequence[str]) -> list[str]:
 def size(path: str) -> int:
     """Number of bytes of a file; 0 if there is none."""
     if is_remote(path):
-        return _gfile().stat(path).length
+        return _remote(path).size(path)
     return os.path.getsize(path) if os.path.isfile(path) else 0
 
 
@@ -217,12 +292,13 @@ class _Lines(io.RawIOBase):
 def line_parts(path: str, size: int) -> list[Part]:
     """Divides a file of JSON lines into parts of about `size` bytes.
 
-    Other files, and gzipped ones, are one part. `lines` and `records` of the
+    Other files, and compressed ones, are one part. `lines` and `records` of the
     parts are not known yet; `count_lines` counts those of a part.
     """
     raw, plain = open_plain(path)
     with raw, plain:
-        if isinstance(plain, gzip.GzipFile) or not _has_json_line(plain):
+        is_compressed = getattr(plain, "raw", None) is not raw
+        if is_compressed or not _has_json_line(plain):
             return [Part(path)]
         end = plain.seek(0, os.SEEK_END)
         starts = [0]
@@ -276,19 +352,21 @@ def numbered(parts: Sequence[Part], counts: Mapping[Part, tuple]) -> list[Part]:
 
 
 def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
-    """Opens a plain or gzipped file, told by its first bytes.
+    """Opens a plain or compressed file, told by its first bytes.
 
     Returns:
         The file as it is, whose position tells how far it has been read, and
         its plain bytes.
 
     Raises:
-        UserError: it cannot be read; `MissingFile`: there is none.
+        UserError: it cannot be read, or `compression` refuses its kind;
+            `MissingFile`: there is none.
     """
     try:
         if is_remote(path):
             # Opened when it is read, which may be too late for messages.
-            raw = _Remote(path) if _gfile().exists(path) else None
+            remote = _remote(path)
+            raw = remote.open(path) if remote.exists(path) else None
         else:
             raw = open(path, "rb", buffering=0)  # noqa: SIM115
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -305,14 +383,16 @@ def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
         ) from None
     if raw is None:
         raise MissingFile(f"{path}: there is no such file. Check the path.")
-    magic = raw.read(len(_GZIP_MAGIC))
+    head = raw.read(compression.HEAD_BYTES)
     raw.seek(0)
     part = part_of(path)
     if part.stop is not None:
         return raw, io.BufferedReader(_Lines(raw, part), _CHUNK_BYTES)
-    if magic == _GZIP_MAGIC:
-        return raw, gzip.GzipFile(fileobj=raw)
-    return raw, io.BufferedReader(raw, _CHUNK_BYTES)
+    plain = compression.open_compressed(path, raw, head)
+    if plain is None:
+        return raw, io.BufferedReader(raw, _CHUNK_BYTES)
+    compression.check_content(path, plain)
+    return raw, plain
 
 
 def plain_lines(path: str) -> Iterator[bytes]:

@@ -10,11 +10,10 @@ one bad record is told from the others, and why it is bad.
 
 import codecs
 import contextlib
-import gzip
+import functools
 import itertools
 import json
 import re
-import zlib
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from typing import NamedTuple
 import ijson
 import msgspec
 
+from etcmodel.datasets import compression
 from etcmodel.datasets import files
 from etcmodel.errors import UserError
 from etcmodel.errors import show
@@ -31,7 +31,6 @@ from etcmodel.errors import show
 OnPosition = Callable[[int], None] | None
 """Called after each record with the bytes of the file that were read so far."""
 
-_DAMAGES = EOFError, zlib.error, gzip.BadGzipFile
 _CHUNK_BYTES = 1 << 16
 _MAX_LINE_SIZE = 1 << 20
 # Elements of an array that are longer are read by the slower parser.
@@ -70,7 +69,7 @@ class Place(NamedTuple):
 class _File:
     """An open file, and how many of its records were read.
 
-    As a context manager it tells of damaged gzip data.
+    On exit, it reports damaged compressed data as `UserError`.
     """
 
     def __init__(
@@ -89,9 +88,9 @@ class _File:
     def __exit__(self, kind, error, traceback) -> None:
         self._plain.close()
         self._raw.close()
-        if isinstance(error, _DAMAGES):
+        if isinstance(error, compression.DAMAGES):
             raise UserError(
-                f"{self.path}: the gzip data are cut off or damaged, after "
+                f"{self.path}: the data are cut off or damaged, after "
                 f"{self.count} whole {self.what} ({error}). Get the file again."
             ) from None
 
@@ -105,7 +104,7 @@ class _File:
             yield start.removeprefix(codecs.BOM_UTF8) + self._read()
             while chunk := self._read():
                 yield chunk
-        except _DAMAGES:
+        except compression.DAMAGES:
             # Whoever has waited for more uses what there is first.
             yield b""
             raise
@@ -166,18 +165,67 @@ def has_invalid_utf8(value: object) -> bool:
     return False
 
 
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON value; write null")
+
+
+class UniqueKeys(dict):
+    """A JSON object some of whose keys stand there more than once.
+
+    Attributes:
+        repeated: the first key that stands there again; None if none does.
+    """
+
+    repeated: str | None = None
+
+    def __setitem__(self, key, value):
+        if self.repeated is None and key in self:
+            self.repeated = key
+        super().__setitem__(key, value)
+
+    @classmethod
+    def of(cls, pairs: list[tuple[str, object]]) -> dict:
+        """Returns a plain `dict` if each key stands there once."""
+        found = dict(pairs)
+        if len(found) == len(pairs):
+            return found
+        found = cls()
+        for key, value in pairs:
+            found[key] = value
+        return found
+
+
+_load_json = functools.partial(
+    json.loads,
+    parse_constant=_reject_constant,
+    object_pairs_hook=UniqueKeys.of,
+)
+
+
 class _TypedDecoder:
-    """Makes records of a type of valid JSON; None of all other bytes."""
+    """Makes records of a type of valid JSON; None of all other bytes.
+
+    For the type `dict`, objects with repeated keys are `UniqueKeys`.
+    """
 
     def __init__(self, record: type):
         self._decode = msgspec.json.Decoder(record).decode
+        if record in (dict, list[dict]):
+            self._decode = self._decode_objects
+
+    @staticmethod
+    def _decode_objects(data: bytes) -> object:
+        data = bytes(data)
+        if b"\\u" in data and _HALF.search(data.decode()):
+            raise ValueError("half of a character")
+        return _load_json(data)
 
     def __call__(self, data: bytes | msgspec.Raw) -> object | None:
         try:
             # msgspec does not look at strings of fields that it leaves out.
             str(data, "utf-8")
             return self._decode(data)
-        except (UnicodeError, msgspec.MsgspecError, RecursionError):
+        except (ValueError, msgspec.MsgspecError, RecursionError):
             return None
 
 
@@ -206,7 +254,7 @@ def _check_start(
     text = text.replace("\uffff", "\ufffd")
     raise UserError(
         f"{path} is not JSON: it begins with {show(text)}. Expected {expected} "
-        "in UTF-8, plain or gzipped."
+        "in UTF-8, plain or compressed."
     )
 
 
@@ -220,7 +268,7 @@ def read_json_array(
 
     Args:
         path: a JSON file in UTF-8 whose top level is an array; plain or
-            gzipped (told by its first bytes, not by its name).
+            compressed (told by its first bytes, not by its name).
         on_position: see `OnPosition`.
         record: a type of msgspec. Elements that are valid JSON and of this
             type come as such.
@@ -309,7 +357,7 @@ def _elements(
 def _plain_elements(chunks: Iterable[bytes], place: str) -> Iterator[object]:
     """The elements of the array at a place of a document, by ijson."""
     found = ijson.sendable_list()
-    parser = ijson.items_coro(found, place, use_float=True)
+    parser = ijson.items_coro(found, place, map_type=UniqueKeys, use_float=True)
     for chunk in itertools.chain(_cleaned(chunks), [None]):
         problem = None
         try:
@@ -408,16 +456,12 @@ def _lines(
     yield line
 
 
-def _reject_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON value")
-
-
 def _parse_line(path: str, number: int, line: bytes, count: int) -> object:
     """The JSON value in a line, whatever its type, or a `UserError`."""
     line = b"".join(_cleaned([line]))
     try:
         text = line.decode("utf-8")
-        return json.loads(text, parse_constant=_reject_constant)
+        return _load_json(text)
     except RecursionError:
         detail = "it is nested too deeply"
     except json.JSONDecodeError as error:

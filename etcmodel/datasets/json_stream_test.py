@@ -370,7 +370,7 @@ class FilesTest(tf.test.TestCase, parameterized.TestCase):
         (
             "gzip_lines",
             gzip.compress(_NUMBERED)[:-4],
-            "gzip data are cut off or damaged, after 2 whole records",
+            "data are cut off or damaged, after 2 whole records",
             _LINES,
         ),
     )

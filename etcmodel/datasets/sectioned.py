@@ -1,7 +1,7 @@
 """Documents of sections, paragraphs and texts, read from users' own rows.
 
-A row (see `tables.read_rows`) has its document in one field: `text`,
-`document`, `paragraphs`, `sections` or `context`. The value is
+A row (see `tables.read_rows` and `python_rows.rows_of`) has its document in one
+field: `text`, `document`, `paragraphs`, `sections` or `context`. The value is
 
 *   a string, whose paragraphs have blank lines between them;
 *   a list of paragraphs, each a string or a list of strings (its units); or
@@ -11,8 +11,10 @@ A row (see `tables.read_rows`) has its document in one field: `text`,
 
 import dataclasses
 import functools
+import json
 import os
 import re
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -20,7 +22,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from etcmodel.datasets import cells
 from etcmodel.datasets import files
+from etcmodel.datasets import python_rows
 from etcmodel.datasets import tables
 from etcmodel.datasets.records import Format
 from etcmodel.datasets.records import Record
@@ -32,6 +36,7 @@ from etcmodel.errors import show
 
 TEXT_FIELDS = ("text", "document", "paragraphs", "sections", "context")
 QUERY_FIELDS = ("query", "question")
+_WHOLE = re.compile(r"-?[0-9]{1,18}(\.0{1,18})?")
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _EXPECTED = (
     "a string, a list of paragraphs (each a string or a list of strings) or a "
@@ -116,6 +121,24 @@ class Fields:
     def id_field(self) -> str:
         """The field with the id."""
         return self.id or "id"
+
+    def used(
+        self, labels: Sequence[str], evidence: Sequence[str]
+    ) -> frozenset[str]:
+        """Returns the names of all fields that may be read.
+
+        Args:
+            labels: the usual names of the field with what is learned.
+            evidence: the usual names of the field with the evidence.
+        """
+        names = {
+            *((self.text,) if self.text else TEXT_FIELDS),
+            *((self.query,) if self.query else QUERY_FIELDS),
+            *((self.label,) if self.label else labels),
+            *((self.evidence,) if self.evidence else evidence),
+            self.id_field,
+        }
+        return frozenset(names)
 
     def example(self, rest: str) -> str:
         """Returns what a row looks like; `rest` is its end, for messages."""
@@ -215,11 +238,9 @@ class Row:
         value = self.values.get(field)
         if value is None:
             return str(self.source.index)
-        value = whole(value)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return str(value)
         if not isinstance(value, str):
-            raise self.wrong(field, value, "a string or a whole number")
+            expected = "a string or a number"
+            return self.text(field, value, is_cell=True, expected=expected)
         if not value.strip():
             raise self.error(
                 f"empty {field!r}",
@@ -236,10 +257,10 @@ class Row:
         """
         field = self.find(self.fields.query, QUERY_FIELDS)
         value = "" if field is None else self.values[field]
-        if isinstance(value, str):
-            return (self.text(field, value),) if value.strip() else ()
         if not isinstance(value, list):
-            raise self.wrong(field, value, "a string or a list of strings")
+            expected = "a string or a list of strings"
+            text = self.text(field, value, is_cell=True, expected=expected)
+            return (text,) if text.strip() else ()
         return tuple(
             self.text(f"{field}[{i}]", x, may_be_empty=False)
             for i, x in enumerate(value)
@@ -271,15 +292,31 @@ class Row:
             )
         return document
 
-    def text(self, field: str, value: object, may_be_empty=True) -> str:
+    def text(
+        self,
+        field: str,
+        value: object,
+        may_be_empty: bool = True,
+        is_cell: bool = False,
+        expected: str = "a string",
+    ) -> str:
         """Returns a value that must be a string.
+
+        Args:
+            field: its place in the row.
+            value: the value.
+            may_be_empty: whether it may be white space alone.
+            is_cell: whether a number is taken for its digits, as in CSV.
+            expected: what should be there, in words.
 
         Raises:
             RecordError: it is not a string, has NUL characters, or is empty
                 although it may not be.
         """
+        if is_cell and is_number(value):
+            return json.dumps(value)
         if not isinstance(value, str):
-            raise self.wrong(field, value, "a string")
+            raise self.wrong(field, value, expected)
         if "\0" in value:
             raise self.error(
                 "NUL characters",
@@ -295,9 +332,33 @@ class Row:
             )
         return value
 
+    def flag(self, field: str, value: object) -> bool:
+        """Returns a value that must be true or false; missing ones are false.
+
+        Takes 1, 1.0, `"true"`, `"1"` and `"1.0"` in capitals or not, and the
+        same for false, since CSV has no other way to write them.
+        """
+        if isinstance(value, str):
+            word = value.strip().lower()
+            value = {"true": True, "false": False, "": None}.get(word, word)
+        value = whole(value)
+        if value not in (None, True, False):
+            raise self.wrong(field, value, "true or false")
+        return bool(value)
+
+
+def is_number(value: object) -> bool:
+    """Tells numbers from true and false."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
 
 def whole(value: object) -> object:
-    """Converts whole floats, as of pandas if values are missing, to int."""
+    """Converts 3.0, `"3"` and `"3.0"` to 3; returns other values as they are.
+
+    pandas makes whole numbers floats if values are missing.
+    """
+    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
+        return int(value.strip().partition(".")[0])
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
@@ -336,10 +397,11 @@ class _DocumentReader:
 
     def read(self, value: object) -> Document:
         """Returns the document in a value."""
-        if isinstance(value, str):
-            sections = (Section(paragraphs=self._split(self._field, value)),)
-        elif not isinstance(value, list):
-            raise self._row.wrong(self._field, value, _EXPECTED)
+        if not isinstance(value, list):
+            text = self._row.text(
+                self._field, value, is_cell=True, expected=_EXPECTED
+            )
+            sections = (Section(paragraphs=self._split(self._field, text)),)
         elif value and all(map(_is_section, value)):
             sections = tuple(
                 self._section(f"{self._field}[{i}]", x)
@@ -430,9 +492,12 @@ class RowFormat(Format):
         fields: names of the rows' fields. If those of query, id and evidence
             are given, they must occur in at least one row. Rows of Python need
             only that of the query for predictions.
+        used: names of the fields that are read. Values of others may be of any
+            type.
     """
 
     fields: Fields = Fields()
+    used: frozenset[str] = frozenset()
 
     def read_rows(
         self,
@@ -444,7 +509,7 @@ class RowFormat(Format):
         """Yields the usable records of a Python collection, in its order.
 
         Args:
-            source: see `tables.rows_of`.
+            source: see `python_rows.rows_of`.
             split: as for `read`.
             bad_records: as for `read`.
             name: stands in errors for the name of a file.
@@ -459,7 +524,7 @@ class RowFormat(Format):
         needed = {fields.query}
         if split != "predict":
             needed |= {fields.id, fields.evidence}
-        rows = enumerate(tables.rows_of(source, fields.text))
+        rows = enumerate(python_rows.rows_of(source, fields.text, self.used))
         values = ((Source(name, index), row) for index, row in rows)
         values = _with_fields(values, needed, name)
         checked = self._checked(self._named(values, {name: ""}), split)
@@ -474,6 +539,14 @@ class RowFormat(Format):
                 problem=value.problem,
                 advice=value.advice,
             )
+        for name, cell in value.items() if isinstance(value, dict) else ():
+            if isinstance(cell, cells.BadCell):
+                raise source.error(
+                    cell.reason,
+                    field=name,
+                    problem=cell.problem,
+                    advice=cell.advice,
+                )
         return super().parse(value, source)
 
     def _values(self, paths, on_position, part=None):
@@ -517,8 +590,26 @@ def _with_fields(values, needed: set[str | None], place: str):
         )
 
 
+def _read_file(used, read_other, path, on_position=None, record=None):
+    """Reads a file's rows, by `read_other` if that knows its layout."""
+    del record
+    if read_other is not None:
+        rows = read_other(path, on_position)
+        if rows is not None:
+            return rows
+    return tables.read_rows(path, on_position, used)
+
+
 def row_format(
-    make, check, fields: Fields, example: str, **kwargs
+    make,
+    check,
+    fields: Fields,
+    example: str,
+    labels: Sequence[str] = (),
+    evidence: Sequence[str] = (),
+    others: Sequence[str] = (),
+    read_other: Callable | None = None,
+    **kwargs,
 ) -> RowFormat:
     """Returns the format of rows.
 
@@ -527,13 +618,20 @@ def row_format(
         check: see `Format`.
         fields: names of the rows' fields.
         example: the end of a row, for messages.
+        labels: the usual names of the field with what is learned.
+        evidence: the usual names of the field with the evidence.
+        others: names of further fields.
+        read_other: called with a path and `json_stream.OnPosition`; returns the
+            rows of a file that is laid out in another way, or None.
         **kwargs: other attributes of `Format`.
     """
+    used = fields.used(labels, evidence) | {*others}
     return RowFormat(
         record=dict,
         example=fields.example(example),
-        read_values=kwargs.pop("read_values", tables.read_rows),
+        read_values=functools.partial(_read_file, used, read_other),
         check=check,
+        used=used,
         make=functools.partial(_make, make, fields),
         id_field=fields.id_field,
         fields=fields,

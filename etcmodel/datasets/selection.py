@@ -97,6 +97,7 @@ def make_format(
         sectioned.Fields(text_field, query_field, id_field, label_field),
         f'"{text_field or "paragraphs"}": [["...", ...], ...], "{field}": '
         "[[0, 1], ...]",
+        SELECTED_FIELDS,
     )
 
 

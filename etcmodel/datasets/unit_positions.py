@@ -12,6 +12,7 @@ from typing import NamedTuple
 from etcmodel.datasets.normalized_texts import normalize
 from etcmodel.datasets.sectioned import Document
 from etcmodel.datasets.sectioned import Row
+from etcmodel.datasets.sectioned import whole
 from etcmodel.errors import RecordError
 from etcmodel.errors import show
 
@@ -24,6 +25,10 @@ _WORD_CATEGORIES = ("Lu", "Ll", "Lt", "Mn", "Mc", "Nd")
 Position = tuple[int, int]
 """Number of a paragraph, counted through all sections, and of a text in it."""
 
+_NO_FLAGS = (
+    "true and false instead of 1 and 0, since these numbers can also be read "
+    "as positions"
+)
 _EXPECTED = (
     "a list of positions [paragraph, text] or [title, text], of texts, or of "
     "true and false for each text"
@@ -217,6 +222,13 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _with_whole_numbers(value: object) -> object:
+    """Converts floats that are whole numbers in lists of lists."""
+    if isinstance(value, list):
+        return [_with_whole_numbers(x) for x in value]
+    return whole(value) if isinstance(value, float) else value
+
+
 class _Reader:
     """Reads what a field selects."""
 
@@ -232,6 +244,7 @@ class _Reader:
 
     def read(self, value: object) -> Selected:
         """Returns what a value selects."""
+        value = _with_whole_numbers(value)
         if isinstance(value, str):
             value = [value]
         if not isinstance(value, list):
@@ -312,10 +325,13 @@ class _Reader:
                 numbers,
                 "numbers of paragraphs, each once, or true and false for each",
             )
-        return [
+        positions = [
             self._position(number, WHOLE_PARAGRAPH, f"[{i}]")
             for i, number in enumerate(numbers)
         ]
+        if len(numbers) == len(self._paragraphs) and {*numbers} <= {0, 1}:
+            raise self._wrong(numbers, _NO_FLAGS)
+        return positions
 
     def _lists(self, value: list) -> list[Position]:
         if value and all(
@@ -338,8 +354,7 @@ class _Reader:
         if flags is not None and set(flags) != set(positions):
             raise self._wrong(
                 value,
-                "true and false instead of 1 and 0, since these lists can also "
-                "be read as positions",
+                _NO_FLAGS,
             )
         return positions
 

@@ -2,11 +2,10 @@
 
 import codecs
 import contextlib
-import gzip
 import html.parser
 import re
-import zlib
 
+from etcmodel.datasets import compression
 from etcmodel.datasets import files
 from etcmodel.errors import UserError
 
@@ -147,7 +146,7 @@ def clean(text: str) -> str:
 
 
 def load(path: str) -> str:
-    """Reads a story, plain or gzipped; see `clean`.
+    """Reads a story, plain or compressed; see `clean`.
 
     Raises:
         UserError: it cannot be read.
@@ -156,8 +155,8 @@ def load(path: str) -> str:
     with raw, plain:
         try:
             return clean(decode(plain.read()))
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        except compression.DAMAGES as error:
             raise UserError(
-                f"{path}: the gzip data are cut off or damaged ({error}). Get "
+                f"{path}: the data are cut off or damaged ({error}). Get "
                 "the file again."
             ) from None

@@ -122,7 +122,7 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual("a\n\nb", stories.load(path))
         with open(path, "wb") as stream:
             stream.write(gzip.compress(b"a")[:-9])
-        with self.assertRaisesRegex(UserError, "a.content: the gzip data"):
+        with self.assertRaisesRegex(UserError, "a.content: the data are"):
             stories.load(path)
 
     def test_real_story(self):

@@ -9,19 +9,16 @@ The answers are a string, a list of strings, a list as above, or `{"text":
 [...], "answer_start": [...]}`. A string or a list of strings may have its
 offsets in a field `answer_start` of the row. "yes" and "no" without
 `answer_start` are the answers yes and no, not parts of the text. An empty list,
-an empty string, or `"is_impossible": true` say that the document has no answer.
+an empty string, or `"is_impossible": true` say that the document has no answer;
+a row with `"is_impossible": false` and no answer does not tell.
 """
 
 import functools
-import re
-from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 
-from etcmodel.datasets import json_stream
 from etcmodel.datasets import sectioned
-from etcmodel.datasets import tables
 from etcmodel.datasets import unit_positions
 from etcmodel.datasets.question_answering import squad
 from etcmodel.datasets.question_answering.places import AnswerFinder
@@ -37,7 +34,11 @@ ANSWER_FIELDS = ("answers", "answer")
 EVIDENCE_FIELDS = ("evidence", "supporting_facts")
 _QUESTION_FIELDS = ("question", "query")
 _START = "answer_start"
-_DICT = re.compile(r"""\{\s*["'](text|answer_start)["']\s*:.*\}\s*""", re.S)
+_IMPOSSIBLE = "is_impossible"
+_ADVICE_NO_ANSWER = (
+    f"If there is no answer leave {_IMPOSSIBLE!r} out or set it to true. If "
+    "this file has no answers use --split=predict"
+)
 _EXPECTED = (
     'a string, a list of strings, or a list of {"text": "...", '
     '"answer_start": 0}'
@@ -118,15 +119,17 @@ class _AnswerReader:
     def read(self) -> list[tuple[str, int | None]] | None:
         """Returns texts and offsets; None if the row does not tell."""
         row = self._row
-        if self._is_impossible():
+        is_impossible = row.values.get(_IMPOSSIBLE)
+        if row.flag(_IMPOSSIBLE, is_impossible):
             return []
         field = row.find(row.fields.label, ANSWER_FIELDS)
         if field is None:
             return None
-        value = self._parse_dict(field, row.values[field])
+        value = row.values[field]
         start = row.values.get(_START)
-        if isinstance(value, str):
-            found = [(value, self._offset(_START, start))]
+        if isinstance(value, str) or sectioned.is_number(value):
+            text = row.text(field, value, is_cell=True)
+            found = [(text, self._offset(_START, start))]
         elif isinstance(value, dict):
             found = self._columns(field, value)
         elif not isinstance(value, list):
@@ -137,28 +140,20 @@ class _AnswerReader:
             found = [
                 self._item(f"{field}[{i}]", x) for i, x in enumerate(value)
             ]
-        return [x for x in dict.fromkeys(found) if x[0].strip()]
-
-    def _is_impossible(self) -> bool:
-        value = self._row.values.get("is_impossible")
-        # A cell of CSV.
-        if isinstance(value, str) and value.strip().lower() in (
-            *("true", "1", "false", "0", ""),
-        ):
-            return value.strip().lower() in ("true", "1")
-        if value not in (None, True, False):
-            raise self._row.wrong("is_impossible", value, "true or false")
-        return bool(value)
+        answers = [x for x in dict.fromkeys(found) if x[0].strip()]
+        # A row that denies that there is no answer does not tell which.
+        is_denied = not answers and is_impossible not in (None, "")
+        return None if is_denied else answers
 
     def _item(self, place: str, value: object) -> tuple[str, int | None]:
-        if isinstance(value, str):
-            return self._row.text(place, value), None
+        if isinstance(value, str) or sectioned.is_number(value):
+            return self._row.text(place, value, is_cell=True), None
         if not isinstance(value, dict) or "text" not in value:
             raise self._row.wrong(
                 place, value, 'a string or {"text": "...", "answer_start": 0}'
             )
         return (
-            self._row.text(f"{place}.text", value["text"]),
+            self._row.text(f"{place}.text", value["text"], is_cell=True),
             self._offset(f"{place}.{_START}", value.get(_START)),
         )
 
@@ -170,15 +165,6 @@ class _AnswerReader:
         if not isinstance(texts, list):
             raise self._row.wrong(field, value, _EXPECTED)
         return self._pairs(f"{field}.text", texts, f"{field}.{_START}", starts)
-
-    def _parse_dict(self, field: str, value: object) -> object:
-        """Returns SQuAD's dict of a cell that holds one, or the value."""
-        if not (isinstance(value, str) and _DICT.fullmatch(value)):
-            return value
-        found = tables.read_literal(value)
-        if not isinstance(found, dict) or {*found} - {"text", _START}:
-            raise self._row.wrong(field, value, _EXPECTED)
-        return found
 
     def _pairs(self, text_field, texts, start_field, starts) -> list:
         """Reads a list of texts and one of their offsets."""
@@ -194,7 +180,7 @@ class _AnswerReader:
             )
         return [
             (
-                self._row.text(f"{text_field}[{i}]", text),
+                self._row.text(f"{text_field}[{i}]", text, is_cell=True),
                 self._offset(f"{start_field}[{i}]", start),
             )
             for i, (text, start) in enumerate(zip(texts, starts, strict=True))
@@ -204,8 +190,6 @@ class _AnswerReader:
         if value is None or value == "":
             return None
         value = sectioned.whole(value)
-        if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
-            value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._row.wrong(
                 place, value, "a whole number, where the answer begins"
@@ -216,7 +200,7 @@ class _AnswerReader:
 
 def _has_offsets(answers: list, start: object) -> bool:
     """Whether a row has offsets of the strings in a list of answers."""
-    if start in (None, "") or not all(isinstance(x, str) for x in answers):
+    if start in (None, "") or any(isinstance(x, dict) for x in answers):
         return False
     return bool(answers) or isinstance(start, list)
 
@@ -264,7 +248,9 @@ def _check(field: str, record: QuestionRecord, split: str) -> None:
     if split == "predict":
         return
     if record.answers is None:
-        raise record.missing_answer("answer", field, None, split)
+        raise record.missing_answer(
+            "answer", field, None, split, _ADVICE_NO_ANSWER
+        )
     texts = [x.text for x in record.answers]
     if split == "train" and texts and len(texts) == record.answers_not_in_text:
         raise record.error(
@@ -277,12 +263,11 @@ def _check(field: str, record: QuestionRecord, split: str) -> None:
         )
 
 
-def _read_values(
-    fields: Fields, path: str, on_position=None, record_type: type | None = None
-) -> Iterator[tuple[json_stream.Place, object]]:
+def _read_squad(fields: Fields, path: str, on_position):
+    """Returns the rows of a file that is laid out as SQuAD's, or None."""
     if squad.is_squad(path):
         return squad.read_questions(path, on_position, fields)
-    return tables.read_rows(path, on_position, record_type)
+    return None
 
 
 def make_format(
@@ -323,7 +308,10 @@ def make_format(
         fields,
         f'"{query_field or "question"}": "...", "{text_field or "text"}": '
         f'"...", "{field}": ["...", ...]',
-        read_values=functools.partial(_read_values, fields),
+        ANSWER_FIELDS,
+        EVIDENCE_FIELDS,
+        (_START, _IMPOSSIBLE),
+        read_other=functools.partial(_read_squad, fields),
     )
 
 

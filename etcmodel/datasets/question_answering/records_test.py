@@ -3,6 +3,7 @@
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from etcmodel.datasets import cells
 from etcmodel.datasets.question_answering import records
 from etcmodel.datasets.question_answering.places import Place
 from etcmodel.datasets.question_answering.records import Answer
@@ -81,21 +82,44 @@ class AnswersTest(parameterized.TestCase):
             "'answer_start': array([31, 13], dtype=int32)}",
             [_MORAVIA, _BRNO],
         ),
-        # A text, and not SQuAD's.
+        # A text.
         ("{'text': ['Brno']", None),
-        ("{'words': ['Brno']}", None),
         ("{Brno}", None),
     )
     def test_cells_with_a_dict(self, cell, expected):
-        record = _read("dev", answers=cell)
+        record = _read("dev", answers=cells.read_cell(cell))
         if expected is None:
             expected = [Answer(cell)]
         self.assertEqual(tuple(expected), record.answers)
 
-    @parameterized.parameters("['Br' 'no']", "print(['Brno'])", "array([...])")
-    def test_dicts_that_cannot_be_read(self, texts):
-        with self.assertRaisesRegex(RecordError, "field 'answers': got .*text"):
-            _read("dev", answers=f"{{'text': {texts}}}")
+    @parameterized.parameters(
+        "{'words': ['Brno']}", "{'text': array(['a', ..., 'Brno'])}"
+    )
+    def test_dicts_that_cannot_be_read(self, cell):
+        with self.assertRaisesRegex(RecordError, "field 'answers': got "):
+            _read("dev", answers=cell)
+
+    def test_numbers_in_cells(self):
+        """As pandas has them where values are missing, and in CSV."""
+        for changes in (
+            {"answer_start": 13.0, "is_impossible": 0.0},
+            {"answer_start": "13.0", "is_impossible": "0.0"},
+            {"answer_start": "13", "is_impossible": "False"},
+        ):
+            record = _read(answers="Brno", **changes)
+            self.assertEqual((_BRNO,), record.answers)
+        for flag in (1.0, "1.0", "1", "TRUE"):
+            self.assertEqual((), _read(is_impossible=flag).answers)
+        for answers in (1990, [1990], {"text": [1990], "answer_start": [0]}):
+            record = _read(text="1990 was hot.", answers=answers)
+            self.assertEqual("1990", record.answers[0].text)
+
+    @parameterized.parameters("", " ", ([],), ({"text": []},))
+    def test_no_answer_that_is_denied(self, answers):
+        changes = {"answers": answers, "is_impossible": False}
+        with self.assertRaisesRegex(RecordError, "or set it to true"):
+            _read(**changes)
+        self.assertIsNone(_read("predict", **changes).answers)
 
     def test_cells_of_a_table(self):
         record = _read(answers="Brno", answer_start="13", is_impossible="False")
@@ -166,11 +190,11 @@ class AnswersTest(parameterized.TestCase):
         ({"question": " "}, "'question': it is empty"),
         ({"question": ["a", "b"]}, "'question': got .*, expected a string"),
         ({"query": "Why?"}, "'query': the record also has 'question'"),
-        ({"answers": 5}, "'answers': got 5, expected a string, a list of"),
-        ({"answers": [5]}, r"'answers\[0\]': got 5, expected a string or"),
+        ({"answers": True}, "'answers': got True, expected a string, a list"),
+        ({"answers": [None]}, r"'answers\[0\]': got None, expected a string"),
         ({"answers": [{}]}, r"'answers\[0\]': got {}, expected a string or"),
-        ({"answers": {"text": 5}}, "'answers': got {'text': 5}, expected"),
-        ({"answers": {"text": ["a", 5]}}, r"'answers.text\[1\]': got 5"),
+        ({"answers": {"text": {}}}, "'answers': got {'text': {}}, expected"),
+        ({"answers": {"text": ["a", None]}}, r"'answers.text\[1\]': got N"),
         (
             {"answers": {"text": ["a"], "answer_start": [1, 2]}},
             "'answers.answer_start': got .*, a list of 2, .* a list of 1 whole",
