@@ -10,6 +10,7 @@ EXTRAS = {
     "text": ("tensorflow_text", "safetensors", "sentencepiece"),
     "tasks": (
         "docstring_parser",
+        "fsspec",
         "ijson",
         "matplotlib",
         "msgspec",

@@ -1,20 +1,16 @@
-"""Rows of files and of Python collections."""
+"""Rows of files."""
 
 import gzip
 import json
 import os
-import sys
-from unittest import mock
 
-import datasets
+import fsspec
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import tensorflow as tf
 from absl.testing import parameterized
-from pyarrow import parquet
 
-from etcmodel.datasets import python_rows
+from etcmodel.datasets import files
 from etcmodel.datasets import tables
 from etcmodel.datasets.json_stream import INVALID_UTF8_MARK
 from etcmodel.errors import UserError
@@ -62,6 +58,70 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(sorted(positions), positions)
         size = os.path.getsize(self._write(name, content))
         self.assertEqual(size, positions[-1])
+
+    def test_separator_line_of_excel(self):
+        for content in ("sep=;\nid;text\n1;a,b\n", "SEP=|\r\nid|text\r\n1|a,b"):
+            self.assertEqual(
+                [{"id": "1", "text": "a,b"}], self._read("a.csv", content)
+            )
+
+    @parameterized.parameters(
+        ("list", "by columns"),
+        ("dict", "by orient='columns'"),
+        ("index", "by orient='index'"),
+        ("split", "by orient='split'"),
+    )
+    def test_tables_in_one_object(self, orient, message):
+        """Each would be one record, or none, of another content."""
+        frame = pd.DataFrame({"text": ["a", "b"], "label": ["x", "y"]})
+        content = json.dumps(frame.to_dict(orient))
+        with self.assertRaisesRegex(UserError, f"{message}.*one record a line"):
+            self._read("a.json", content, used={"text", "label"})
+
+    def test_table_with_a_schema(self):
+        frame = pd.DataFrame({"text": ["a", "b"]})
+        with self.assertRaisesRegex(UserError, "by orient='table'"):
+            self._read("a.json", frame.to_json(orient="table"))
+
+    def test_one_record_that_is_no_table(self):
+        for record in (
+            {"id": "1", "text": ["a", "b"], "labels": ["x", "y"]},
+            {"text": ["a", "b"], "labels": []},
+        ):
+            self.assertEqual([record], self._read("a.json", json.dumps(record)))
+        # The name says that a line is a record.
+        record = {"text": ["a"], "labels": ["x"]}
+        self.assertEqual([record], self._read("a.jsonl", json.dumps(record)))
+
+    @parameterized.parameters("a.jsonl", "a.json")
+    def test_repeated_fields(self, name):
+        rows = ['{"text": "a", "id": 1, "text": "b"}', '{"text": "c"}']
+        rows.append('{"text": [{"text": "d", "text": "e"}], "x": 1}')
+        rows.append('{"x": {"y": 1, "y": 2}, "text": "f"}')
+        content = "\n".join(rows)
+        if name == "a.json":
+            content = f"[{','.join(rows)}]"
+        bad, good, nested, unused = self._read(name, content, used={"text"})
+        self.assertIn("the field 'text' twice", bad.problem)
+        self.assertEqual({"text": "c"}, good)
+        self.assertIn("an object has 'text' twice", nested["text"].problem)
+        self.assertEqual({"x": None, "text": "f"}, unused)
+
+    def test_address_of_fsspec(self):
+        """Of a file system that TensorFlow does not know."""
+        fsspec.filesystem("memory").pipe(
+            "/tables/a.csv.gz", gzip.compress(_CSV.encode())
+        )
+        (path,) = files.find("memory://tables/*.gz")
+        for address in (path, "memory://tables/a.csv.gz"):
+            rows = [row for _, row in tables.read_rows(address)]
+            self.assertEqual(_ROWS, rows)
+        for address, message in (
+            ("memory://tables/b.csv", "there is no such file"),
+            ("nothing://tables/b.csv", "cannot be opened"),
+        ):
+            with self.assertRaisesRegex(UserError, message):
+                files.find(address)
 
     def test_cells(self):
         """Quotes, line breaks, lists, and a cell of five million characters."""
@@ -169,148 +229,6 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
     def test_errors(self, name, content, message):
         with self.assertRaisesRegex(UserError, message):
             self._read(name, content)
-
-    def _write_parquet(self, table):
-        path = self._write("a.parquet", b"")
-        parquet.write_table(table, path)
-        return path
-
-    def test_parquet(self):
-        values = [
-            {"id": i, "sections": [{"title": "a", "paragraphs": [["b"], []]}]}
-            for i in range(100)
-        ]
-        path = self._write_parquet(pa.Table.from_pylist(values))
-        positions = []
-        rows = list(tables.read_rows(path, positions.append))
-        places = [(index, None) for index in range(100)]
-        self.assertEqual(list(zip(places, values, strict=True)), rows)
-        size = os.path.getsize(path)
-        self.assertEqual([size * i // 100 for i in range(1, 101)], positions)
-        renamed = path.removesuffix(".parquet")
-        os.rename(path, renamed)
-        self.assertLen(list(tables.read_rows(renamed)), 100)
-
-    def test_parquet_that_is_not_utf8(self):
-        text = pa.array([b"Brno", b"Zl\xedn"]).view(pa.string())
-        path = self._write_parquet(pa.table({"id": [1, 2], "text": text}))
-        self.assertEqual(
-            [
-                ((0, None), {"id": 1, "text": "Brno"}),
-                ((1, None), {"id": 2, "text": f"Zl{INVALID_UTF8_MARK}n"}),
-            ],
-            list(tables.read_rows(path)),
-        )
-
-    def test_parquet_without_pyarrow(self):
-        path = self._write("a.parquet", b"")
-        with (
-            mock.patch.dict(sys.modules, pyarrow=None),
-            self.assertRaisesRegex(UserError, "pip install pyarrow"),
-        ):
-            list(tables.read_rows(path))
-
-
-class RowsOfTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters(
-        (["Brno", "Zlín"], [{"text": "Brno"}, {"text": "Zlín"}]),
-        (iter(_ROWS), _ROWS),
-        ({"id": ["1", "2"], "n": np.arange(2)}, [("1", 0), ("2", 1)]),
-        (
-            pd.DataFrame(
-                {"features": ["1", None], "n": [1.5, np.nan], 7: [1, 2]}
-            ),
-            [
-                {"features": "1", "n": 1.5, "7": 1},
-                {"features": None, "n": None, "7": 2},
-            ],
-        ),
-        (
-            [{"a": np.array([["b"]]), "c": (np.float32(0.5), b"d")}],
-            [{"a": [["b"]], "c": [0.5, "d"]}],
-        ),
-        (
-            [{"a": [np.nan, {"b": pd.NA}], "c": -0.0}],
-            [{"a": [None, {"b": None}], "c": -0.0}],
-        ),
-    )
-    def test_collections(self, source, expected):
-        expected = [
-            x if isinstance(x, dict) else dict(zip(("id", "n"), x, strict=True))
-            for x in expected
-        ]
-        rows = list(python_rows.rows_of(source))
-        self.assertEqual(expected, rows)
-        for row in rows:
-            for value in row.values():
-                self.assertEqual("builtins", type(value).__module__)
-
-    def test_tf_data(self):
-        ragged = tf.ragged.constant([["a", "b"], []])
-        data = tf.data.Dataset.from_tensor_slices(
-            {"text": ["Brno", "Zlín"], "labels": ragged, "n": [1, 2]}
-        )
-        self.assertEqual(
-            [
-                {"text": "Brno", "labels": ["a", "b"], "n": 1},
-                {"text": "Zlín", "labels": [], "n": 2},
-            ],
-            list(python_rows.rows_of(data)),
-        )
-        texts = tf.data.Dataset.from_tensor_slices(["Brno"])
-        self.assertEqual([{"text": "Brno"}], list(python_rows.rows_of(texts)))
-
-    def test_hugging_face(self):
-        """Classes are stored as integers; -1 is none."""
-        kind = datasets.ClassLabel(names=["bad", "good"])
-        data = datasets.Dataset.from_dict(
-            {"text": ["Brno", "Zlín"], "label": [1, -1], "labels": [[], [0]]},
-            datasets.Features(
-                {
-                    "text": datasets.Value("string"),
-                    "label": kind,
-                    "labels": datasets.Sequence(kind),
-                }
-            ),
-        )
-        expected = [
-            {"text": "Brno", "label": "good", "labels": []},
-            {"text": "Zlín", "label": None, "labels": ["bad"]},
-        ]
-        self.assertEqual(expected, list(python_rows.rows_of(data)))
-        stream = data.to_iterable_dataset()
-        self.assertEqual(expected, list(python_rows.rows_of(stream)))
-        with self.assertRaisesRegex(TypeError, "several data sets"):
-            list(python_rows.rows_of(datasets.DatasetDict({"dev": data})))
-
-    def test_batches_of_tf_data(self):
-        """Two documents would be one of two paragraphs with two labels."""
-        data = tf.data.Dataset.from_tensor_slices(
-            {"text": ["a", "b"], "label": ["x", "y"]}
-        ).batch(2)
-        with self.assertRaisesRegex(TypeError, "2 values.*to be batched"):
-            list(python_rows.rows_of(data))
-        # One document with a flag for each paragraph.
-        data = tf.data.Dataset.from_tensors(
-            {"text": ["a", "b"], "selected": [True, False]}
-        )
-        expected = {"text": ["a", "b"], "selected": [True, False]}
-        self.assertEqual([expected], list(python_rows.rows_of(data)))
-
-    def test_text_field(self):
-        rows = python_rows.rows_of(iter(["a"]), text_field="body")
-        self.assertEqual([{"body": "a"}], list(rows))
-
-    @parameterized.parameters(
-        ("data.csv", TypeError, "Got 'data.csv', expected rows"),
-        (5, TypeError, "Got 5"),
-        ([5], TypeError, "Element 0 is 5"),
-        ({"text": "Brno"}, TypeError, "Column 'text' is 'Brno'"),
-        ({"a": [1], "b": [1, 2]}, ValueError, "{'a': 1, 'b': 2}"),
-    )
-    def test_errors(self, source, error, message):
-        with self.assertRaisesRegex(error, message):
-            list(python_rows.rows_of(source))
 
 
 if __name__ == "__main__":
