@@ -36,7 +36,7 @@ class Flags(preprocess.VocabularyFlags):
 
     Attributes:
         task: the task; `python -m etcmodel experiments` lists them.
-        input: the data files in the task's official format, plain or gzipped.
+        input: the data files in the task's official format, plain or compressed.
         output: the picture to write: .png, .svg or .pdf.
         record: which record: its position in the file, from 0, or its id.
         split: "predict" reads records without an answer, too; "train" does not.

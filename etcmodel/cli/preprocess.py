@@ -61,7 +61,7 @@ class InputFlags:
     """What is read.
 
     Attributes:
-        input: the data files in the task's official format, plain or gzipped:
+        input: the data files in the task's official format, plain or compressed:
             names, or patterns such as nq-train-*.jsonl.gz, with commas between.
         skip_bad_records: leave records out that cannot be used, and count them,
             instead of ending with an error.
