@@ -39,7 +39,7 @@ _PART_BYTES = 64 << 20
 _NOTES = "notes"
 _NOTE_FILE = "note.json"
 # How Beam shows an error of a worker.
-_ERROR = re.compile(r"^\s*etcmodel\.[\w.]+: (.+)$", re.MULTILINE)
+_ERROR = re.compile(r"^[ \t]*etcmodel\.[\w.]+: (.+)$", re.MULTILINE)
 _STEP = re.compile(r" \[while running '.*$", re.DOTALL)
 
 

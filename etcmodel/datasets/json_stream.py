@@ -42,8 +42,9 @@ INVALID_UTF8_MARK = "\uffff\ufffe\uffff"
 _HIGH, _LOW = r"\\u[dD][89abAB]\w\w", r"\\u[dD][c-fC-F]\w\w"
 _ESCAPE = re.compile(rf"{_HIGH}{_LOW}|({_HIGH}|{_LOW})|\\.", re.DOTALL)
 _HALF = re.compile(f"{_HIGH}|{_LOW}")
-# What may be the beginning of an escape, or of a pair of them.
-_UNFINISHED = re.compile(r"(?:\\+u[dD][89abAB]\w\w)?\\+\w{0,5}\Z")
+# What may be the beginning of an escape, or of a pair of them, behind the other
+# backslashes in a row.
+_UNFINISHED = re.compile(r"(?:\\u[dD][89abAB]\w\w)?\\\w{0,5}\Z")
 _SPACE = rb"[ \t\r\n]*"
 _OBJECT_START = re.compile(_SPACE.join((b"", rb"\{", b'("[^"\\\\]*")')))
 
