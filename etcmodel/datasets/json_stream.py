@@ -46,6 +46,12 @@ _HALF = re.compile(f"{_HIGH}|{_LOW}")
 # backslashes in a row.
 _UNFINISHED = re.compile(r"(?:\\u[dD][89abAB]\w\w)?\\\w{0,5}\Z")
 _SPACE = rb"[ \t\r\n]*"
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+# The parser's time grows with the square of the depth: here to two seconds.
+_MAX_DEPTH = 1 << 14
+# Bytes that are parsed to find the end of the last whole element of a part.
+_MAX_TRIED_BYTES = 1 << 21
 _OBJECT_START = re.compile(_SPACE.join((b"", rb"\{", b'("[^"\\\\]*")')))
 
 
@@ -190,17 +196,17 @@ def _check_start(
     other: str,
 ) -> bytes:
     """Reads up to the first character that says something; returns it all."""
-    start = b""
+    parts = []
     for chunk in chunks:
-        start += chunk
-        if first := start.lstrip():
+        parts.append(chunk)
+        if first := chunk.lstrip():
             break
     else:
         raise UserError(
             f"{path} is empty. Expected {expected}; was the download cut off?"
         )
     if first.startswith(opening):
-        return start
+        return b"".join(parts)
     if first.startswith((b"[", b"{")):
         raise UserError(f"{path} {other}")
     text = "".join(_decoded([first])).encode()[:40].decode("utf-8", "replace")
@@ -260,6 +266,11 @@ def _broken_array(path: str, count: int, message: str) -> UserError:
             "more than 64 bits. Write it as a string, or take it out."
         )
     what = "the JSON is broken"
+    if detail == _TOO_DEEP:
+        return UserError(
+            f"{path}: after {count} whole records {detail}: more than "
+            f"{_MAX_DEPTH} lists and objects inside each other."
+        )
     if "premature EOF" in detail or "incomplete" in detail.lower():
         what = "the JSON ends too early"
     return UserError(
@@ -307,11 +318,37 @@ def _elements(
     yield from itertools.islice(elements, int(has_some), None)
 
 
+_TOO_DEEP = "the JSON is nested too deeply"
+
+
+def _check_depth(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yields JSON; raises an error if it is nested too deeply."""
+    depth, before = 0, b""
+    for chunk in chunks:
+        # Of a string that began before, its quote alone; and a backslash whose
+        # character comes with the next chunk.
+        text = before + chunk
+        stripped = text.rstrip(b"\\")
+        half = text[len(text) - (len(text) - len(stripped)) % 2 :]
+        # The last quote ends a string that is open.
+        text = _STRING.sub(b"", text.removesuffix(half) + b'"')
+        before = (b"" if text.endswith(b'"') else b'"') + half
+        brackets = text.translate(None, _NOT_BRACKETS)
+        if depth + len(brackets) > _MAX_DEPTH:
+            steps = (1 if x in b"[{" else -1 for x in brackets)
+            if max(itertools.accumulate(steps, initial=depth)) > _MAX_DEPTH:
+                raise ijson.JSONError(_TOO_DEEP)
+        depth += 2 * (brackets.count(b"[") + brackets.count(b"{"))
+        depth -= len(brackets)
+        yield chunk
+
+
 def _plain_elements(chunks: Iterable[bytes], place: str) -> Iterator[object]:
     """The elements of the array at a place of a document, by ijson."""
     found = ijson.sendable_list()
     parser = ijson.items_coro(found, place, use_float=True)
-    for chunk in itertools.chain(_cleaned(chunks), [None]):
+    cleaned = _check_depth(_cleaned(chunks))
+    for chunk in itertools.chain(cleaned, [None]):
         problem = None
         try:
             if chunk is None:
@@ -369,10 +406,11 @@ def _split(
 
     They come as `msgspec.Raw` if any is not of the type.
     """
-    end = len(buffer)
-    while (end := buffer.rfind(b"}", 0, end)) >= 0:
+    end, left = len(buffer), _MAX_TRIED_BYTES
+    while left > 0 and (end := buffer.rfind(b"}", 0, end)) >= 0:
         # It may be in a string, or in an object inside of an element.
         if found := boundary.match(buffer, end):
+            left -= end
             array = b"[" + buffer[: end + 1] + b"]"
             with contextlib.suppress(msgspec.DecodeError, RecursionError):
                 elements = decode_all(array)

@@ -123,7 +123,8 @@ def _read_table(path, on_position, is_tsv) -> Iterator[tuple[Place, object]]:
         raise UserError(
             f"{path}: its header row is not UTF-8. Convert the file to UTF-8."
         )
-    repeated = sorted({x for x in header if x and header.count(x) > 1})
+    counts = collections.Counter(filter(None, header))
+    repeated = sorted(x for x, count in counts.items() if count > 1)
     if repeated:
         raise UserError(
             f"{path}: the header row names {show(repeated[0])} twice. Give "

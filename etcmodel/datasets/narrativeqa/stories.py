@@ -3,6 +3,7 @@
 import codecs
 import contextlib
 import gzip
+import html
 import html.parser
 import re
 import zlib
@@ -81,11 +82,19 @@ class _Text(html.parser.HTMLParser):
         if not self._hidden:
             self.parts.append(data)
 
+    def parse_marked_section(self, i, report=1):
+        """Reads `<![...>` as a comment; the library knows only some names."""
+        return self.parse_bogus_comment(i, report)
+
 
 def _strip_html(text: str) -> str:
     parser = _Text()
-    parser.feed(text)
+    # Behind the last ">" there is no tag, but the library would look for the
+    # end of every "<" there.
+    end = text.rfind(">") + 1
+    parser.feed(text[:end])
     parser.close()
+    parser.handle_data(html.unescape(text[end:]))
     return "".join(parser.parts[parser.first_pre : parser.last_pre])
 
 
