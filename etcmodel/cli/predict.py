@@ -189,7 +189,10 @@ def run(flag_values: flags.FlagValues) -> None:
         atomic_file(flag_values.output) as stream,
         file_progress(paths, "Predicting") as progress,
     ):
-        records = reader.read(paths, "predict", bad_records, progress.at)
+        records = files.limited(
+            flag_values.max_record_bytes,
+            *(reader.read, paths, "predict", bad_records, progress.at),
+        )
         while batch := list(itertools.islice(records, flag_values.batch_size)):
             made = saved.predict([preprocessor.raw(x) for x in batch])
             for record, prediction in zip(batch, made, strict=True):

@@ -87,6 +87,8 @@ class _File:
         self.path, self.first_line = path, part.lines + 1
         self.count = part.records
         self.what = what
+        # Bytes since the last record.
+        self._size = 0
         self._on_position = on_position
         self._raw, self._plain = files.open_plain(path)
 
@@ -120,9 +122,21 @@ class _File:
     def _read(self) -> bytes:
         return self._plain.read1(_CHUNK_BYTES)
 
+    def counted(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """Yields chunks; raises an error if too many have no end of a record.
+
+        A few must have none: elements come some chunks after they were read.
+        """
+        for chunk in chunks:
+            if self._size > _MAX_ELEMENT_BYTES:
+                place = f"{self.path}, record {self.count}"
+                files.check_size(self._size, place)
+            self._size += len(chunk)
+            yield chunk
+
     def advance(self) -> None:
         """Counts a record that was read."""
-        self.count += 1
+        self.count, self._size = self.count + 1, 0
         if self._on_position is not None:
             self._on_position(self._raw.tell())
 
@@ -196,11 +210,13 @@ def _check_start(
     other: str,
 ) -> bytes:
     """Reads up to the first character that says something; returns it all."""
-    parts = []
+    parts, size = [], 0
     for chunk in chunks:
         parts.append(chunk)
+        size += len(chunk)
         if first := chunk.lstrip():
             break
+        files.check_size(size, f"{path}, line 1")
     else:
         raise UserError(
             f"{path} is empty. Expected {expected}; was the download cut off?"
@@ -246,6 +262,7 @@ def read_json_array(
         chunks = file.chunks()
         start = _check_start(path, chunks, *_array_start(key))
         try:
+            chunks = file.counted(chunks)
             for value in _elements(start, chunks, record, key):
                 yield Place(file.count), value
                 file.advance()
@@ -424,15 +441,21 @@ _split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def _lines(
-    chunks: Iterable[AnyStr], line_end: AnyStr, max_size: int | None = None
+    chunks: Iterable[AnyStr],
+    line_end: AnyStr,
+    max_size: int | None = None,
+    on_size: Callable[[int, int], None] | None = None,
 ) -> Iterator[AnyStr]:
     """Yields lines with their line ends.
 
     What a line has beyond `max_size`, or hardly more, follows as another one.
+    `on_size` is called with the number of whole lines and the size of what
+    comes behind them.
     """
-    parts, size, nothing = [], 0, line_end[:0]
+    parts, size, nothing, number = [], 0, line_end[:0], 0
     for chunk in chunks:
         *ends, rest = chunk.split(line_end)
+        number += len(ends)
         for end in ends:
             line = nothing.join([*parts, end, line_end])
             # A line may be long: it is forgotten before it is used.
@@ -440,6 +463,8 @@ def _lines(
             yield line
         parts.append(rest)
         size += len(rest)
+        if on_size is not None:
+            on_size(number, size)
         if max_size is not None and size >= max_size:
             line, parts, size = nothing.join(parts), [], 0
             yield line
@@ -501,8 +526,14 @@ def read_json_lines(
                 "line ('{' first) is expected. Write every element of the "
                 "array on a line of its own, without commas between them.",
             )
-        lines = _lines(itertools.chain([start], chunks), b"\n")
+
+        def check(number, size):
+            files.check_size(size, f"{path}, line {file.first_line + number}")
+
+        chunks = itertools.chain([start], chunks)
+        lines = _lines(chunks, b"\n", on_size=check)
         for number, line in enumerate(lines, file.first_line):
+            check(number - file.first_line, len(line.rstrip(b"\n")))
             if not line or line.isspace():
                 continue
             value = decode and decode(line)

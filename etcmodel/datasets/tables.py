@@ -215,7 +215,17 @@ def read_cells(
         UserError: the file cannot be read, or its quotes are wrong.
     """
     csv.field_size_limit(2**31 - 1)
-    lines = _read_lines(path, on_position)
+    line, size = 1, 0
+
+    def counted(lines):
+        """Yields lines; raises an error if a row has too many characters."""
+        nonlocal size
+        for text in lines:
+            size += len(text)
+            files.check_size(size, f"{path}, line {line}")
+            yield text
+
+    lines = counted(_read_lines(path, on_position))
     # Blank lines may come before the header row.
     start = []
     for text in lines:
@@ -226,17 +236,17 @@ def read_cells(
         delimiter = next((x for x in ",;\t" if x in start[-1]), ",")
     lines = itertools.chain(start, lines)
     if delimiter == "\t" and not _is_quoted(path):
-        for line, text in enumerate(lines, 1):
+        for text in lines:
             if text.strip("\r\n"):
                 yield line, _plain_cells(text)
+            line, size = line + 1, 0
         return
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    line = 1
     try:
         for cells in reader:
             if cells:
                 yield line, cells
-            line = reader.line_num + 1
+            line, size = reader.line_num + 1, 0
     except csv.Error as error:
         raise UserError(
             f"{path}, line {line}: the row that begins there is broken "
@@ -313,13 +323,25 @@ def _read_lines(path: str, on_position) -> Iterator[str]:
 
 def _whole_lines(path: str, on_position) -> Iterator[str]:
     """Yields whole lines with their ends; the last may be empty."""
-    rest = ""
+    parts, size, number = [], 0, 1
     for part in json_stream.read_text_lines(path, on_position):
         # NUL characters: UTF-16 that is read as UTF-8 has them.
         part = part.replace("\0", INVALID_UTF8_MARK)
-        *lines, rest = io.StringIO(rest + part, newline="").readlines() or [""]
-        yield from lines
-    yield rest
+        if parts and parts[-1].endswith("\r"):
+            # A line feed may follow, in the next part.
+            part = parts.pop() + part
+        *lines, rest = io.StringIO(part, newline="").readlines() or [""]
+        if rest.endswith("\n"):
+            lines.append(rest)
+            rest = ""
+        for line in lines:
+            line, parts, size = "".join((*parts, line)), [], 0
+            number += 1
+            yield line
+        parts.append(rest)
+        size += len(rest)
+        files.check_size(size, f"{path}, line {number}")
+    yield "".join(parts)
 
 
 def _read_parquet(path, on_position) -> Iterator[tuple[Place, object]]:
@@ -339,6 +361,12 @@ def _read_parquet(path, on_position) -> Iterator[tuple[Place, object]]:
         try:
             table = parquet.ParquetFile(plain)
             total = max(table.metadata.num_rows, 1)
+            for i in range(table.metadata.num_row_groups):
+                group = table.metadata.row_group(i)
+                files.check_size(
+                    group.total_byte_size // max(group.num_rows, 1),
+                    f"{path}, row group {i}",
+                )
             for batch in table.iter_batches(batch_size=_BATCH_ROWS):
                 for row in _batch_rows(batch):
                     yield Place(index), row

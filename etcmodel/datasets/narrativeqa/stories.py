@@ -164,7 +164,7 @@ def load(path: str) -> str:
     raw, plain = files.open_plain(path)
     with raw, plain:
         try:
-            return clean(decode(plain.read()))
+            return clean(decode(files.read_whole(plain, path)))
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise UserError(
                 f"{path}: the gzip data are cut off or damaged ({error}). Get "
