@@ -48,8 +48,9 @@ _UNFINISHED = re.compile(r"(?:\\u[dD][89abAB]\w\w)?\\\w{0,5}\Z")
 _SPACE = rb"[ \t\r\n]*"
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-# The parser's time grows with the square of the depth: here to two seconds.
-_MAX_DEPTH = 1 << 14
+# About as deep as the lines of a file may be. The parser's time grows with the
+# square of the depth.
+_MAX_DEPTH = 1000
 # Bytes that are parsed to find the end of the last whole element of a part.
 _MAX_TRIED_BYTES = 1 << 21
 _OBJECT_START = re.compile(_SPACE.join((b"", rb"\{", b'("[^"\\\\]*")')))
