@@ -21,10 +21,10 @@ _OF_THE_GRAPH = (
 # Parts of other lines that say no more.
 _PLACES = re.compile(
     r"^\{\{.*?\}\} *"
-    r"|Error in user-defined function passed to .*?Iterator::\S+: +"
+    r"|Error in user-defined function passed to .{0,200}?Iterator::\S+: +"
     r"|assertion failed: "
     r"|Name: <unknown>, "
-    r"| *\[Op:\w+\]( name: *)?$"
+    r"|(?<! ) *\[Op:\w+\]( name: *)?$"
 )
 
 

@@ -191,7 +191,7 @@ class Predictor:
         import tqdm
 
         saved = self._load()
-        num_cut = saved.num_cut
+        num_cut, num_refused = saved.num_cut, saved.num_refused
         records = iter(records)
         # None hides the bar if stderr is no terminal; a notebook is none.
         disable = not progress or None
@@ -208,6 +208,12 @@ class Predictor:
             _warn(
                 f"Truncated records: {saved.num_cut - num_cut}. They are "
                 "longer than the model's input."
+            )
+        if saved.num_refused > num_refused:
+            _warn(
+                f"Refused records: {saved.num_refused - num_refused}. Their "
+                "inputs cannot be right, see docs/serving.md; their answers "
+                "are empty."
             )
 
 

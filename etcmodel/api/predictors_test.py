@@ -56,24 +56,30 @@ class PredictorTest(tf.test.TestCase):
             model.predict([_REQUEST] * 5, 2, progress=False)
         np.testing.assert_array_equal([[2, 3], [2, 3], [1, 3]], shapes)
 
-    def test_records_that_do_not_fit(self):
+    def test_records_that_do_not_fit_or_are_refused(self):
         model = etcmodel.load(write_small_saved_model(self.get_temp_dir()))
         saved = model._load()
         answer = saved.answer
-        tokens_cut = [0, 3, 0, 1]
+        for output, values, expected in (
+            ("tokens_cut", [0, 3, 0, 1], "Truncated records: 2"),
+            ("is_refused", [False, True, False, True], "Refused records: 2"),
+        ):
 
-        def cut(**inputs):
-            return {**answer(**inputs), "tokens_cut": [tokens_cut.pop()]}
+            def flagged(output=output, values=values, **inputs):
+                return {**answer(**inputs), output: [values.pop()]}
 
-        with mock.patch.object(saved, "answer", cut):
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                model.predict([_REQUEST] * 3, 1, progress=False)
-                model.predict([_REQUEST], 1, progress=False)
-        self.assertEqual(
-            [("Truncated records: 2", __file__)],
-            [(str(x.message).partition(".")[0], x.filename) for x in caught],
-        )
+            with mock.patch.object(saved, "answer", flagged):
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    model.predict([_REQUEST] * 3, 1, progress=False)
+                    model.predict([_REQUEST], 1, progress=False)
+            self.assertEqual(
+                [(expected, __file__)],
+                [
+                    (str(x.message).partition(".")[0], x.filename)
+                    for x in caught
+                ],
+            )
 
     def test_a_command_that_fails(self):
         with self.assertRaisesRegex(UserError, "no flag --gone"):

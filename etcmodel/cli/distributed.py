@@ -39,7 +39,7 @@ _PART_BYTES = 64 << 20
 _NOTES = "notes"
 _NOTE_FILE = "note.json"
 # How Beam shows an error of a worker.
-_ERROR = re.compile(r"^\s*etcmodel\.[\w.]+: (.+)$", re.MULTILINE)
+_ERROR = re.compile(r"^[ \t]*etcmodel\.[\w.]+: (.+)$", re.MULTILINE)
 _STEP = re.compile(r" \[while running '.*$", re.DOTALL)
 
 
@@ -54,6 +54,7 @@ class Job(NamedTuple):
         vocabulary: name and content of the file.
         settings: of the tokenizer, as a dict; None for SentencePiece.
         skip: whether records that cannot be used are counted.
+        max_record_bytes: see `files.limited`.
         keep: says whether a record belongs to the split; None if all do.
         part_bytes: size of the parts of files.
     """
@@ -65,6 +66,7 @@ class Job(NamedTuple):
     vocabulary: tuple[str, bytes]
     settings: Mapping[str, Any] | None
     skip: bool
+    max_record_bytes: int
     keep: Callable[[Record], bool] | None = None
     part_bytes: int = _PART_BYTES
 
@@ -176,8 +178,10 @@ class _Read(_WithFormat):
 
     def process(self, part: files.Part):
         """Yields the records of a part, also those with an error."""
-        job = self._job
-        for checked in self._format.read_part(job.paths, part, job.split):
+        job, read = self._job, self._format.read_part
+        for checked in files.limited(
+            job.max_record_bytes, read, job.paths, part, job.split
+        ):
             if checked.record is None:
                 yield job.report(checked.error)
             else:

@@ -202,6 +202,12 @@ class DistributedTest(CommandTestCase, parameterized.TestCase):
         )
         arguments = (*arguments[:-1], new, like)
         self.assert_fails(run_cli(*arguments, "--runner=DirectRunner"), message)
+        self.assert_fails(
+            run_cli(
+                *arguments, "--runner=DirectRunner", "--max_record_bytes=20"
+            ),
+            r"rows\.jsonl, line 1: the record has more than 20 bytes",
+        )
         # The worker's log stands above the error.
         code, out, err = run_cli(*arguments, *runner)
         self.assertEqual((1, ""), (code, out))

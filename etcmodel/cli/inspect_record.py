@@ -5,6 +5,7 @@ import dataclasses
 from absl import flags
 
 from etcmodel.cli import preprocess
+from etcmodel.datasets import files
 from etcmodel.errors import UserError
 from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import TaskSpec
@@ -36,9 +37,10 @@ class Flags(preprocess.VocabularyFlags):
 
     Attributes:
         task: the task; `python -m etcmodel experiments` lists them.
-        input: the data files in the task's official format, plain or compressed.
+        input: the data files in the task's format, plain or compressed.
         output: the picture to write: .png, .svg or .pdf.
         record: which record: its position in the file, from 0, or its id.
+        max_record_bytes: maximum size of a record; 0 for no limit.
         split: "predict" reads records without an answer, too; "train" does not.
         first_token: at which long token the picture begins.
         max_long_tokens: how many long tokens are drawn.
@@ -59,6 +61,7 @@ class Flags(preprocess.VocabularyFlags):
     input: str = option(path="data")
     output: str = option(path="picture")
     record: str = "0"
+    max_record_bytes: int = option(files.MAX_RECORD_BYTES, min_value=0)
     split: str = "predict"
     first_token: int = 0
     max_long_tokens: int = 120
@@ -72,7 +75,11 @@ class Flags(preprocess.VocabularyFlags):
 
 def _find_record(task, config, flag_values: flags.FlagValues):
     path, wanted = flag_values.input, flag_values.record
-    records = task.format(config).read(path, flag_values.split, merge=False)
+    records = files.limited(
+        flag_values.max_record_bytes,
+        *(task.format(config).read, path, flag_values.split),
+        merge=False,
+    )
     last = ""
     for record in records:
         if wanted in (str(record.index), record.id):

@@ -93,6 +93,7 @@ class SavedAnswers:
         sizes: the preprocessing configuration of the training records.
         has_queries: whether all training records are known to have queries.
         num_cut: number of records truncated so far.
+        num_refused: number of records so far that the model refused.
     """
 
     def __init__(self, path: str):
@@ -103,7 +104,7 @@ class SavedAnswers:
         self._options = metadata["options"]
         self._path = path
         self._task_model = self.answer = None
-        self.num_cut = 0
+        self.num_cut = self.num_refused = 0
 
     def load(self) -> None:
         """Loads the SavedModel; a `UserError` if it cannot be loaded."""
@@ -127,6 +128,8 @@ class SavedAnswers:
         answers = self.answer(**{x: tf.constant(y) for x, y in inputs.items()})
         if "tokens_cut" in answers:
             self.num_cut += np.count_nonzero(answers["tokens_cut"])
+        if "is_refused" in answers:
+            self.num_refused += np.count_nonzero(answers["is_refused"])
         return evaluation.to_predictions(self._task_model, answers, raw)
 
     def count_unknown_labels(self, gold: Iterable[Any]) -> int:
@@ -186,7 +189,10 @@ def run(flag_values: flags.FlagValues) -> None:
         atomic_file(flag_values.output) as stream,
         file_progress(paths, "Predicting") as progress,
     ):
-        records = reader.read(paths, "predict", bad_records, progress.at)
+        records = files.limited(
+            flag_values.max_record_bytes,
+            *(reader.read, paths, "predict", bad_records, progress.at),
+        )
         while batch := list(itertools.islice(records, flag_values.batch_size)):
             made = saved.predict([preprocessor.raw(x) for x in batch])
             for record, prediction in zip(batch, made, strict=True):

@@ -107,6 +107,15 @@ class PredictTest(CommandTestCase):
         del before["small_3"]
         self.assertEqual(before, read_json(self.output))
 
+    def test_record_that_is_too_large(self):
+        self.records[3]["supports"] = ["x" * (3 << 20)]
+        write_json(self.input, self.records)
+        self.assert_fails(
+            self._predict("--max_record_bytes=2000000"),
+            rf"{self.input}, record 3: .* more than 2,000,000 bytes",
+        )
+        self.assert_succeeds(self._predict("--max_record_bytes=0"))
+
     def test_a_part_of_a_file(self):
         """Of NarrativeQA's; with a model that always answers `x`."""
         path, _ = reading.write_small_narrativeqa(self.directory, 3)

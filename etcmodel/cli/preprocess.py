@@ -61,14 +61,18 @@ class InputFlags:
     """What is read.
 
     Attributes:
-        input: the data files in the task's official format, plain or compressed:
+        input: the data files in the task's format, plain or compressed:
             names, or patterns such as nq-train-*.jsonl.gz, with commas between.
         skip_bad_records: leave records out that cannot be used, and count them,
             instead of ending with an error.
+        max_record_bytes: maximum size of a record: of a line of JSON, a row of
+            a table, an element of a JSON array, or a document in a file of its
+            own. A larger one is an error. 0 for no limit.
     """
 
     input: str = option(path="data")
     skip_bad_records: bool = False
+    max_record_bytes: int = option(files.MAX_RECORD_BYTES, min_value=0)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -224,7 +228,9 @@ def run(flag_values: flags.FlagValues) -> None:
     like = _note_of_like(task, flag_values)
     config = preprocessing_config(task, flag_values, like)
     options = _beam_options(flag_values)
-    read, paths = task.format(config).read, files.find(flag_values.input)
+    most = flag_values.max_record_bytes
+    read = functools.partial(files.limited, most, task.format(config).read)
+    paths = files.find(flag_values.input)
     splits = {flag_values.split: None}
     if flag_values.validation_fraction is not None:
         splits = _choose_splits(task, flag_values, read, paths)
@@ -241,7 +247,7 @@ def run(flag_values: flags.FlagValues) -> None:
             ),
         )
         # Labels that are known now may be written differently.
-        read = task.format(config).read
+        read = functools.partial(files.limited, most, task.format(config).read)
     examples = example_writer(task, config, flag_values)
     import tensorflow as tf
 
@@ -447,6 +453,7 @@ def _write_with_beam(
         vocabulary,
         tokenizer.settings and tokenizer.settings._asdict(),
         flag_values.skip_bad_records,
+        flag_values.max_record_bytes,
         keep,
     )
     note = distributed.run(job, directory, flag_values.num_shards, options)

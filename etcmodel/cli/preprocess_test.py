@@ -270,6 +270,22 @@ class OwnDocumentsTest(tasks.CommandTestCase):
         found = tfrecords.read_examples(self.path(*names))
         return [name for name, *_ in found]
 
+    def test_records_that_are_too_large(self):
+        sizes = [len(json.dumps(x)) for x in self.rows]
+        path = self._write_rows(self.rows)
+        self._train(f"--max_record_bytes={max(sizes)}", path=path)
+        line = 1 + sizes.index(max(sizes))
+        self.assert_fails(
+            self._run(
+                "new",
+                f"--like={self.path('train')}",
+                f"--max_record_bytes={max(sizes) - 1}",
+                path=path,
+            ),
+            rf"other.jsonl, line {line}: .* raise --max_record_bytes",
+        )
+        self.assertFalse(os.path.exists(self.path("new")))
+
     def test_like_other_records(self):
         """Sizes, labels, and the vocabulary with its settings."""
         self._train("--lower_case=false", "--units=paragraphs")

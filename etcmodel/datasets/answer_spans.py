@@ -11,6 +11,8 @@ from typing import NamedTuple
 from etcmodel.datasets.normalized_texts import NormalizedText
 from etcmodel.datasets.normalized_texts import normalize
 
+_MAX_SOUGHT = 64
+
 
 class Occurrence(NamedTuple):
     """An answer in one of several texts; from byte to byte, in UTF-8."""
@@ -129,9 +131,12 @@ def _matches(
 @functools.lru_cache(maxsize=256)
 def _places_in_any_case(text: NormalizedText, form: str) -> tuple[int, ...]:
     """Returns where a form begins in the lower-case text, overlaps included."""
-    sought, at, places = form.lower(), -1, []
-    while (at := text.lowered.find(sought, at + 1)) >= 0:
-        places.append(at)
+    lowered, sought, at, places = text.lowered, form.lower(), -1, []
+    # Each search prepares what it searches for, which may be long.
+    start = sought[:_MAX_SOUGHT]
+    while (at := lowered.find(start, at + 1)) >= 0:
+        if lowered.startswith(sought, at):
+            places.append(at)
     return tuple(places)
 
 

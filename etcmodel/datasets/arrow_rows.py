@@ -50,7 +50,7 @@ def read(
         try:
             if not plain.seekable():
                 plain = pyarrow.BufferReader(plain.read())
-            names, batches, total = _open(plain, used)
+            names, batches, total = _open(path, plain, used)
             check_names(names, path)
             for batch in batches:
                 for row in rows(batch, names, used):
@@ -68,7 +68,7 @@ def read(
             ) from None
 
 
-def _open(plain, used: Collection[str] | None):
+def _open(path: str, plain, used: Collection[str] | None):
     """Returns names of columns, batches, and the number of rows or 0."""
     from pyarrow import ipc
     from pyarrow import parquet
@@ -79,6 +79,10 @@ def _open(plain, used: Collection[str] | None):
         table = parquet.ParquetFile(plain)
         names = table.schema_arrow.names
         columns = None if used is None else [x for x in names if x in used]
+        for i in range(table.metadata.num_row_groups):
+            group = table.metadata.row_group(i)
+            size = group.total_byte_size // max(group.num_rows, 1)
+            files.check_size(size, f"{path}, row group {i}")
         batches = table.iter_batches(batch_size=_BATCH_ROWS, columns=columns)
         return names, batches, max(table.metadata.num_rows, 1)
     if start == b"ARROW1":

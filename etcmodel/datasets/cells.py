@@ -37,7 +37,7 @@ _TOKEN = re.compile(
 )
 _TOUCHING = re.compile(r"""['"]['"]""")
 _WORDS = {"nan": "None", "NaT": "None", "<NA>": "None", "None": "None"}
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?")
 _PRINTED = ast.List | ast.Tuple | ast.Set | ast.Dict | ast.Call
 _NO_PRINT = (
     *(ValueError, TypeError, SyntaxError, tokenize.TokenError),

@@ -14,6 +14,7 @@ import json
 import math
 import re
 import statistics
+import unicodedata
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -86,23 +87,37 @@ def kind_of(label: Label) -> Kind:
     return "number" if isinstance(label, int | float) else "multiple"
 
 
+def _labels_in(label: str | Iterable[str]) -> Iterable[str]:
+    """Returns one label, or several, as several."""
+    return (label,) if isinstance(label, str) else label
+
+
 def _without_point(name: str) -> str:
     """Returns a whole number without its decimal point: `"1"` for `"1.0"`."""
     found = _WHOLE_NUMBER.fullmatch(name)
     return found[1] if found else name
 
 
+@functools.lru_cache(maxsize=1 << 14)
+def _comparable(name: str) -> str:
+    """Returns a label in Unicode's normal form C with single spaces."""
+    return " ".join(unicodedata.normalize("NFC", name).split())
+
+
 def _normalized(name: str) -> str:
     """Returns `"1"` for `"1.0"`, and `"true"` for `"True"` and `"TRUE"`."""
+    name = _comparable(name)
     lower = name.lower()
     return lower if lower in ("true", "false") else _without_point(name)
 
 
 class Names:
-    """Finds the known label that a name stands for.
+    """Tells which names are spellings of one label.
 
-    Example: of the labels `"1"` and `"true"`, `"1.0"` stands for the first and
-    `"True"` for the second.
+    These differ in white space or in canonically equivalent characters of
+    Unicode alone. Known labels are told apart, and have more spellings: of the
+    labels `"1"` and `"true"`, `"1.0"` stands for the first and `"True"` for the
+    second.
 
     Args:
         labels: the known labels.
@@ -117,6 +132,14 @@ class Names:
         if name in self._labels:
             return name
         return self._normalized.get(_normalized(name), name)
+
+    def group(self, names: Iterable[str]) -> list[list[str]]:
+        """Returns the spellings of each label, in the order of the names."""
+        groups = {}
+        for name in names:
+            key = name if name in self._labels else _comparable(name)
+            groups.setdefault(key, []).append(name)
+        return [*groups.values()]
 
 
 def _is_multi_hot(labels: list) -> bool:
@@ -196,8 +219,8 @@ def _make(kind: str, names: Names, row: Row) -> ClassificationRecord:
     if value is not None and not (isinstance(value, str) and not value.strip()):
         label = _LabelReader(row, field, kind, names).read(value)
     if isinstance(label, tuple):
-        names = tuple(dict.fromkeys(label))
-        label, num_repeated = names, len(label) - len(names)
+        distinct = tuple(x[0] for x in names.group(label))
+        label, num_repeated = distinct, len(label) - len(distinct)
     return ClassificationRecord(
         id=row.id,
         sections=document.sections,
@@ -264,6 +287,9 @@ def find_labels(
 ) -> Labels:
     """Finds the labels of records; those without a label are left out.
 
+    Spellings of one label, see `Names`, are counted together. The label is
+    called after the commonest, or the first of equally common ones.
+
     If all are whole numbers and some have a decimal point, such as `"1"` and
     `"2.0"`, the labels are `"1"` and `"2"`.
 
@@ -292,7 +318,7 @@ def find_labels(
         if kind == "number":
             numbers.append(label)
         else:
-            counts.update((label,) if kind == "single" else label)
+            counts.update(_labels_in(label))
     if not examples:
         raise UserError(
             "No record has a label. Name the field with the labels."
@@ -310,6 +336,12 @@ def find_labels(
             )
         mean = statistics.fmean(numbers)
         return Labels(kind, mean=mean, standard_deviation=deviation)
+    counts = collections.Counter(
+        {
+            max(names, key=counts.get): sum(map(counts.get, names))
+            for names in Names(known).group(counts)
+        }
+    )
     with_point = [x for x in counts if _without_point(x) != x]
     is_whole = all(_INTEGER.fullmatch(_without_point(x)) for x in counts)
     if with_point and is_whole and not known:
@@ -364,15 +396,15 @@ def gold(record: ClassificationRecord) -> Label | None:
 
 def stratum(record: ClassificationRecord) -> str | None:
     """The label, whose share validation records have; None if not one label."""
-    return record.label if isinstance(record.label, str) else None
+    label = record.label
+    return _comparable(label) if isinstance(label, str) else None
 
 
 def unknown_labels(label: Label, known: Collection[str]) -> list[str]:
     """Returns the labels of a record that are not known; none of a number."""
     if isinstance(label, int | float):
         return []
-    names = (label,) if isinstance(label, str) else label
-    return [x for x in names if x not in known]
+    return [x for x in _labels_in(label) if x not in known]
 
 
 def write_predictions(
@@ -399,6 +431,8 @@ def score(
     predictions: Mapping[str, Mapping], gold: Mapping[str, Label]
 ) -> dict[str, float]:
     """Scores labels or numbers, with scikit-learn's definitions.
+
+    Spellings of one label, see `Names`, are equal.
 
     A document without a prediction counts as wrong: with no label, with
     probability 1 for all labels but its own, or with the most distant number of
@@ -440,7 +474,7 @@ def _score_labels(predictions, gold, is_single: bool) -> dict[str, float]:
     from sklearn import metrics
 
     def as_set(label):
-        return {label} if isinstance(label, str) else set(label)
+        return set(map(_comparable, _labels_in(label)))
 
     truths = {key: as_set(x) for key, x in gold.items()}
     found = {
@@ -466,7 +500,7 @@ def _score_labels(predictions, gold, is_single: bool) -> dict[str, float]:
         scores["micro_f1"] = f1(true.ravel(), predicted.ravel())
     probabilities = np.array(
         [
-            [_probability(predictions.get(key), x, labels) for x in names]
+            _probabilities(predictions.get(key), names, labels)
             for key, labels in truths.items()
         ]
     ).reshape(shape)
@@ -490,15 +524,15 @@ def _by_label(metric, true, values):
     return metric(true, values, average=None)
 
 
-def _probability(prediction: Mapping | None, name: str, truth) -> float:
-    """Returns the probability of a label in a prediction."""
+def _probabilities(prediction: Mapping | None, names, truth) -> list[float]:
+    """Returns the probabilities of labels in a prediction."""
     if prediction is None:
-        return float(name not in truth)
-    probabilities = prediction.get("probabilities")
-    if probabilities is None:
-        label = prediction["label"]
-        return float(name in ((label,) if isinstance(label, str) else label))
-    return probabilities.get(name, 0.0)
+        return [float(x not in truth) for x in names]
+    given = prediction.get("probabilities")
+    if given is None:
+        given = dict.fromkeys(_labels_in(prediction["label"]), 1.0)
+    given = {_comparable(x): y for x, y in given.items()}
+    return [given.get(x, 0.0) for x in names]
 
 
 def _score_numbers(predictions, gold) -> dict[str, float]:

@@ -15,6 +15,9 @@ from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 from testing.helpers import real_data_path
 
+# "Café" in two normal forms of Unicode.
+_NFC, _NFD = "Caf\u00e9", "Cafe\u0301"
+
 
 def good_record(**changes):
     """A small row with a label."""
@@ -73,6 +76,11 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         ),
         (("False", "True"), [False, "false", "FALSE", "False"], ["False"] * 4),
         (("True", "true"), [True, "True"], ["true", "True"]),
+        # A known label keeps its spelling.
+        ((_NFD, "New  York"), [_NFC, "New\u00a0\tYork"], [_NFD, "New  York"]),
+        ((_NFC, _NFD), [_NFD, _NFC], [_NFD, _NFC]),
+        # Case and compatibility forms tell labels apart.
+        (("a1",), ["A1", "\uff411", "a\u00b9"], ["A1", "\uff411", "a\u00b9"]),
     )
     def test_known_labels(self, labels, values, expected):
         """Labels are those of the training records, however written."""
@@ -100,6 +108,21 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(("b", "c"), record.label)
         self.assertEqual({"labels_repeated": 2}, record.counts)
 
+    def test_spellings_of_one_label_are_repeated(self):
+        rows = [{"text": "a", "labels": [_NFD, "b c", _NFC, "b\n c", "B c"]}]
+        (record,) = classification.FORMAT.read_rows(rows)
+        self.assertEqual((_NFD, "b c", "B c"), record.label)
+        self.assertEqual({"labels_repeated": 2}, record.counts)
+
+    def test_spellings_are_of_one_stratum(self):
+        rows = [{"text": "a", "label": x} for x in (_NFC, _NFD, "Cafe")]
+        found = map(
+            classification.stratum, classification.FORMAT.read_rows(rows)
+        )
+        first, second, other = found
+        self.assertEqual(first, second)
+        self.assertNotEqual(first, other)
+
     def test_real_records(self):
         path = real_data_path("authors/dev.jsonl")
         read = list(classification.FORMAT.read(path))
@@ -123,12 +146,32 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         (["b", 10, "b", None], "single", ("10", "b"), ("10",)),
+        # The commonest spelling is the name; of equals the first.
+        ([_NFC, _NFD, "b", _NFD], "single", (_NFD, "b"), ("b",)),
+        ([_NFC, "b", "b", _NFD], "single", (_NFC, "b"), ()),
+        ([_NFD, "b", "b", _NFC], "single", (_NFD, "b"), ()),
+        (
+            [["c\u00a0 d", "c d"], ["c d", "e"]],
+            *("multiple", ("c\u00a0 d", "e"), ("e",)),
+        ),
+        (["a1", "\uff411", "A1"], "single", ("A1", "a1", "\uff411"), None),
         ([["b", "a"], [], ["a"]], "multiple", ("a", "b"), ("b",)),
     )
     def test_names(self, values, kind, names, singletons):
+        names = tuple(sorted(names))
+        singletons = names if singletons is None else singletons
         self.assertEqual(
             classification.Labels(kind, names, singletons), self._find(values)
         )
+
+    def test_spellings_are_counted_together(self):
+        """Each document once, whatever it repeats."""
+        values = [[_NFD, _NFC], [_NFC], [_NFC, "b"]]
+        self.assertEqual({_NFC: 3, "b": 1}, self._find(values).counts)
+
+    def test_one_label_in_two_spellings_is_one(self):
+        with self.assertRaisesRegex(UserError, "all records have the label"):
+            self._find([_NFC, _NFD])
 
     def test_numbers(self):
         labels = self._find([1.0, 2.0, 4.5])
@@ -337,6 +380,20 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_special_cases(self, predictions, gold, expected):
         self.assertAllClose(expected, _score(predictions, gold), rtol=1e-12)
+
+    def test_spellings_are_one_label(self):
+        predictions = _predictions(
+            [_NFD, "b c", _NFD],
+            [(0.9, 0.1), (0.2, 0.8), (0.6, 0.4)],
+            [_NFD, "b c"],
+        )
+        gold = {"0": _NFC, "1": "b\u00a0c", "2": "B c"}
+        scores = _score(predictions, gold)
+        # By hand: "B c" is another label; its document is the only mistake.
+        self.assertAllClose(2 / 3, scores["accuracy"])
+        self.assertAllClose((2 / 3 + 1 + 0) / 3, scores["macro_f1"])
+        # 0.9 is above 0.2 and 0.6; 0.8 above 0.1 and 0.4; all have 0 for "B c".
+        self.assertAllClose((1 + 1 + 0.5) / 3, scores["auroc"])
 
     def test_mixed_kinds(self):
         with self.assertRaisesRegex(ValueError, "several kinds"):

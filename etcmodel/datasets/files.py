@@ -27,6 +27,11 @@ from etcmodel.errors import UserError
 _CHUNK_BYTES = 1 << 16
 _MAX_FIRST_LINE = 1 << 28
 _T = TypeVar("_T")
+# Enough for a book, and far less than the memory of a machine.
+MAX_RECORD_BYTES = 1 << 28
+_max_record_bytes: contextvars.ContextVar[int] = contextvars.ContextVar(
+    "etcmodel.max_record_bytes", default=MAX_RECORD_BYTES
+)
 
 
 class MissingFile(UserError):
@@ -245,12 +250,56 @@ def within(
         read: opens the file with `open_plain`, at once or at the first value.
         *args: arguments of `read`.
     """
+    yield from _with(_part, part, read, *args)
+
+
+def limited(
+    max_record_bytes: int,
+    read: Callable[..., Iterator[_T]],
+    *args: object,
+    **kwargs: object,
+) -> Iterator[_T]:
+    """Yields from `read(*args, **kwargs)`, which reads no larger records.
+
+    0 stands for no limit; elsewhere the limit is `MAX_RECORD_BYTES`.
+    """
+    yield from _with(_max_record_bytes, max_record_bytes, read, *args, **kwargs)
+
+
+def check_size(size: int, place: str) -> None:
+    """Raises a `UserError` if a record of so many bytes is too large.
+
+    Readers call it while they read, so that one record cannot fill the memory.
+
+    Args:
+        size: the bytes of the record that were read so far.
+        place: where the record begins, such as `"a.json, line 3"`.
+    """
+    most = _max_record_bytes.get()
+    if 0 < most < size:
+        raise UserError(
+            f"{place}: the record has more than {most:,} bytes. If that is "
+            "right, raise --max_record_bytes (0: no limit). If not, a line "
+            "break or a closing quote is missing: get the file again."
+        )
+
+
+def read_whole(plain: io.BufferedIOBase, path: str) -> bytes:
+    """Reads a file that is one record, see `check_size`."""
+    most = _max_record_bytes.get()
+    content = plain.read(most + 1 if most else -1)
+    check_size(len(content), path)
+    return content
+
+
+def _with(variable, value, read, *args, **kwargs) -> Iterator[_T]:
+    """Yields from `read(...)` in a context where a variable has a value."""
 
     def values():
-        yield from read(*args)
+        yield from read(*args, **kwargs)
 
     context = contextvars.copy_context()
-    context.run(_part.set, part)
+    context.run(variable.set, value)
     reader = values()
     try:
         for found in iter(lambda: context.run(_next, reader), []):
@@ -305,7 +354,8 @@ def line_parts(path: str, size: int) -> list[Part]:
         for place in range(size, end, size):
             # The line that this byte is in belongs to the part before.
             plain.seek(place - 1)
-            plain.readline()
+            while plain.readline(_CHUNK_BYTES)[-1:] not in (b"\n", b""):
+                pass
             starts.append(plain.tell())
     starts = sorted({x for x in starts if x < end})
     if len(starts) < 2:
@@ -330,10 +380,13 @@ def _has_json_line(plain: io.BufferedIOBase) -> bool:
 def count_lines(part: Part) -> tuple[int, int]:
     """Counts the lines of a part, and those that are not blank."""
     lines = records = 0
-    for line in within(part, plain_lines, part.path):
-        lines += 1
-        records += not line.isspace()
-    return lines, records
+    is_start = is_blank = True
+    for piece in within(part, plain_lines, part.path):
+        lines += is_start
+        is_blank = (is_start or is_blank) and piece.isspace()
+        is_start = piece.endswith(b"\n")
+        records += is_start and not is_blank
+    return lines, records + (not is_start and not is_blank)
 
 
 def numbered(parts: Sequence[Part], counts: Mapping[Part, tuple]) -> list[Part]:
@@ -396,7 +449,11 @@ def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
 
 
 def plain_lines(path: str) -> Iterator[bytes]:
-    """Yields the lines of a file in bytes, as `open_plain` reads them."""
+    """Yields the lines of a file in bytes, as `open_plain` reads them.
+
+    A long line comes in parts, of which only the last has a line end.
+    """
     raw, plain = open_plain(path)
     with raw, plain:
-        yield from plain
+        while line := plain.readline(_CHUNK_BYTES):
+            yield line

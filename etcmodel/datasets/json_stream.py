@@ -41,9 +41,17 @@ INVALID_UTF8_MARK = "\uffff\ufffe\uffff"
 _HIGH, _LOW = r"\\u[dD][89abAB]\w\w", r"\\u[dD][c-fC-F]\w\w"
 _ESCAPE = re.compile(rf"{_HIGH}{_LOW}|({_HIGH}|{_LOW})|\\.", re.DOTALL)
 _HALF = re.compile(f"{_HIGH}|{_LOW}")
-# What may be the beginning of an escape, or of a pair of them.
-_UNFINISHED = re.compile(r"(?:\\+u[dD][89abAB]\w\w)?\\+\w{0,5}\Z")
+# What may be the beginning of an escape, or of a pair of them, behind the other
+# backslashes in a row.
+_UNFINISHED = re.compile(r"(?:\\u[dD][89abAB]\w\w)?\\\w{0,5}\Z")
 _SPACE = rb"[ \t\r\n]*"
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+# About as deep as the lines of a file may be. The parser's time grows with the
+# square of the depth.
+_MAX_DEPTH = 1000
+# Bytes that are parsed to find the end of the last whole element of a part.
+_MAX_TRIED_BYTES = 1 << 21
 _OBJECT_START = re.compile(_SPACE.join((b"", rb"\{", b'("[^"\\\\]*")')))
 
 
@@ -79,6 +87,8 @@ class _File:
         self.path, self.first_line = path, part.lines + 1
         self.count = part.records
         self.what = what
+        # Bytes since the last record.
+        self._size = 0
         self._on_position = on_position
         self._raw, self._plain = files.open_plain(path)
 
@@ -112,9 +122,21 @@ class _File:
     def _read(self) -> bytes:
         return self._plain.read1(_CHUNK_BYTES)
 
+    def counted(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """Yields chunks; raises an error if too many have no end of a record.
+
+        A few must have none: elements come some chunks after they were read.
+        """
+        for chunk in chunks:
+            if self._size > _MAX_ELEMENT_BYTES:
+                place = f"{self.path}, record {self.count}"
+                files.check_size(self._size, place)
+            self._size += len(chunk)
+            yield chunk
+
     def advance(self) -> None:
         """Counts a record that was read."""
-        self.count += 1
+        self.count, self._size = self.count + 1, 0
         if self._on_position is not None:
             self._on_position(self._raw.tell())
 
@@ -237,17 +259,19 @@ def _check_start(
     other: str,
 ) -> bytes:
     """Reads up to the first character that says something; returns it all."""
-    start = b""
+    parts, size = [], 0
     for chunk in chunks:
-        start += chunk
-        if first := start.lstrip():
+        parts.append(chunk)
+        size += len(chunk)
+        if first := chunk.lstrip():
             break
+        files.check_size(size, f"{path}, line 1")
     else:
         raise UserError(
             f"{path} is empty. Expected {expected}; was the download cut off?"
         )
     if first.startswith(opening):
-        return start
+        return b"".join(parts)
     if first.startswith((b"[", b"{")):
         raise UserError(f"{path} {other}")
     text = "".join(_decoded([first])).encode()[:40].decode("utf-8", "replace")
@@ -287,6 +311,7 @@ def read_json_array(
         chunks = file.chunks()
         start = _check_start(path, chunks, *_array_start(key))
         try:
+            chunks = file.counted(chunks)
             for value in _elements(start, chunks, record, key):
                 yield Place(file.count), value
                 file.advance()
@@ -307,6 +332,11 @@ def _broken_array(path: str, count: int, message: str) -> UserError:
             "more than 64 bits. Write it as a string, or take it out."
         )
     what = "the JSON is broken"
+    if detail == _TOO_DEEP:
+        return UserError(
+            f"{path}: after {count} whole records {detail}: more than "
+            f"{_MAX_DEPTH} lists and objects inside each other."
+        )
     if "premature EOF" in detail or "incomplete" in detail.lower():
         what = "the JSON ends too early"
     return UserError(
@@ -354,11 +384,37 @@ def _elements(
     yield from itertools.islice(elements, int(has_some), None)
 
 
+_TOO_DEEP = "the JSON is nested too deeply"
+
+
+def _check_depth(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yields JSON; raises an error if it is nested too deeply."""
+    depth, before = 0, b""
+    for chunk in chunks:
+        # Of a string that began before, its quote alone; and a backslash whose
+        # character comes with the next chunk.
+        text = before + chunk
+        stripped = text.rstrip(b"\\")
+        half = text[len(text) - (len(text) - len(stripped)) % 2 :]
+        # The last quote ends a string that is open.
+        text = _STRING.sub(b"", text.removesuffix(half) + b'"')
+        before = (b"" if text.endswith(b'"') else b'"') + half
+        brackets = text.translate(None, _NOT_BRACKETS)
+        if depth + len(brackets) > _MAX_DEPTH:
+            steps = (1 if x in b"[{" else -1 for x in brackets)
+            if max(itertools.accumulate(steps, initial=depth)) > _MAX_DEPTH:
+                raise ijson.JSONError(_TOO_DEEP)
+        depth += 2 * (brackets.count(b"[") + brackets.count(b"{"))
+        depth -= len(brackets)
+        yield chunk
+
+
 def _plain_elements(chunks: Iterable[bytes], place: str) -> Iterator[object]:
     """The elements of the array at a place of a document, by ijson."""
     found = ijson.sendable_list()
     parser = ijson.items_coro(found, place, map_type=UniqueKeys, use_float=True)
-    for chunk in itertools.chain(_cleaned(chunks), [None]):
+    cleaned = _check_depth(_cleaned(chunks))
+    for chunk in itertools.chain(cleaned, [None]):
         problem = None
         try:
             if chunk is None:
@@ -416,10 +472,11 @@ def _split(
 
     They come as `msgspec.Raw` if any is not of the type.
     """
-    end = len(buffer)
-    while (end := buffer.rfind(b"}", 0, end)) >= 0:
+    end, left = len(buffer), _MAX_TRIED_BYTES
+    while left > 0 and (end := buffer.rfind(b"}", 0, end)) >= 0:
         # It may be in a string, or in an object inside of an element.
         if found := boundary.match(buffer, end):
+            left -= end
             array = b"[" + buffer[: end + 1] + b"]"
             with contextlib.suppress(msgspec.DecodeError, RecursionError):
                 elements = decode_all(array)
@@ -433,15 +490,21 @@ _split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def _lines(
-    chunks: Iterable[AnyStr], line_end: AnyStr, max_size: int | None = None
+    chunks: Iterable[AnyStr],
+    line_end: AnyStr,
+    max_size: int | None = None,
+    on_size: Callable[[int, int], None] | None = None,
 ) -> Iterator[AnyStr]:
     """Yields lines with their line ends.
 
     What a line has beyond `max_size`, or hardly more, follows as another one.
+    `on_size` is called with the number of whole lines and the size of what
+    comes behind them.
     """
-    parts, size, nothing = [], 0, line_end[:0]
+    parts, size, nothing, number = [], 0, line_end[:0], 0
     for chunk in chunks:
         *ends, rest = chunk.split(line_end)
+        number += len(ends)
         for end in ends:
             line = nothing.join([*parts, end, line_end])
             # A line may be long: it is forgotten before it is used.
@@ -449,6 +512,8 @@ def _lines(
             yield line
         parts.append(rest)
         size += len(rest)
+        if on_size is not None:
+            on_size(number, size)
         if max_size is not None and size >= max_size:
             line, parts, size = nothing.join(parts), [], 0
             yield line
@@ -506,8 +571,14 @@ def read_json_lines(
                 "line ('{' first) is expected. Write every element of the "
                 "array on a line of its own, without commas between them.",
             )
-        lines = _lines(itertools.chain([start], chunks), b"\n")
+
+        def check(number, size):
+            files.check_size(size, f"{path}, line {file.first_line + number}")
+
+        chunks = itertools.chain([start], chunks)
+        lines = _lines(chunks, b"\n", on_size=check)
         for number, line in enumerate(lines, file.first_line):
+            check(number - file.first_line, len(line.rstrip(b"\n")))
             if not line or line.isspace():
                 continue
             value = decode and decode(line)

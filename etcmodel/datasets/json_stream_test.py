@@ -203,13 +203,36 @@ class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         return pairs, ""
 
     def test_deep_elements(self):
-        deep = b"[" * 9999 + b"]" * 9999
         path = os.path.join(self.get_temp_dir(), "x.json")
-        with open(path, "wb") as stream:
-            stream.write(b'[{"id": 1}, {"id": 2, "x": %s}, {"id": 3}]' % deep)
-        read = json_stream.read_json_array(path, None, _Typed)
-        ids = [msgspec.convert(x, _Typed).id for _, x in read]
-        self.assertEqual([1, 2, 3], ids)
+
+        def read(inner):
+            """The ids of records, of which the second has a long field."""
+            with open(path, "wb") as stream:
+                text = b'[{"id": 1}, {"id": 2, "x": %s}, {"id": 3}]' % inner
+                stream.write(text)
+            pairs, error = self._read(json_stream.read_json_array, path, _Typed)
+            return [msgspec.convert(x, _Typed).id for _, x in pairs], error
+
+        for size in (1, 7, 1 << 16):
+            with mock.patch.object(json_stream, "_CHUNK_BYTES", size):
+                deep = b"[" * 900 + b"]" * 900
+                # Brackets of strings do not count, whatever stands before them.
+                for fine in (
+                    deep,
+                    b'"%s\\""' % deep,
+                    b'"\\\\", "y": %s' % deep,
+                ):
+                    self.assertEqual(([1, 2, 3], ""), read(fine))
+                text = b'"%s"' % (b"[" * 2000)
+                self.assertEqual(([1, 2, 3], ""), read(text))
+                many = b"[%s1]" % (b"[], {}, " * 2000)
+                self.assertEqual(([1, 2, 3], ""), read(many))
+                for deep in (b"[" * 2000, b'{"a\\\\":' * 2000):
+                    ids, error = read(deep)
+                    self.assertEqual([1], ids)
+                    self.assertRegex(
+                        error, "1 whole records the JSON is nested too deeply"
+                    )
 
     @parameterized.parameters(
         json_stream.read_json_array, json_stream.read_json_lines

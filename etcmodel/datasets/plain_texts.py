@@ -13,8 +13,6 @@ from etcmodel.datasets import json_stream
 _MAX_CHARACTERS = 1 << 20
 # Behind what it is cut, the best first: paragraphs, lines, sentences, words.
 _ENDS = ("\n\n", "\n\r\n", "\n", ". ", "。", " ")
-# " = = History = = " is a heading of the second level.
-_HEADING = re.compile(r"\s*((?:= )+)(\S(?:.*?\S)??)((?: =)+)\s*")
 # How WikiText writes what stands between digits or parts of a word.
 _JOINT = re.compile(r" @([-.,])@ ")
 
@@ -95,11 +93,23 @@ def read_file(path: str, on_position: OnPosition = None) -> Iterator[str]:
 
 
 def _heading(line: str) -> tuple[int, str] | None:
-    """Level and text of a heading; None of any other line."""
-    match = _HEADING.fullmatch(line)
-    if match is None or len(match[1]) != len(match[3]):
+    """Level and text of a heading; None of any other line.
+
+    " = = History = = " is the heading "History" of the second level.
+    """
+    line, level = line.strip(), 0
+    while line.startswith("= ", 2 * level):
+        level += 1
+    text = line[2 * level : len(line) - 2 * level]
+    if (
+        not level
+        or not text
+        or text != text.strip()
+        or text.endswith(" =")
+        or not line.endswith(" =" * level)
+    ):
         return None
-    return len(match[1]) // 2, match[2]
+    return level, text
 
 
 def _texts(lines: Iterable[str | None]) -> Iterator[str]:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from etcmodel.datasets import arrow_rows
 from etcmodel.datasets import cells
 from etcmodel.datasets import compression
+from etcmodel.datasets import files
 from etcmodel.datasets import json_stream
 from etcmodel.datasets.json_stream import INVALID_UTF8_MARK
 from etcmodel.datasets.json_stream import Place
@@ -183,7 +184,8 @@ def _read_table(path, on_position, is_tsv) -> Iterator[tuple[Place, object]]:
         raise UserError(
             f"{path}: its header row is not UTF-8. Convert the file to UTF-8."
         )
-    repeated = sorted({x for x in header if x and header.count(x) > 1})
+    counts = collections.Counter(filter(None, header))
+    repeated = sorted(x for x, count in counts.items() if count > 1)
     if repeated:
         raise UserError(
             f"{path}: the header row names {show(repeated[0])} twice. Give "
@@ -219,7 +221,17 @@ def read_cells(
         UserError: the file cannot be read, or its quotes are wrong.
     """
     csv.field_size_limit(2**31 - 1)
-    lines = _read_lines(path, on_position)
+    line, size = 1, 0
+
+    def counted(lines):
+        """Yields lines; raises an error if a row has too many characters."""
+        nonlocal size
+        for text in lines:
+            size += len(text)
+            files.check_size(size, f"{path}, line {line}")
+            yield text
+
+    lines = counted(_read_lines(path, on_position))
     # Blank lines may come before the header row.
     start = []
     for text in lines:
@@ -233,17 +245,17 @@ def read_cells(
         delimiter = next((x for x in ",;\t" if x in start[-1]), ",")
     lines = itertools.chain(start, lines)
     if delimiter == "\t" and not _is_quoted(path):
-        for line, text in enumerate(lines, 1):
+        for text in lines:
             if text.strip("\r\n"):
                 yield line, _plain_cells(text)
+            line, size = line + 1, 0
         return
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    line = 1
     try:
         for cells in reader:
             if cells:
                 yield line, cells
-            line = reader.line_num + 1
+            line, size = reader.line_num + 1, 0
     except csv.Error as error:
         raise UserError(
             f"{path}, line {line}: the row that begins there is broken "
@@ -320,10 +332,22 @@ def _read_lines(path: str, on_position) -> Iterator[str]:
 
 def _whole_lines(path: str, on_position) -> Iterator[str]:
     """Yields whole lines with their ends; the last may be empty."""
-    rest = ""
+    parts, size, number = [], 0, 1
     for part in json_stream.read_text_lines(path, on_position):
         # NUL characters: UTF-16 that is read as UTF-8 has them.
         part = part.replace("\0", INVALID_UTF8_MARK)
-        *lines, rest = io.StringIO(rest + part, newline="").readlines() or [""]
-        yield from lines
-    yield rest
+        if parts and parts[-1].endswith("\r"):
+            # A line feed may follow, in the next part.
+            part = parts.pop() + part
+        *lines, rest = io.StringIO(part, newline="").readlines() or [""]
+        if rest.endswith("\n"):
+            lines.append(rest)
+            rest = ""
+        for line in lines:
+            line, parts, size = "".join((*parts, line)), [], 0
+            number += 1
+            yield line
+        parts.append(rest)
+        size += len(rest)
+        files.check_size(size, f"{path}, line {number}")
+    yield "".join(parts)

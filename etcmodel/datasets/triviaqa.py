@@ -93,7 +93,11 @@ def normalize_answer(text: str) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _read_page(path: str) -> str:
-    lines = (x.strip() for x in json_stream.read_text_lines(path))
+    lines, size = [], 0
+    for line in json_stream.read_text_lines(path):
+        size += len(line)
+        files.check_size(size, path)
+        lines.append(line.strip())
     text = "\n".join(filter(None, lines))
     if json_stream.INVALID_UTF8_MARK in text:
         raise UserError(f"{path} has bytes that are not UTF-8")

@@ -94,6 +94,7 @@ class Encoded(NamedTuple):
         text: values of `TEXT` fields, `[batch, ...]`.
         host: what labels and counts need, `[batch, ...]`.
         request: what answering raw text needs beside `text`, such as sizes.
+        outputs: what is returned beside the answers to raw text, `[batch]`.
     """
 
     layout: layout.Layout
@@ -101,6 +102,7 @@ class Encoded(NamedTuple):
     text: Mapping[str, Any]
     host: Mapping[str, Any] = {}  # noqa: RUF012
     request: Mapping[str, tf.Tensor] = {}  # noqa: RUF012
+    outputs: Mapping[str, tf.Tensor] = {}  # noqa: RUF012
 
     @property
     def owner(self) -> tf.Tensor:
@@ -355,7 +357,7 @@ class EtcPreprocessor(Preprocessor):
             context,
             made.owner,
             {**made.text, **made.request},
-            {"tokens_cut": tokens_cut},
+            {"tokens_cut": tokens_cut, **made.outputs},
         )
 
     def batch_of_stored(self, serialized):

@@ -2,6 +2,7 @@
 
 import codecs
 import contextlib
+import html
 import html.parser
 import re
 
@@ -80,11 +81,19 @@ class _Text(html.parser.HTMLParser):
         if not self._hidden:
             self.parts.append(data)
 
+    def parse_marked_section(self, i, report=1):
+        """Reads `<![...>` as a comment; the library knows only some names."""
+        return self.parse_bogus_comment(i, report)
+
 
 def _strip_html(text: str) -> str:
     parser = _Text()
-    parser.feed(text)
+    # Behind the last ">" there is no tag, but the library would look for the
+    # end of every "<" there.
+    end = text.rfind(">") + 1
+    parser.feed(text[:end])
     parser.close()
+    parser.handle_data(html.unescape(text[end:]))
     return "".join(parser.parts[parser.first_pre : parser.last_pre])
 
 
@@ -154,7 +163,7 @@ def load(path: str) -> str:
     raw, plain = files.open_plain(path)
     with raw, plain:
         try:
-            return clean(decode(plain.read()))
+            return clean(decode(files.read_whole(plain, path)))
         except compression.DAMAGES as error:
             raise UserError(
                 f"{path}: the data are cut off or damaged ({error}). Get "

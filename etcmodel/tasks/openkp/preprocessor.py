@@ -113,17 +113,21 @@ class OpenKPPreprocessor(EtcPreprocessor):
 
         Returns:
             The features. For labels: `word_nodes`, the node of every visible
-            word, 0 for all in fixed blocks.
+            word, 0 for all in fixed blocks. The output `is_refused` tells the
+            pages whose nodes overlap, are not in order or no spans of the
+            words, have padding between them, or a feature that is not finite.
+            These have no nodes.
 
         Raises:
-            tf.errors.InvalidArgumentError: when run, if nodes overlap, are not
-            in order or no spans of the words, there is padding between them, a
-            feature is not finite, or the inputs do not fit together.
+            tf.errors.InvalidArgumentError: when run, if the inputs do not fit
+            together.
         """
         words = texts.without_padding(words)
-        nodes = (node_starts, node_ends, node_features)
-        with tf.control_dependencies([_check(words.row_lengths(), *nodes)]):
-            node_starts, node_ends, node_features = map(tf.identity, nodes)
+        # [batch]
+        is_refused = _has_wrong_nodes(
+            words.row_lengths(), node_starts, node_ends, node_features
+        )
+        node_starts = tf.where(is_refused[:, tf.newaxis], -1, node_starts)
         is_node = node_starts >= 0
         # Padding starts behind all words.
         starts = tf.where(is_node, node_starts, tf.int32.max)
@@ -172,7 +176,8 @@ class OpenKPPreprocessor(EtcPreprocessor):
                 )
             },
             text={"visible_words": spoken},
-            host={"word_nodes": visible.nodes},
+            host={"word_nodes": visible.nodes, "is_refused": is_refused},
+            outputs={"is_refused": is_refused},
         )
 
     @staticmethod
@@ -190,6 +195,14 @@ class OpenKPPreprocessor(EtcPreprocessor):
 
         Of several annotations, the one with the most phrases in the text.
         """
+        if view.host["is_refused"]:
+            raise record.error(
+                "impossible nodes",
+                problem=(
+                    "nodes overlap, are not in order or no spans of the words, "
+                    "or a feature is not finite"
+                ),
+            )
         counts = {
             **count_cut(view, {"nodes": (None, "nodes")}),
             "pages_of_the_same_url": record.num_pages - 1,
@@ -239,21 +252,12 @@ class OpenKPPreprocessor(EtcPreprocessor):
         return f"{size:g} pt: {text}"
 
 
-def _check(num_words, starts, ends, looks) -> tf.Operation | None:
-    """Asserts that the nodes are possible; eagerly there is no operation."""
+def _has_wrong_nodes(num_words, starts, ends, looks) -> tf.Tensor:
+    """Tells pages with a node that cannot be, `<bool>[batch]`."""
     # [batch, nodes], where the node before each ends, none behind padding
     before = tf.where(starts >= 0, ends, tf.int32.max)
     before = tf.pad(before, [[0, 0], [1, 0]])[:, :-1]
     most = tf.cast(num_words, tf.int32)[:, tf.newaxis]
     is_right = (before <= starts) & (starts <= ends) & (ends <= most)
     is_right &= tf.reduce_all(tf.math.is_finite(looks), axis=2)
-    wrong = tf.where(~is_right & tf.not_equal(starts, -1))[:1]
-    return tf.debugging.Assert(
-        tf.equal(tf.size(wrong), 0),
-        [
-            "node_starts and node_ends, expected to be spans of the words, in "
-            "the order of the words, without overlaps, and padded with -1 at "
-            "the end; and node_features, finite numbers. Page and node:",
-            wrong,
-        ],
-    )
+    return tf.reduce_any(~is_right & tf.not_equal(starts, -1), axis=1)

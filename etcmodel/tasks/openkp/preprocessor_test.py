@@ -10,6 +10,7 @@ from absl.testing import parameterized
 
 from etcmodel.datasets import openkp
 from etcmodel.datasets.records import Source
+from etcmodel.errors import RecordError
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.tasks.openkp import preprocessor
 from etcmodel.tasks.openkp.task import TASK
@@ -144,44 +145,68 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def _request(self, starts, ends, looks):
-        """Builds the second of two pages of five words each."""
-        nothing = [-1] * len(starts)
-        return self._writer(16, 4).preprocessor(
-            [["star"] * 5] * 2,
-            tf.constant([nothing, starts]),
-            tf.constant([[-1] * len(ends), ends]),
-            tf.stack([tf.zeros_like(looks), looks]),
+        """Builds the second of three pages of five words each.
+
+        The others have a node for each of the first words.
+        """
+        size = len(starts)
+        begins, behind = np.arange(size), np.arange(len(ends)) + 1
+        made = self._writer(16, 4).preprocessor(
+            [["star", "trek", "season", "1", "doug"]] * 3,
+            tf.constant([begins, starts, begins]),
+            tf.constant([behind, ends, behind]),
+            tf.stack([tf.zeros_like(looks), looks, tf.zeros_like(looks)]),
         )
+        kept = _ids("star trek season 1 doug")[:size]
+        for row in (0, 2):
+            tokens = made.layout.features["long_token_ids"][row]
+            self.assertAllEqual(kept, tokens[:size])
+        return made
 
-    def test_nodes_of_a_request_must_be_in_order(self):
-        for starts, ends, wrong in (
-            ((0, 1), (2, 3), 1),
-            ((3, 0), (4, 2), 1),
-            ((2, -1), (1, -1), 0),
-            ((0, -1, 3), (2, -1, 5), 2),
+    def _check_refused(self, *request):
+        made = self._request(*request)
+        self.assertAllEqual([False, True, False], made.outputs["is_refused"])
+        for name in ("long_token_ids", "global_token_ids"):
+            self.assertNotAny(made.layout.features[name][1], name)
+        self.assertNotAny(made.layout.values["visual"][1])
+
+    def assertNotAny(self, values, message=None):
+        self.assertAllEqual(np.zeros_like(values), values, message)
+
+    def test_nodes_that_cannot_be_are_refused(self):
+        """They leave the pages before and behind alone."""
+        for starts, ends in (
+            ((0, 1), (2, 3)),
+            ((3, 0), (4, 2)),
+            ((2, -1), (1, -1)),
+            ((0, -1, 3), (2, -1, 5)),
             # Behind the last word; no padding.
-            ((0, 3), (2, 6), 1),
-            ((0, 7), (2, 7), 1),
-            ((0, -5), (2, 5), 1),
+            ((0, 3), (2, 6)),
+            ((0, 7), (2, 7)),
+            ((0, -5), (2, 5)),
+            ((-(2**31), 0), (2**31 - 1, 1)),
         ):
-            with self.assertRaisesRegex(
-                tf.errors.InvalidArgumentError,
-                rf"(?s)order of the words.*1, {wrong}",
-            ):
-                self._request(starts, ends, tf.zeros([len(starts), 20]))
+            with self.subTest(starts=starts, ends=ends):
+                self._check_refused(starts, ends, tf.zeros([len(starts), 20]))
 
-    def test_looks_of_a_request_must_be_numbers(self):
+    def test_looks_that_are_no_numbers_are_refused(self):
         looks = np.zeros([3, 20], np.float32)
         # What is padding may be anything.
         looks[2] = np.nan
-        self._request((0, 1, -1), (1, 2, -1), tf.constant(looks))
+        made = self._request((0, 1, -1), (1, 2, -1), tf.constant(looks))
+        self.assertAllEqual([False] * 3, made.outputs["is_refused"])
         for value in (np.nan, np.inf):
             looks[1, 8] = value
+            self._check_refused((0, 1, -1), (1, 2, -1), tf.constant(looks))
+
+    def test_a_record_that_cannot_be_is_told(self):
+        """Records of files are checked before; these are made in Python."""
+        writer = self._writer(16, 4)
+        for split in ("train", "predict"):
             with self.assertRaisesRegex(
-                tf.errors.InvalidArgumentError,
-                "(?s)node_features.*finite.*1, 1",
+                RecordError, "pages.jsonl, record 0 .*not in order"
             ):
-                self._request((0, 1, -1), (1, 2, -1), tf.constant(looks))
+                encode_records(writer, [_record(((3, 6), (0, 2)))], split)
 
     def test_nodes_of_a_request_are_as_many_everywhere(self):
         for num_ends, num_looks in ((1, 2), (3, 2), (2, 1), (2, 3)):
