@@ -35,6 +35,7 @@ LABEL_KINDS = ("auto", "single", "multiple", "number")
 Kind = Literal["single", "multiple", "number"]
 Label = str | tuple[str, ...] | float
 _INTEGER = re.compile(r"-?\d+")
+_DECIMAL = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 _WHOLE_NUMBER = re.compile(rf"({_INTEGER.pattern})\.0+")
 
 
@@ -144,7 +145,13 @@ class Names:
 
 def _is_multi_hot(labels: list) -> bool:
     """Tells 0 or 1 for each label from a list of labels, which repeats none."""
-    flags = [sectioned.whole(x) for x in labels]
+    words = {"true": 1, "false": 0}
+    flags = [
+        words.get(x.lower(), sectioned.whole(x))
+        if isinstance(x, str)
+        else sectioned.whole(x)
+        for x in labels
+    ]
     return len({*map(str, flags)}) < len(flags) and all(
         x in (0, 1) for x in flags
     )
@@ -300,13 +307,15 @@ def find_labels(
 
     Raises:
         UserError: the records have labels of several kinds, or there is nothing
-            to tell apart: no labels, one label for all, or one number for all;
-            or, for "auto", all labels are whole numbers, and some have a
-            decimal point: they may be classes or numbers.
+            to tell apart: no labels, the same labels or number for all; or, for
+            "auto", all labels are texts of numbers, and some have a decimal
+            point, or all are floats that are whole numbers: they may be classes
+            or numbers.
     """
     examples: dict[Kind, ClassificationRecord] = {}
     counts = collections.Counter()
     numbers = []
+    num_labels = 0
     for record in records:
         label = record.label
         if label is None:
@@ -319,6 +328,7 @@ def find_labels(
             numbers.append(label)
         else:
             counts.update(_labels_in(label))
+            num_labels += kind == "multiple"
     if not examples:
         raise UserError(
             "No record has a label. Name the field with the labels."
@@ -327,7 +337,7 @@ def find_labels(
     path = example.source.path
     if kind == "number":
         if label_kind == "auto" and all(x.is_integer() for x in numbers):
-            raise _whole_numbers(path, example.label)
+            raise _classes_or_numbers(path, example.label)
         deviation = statistics.pstdev(numbers)
         if not deviation:
             raise UserError(
@@ -342,11 +352,16 @@ def find_labels(
             for names in Names(known).group(counts)
         }
     )
-    with_point = [x for x in counts if _without_point(x) != x]
+    with_point = [x for x in counts if not _INTEGER.fullmatch(x)]
+    if (
+        with_point
+        and not known
+        and label_kind == "auto"
+        and all(map(_DECIMAL.fullmatch, counts))
+    ):
+        raise _classes_or_numbers(path, with_point[0])
     is_whole = all(_INTEGER.fullmatch(_without_point(x)) for x in counts)
     if with_point and is_whole and not known:
-        if label_kind == "auto":
-            raise _whole_numbers(path, with_point[0])
         given, counts = counts, collections.Counter()
         for name, number in given.items():
             counts[_without_point(name)] += number
@@ -358,16 +373,22 @@ def find_labels(
             f"{path}: all records have {found}. Expected at least "
             + ("two labels." if kind == "single" else "one label.")
         )
+    if num_labels > 1 and {*counts.values()} == {num_labels}:
+        raise UserError(
+            f"{path}: all records have all labels: "
+            f"{', '.join(map(show, [*counts][:4]))}. Expected different ones; "
+            "are they 0 or 1 for each label? Write the names of the labels."
+        )
     names = tuple(sorted(counts))
     singletons = tuple(x for x in names if counts[x] == 1)
     return Labels(kind, names, singletons, counts=counts)
 
 
-def _whole_numbers(path: str, label: Label) -> UserError:
+def _classes_or_numbers(path: str, label: Label) -> UserError:
     """The error of labels that may be classes or numbers."""
     return UserError(
-        f"{path}: all labels are whole numbers, and some have a decimal point, "
-        f"such as {show(label)}. Set label_kind to single (classes) or number."
+        f"{path}: all labels are numbers, and some have a decimal point, such "
+        f"as {show(label)}. Set label_kind to single (classes) or number."
     )
 
 

@@ -208,16 +208,21 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
             self._find(mixed)
         labels = self._find(mixed, label_kind="single")
         self.assertEqual(("-2", "1"), labels.names)
-        # Versions, for example.
-        for kind in ("auto", "single"):
-            labels = self._find(["1.0", "1.1", "2.0"], label_kind=kind)
-            self.assertEqual(("1.0", "1.1", "2.0"), labels.names)
+        # Versions, or numbers of a table, which has no types.
+        versions = ["1.0", "1.1", "2.0"]
+        labels = self._find(versions, label_kind="single")
+        self.assertEqual(("1.0", "1.1", "2.0"), labels.names)
+        for values in (versions, ["4.5", "3"], ["1e-3", "2"]):
+            with self.assertRaisesRegex(UserError, "Set label_kind to single"):
+                self._find(values)
         self.assertEqual(("1", "2"), self._find(["1", "2"]).names)
 
     @parameterized.parameters(
         ([None], "No record has a label"),
         (["a", "a"], "rows: all records have the label 'a'. .* least two"),
         ([[], []], "all records have no label. Expected at least one label"),
+        ([[0, 1], [1, 0]], "all records have all labels: '0', '1'.*0 or 1 for"),
+        ([["a"], ["a"]], "all records have all labels: 'a'. Expected differ"),
         ([0.5, 0.5], "all records have the number 0.5"),
         (
             ["a", "b", ["b"]],
