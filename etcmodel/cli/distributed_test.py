@@ -167,7 +167,7 @@ class DistributedTest(CommandTestCase, parameterized.TestCase):
     def test_bad_records(self):
         """Counted, or named, as on one machine; of the same ids, too."""
         arguments = self._arguments(
-            {4: {"text": 5}, 7: {"id": "same"}, 9: {"id": "same"}},
+            {4: {"text": True}, 7: {"id": "same"}, 9: {"id": "same"}},
             "--validation_fraction=0.3",
         )
         runner = self._start_job_service()
