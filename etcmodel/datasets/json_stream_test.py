@@ -213,7 +213,7 @@ class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
             pairs, error = self._read(json_stream.read_json_array, path, _Typed)
             return [msgspec.convert(x, _Typed).id for _, x in pairs], error
 
-        for size in (1, 7, 1 << 16):
+        for size in (7, 1 << 16):
             with mock.patch.object(json_stream, "_CHUNK_BYTES", size):
                 deep = b"[" * 900 + b"]" * 900
                 # Brackets of strings do not count, whatever stands before them.

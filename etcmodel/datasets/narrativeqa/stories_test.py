@@ -79,6 +79,9 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
             ),
             ("<pre>not closed", "not closed"),
             ("a < b and <c>", "a < b and <c>"),
+            # Not closed, and not known.
+            ("<html>a<p>b &lt; <i", "a\n\nb < <i"),
+            ("<html>a<![if x]>b<![endif]>c<![<d>e", "abce"),
         ):
             self.assertEqual(expected, stories.clean(text))
 

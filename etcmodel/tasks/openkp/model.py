@@ -98,14 +98,14 @@ def join_words(
     offset = tf.range(tf.reduce_max(tf.pad(tf.reshape(sizes, [-1]), [[0, 1]])))
     # [batch, n, most]
     is_part = offset < sizes[..., tf.newaxis]
-    index = tf.where(is_part, starts[..., tf.newaxis] + offset, 0)
-    # [batch, words + 1]: there is one at least.
+    # [batch, words + 1]: there is one at least. The last is empty.
     padded = tf.pad(words.to_tensor(""), [[0, 0], [0, 1]], constant_values="")
+    # Words may be long, and are copied.
+    last = tf.shape(padded)[1] - 1
+    index = tf.where(is_part, starts[..., tf.newaxis] + offset, last)
     parts = tf.gather(padded, index, batch_dims=1)
     # [batch, n]
-    return tf.strings.strip(
-        tf.strings.reduce_join(tf.where(is_part, parts, ""), -1, separator=" ")
-    )
+    return tf.strings.strip(tf.strings.reduce_join(parts, -1, separator=" "))
 
 
 def first_of_equals(texts: tf.Tensor, number: int) -> tf.Tensor:
