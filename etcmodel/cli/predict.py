@@ -15,6 +15,7 @@ from etcmodel.cli.preprocess import InputFlags
 from etcmodel.datasets import files
 from etcmodel.errors import BadRecords
 from etcmodel.errors import UserError
+from etcmodel.errors import without_stack
 from etcmodel.pipeline.atomic import atomic_file
 from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import load
@@ -100,7 +101,7 @@ class SavedAnswers:
         self.spec = registry.get_with_answers(metadata["task"])
         self.sizes = metadata.get("preprocessing_config", {})
         self.has_queries = metadata.get("has_queries", False)
-        self._options = metadata["options"]
+        self._metadata = metadata
         self._path = path
         self._task_model = self.answer = None
         self.num_cut = 0
@@ -109,11 +110,20 @@ class SavedAnswers:
         """Loads the SavedModel; a `UserError` if it cannot be loaded."""
         from etcmodel.serving import signatures
 
+        options = exported.make_options(
+            self._path, self.spec.options, self._metadata["options"]
+        )
+        exported.check_files(self._path, self._metadata)
         # The model owns the weights that the signature uses.
         self._model = load_saved_model(self._path)
+        if signatures.SERVING_DEFAULT not in self._model.signatures:
+            raise UserError(
+                f"{self._path} has no signature {signatures.SERVING_DEFAULT}. "
+                "Export the model again."
+            )
         self.answer = self._model.signatures[signatures.SERVING_DEFAULT]
         self._task_model = self.spec.make_model(
-            options=self.spec.options(**self._options), sizes=self.sizes
+            options=options, sizes=self.sizes
         )
 
     def predict(self, raw: Sequence[dict[str, Any]]) -> list[Any]:
@@ -145,8 +155,13 @@ def load_saved_model(path: str):
 
     try:
         return tf.saved_model.load(path)
-    except (OSError, ValueError, tf.errors.OpError) as error:
-        raise UserError(f"{path} cannot be loaded: {error}") from error
+    # Anything is raised for damaged files: KeyError, IndexError, ...
+    except Exception as error:
+        problem = " ".join(without_stack(str(error))).rstrip(".")
+        raise UserError(
+            f"{path} cannot be loaded ({type(error).__name__}: {problem}). "
+            "Copy it again, or export the model again."
+        ) from error
 
 
 def _reader(spec, noted: dict, flag_values: flags.FlagValues):

@@ -176,8 +176,6 @@ def _run_in_directory(flag_values, spec, params, mode: str) -> None:
 
 def _run(flag_values: flags.FlagValues, spec, params, mode: str) -> None:
     """Trains or evaluates in the run's directory."""
-    from official.core import train_utils
-
     model_dir, trainer, show = flag_values.model_dir, params.trainer, None
     with (
         training.quiet(flag_values.verbose) as out,
@@ -194,7 +192,7 @@ def _run(flag_values: flags.FlagValues, spec, params, mode: str) -> None:
             params, mode, model_dir, spec, show, out, flag_values.patience
         )
         if "train" in mode:
-            train_utils.serialize_config(params, model_dir)
+            runs.write_params(model_dir, params.as_dict())
             model = runner.trainer.model
             runs.save(task, model, spec, flag_values.experiment, model_dir)
             runs.keep_tuned(spec, params.task.init_checkpoint, model_dir)
