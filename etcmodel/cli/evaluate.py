@@ -45,7 +45,7 @@ class Flags(training.TrainerFlags, runs.CheckpointFlags):
     model_dir: str = option(path="any_run")
     validation_data: str | None = option(None, path="records")
     tune: bool = False
-    output: str | None = option(None, path="replaced_file")
+    output: str | None = option(None, path="metrics")
 
 
 def run(flag_values: flags.FlagValues) -> None:

@@ -145,7 +145,7 @@ def apply(
     for data in (params.task.train_data, params.task.validation_data):
         # Absolute, so that `params.yaml` can be used from any directory.
         if data.input_path and isinstance(data.input_path, str):
-            paths = data.input_path.split(",")
+            paths = files.split_paths(data.input_path)
             data.input_path = ",".join(map(files.full_name, paths))
 
 

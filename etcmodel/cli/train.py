@@ -7,6 +7,7 @@ import sys
 
 from absl import flags
 
+from etcmodel.cli import paths
 from etcmodel.cli import progress
 from etcmodel.cli import training
 from etcmodel.errors import UserError
@@ -123,6 +124,8 @@ def run(flag_values: flags.FlagValues) -> None:
         print(yaml.dump(training.resolved(params, spec)), end="")
         return
     training.check_data(params, mode)
+    if not flag_values.dry_run:
+        paths.check_params(params, flag_values.model_dir)
     import tensorflow as tf
 
     # The workers of a tf.data service must draw other orders.
