@@ -62,8 +62,9 @@ def check_object(value: Any) -> dict[str, Any]:
 
 def dump_note(content: Mapping[str, Any]) -> str:
     """Returns an object with its checksum as JSON: indented, sorted."""
-    # As it will be read: keys are strings, tuples are lists.
-    content = json.loads(json.dumps(content))
+    # As it will be read: keys are strings, tuples are lists. Only with `indent`
+    # does `json` write the dicts of Keras's objects.
+    content = json.loads(json.dumps(content, indent=2))
     content[CHECKSUM] = _checksum(content)
     text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False)
     return f"{text}\n"

@@ -46,6 +46,11 @@ class Place(NamedTuple):
         return f"{self.name}={self.path if self.given is None else self.given}"
 
 
+def lies_in(path: str, other: str) -> bool:
+    """Returns whether a path is in a directory, at any depth."""
+    return _chain(other)[0] in _chain(path)[1:]
+
+
 def check(outputs: Iterable[Place], inputs: Iterable[Place]) -> None:
     """Raises a `UserError` if an output overlaps with an input.
 
