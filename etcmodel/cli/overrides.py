@@ -157,12 +157,18 @@ def _with_floats(value, hint):
 
     TensorFlow cannot compute a schedule with the learning rate 1.
     """
-    kinds = typing.get_args(hint) or (hint,)
+    kinds = _plain_types(hint)
     if isinstance(value, list | tuple):
         return type(value)(_with_floats(x, hint) for x in value)
     if type(value) is int and float in kinds and int not in kinds:
         return float(value)
     return value
+
+
+def _plain_types(hint) -> set:
+    """Returns the types in a type: float, NoneType of `List[float] | None`."""
+    parts = typing.get_args(hint)
+    return set().union(*map(_plain_types, parts)) if parts else {hint}
 
 
 def _unknown(path, name, names, source) -> UserError:

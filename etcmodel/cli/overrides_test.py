@@ -39,6 +39,23 @@ class OverridesTest(tf.test.TestCase, parameterized.TestCase):
             overrides.read("a=1e-5,b=3,c=true,d=null", "--flag"),
         )
 
+    def test_whole_numbers_for_floats(self):
+        """The optimizer cannot compute with them."""
+        params = exp_factory.get_exp_config("etc/wikihop")
+        rate = "trainer.optimizer_config.learning_rate"
+        text = (
+            f"{rate}.polynomial.initial_learning_rate=1,"
+            f"{rate}.stepwise.values=[1,2.5],trainer.train_steps=3"
+        )
+        values = overrides.read(text, "--flag")
+        overrides.check(values, params, "--flag")
+        found = values["trainer"]["optimizer_config"]["learning_rate"]
+        self.assertEqual(
+            "{'initial_learning_rate': 1.0} [1.0, 2.5] 3",
+            f"{found['polynomial']} {found['stepwise']['values']} "
+            f"{values['trainer']['train_steps']}",
+        )
+
     def test_plain_values_of_python(self):
         """The Model Garden writes tuples so."""
         self.assertEqual(

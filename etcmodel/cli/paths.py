@@ -102,7 +102,11 @@ def _inputs(flag: str, value: str, kind: str) -> list[overlaps.Place]:
             pattern = f"{glob.escape(path)}*" if is_prefix else path
             matches = glob.glob(pattern)
         # The note and the vocabulary of records are beside them.
-        if kind == "records" and _RECORDS.search(os.path.basename(path)):
+        if (
+            kind == "records"
+            and _RECORDS.search(os.path.basename(path))
+            and not os.path.isdir(path)
+        ):
             matches.append(os.path.dirname(path))
         found += [
             overlaps.Place(

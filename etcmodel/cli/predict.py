@@ -17,6 +17,7 @@ from etcmodel.errors import BadRecords
 from etcmodel.errors import UserError
 from etcmodel.errors import without_stack
 from etcmodel.pipeline.atomic import atomic_file
+from etcmodel.pipeline.atomic import check_file
 from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import load
 from etcmodel.serving import exported
@@ -190,6 +191,11 @@ def run(flag_values: flags.FlagValues) -> None:
     saved = SavedAnswers(flag_values.saved_model)
     spec, dataset = saved.spec, saved.spec.dataset
     reader = _reader(spec, saved.sizes, flag_values)
+    prefix, _ = os.path.splitext(flag_values.metrics or "")
+    if flag_values.metrics and spec.plots:
+        module, _, _ = spec.plots.partition(":")
+        for ending in load(f"{module}:ENDINGS"):
+            check_file(f"{prefix}{ending}", flag_values.overwrite)
     saved.load()
 
     from etcmodel.cli.progress import file_progress
@@ -250,6 +256,5 @@ def run(flag_values: flags.FlagValues) -> None:
             with atomic_file(flag_values.metrics) as stream:
                 json.dump(metrics, stream, indent=2, sort_keys=True)
             if spec.plots:
-                prefix, _ = os.path.splitext(flag_values.metrics)
                 for path in load(spec.plots)(prefix, predictions, gold):
                     print(f"The picture is in {path}.")

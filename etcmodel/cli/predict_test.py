@@ -1,5 +1,6 @@
 import contextlib
 import os
+import resource
 import shutil
 import tempfile
 from unittest import mock
@@ -294,6 +295,33 @@ class PredictTest(CommandTestCase):
             "Skipped 1 bad records",
         )
         self.assertEmpty(os.listdir(os.path.dirname(self.output)))
+
+    def test_full_disk_is_named(self):
+        """A limit of the file's size stands for it."""
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
+        try:
+            result = self._predict()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        self.assert_fails(result, f"predict failed: .*large: '{self.output}'.")
+        self.assertEmpty(os.listdir(os.path.dirname(self.output)))
+
+    def test_inputs_are_not_replaced(self):
+        with open(self.input, "rb") as stream:
+            before = stream.read()
+        for flag in ("output", "metrics"):
+            self.assert_fails(
+                self._predict(f"--{flag}={self.input}", "--overwrite"),
+                f"--{flag}={self.input} is --input={self.input}, too",
+            )
+            inside = os.path.join(self.saved_model, "new")
+            self.assert_fails(
+                self._predict(f"--{flag}={inside}", "--overwrite"),
+                f"{inside} is in --saved_model={self.saved_model}",
+            )
+        with open(self.input, "rb") as stream:
+            self.assertEqual(before, stream.read())
 
     def test_input_that_does_not_fit(self):
         self.assert_fails(self._predict(f"--input={__file__}"), "is not JSON")
