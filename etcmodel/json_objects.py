@@ -70,6 +70,14 @@ def dump_note(content: Mapping[str, Any]) -> str:
     return f"{text}\n"
 
 
+def is_file_name(value: object) -> bool:
+    """Returns whether a value of a note names a file beside it, and no path."""
+    return isinstance(value, str) and bool(
+        # On any system; without null characters.
+        re.fullmatch(r"(?!\.{1,2}$)[^/\\\0]+", value)
+    )
+
+
 def digest(content: bytes) -> str:
     """Returns the checksum of bytes."""
     return f"sha256:{hashlib.sha256(content).hexdigest()[:16]}"

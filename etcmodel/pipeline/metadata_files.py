@@ -100,20 +100,12 @@ def check(
         # True and False are no numbers.
         is_valid = isinstance(found, expected) and not isinstance(found, bool)
         if expected is FileName:
-            is_valid = is_file_name(found)
+            is_valid = json_objects.is_file_name(found)
         if not is_valid:
             kinds = typing.get_args(expected) or (expected,)
             names = " or ".join(_NAMES[kind] for kind in kinds)
             problem = f"{key!r} is {show(found)}, not {names}"
             raise _error(path, problem, keys, advice)
-
-
-def is_file_name(value: object) -> bool:
-    """Returns whether a value of a note names a file beside it, and no path."""
-    return isinstance(value, str) and bool(
-        # On any system; without null characters.
-        re.fullmatch(r"(?!\.{1,2}$)[^/\\\0]+", value)
-    )
 
 
 def check_tokenizer(path: str, value: Mapping, advice: str = "") -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from etcmodel import json_objects
 from etcmodel.errors import UserError
 from etcmodel.pipeline import metadata_files
 
@@ -58,7 +59,7 @@ def read_note(directory: str) -> dict | None:
             place = f"{path}, shards, {name!r}"
             if not isinstance(shard, dict):
                 raise UserError(f"{place}: expected an object. {ADVICE}")
-            if not metadata_files.is_file_name(name):
+            if not json_objects.is_file_name(name):
                 raise UserError(
                     f"{place}: expected the name of a file beside it. {ADVICE}"
                 )
