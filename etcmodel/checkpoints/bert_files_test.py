@@ -344,7 +344,7 @@ class ReadBertTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "lacks vocab_size"):
             bert_files.read_bert(self.folder)
         write_json(self.folder, "config.json", [])
-        with self.assertRaisesRegex(ValueError, "no JSON object"):
+        with self.assertRaisesRegex(ValueError, "a list, not an object"):
             bert_files.read_bert(self.folder)
 
 

@@ -60,8 +60,8 @@ def check(flag_values: flags.FlagValues, flags_class: type) -> None:
     overlaps.check(outputs, inputs)
 
 
-def check_params(params, model_dir: str) -> None:
-    """Checks that a run is not written into what its configuration reads."""
+def check_params(params, flag: str, path: str, kind: str) -> None:
+    """Checks that an output is not what a run's configuration reads."""
     task = params.task
     inputs = [
         place
@@ -79,7 +79,7 @@ def check_params(params, model_dir: str) -> None:
     if task.init_checkpoint:
         name = "task.init_checkpoint"
         inputs += _inputs(name, task.init_checkpoint, "weights")
-    overlaps.check([_output("--model_dir", model_dir, "new_run")], inputs)
+    overlaps.check([_output(flag, path, kind)], inputs)
 
 
 def _output(flag: str, path: str, kind: str) -> overlaps.Place:

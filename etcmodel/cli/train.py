@@ -125,7 +125,9 @@ def run(flag_values: flags.FlagValues) -> None:
         return
     training.check_data(params, mode)
     if not flag_values.dry_run:
-        paths.check_params(params, flag_values.model_dir)
+        paths.check_params(
+            params, "--model_dir", flag_values.model_dir, "new_run"
+        )
     import tensorflow as tf
 
     # The workers of a tf.data service must draw other orders.

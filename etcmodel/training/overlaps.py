@@ -43,7 +43,10 @@ class Place(NamedTuple):
     is_open: bool = False
 
     def __str__(self):
-        return f"{self.name}={self.path if self.given is None else self.given}"
+        path = self.path if self.given is None else self.given
+        # Flags and parameters; Python's arguments are called by words.
+        sign = "=" if self.name.startswith(("--", "task.")) else " "
+        return f"{self.name}{sign}{path}"
 
 
 def lies_in(path: str, other: str) -> bool:
