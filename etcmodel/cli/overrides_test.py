@@ -41,7 +41,7 @@ class OverridesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_whole_numbers_for_floats(self):
         """The optimizer cannot compute with them."""
-        params = exp_factory.get_exp_config("etc/wikihop")
+        params = _defaults()
         rate = "trainer.optimizer_config.learning_rate"
         text = (
             f"{rate}.polynomial.initial_learning_rate=1,"
