@@ -1,15 +1,17 @@
 """Whether commands that are killed at random end as undisturbed ones.
 
 Each command, and what it needs, first runs undisturbed. Then it is killed
-(SIGKILL) at a random moment and run again, several times over. What it leaves
-under its final name must be whole or not there; what it makes at last must
-equal, bit for bit, what the undisturbed one made.
+(SIGKILL) at a random moment while it replaces that output, and run again,
+several times over. What is there under the final name must always be whole;
+what is made at last must equal, bit for bit, what the undisturbed one made, and
+nothing else may be left.
 
     python -m benchmarks.kills --kills=20
 """
 
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +24,8 @@ import tensorflow as tf
 
 from benchmarks import program
 from benchmarks import training_runs
+from etcmodel import json_objects
+from etcmodel.serving import exported
 from testing import tasks
 
 _TASK = "wikihop"
@@ -29,6 +33,8 @@ _TASK = "wikihop"
 _RECORDS, _STEPS, _INTERVAL = 400, 120, 10
 # Name of the counter of checkpoints, which a run that is killed makes fewer of.
 _SAVES = "save_counter"
+# Files that are not finished, in the directory of a run.
+_LEFTOVER = re.compile(r".*(\.partial|\.old|_temp|\.tmp[0-9a-f]*)")
 COMMANDS = ("preprocess", "train", "export", "predict")
 
 
@@ -69,7 +75,7 @@ def arguments(runs: training_runs.Runs, command: str, output: str) -> list:
 def read(path: str) -> Mapping[str, Any]:
     """Reads an output: the bytes of files, or the values of a checkpoint.
 
-    A graph is not compared: its names differ each time.
+    A graph and its checksum are not compared: names differ each time.
     """
     if os.path.isfile(path):
         with open(path, "rb") as stream:
@@ -83,8 +89,11 @@ def read(path: str) -> Mapping[str, Any]:
             place = os.path.join(folder, name)
             with open(place, "rb") as stream:
                 content = stream.read()
-            is_graph = name.endswith(".pb") or "fingerprint" in name
-            found[os.path.relpath(place, path)] = is_graph or content
+            if place.endswith(exported.METADATA_FILE):
+                content = {**json_objects.parse_note(content), "files": None}
+            found[os.path.relpath(place, path)] = (
+                name.endswith(".pb") or content
+            )
     return found
 
 
@@ -139,17 +148,26 @@ def kill_and_compare(runs, command, seconds, rng) -> program.Line:
     """Kills a command two times at most, and lets it end at last."""
     output, log = runs.path("killed"), runs.path("log.txt")
     expected = read(runs.path(command))
+    with open(log, "ab"):
+        names = {*os.listdir(runs.directory), "killed"}
+    # A run is resumed, anything else is replaced.
+    if os.path.isfile(runs.path(command)):
+        shutil.copy(runs.path(command), output)
+    elif command != "train":
+        shutil.copytree(runs.path(command), output)
     moments, is_half = [], False
     for _ in range(2):
         moments.append(rng.uniform(0, seconds))
         if not kill(arguments(runs, command, output), log, moments[-1]):
             break
         # A run is complete if its latest checkpoint can be read.
-        if os.path.exists(output) and command != "train":
-            is_half |= read(output) != expected
+        if command != "train":
+            is_half |= not os.path.exists(output) or read(output) != expected
     subprocess.run(arguments(runs, command, output), check=True)
     is_equal = read(output) == expected
-    left = [x for x in os.listdir(runs.directory) if x.endswith(".partial")]
+    left = [x for x in os.listdir(runs.directory) if x not in names]
+    for _, folders, files in os.walk(output):
+        left += filter(_LEFTOVER.fullmatch, [*folders, *files])
     if os.path.isdir(output):
         shutil.rmtree(output)
     else:

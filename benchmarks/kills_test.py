@@ -52,7 +52,27 @@ class KillsTest(tf.test.TestCase):
                 line = kills.kill_and_compare(self.runs, "predict", 0.5, rng)
             self.assertEqual(is_half, line["is_half"])
             self.assertTrue(line["is_equal"])
+            self.assertEqual(0, line["left"])
             self.assertFalse(os.path.exists(self.runs.path("killed")))
+
+    def test_leftovers_of_any_kind_are_counted(self):
+        """Beside the output, and in the directory of a run."""
+        script = (
+            "import os, sys\n"
+            "os.makedirs(sys.argv[1] + '/ckpt-1_temp')\n"
+            "os.makedirs(sys.argv[1] + '/../tmp1.old')\n"
+        )
+        os.mkdir(self.runs.path("train"))
+        with mock.patch.object(
+            kills,
+            "arguments",
+            lambda runs, command, output: [
+                *(sys.executable, "-c", script, output)
+            ],
+        ):
+            rng = random.Random(1)
+            line = kills.kill_and_compare(self.runs, "train", 0.0, rng)
+        self.assertEqual(2, line["left"])
 
     def test_reads_what_must_be_equal(self):
         path = self.runs.path("run")

@@ -18,9 +18,12 @@ from etcmodel.datasets import files
 from etcmodel.datasets import python_rows
 from etcmodel.datasets.sectioned import RowFormat
 from etcmodel.errors import UserError
+from etcmodel.pipeline import atomic
 from etcmodel.pipeline import metadata_files
 from etcmodel.pipeline import options as options_lib
+from etcmodel.pipeline import own_files
 from etcmodel.serving import exported
+from etcmodel.training import overlaps
 from etcmodel.training import runs
 
 _LIFTED = "lift.json"
@@ -346,24 +349,46 @@ class Estimator(predictors.RowPredictor):
         return {**found, **given}
 
     def save(self, directory: str | os.PathLike) -> None:
-        """Copies the run to a directory; `etcmodel.load` reads it."""
+        """Copies the run to a directory; `etcmodel.load` reads it.
+
+        Raises:
+            UserError: there is no run, the directory is not empty or is in the
+                run, or it cannot be written.
+        """
         directory = os.fspath(directory)
         if self.model_dir is None:
             raise UserError("There is no run to save. Call `fit` first.")
-        if os.path.exists(directory) and os.listdir(directory):
-            raise UserError(f"{directory} exists. Choose another directory.")
-        overrides = self._overrides()
-        partial = f"{directory.rstrip('/')}.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        shutil.copytree(self.model_dir, partial)
-        if overrides:
-            params = runs.read_params(partial)
-            runs.write_params(
-                partial, shortcut_flags.nested({**params, **overrides})
+        place = overlaps.Place("directory", directory)
+        run = overlaps.Place("the model's run", self.model_dir)
+        overlaps.check([place], [run])
+        if overlaps.lies_in(directory, self.model_dir):
+            raise UserError(
+                f"{directory} is in the run that is saved. Choose another "
+                "directory."
             )
-        if os.path.exists(directory):
-            os.rmdir(directory)
-        os.rename(partial, directory)
+        overrides = self._overrides()
+        try:
+            with atomic.atomic_directory(directory) as partial:
+                self._copy_run(partial, overrides)
+        except (OSError, shutil.Error) as error:
+            raise UserError(
+                f"{directory} cannot be written: {_reason(error)}."
+            ) from error
+
+    def _copy_run(self, directory: str, overrides: dict[str, Any]) -> None:
+        """Copies the run, with other parameters, into an empty directory."""
+        shutil.copytree(
+            self.model_dir,
+            directory,
+            dirs_exist_ok=True,
+            # The list is that of another directory.
+            ignore=shutil.ignore_patterns(own_files.FILE),
+        )
+        if overrides:
+            params = runs.read_params(directory)
+            runs.write_params(
+                directory, shortcut_flags.nested({**params, **overrides})
+            )
 
     def export(
         self, directory: str | os.PathLike, overwrite: bool = False
@@ -457,6 +482,14 @@ def load(path: str | os.PathLike, **options: Any) -> predictors.Predictor:
     return made
 
 
+def _reason(error: Exception) -> str:
+    """Returns why files cannot be copied, in one line."""
+    # All errors of `copytree`: source, target, reason.
+    if isinstance(error, shutil.Error) and isinstance(error.args[0], list):
+        return str(error.args[0][0][2])
+    return str(error)
+
+
 def _plain(value: Any) -> Any:
     """Returns what JSON has for a tuple, or a number of NumPy."""
     if isinstance(value, np.generic):
@@ -486,6 +519,8 @@ def _vocabulary_beside(source: str) -> str | None:
             for key in keys:
                 note = note.get(key) or {}
             if "vocab_file" in note:
+                kind = {"vocab_file": metadata_files.FileName}
+                metadata_files.check(path, note, kind)
                 return os.path.join(source, note["vocab_file"])
     path = os.path.join(source, "vocab.txt")
     return path if metadata_files.exists(path) else None

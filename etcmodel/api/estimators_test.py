@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import pickle
+import resource
 import tempfile
 import warnings
 from unittest import mock
@@ -115,8 +116,38 @@ class ClassifierTest(tf.test.TestCase):
         loaded = etcmodel.load(run)
         self.assertIsInstance(loaded, etcmodel.DocumentClassifier)
         self.assertEqual(self.vocab_file_of(run), loaded._vocab_file)
-        with self.assertRaisesRegex(UserError, "exists. Choose another"):
+        with self.assertRaisesRegex(UserError, "exists and is not empty"):
             self.model.save(run)
+
+    def test_places_that_a_run_is_not_saved_to(self):
+        run = self.model.model_dir
+        before = sorted(os.listdir(run))
+        for place, message in (
+            (run, "is the model's run"),
+            (os.path.dirname(run), "contains the model's run"),
+            (os.path.join(run, "new"), "is in the run"),
+            (os.path.join(run, "best_ckpt"), "is a part of"),
+        ):
+            with self.assertRaisesRegex(UserError, message):
+                self.model.save(place)
+        for place in (run, os.path.dirname(run), f"{run}/best_ckpt"):
+            with self.assertRaises(UserError):
+                self.model.export(place, overwrite=True)
+        self.assertEqual(before, sorted(os.listdir(run)))
+
+    def test_run_is_saved_whole_or_not_at_all(self):
+        """A limit of the files' size stands for a full disk."""
+        folder = tempfile.mkdtemp(dir=self.folder)
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+        try:
+            with self.assertRaisesRegex(
+                UserError, f"^{folder}/new cannot be written: .*large.*\\.$"
+            ):
+                self.model.save(os.path.join(folder, "new"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        self.assertEmpty(os.listdir(folder))
 
     @staticmethod
     def vocab_file_of(run):
@@ -192,7 +223,11 @@ class ClassifierTest(tf.test.TestCase):
             os.path.join(self.folder, x) for x in ("with_options", "changed")
         )
         model.export(saved_model)
-        self.assertEqual(used, exported.read_metadata(saved_model))
+        # Names in a graph differ each time.
+        self.assertEqual(
+            {**used, "files": None},
+            {**exported.read_metadata(saved_model), "files": None},
+        )
         model.save(saved_run)
         before, after = map(runs.read_params, (run, saved_run))
         before["task"]["threshold"] = 0.25

@@ -1,6 +1,5 @@
 """Reads the configuration of BERT, RoBERTa and the like."""
 
-import json
 import os
 from typing import Any
 from typing import NamedTuple
@@ -8,6 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from etcmodel import errors
+from etcmodel import json_objects
 
 # What to do with weights of LoRA and the like.
 MERGE_ADAPTER = (
@@ -88,14 +88,11 @@ class BertConfig(NamedTuple):
 
 def read_json(file: str) -> dict:
     """Reads a JSON object; a ValueError if the file holds something else."""
-    with tf.io.gfile.GFile(file) as stream:
+    with tf.io.gfile.GFile(file, "rb") as stream:
         try:
-            content = json.load(stream)
+            return json_objects.parse(stream.read())
         except ValueError as error:
-            raise ValueError(f"{file} is not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{file} holds no JSON object.")
-    return content
+            raise ValueError(f"{file}: {error}.") from None
 
 
 def read_optional_json(folder: str, name: str) -> dict:

@@ -293,9 +293,14 @@ class ReadBertTest(tf.test.TestCase, parameterized.TestCase):
         write_json(self.folder, index_file, index)
         with self.assertRaisesRegex(FileNotFoundError, "model-1.*is missing"):
             bert_files.read_bert(self.folder)
-        write_json(self.folder, index_file, [])
-        with self.assertRaisesRegex(ValueError, "weight_map"):
-            bert_files.read_bert(self.folder)
+        for damaged in (
+            [],
+            {"weight_map": {"x": "../model-1.safetensors"}},
+            {"weight_map": {"x": ["a"]}},
+        ):
+            write_json(self.folder, index_file, damaged)
+            with self.assertRaisesRegex(ValueError, "weight_map"):
+                bert_files.read_bert(self.folder)
 
     def test_all_weights_that_are_missing(self):
         write_original(self.folder, {})
@@ -339,7 +344,7 @@ class ReadBertTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "lacks vocab_size"):
             bert_files.read_bert(self.folder)
         write_json(self.folder, "config.json", [])
-        with self.assertRaisesRegex(ValueError, "no JSON object"):
+        with self.assertRaisesRegex(ValueError, "a list, not an object"):
             bert_files.read_bert(self.folder)
 
 

@@ -195,7 +195,7 @@ class BertVocabulariesTest(tf.test.TestCase, parameterized.TestCase):
         for content, message in (
             ({"a": 0, "b": 2}, "from 0 on"),
             ({"a": "b"}, "from 0 on"),
-            ([1, 2], "no JSON object"),
+            ([1, 2], "a list, not an object"),
             ("no JSON", "not JSON"),
             ({"model": {"type": "Unigram", "vocab": []}}, "Unigram, expected"),
             ({"model": {"type": "WordPiece"}}, f"^{self.folder}.*from 0 on"),

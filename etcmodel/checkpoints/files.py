@@ -131,14 +131,29 @@ def latest_checkpoint(directory: str) -> str | None:
     return found
 
 
+def names_others(directory: str, state) -> bool:
+    """Whether the state of checkpoints names some outside of its directory."""
+    if state is None:
+        return False
+    named = [state.model_checkpoint_path, *state.all_model_checkpoint_paths]
+    places = {os.path.realpath(os.path.dirname(path)) for path in named}
+    return places != {os.path.realpath(directory)}
+
+
 def named_checkpoint(directory: str) -> str | None:
-    """Returns the checkpoint that the file `checkpoint` names, if complete."""
+    """Returns the checkpoint that the file `checkpoint` names, if complete.
+
+    A file that names one outside of its directory is damaged: the trainer would
+    remove what it names.
+    """
     try:
         state = tf.train.get_checkpoint_state(directory)
     # What TensorFlow makes of a damaged file.
     except ValueError:
         return None
     found = state.model_checkpoint_path if state else ""
+    if names_others(directory, state):
+        return None
     if not found or not tf.io.gfile.exists(f"{found}.index"):
         return None
     return found if _are_all(_find_shards(found)) else None

@@ -13,6 +13,7 @@ import uuid
 import numpy as np
 import tensorflow as tf
 
+from etcmodel import json_objects
 from etcmodel.checkpoints import files
 from etcmodel.layers import keras_compat
 from etcmodel.models import EtcModel
@@ -206,16 +207,21 @@ def _save(model, directory, kind, head):
     partial = f"{directory}.{uuid.uuid4().hex}.partial"
     tf.io.gfile.makedirs(partial)
     names = sorted(weights)
-    tf.raw_ops.SaveV2(
-        prefix=os.path.join(partial, CHECKPOINT),
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        tensors=[tf.convert_to_tensor(np.asarray(weights[x])) for x in names],
-    )
-    with tf.io.gfile.GFile(
-        os.path.join(partial, _KINDS[kind][1]), "w"
-    ) as stream:
-        stream.write(encoder.config.to_json_string())
-    if tf.io.gfile.exists(directory):
-        tf.io.gfile.rmtree(directory)
-    tf.io.gfile.rename(partial, directory)
+    try:
+        tf.raw_ops.SaveV2(
+            prefix=os.path.join(partial, CHECKPOINT),
+            tensor_names=names,
+            shape_and_slices=[""] * len(names),
+            tensors=[
+                tf.convert_to_tensor(np.asarray(weights[x])) for x in names
+            ],
+        )
+        config_file = os.path.join(partial, _KINDS[kind][1])
+        with tf.io.gfile.GFile(config_file, "w") as stream:
+            stream.write(json_objects.dump_note(encoder.config.to_dict()))
+        if tf.io.gfile.exists(directory):
+            tf.io.gfile.rmtree(directory)
+        tf.io.gfile.rename(partial, directory)
+    except BaseException:
+        tf.io.gfile.rmtree(partial)
+        raise

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel import extras
+from etcmodel import json_objects
 from etcmodel.checkpoints import bert_configs
 
 _FILE, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -80,12 +81,16 @@ def _no_weights(folder, names) -> str:
 
 def _files_of(index) -> list[str]:
     try:
-        return sorted(set(bert_configs.read_json(index)["weight_map"].values()))
+        found = set(bert_configs.read_json(index)["weight_map"].values())
+        if all(map(json_objects.is_file_name, found)):
+            return sorted(found)
+        problem = "names of files beside it"
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError(
-            f"{index} is no index of safetensors files: expected a JSON object "
-            'with a "weight_map" of names and files.'
-        ) from None
+        problem = "names and files"
+    raise ValueError(
+        f"{index} is no index of safetensors files: expected a JSON object "
+        f'with a "weight_map" of {problem}.'
+    )
 
 
 def read(path: str) -> Tensors:

@@ -16,21 +16,27 @@ import yaml
 from absl.testing import parameterized
 from official.core import exp_factory
 
+from etcmodel.api import estimators
 from etcmodel.cli import training
 from etcmodel.errors import UserError
 from etcmodel.pipeline import tfrecords
 from etcmodel.tasks import registry
 from etcmodel.training import lifted
+from etcmodel.training import run_directory
 from etcmodel.training import runs
 from etcmodel.training.runs_test import write_run
 from testing.models import small_records
 from testing.tasks import CommandTestCase
 from testing.tasks import read_json
 from testing.tasks import run_cli
+from testing.tasks import write_json
 
 _COMMANDS = ("train", "evaluate", "export")
 # What a disk that was full, or a broken copy, leaves.
-_DAMAGE = (b"", b"\xff\xfe\x00\x01", b'{"task": ', b"[1, 2]")
+_DAMAGE = (
+    *(b"", b"\xff\xfe\x00\x01", b'{"task": ', b"[1, 2]"),
+    b'{"a":' * 100_000,
+)
 
 
 class DamagedRunTest(CommandTestCase):
@@ -102,6 +108,67 @@ class DamagedRunTest(CommandTestCase):
                     f"^Error: {re.escape(self.path(name))}: .*; expected a "
                     f"(JSON|YAML) object.*{advice}",
                 )
+
+    @parameterized.parameters(
+        ("records", "preprocessing_config.json", ("train", "evaluate")),
+        ("run", "etcmodel.json", _COMMANDS),
+    )
+    def test_vocabulary_in_another_directory(self, folder, name, commands):
+        """A note of others names it: `train` would copy it out of the run."""
+        os.mkdir(self.path("victim"))
+        shutil.copy(
+            os.path.join(self.records, "vocab.txt"), self.path("evil.txt")
+        )
+        path = self.path(folder, name)
+        note = read_json(path)
+        note.pop("checksum", None)
+        for vocab_file in ("../evil.txt", self.path("evil.txt"), "..", 3):
+            (note if folder == "records" else note["records"])["vocab_file"] = (
+                vocab_file
+            )
+            write_json(path, note)
+            for command in commands:
+                self._fails(
+                    self._command(command),
+                    f"{path}: '(records.)?vocab_file' is .*not the name of a "
+                    "file beside it",
+                )
+        if folder == "run":
+            for content in (note, {**note, **note["records"]}):
+                write_json(self.path("run", "lift.json"), content)
+                with self.assertRaisesRegex(UserError, "vocab_file"):
+                    estimators._vocabulary_beside(self.model_dir)
+
+    def test_checkpoints_in_another_directory(self):
+        """The trainer would remove those that it has too many of."""
+        victim = self.path("victim", "ckpt-1")
+        tf.train.Checkpoint().write(victim)
+        with open(self.path("run", "checkpoint"), "w") as stream:
+            for name in ("model", "all_model"):
+                paths = "path" if name == "model" else "paths"
+                stream.write(f'{name}_checkpoint_{paths}: "../victim/ckpt-1"\n')
+        self.assertEqual(
+            self.path("run", "ckpt-1"),
+            runs.find_checkpoint(self.model_dir, None),
+        )
+        out = io.StringIO()
+        run_directory.prepare(self.model_dir, out)
+        self.assertRegex(out.getvalue(), "checkpoint is missing or damaged")
+        self.assertEqual(
+            [self.path("run", "ckpt-1")],
+            list(
+                tf.train.get_checkpoint_state(
+                    self.model_dir
+                ).all_model_checkpoint_paths
+            ),
+        )
+        os.rename(self.path("run", "checkpoint"), self.path("kept"))
+        for name in tf.io.gfile.glob(self.path("run", "ckpt-1.*")):
+            os.remove(name)
+        with open(self.path("run", "checkpoint"), "w") as stream:
+            stream.write(f'model_checkpoint_path: "{victim}"\n')
+        with self.assertRaisesRegex(UserError, "names checkpoints in another"):
+            run_directory.prepare(self.model_dir)
 
     @parameterized.parameters("etcmodel.json", "params.yaml")
     def test_note_or_configuration_is_gone(self, name):

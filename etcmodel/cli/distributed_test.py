@@ -16,6 +16,7 @@ from apache_beam.runners.portability import local_job_service
 
 from etcmodel.cli import distributed
 from etcmodel.errors import UserError
+from etcmodel.pipeline import shards
 from etcmodel.pipeline import tfrecords
 from testing import own_documents
 from testing import tasks
@@ -186,9 +187,7 @@ class DistributedTest(CommandTestCase, parameterized.TestCase):
                 self._stored(self.path("beam", split)),
             )
             local, other = (
-                tasks.read_json(
-                    self.path(name, split, "preprocessing_config.json")
-                )
+                shards.read_note(self.path(name, split))
                 for name in ("local", "beam")
             )
             self.assertEqual({*local.pop("shards")}, {*other.pop("shards")})

@@ -5,6 +5,7 @@ import json
 
 from absl import flags
 
+from etcmodel.cli import paths
 from etcmodel.cli import training
 from etcmodel.errors import UserError
 from etcmodel.pipeline.atomic import atomic_file
@@ -45,7 +46,7 @@ class Flags(training.TrainerFlags, runs.CheckpointFlags):
     model_dir: str = option(path="any_run")
     validation_data: str | None = option(None, path="records")
     tune: bool = False
-    output: str | None = option(None, path="replaced_file")
+    output: str | None = option(None, path="metrics")
 
 
 def run(flag_values: flags.FlagValues) -> None:
@@ -58,6 +59,8 @@ def run(flag_values: flags.FlagValues) -> None:
         runs.check_checkpoint(model_dir, flag_values.checkpoint)
     spec, params = training.parse_params(flag_values, experiment)
     training.check_data(params, mode)
+    if flag_values.output:
+        paths.check_params(params, "--output", flag_values.output, "metrics")
     from etcmodel.training import experiments
     from etcmodel.training import run_directory
 

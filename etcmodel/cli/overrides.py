@@ -11,13 +11,13 @@ import typing
 from typing import Any
 
 import tensorflow as tf
-import yaml
 from official.modeling.hyperparams import base_config
 from official.modeling.hyperparams import oneof
 from official.modeling.hyperparams import params_dict
 
 from etcmodel.errors import UserError
 from etcmodel.errors import show
+from etcmodel.pipeline import metadata_files
 
 # Type of a parameter -> types of its values, and their name in messages.
 _TYPES = {
@@ -74,15 +74,11 @@ def _load(text, source):
     except ValueError:
         pass  # It is YAML or JSON.
     try:
-        # The Model Garden has taught this loader more forms of numbers.
-        return yaml.load(text, Loader=yaml.FullLoader)
-    except yaml.YAMLError as error:
-        place = getattr(error, "problem_mark", None)
-        where = f" in line {place.line + 1}" if place else ""
+        return metadata_files.parse_yaml(text)
+    except ValueError as error:
         raise UserError(
-            f"{source}: not YAML{where}: "
-            f"{getattr(error, 'problem', None) or error}. Give a.b=1,c.d=x, "
-            "or YAML or JSON, or a file of it."
+            f"{source}: {error}. Give a.b=1,c.d=x, or YAML or JSON, or a file "
+            "of it."
         ) from error
 
 
@@ -94,8 +90,10 @@ def check(
 ) -> None:
     """Checks that parameters exist and have values of their types.
 
+    Whole numbers become floats where the parameter is one.
+
     Args:
-        values: from `read`.
+        values: from `read`; changed in place.
         params: the configuration that they override.
         source: the flag, for messages.
         place: path of `params` in the whole configuration, such as "task.".
@@ -126,7 +124,9 @@ def check(
                     f"of {_listed(choices)}."
                 )
         else:
-            _check_type(value, default, hints.get(name), place + name, source)
+            hint = hints.get(name)
+            _check_type(value, default, hint, place + name, source)
+            values[name] = _with_floats(value, hint)
 
 
 def _names(params) -> list[str]:
@@ -150,6 +150,25 @@ def _check_type(value, default, hint, name, source):
         raise UserError(
             f"{source}: {name} is {show(value)}, but must be {expected}."
         )
+
+
+def _with_floats(value, hint):
+    """Returns a value with floats where a parameter of a type has them.
+
+    TensorFlow cannot compute a schedule with the learning rate 1.
+    """
+    kinds = _plain_types(hint)
+    if isinstance(value, list | tuple):
+        return type(value)(_with_floats(x, hint) for x in value)
+    if type(value) is int and float in kinds and int not in kinds:
+        return float(value)
+    return value
+
+
+def _plain_types(hint) -> set:
+    """Returns the types in a type: float, NoneType of `List[float] | None`."""
+    parts = typing.get_args(hint)
+    return set().union(*map(_plain_types, parts)) if parts else {hint}
 
 
 def _unknown(path, name, names, source) -> UserError:

@@ -39,9 +39,36 @@ class OverridesTest(tf.test.TestCase, parameterized.TestCase):
             overrides.read("a=1e-5,b=3,c=true,d=null", "--flag"),
         )
 
+    def test_whole_numbers_for_floats(self):
+        """The optimizer cannot compute with them."""
+        params = _defaults()
+        rate = "trainer.optimizer_config.learning_rate"
+        text = (
+            f"{rate}.polynomial.initial_learning_rate=1,"
+            f"{rate}.stepwise.values=[1,2.5],trainer.train_steps=3"
+        )
+        values = overrides.read(text, "--flag")
+        overrides.check(values, params, "--flag")
+        found = values["trainer"]["optimizer_config"]["learning_rate"]
+        self.assertEqual(
+            "{'initial_learning_rate': 1.0} [1.0, 2.5] 3",
+            f"{found['polynomial']} {found['stepwise']['values']} "
+            f"{values['trainer']['train_steps']}",
+        )
+
+    def test_plain_values_of_python(self):
+        """The Model Garden writes tuples so."""
+        self.assertEqual(
+            {"a": (1, 2.5e4)},
+            overrides.read("a: !!python/tuple [1, 2.5e4]", "--flag"),
+        )
+
     @parameterized.parameters(
         ("nonsense", "--flag='nonsense' holds no parameters. Give a.b=1,c.d"),
-        ("a: [\n", "--flag: not YAML in line 2: "),
+        ("a: [\n", r"--flag: it is not YAML \(.*: line 2 "),
+        ("a: " + "[" * 100_000, "--flag: it is not YAML .*nested too deep"),
+        ("[" * 100_000, "nested too deep"),
+        ("a: !!python/name:os.system", "not YAML .*could not determine"),
         ("", "holds no parameters"),
     )
     def test_what_is_no_form(self, text, message):

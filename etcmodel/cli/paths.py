@@ -7,44 +7,124 @@ they are read: that needs TensorFlow.
 
 import glob
 import os
+import re
 from collections.abc import Callable
 
 from absl import flags
 
+from etcmodel import json_objects
 from etcmodel.cli import shortcut_flags
 from etcmodel.datasets import files
 from etcmodel.errors import UserError
 from etcmodel.errors import download_advice
 from etcmodel.pipeline import atomic
 from etcmodel.pipeline import options
+from etcmodel.pipeline import swaps
 from etcmodel.serving import exported
+from etcmodel.training import overlaps
 from etcmodel.training import runs
 
+# One of these is near the beginning of a picture: PNG, SVG, PDF.
+_PICTURE_STARTS, _MAX_START = (b"\x89PNG", b"<svg", b"<?xml", b"%PDF"), 1000
+# Names of TFRecord files, not of their directory.
+_RECORDS = re.compile(r"[*?\[]|\.tfrecord")
+_CHOICES = ("best", "last")
 _PICTURES = (".png", ".svg", ".pdf")
 
 
 def check(flag_values: flags.FlagValues, flags_class: type) -> None:
-    """Checks all paths of a command.
+    """Checks all paths of a command, and that outputs are no inputs.
 
     Args:
         flag_values: the parsed flags.
         flags_class: the command's dataclass of flags.
     """
     overwrite = bool(shortcut_flags.given(flag_values, "overwrite"))
+    outputs, inputs = [], []
     for name, kind in options.paths(flags_class).items():
         value = flag_values[name].value
         for path in value if isinstance(value, list) else [value]:
             if not path:
                 continue
+            flag = f"--{name}"
+            if not files.is_remote(path) and not os.path.lexists(path):
+                # What a process left that was killed.
+                swaps.recover(os.path.realpath(path))
             if kind in _OUTPUTS:
-                _OUTPUTS[kind](f"--{name}", path, overwrite)
-            elif kind == "records" or not files.is_remote(path):
-                _INPUTS[kind](f"--{name}", path)
+                _OUTPUTS[kind](flag, path, overwrite)
+                outputs.append(_output(flag, path, kind))
+            else:
+                if kind == "records" or not files.is_remote(path):
+                    _INPUTS[kind](flag, path)
+                inputs += _inputs(flag, path, kind)
+    overlaps.check(outputs, inputs)
+
+
+def check_params(params, flag: str, path: str, kind: str) -> None:
+    """Checks that an output is not what a run's configuration reads."""
+    task = params.task
+    inputs = [
+        place
+        for name, data in (
+            ("task.train_data.input_path", task.train_data),
+            ("task.validation_data.input_path", task.validation_data),
+        )
+        for path in (
+            [data.input_path]
+            if isinstance(data.input_path, str)
+            else data.input_path or []
+        )
+        for place in _inputs(name, path, "records")
+    ]
+    if task.init_checkpoint:
+        name = "task.init_checkpoint"
+        inputs += _inputs(name, task.init_checkpoint, "weights")
+    overlaps.check([_output(flag, path, kind)], inputs)
+
+
+def _output(flag: str, path: str, kind: str) -> overlaps.Place:
+    return overlaps.Place(flag, path, is_kept=kind == "new_run")
+
+
+def _inputs(flag: str, value: str, kind: str) -> list[overlaps.Place]:
+    """Returns the files and directories that a flag names."""
+    if kind == "checkpoint" and value in _CHOICES:
+        return []
+    parts = [value]
+    if kind in ("data", "records"):
+        parts = [x.strip() for x in files.split_paths(value)]
+    found = []
+    for path in filter(None, parts):
+        matches = [path]
+        if not files.is_remote(path) and not os.path.exists(path):
+            # A pattern, or the prefix of a checkpoint's files.
+            is_prefix = kind in ("weights", "checkpoint", "source")
+            pattern = f"{glob.escape(path)}*" if is_prefix else path
+            matches = glob.glob(pattern)
+        # The note and the vocabulary of records are beside them.
+        if (
+            kind == "records"
+            and _RECORDS.search(os.path.basename(path))
+            and not os.path.isdir(path)
+        ):
+            matches.append(os.path.dirname(path))
+        found += [
+            overlaps.Place(
+                flag,
+                match,
+                value,
+                is_kept=kind == "file",
+                is_open=kind in ("run", "any_run"),
+            )
+            for match in matches
+        ]
+    return found
 
 
 def _records(flag: str, value: str) -> None:
-    for path in map(str.strip, value.split(",")):
-        if path and not files.is_remote(path) and not glob.glob(path):
+    for path in map(str.strip, files.split_paths(value)):
+        is_there = files.is_remote(path) or os.path.exists(path)
+        if path and not is_there and not glob.glob(path):
             raise UserError(
                 f"{flag}={path}: no TFRecord files are there. Give the "
                 "--output_dir of `preprocess`"
@@ -75,7 +155,7 @@ def _source(flag: str, path: str) -> None:
 
 
 def _checkpoint(flag: str, choice: str) -> None:
-    if choice not in ("best", "last"):
+    if choice not in _CHOICES:
         _weights(flag, choice)
 
 
@@ -109,14 +189,51 @@ def _new_run(flag: str, path: str, overwrite: bool) -> None:
             f"{flag}={path}: you may not write into it. Choose another "
             "directory."
         )
+    overlaps.check_run(overlaps.Place(flag, path))
 
 
-def _picture(flag: str, path: str, overwrite: bool) -> None:
+def _bucket(flag: str, path: str, overwrite: bool) -> None:
+    if files.is_remote(path) and "," in path:
+        raise UserError(
+            f"{flag}={path}: `train` reads a comma in an address as the "
+            "beginning of another one. Choose a name without a comma."
+        )
+    atomic.check_directory(path, overwrite, in_bucket=True)
+
+
+def _metrics(flag: str, path: str, overwrite: bool) -> None:
+    atomic.check_file(path, overwrite=True)
+    if os.path.exists(path):
+        try:
+            with open(path, "rb") as stream:
+                values = json_objects.parse(stream.read()).values()
+        except (OSError, ValueError):
+            values = [None]
+        if not all(isinstance(x, int | float) for x in values):
+            raise UserError(
+                f"{flag}={path} exists and holds no metrics. Choose another "
+                "file."
+            )
+
+
+def check_picture(flag: str, path: str, overwrite: bool = True) -> None:
+    """Raises a `UserError` if a picture cannot be written.
+
+    Another picture is replaced, whatever `overwrite` says.
+    """
+    del overwrite
     if os.path.splitext(path)[1].lower() not in ("", *_PICTURES):
         raise UserError(
             f"{flag}={path}: pictures end in {', '.join(_PICTURES)}."
         )
     atomic.check_file(path, overwrite=True)
+    if os.path.exists(path):
+        with open(path, "rb") as stream:
+            start = stream.read(_MAX_START)
+        if start and not any(x in start for x in _PICTURE_STARTS):
+            raise UserError(
+                f"{flag}={path} exists and is no picture. Choose another file."
+            )
 
 
 # Kind of an output -> its check.
@@ -125,14 +242,12 @@ _OUTPUTS: dict[str, Callable[[str, str, bool], None]] = {
     "new_directory": lambda flag, path, overwrite: atomic.check_directory(
         path, overwrite
     ),
-    "new_directory_or_bucket": lambda flag, path, overwrite: (
-        atomic.check_directory(path, overwrite, in_bucket=True)
-    ),
+    "new_directory_or_bucket": _bucket,
     "new_file": lambda flag, path, overwrite: atomic.check_file(
         path, overwrite
     ),
-    "replaced_file": lambda flag, path, overwrite: atomic.check_file(
-        path, overwrite=True
-    ),
-    "picture": _picture,
+    "metrics": _metrics,
+    "picture": check_picture,
+    # The demo knows what an earlier one made.
+    "demo": lambda flag, path, overwrite: None,
 }

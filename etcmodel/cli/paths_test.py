@@ -1,7 +1,9 @@
 """What paths must be; the messages are tested in `command_line_test`."""
 
 import dataclasses
+import glob
 import os
+import re
 import tempfile
 import unittest
 from unittest import mock
@@ -11,12 +13,15 @@ from absl.testing import parameterized
 
 from etcmodel.cli import paths
 from etcmodel.errors import UserError
+from etcmodel.pipeline import atomic
 from etcmodel.pipeline import options
+from etcmodel.pipeline import swaps
 
 # A flag for each kind of path, called as the kind.
 _KINDS = (
     *("data", "records", "weights", "source", "checkpoint", "file"),
     *("new_directory", "new_file", "picture", "new_run", "any_run"),
+    *("metrics", "new_directory_or_bucket"),
 )
 _Flags = dataclasses.make_dataclass(
     "_Flags",
@@ -46,6 +51,8 @@ class PathsTest(parameterized.TestCase):
         os.makedirs("empty")
         for name in ("full/x.png", "ckpt-3.index", "a.json", "b.json"):
             open(name, "w").close()
+        with atomic.atomic_directory("own"):
+            pass
 
     def _check(self, arguments):
         flag_values = flags.FlagValues()
@@ -70,7 +77,7 @@ class PathsTest(parameterized.TestCase):
         "--file=gs://bucket/x",
         "--new_directory=empty",
         "--new_directory=not/yet/there",
-        "--new_directory=full --overwrite",
+        "--new_directory=own --overwrite",
         "--new_file=not/yet/there",
         "--new_file=a.json --overwrite",
         "--picture=full/x.png",
@@ -91,6 +98,8 @@ class PathsTest(parameterized.TestCase):
         "--weights=ckpt-4",
         "--files=a.json --files=c.json",
         "--new_directory=full",
+        "--new_directory=full --overwrite",
+        "--new_directory=own",
         "--new_directory=a.json --overwrite",
         "--new_directory=gs://bucket/x",
         "--new_file=a.json",
@@ -105,7 +114,7 @@ class PathsTest(parameterized.TestCase):
             self._check(arguments)
 
     @parameterized.parameters(
-        (True, "--new_run=full --any_run=full", None),
+        (True, "--new_run=full --any_run=empty", None),
         (False, "--any_run=full", None),
         (False, "--new_run=full", UserError),
         (False, "--new_run=full/other", UserError),
@@ -119,6 +128,118 @@ class PathsTest(parameterized.TestCase):
                 return self._check(arguments)
             with self.assertRaises(error):
                 self._check(arguments)
+
+    @parameterized.parameters(
+        # Equal.
+        ("--data=a.json --new_file=a.json --overwrite", "is --data=a.json, to"),
+        ("--data=?.json --new_file=b.json --overwrite", "is --data=?.json, to"),
+        ("--data=link.json --new_file=a.json --overwrite", "is --data=link"),
+        (
+            "--files=b.json --files=a.json --new_file=a.json --overwrite",
+            "is --",
+        ),
+        ("--records=own --new_directory=own --overwrite", "is --records=own"),
+        (
+            "--weights=ckpt-3 --new_file=ckpt-3.index --overwrite",
+            "is --weights",
+        ),
+        (
+            "--any_run=own --new_directory=./x/../own --overwrite",
+            "is --any_run",
+        ),
+        ("--records=full --new_run=full", "is --records=full"),
+        (
+            "--data=gs://b/x --new_directory_or_bucket=gs://b//x/",
+            "is --data=gs",
+        ),
+        (
+            "--new_file=new --metrics=new",
+            "--metrics=new is --new_file=new, too",
+        ),
+        # Contains.
+        (
+            "--file=own/in/x --new_directory=own --overwrite",
+            "own contains --fi",
+        ),
+        ("--data=own/*/x --new_directory=own --overwrite", "own contains --da"),
+        ("--data=link/in/x --new_directory=own --overwrite", "own contains --"),
+        (
+            "--weights=own/in/x --new_directory=link --overwrite",
+            "link contains",
+        ),
+        ("--weights=full/x.png --new_run=full", "full contains --weights"),
+        ("--records=gs://b/x/y --new_directory_or_bucket=gs://b/x", "contains"),
+        # Lies in.
+        (
+            "--records=own --new_directory=own/new",
+            "own/new is in --records=own",
+        ),
+        ("--records=full/*.png --metrics=full/new", "is in --records=full/*"),
+        (
+            "--source=own --new_directory=link/new",
+            "link/new is in --source=own",
+        ),
+        ("--weights=own --new_run=own/new", "is in --weights"),
+        # Parts of outputs.
+        ("--new_file=own/in/x --overwrite", "is a part of /"),
+        ("--new_directory=own/in --overwrite", "was not written by"),
+        (
+            "--any_run=run --metrics=run/params.yaml",
+            "params.yaml exists and hol",
+        ),
+        ("--any_run=run --new_file=run/tuned.json", "is a part of /"),
+        ("--new_directory=run/best_ckpt", "is a part of /"),
+        ("--new_run=own", "--new_run=own is no run: it holds .etcmodel"),
+        # Other files are not replaced.
+        ("--metrics=a.json", "a.json exists and holds no metrics"),
+        ("--picture=full/text.png", "text.png exists and is no picture"),
+        ("--new_directory_or_bucket=gs://b/a,b", "a name without a comma"),
+    )
+    def test_outputs_that_would_destroy_something(self, arguments, message):
+        self._make_outputs()
+        before = sorted(glob.glob("**", recursive=True))
+        with self.assertRaisesRegex(UserError, re.escape(message)):
+            self._check(arguments)
+        self.assertEqual(before, sorted(glob.glob("**", recursive=True)))
+
+    @parameterized.parameters(
+        "--data=full/x.png --new_directory=full/new",
+        "--files=run/params.yaml --new_run=run",
+        "--any_run=run --new_directory=run/saved_model",
+        "--any_run=run --metrics=run/metrics.json",
+        "--records=run --new_directory=run/records",
+        "--weights=run --new_run=run/second",
+        "--any_run=full --metrics=full/metrics.json",
+        "--records=with,comma,full --new_directory=new",
+        "--data=gs://b/x/y --new_directory_or_bucket=gs://b/x/z",
+        "--any_run=run --new_run=run2",
+    )
+    def test_outputs_beside_inputs(self, arguments):
+        self._make_outputs()
+        self._check(arguments)
+
+    def _make_outputs(self):
+        with atomic.atomic_directory("own", overwrite=True) as folder:
+            os.mkdir(os.path.join(folder, "in"))
+            open(os.path.join(folder, "in", "x"), "w").close()
+        os.makedirs("with,comma")
+        os.symlink("a.json", "link.json")
+        os.symlink("own", "link")
+        os.mkdir("run")
+        for name in ("etcmodel.json", "params.yaml"):
+            open(os.path.join("run", name), "w").close()
+        with open("a.json", "w") as stream:
+            stream.write('{"train": ["x"]}')
+        with open("run/metrics.json", "w") as stream:
+            stream.write('{"accuracy": 0.5, "step": 3}')
+        with open("full/text.png", "w") as stream:
+            stream.write("x")
+
+    def test_what_a_killed_process_was_replacing(self):
+        """It is back before it is read."""
+        os.rename("own", f".own.{swaps._host()}-{os.getpid()}.1.old")
+        self._check("--any_run=own --records=own")
+        self.assertTrue(os.path.isdir("own"))
 
     def test_models_are_got_only_to_be_lifted(self):
         for name in ("weights", "checkpoint"):

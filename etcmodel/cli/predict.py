@@ -15,7 +15,9 @@ from etcmodel.cli.preprocess import InputFlags
 from etcmodel.datasets import files
 from etcmodel.errors import BadRecords
 from etcmodel.errors import UserError
+from etcmodel.errors import without_stack
 from etcmodel.pipeline.atomic import atomic_file
+from etcmodel.pipeline.atomic import check_file
 from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import load
 from etcmodel.serving import exported
@@ -101,7 +103,7 @@ class SavedAnswers:
         self.spec = registry.get_with_answers(metadata["task"])
         self.sizes = metadata.get("preprocessing_config", {})
         self.has_queries = metadata.get("has_queries", False)
-        self._options = metadata["options"]
+        self._metadata = metadata
         self._path = path
         self._task_model = self.answer = None
         self.num_cut = self.num_refused = 0
@@ -110,11 +112,20 @@ class SavedAnswers:
         """Loads the SavedModel; a `UserError` if it cannot be loaded."""
         from etcmodel.serving import signatures
 
+        options = exported.make_options(
+            self._path, self.spec.options, self._metadata["options"]
+        )
+        exported.check_files(self._path, self._metadata)
         # The model owns the weights that the signature uses.
         self._model = load_saved_model(self._path)
+        if signatures.SERVING_DEFAULT not in self._model.signatures:
+            raise UserError(
+                f"{self._path} has no signature {signatures.SERVING_DEFAULT}. "
+                "Export the model again."
+            )
         self.answer = self._model.signatures[signatures.SERVING_DEFAULT]
         self._task_model = self.spec.make_model(
-            options=self.spec.options(**self._options), sizes=self.sizes
+            options=options, sizes=self.sizes
         )
 
     def predict(self, raw: Sequence[dict[str, Any]]) -> list[Any]:
@@ -148,8 +159,13 @@ def load_saved_model(path: str):
 
     try:
         return tf.saved_model.load(path)
-    except (OSError, ValueError, tf.errors.OpError) as error:
-        raise UserError(f"{path} cannot be loaded: {error}") from error
+    # Anything is raised for damaged files: KeyError, IndexError, ...
+    except Exception as error:
+        problem = " ".join(without_stack(str(error))).rstrip(".")
+        raise UserError(
+            f"{path} cannot be loaded ({type(error).__name__}: {problem}). "
+            "Copy it again, or export the model again."
+        ) from error
 
 
 def _reader(spec, noted: dict, flag_values: flags.FlagValues):
@@ -178,6 +194,11 @@ def run(flag_values: flags.FlagValues) -> None:
     saved = SavedAnswers(flag_values.saved_model)
     spec, dataset = saved.spec, saved.spec.dataset
     reader = _reader(spec, saved.sizes, flag_values)
+    prefix, _ = os.path.splitext(flag_values.metrics or "")
+    if flag_values.metrics and spec.plots:
+        module, _, _ = spec.plots.partition(":")
+        for ending in load(f"{module}:ENDINGS"):
+            check_file(f"{prefix}{ending}", flag_values.overwrite)
     saved.load()
 
     from etcmodel.cli.progress import file_progress
@@ -241,6 +262,5 @@ def run(flag_values: flags.FlagValues) -> None:
             with atomic_file(flag_values.metrics) as stream:
                 json.dump(metrics, stream, indent=2, sort_keys=True)
             if spec.plots:
-                prefix, _ = os.path.splitext(flag_values.metrics)
                 for path in load(spec.plots)(prefix, predictions, gold):
                     print(f"The picture is in {path}.")

@@ -1,5 +1,6 @@
 import contextlib
 import os
+import resource
 import shutil
 import tempfile
 from unittest import mock
@@ -7,6 +8,7 @@ from unittest import mock
 import tensorflow as tf
 
 from etcmodel.cli import predict
+from etcmodel.serving import exported
 from testing import reading
 from testing import tasks
 from testing.tasks import CommandTestCase
@@ -303,17 +305,86 @@ class PredictTest(CommandTestCase):
         )
         self.assertEmpty(os.listdir(os.path.dirname(self.output)))
 
-    def test_paths_that_do_not_fit(self):
-        broken = self.path("broken")
-        shutil.copytree(self.saved_model, broken)
+    def test_full_disk_is_named(self):
+        """A limit of the file's size stands for it."""
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
+        try:
+            result = self._predict()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        self.assert_fails(result, f"predict failed: .*large: '{self.output}'.")
+        self.assertEmpty(os.listdir(os.path.dirname(self.output)))
+
+    def test_inputs_are_not_replaced(self):
+        with open(self.input, "rb") as stream:
+            before = stream.read()
+        for flag in ("output", "metrics"):
+            self.assert_fails(
+                self._predict(f"--{flag}={self.input}", "--overwrite"),
+                f"--{flag}={self.input} is --input={self.input}, too",
+            )
+            inside = os.path.join(self.saved_model, "new")
+            self.assert_fails(
+                self._predict(f"--{flag}={inside}", "--overwrite"),
+                f"{inside} is in --saved_model={self.saved_model}",
+            )
+        with open(self.input, "rb") as stream:
+            self.assertEqual(before, stream.read())
+
+    def test_input_that_does_not_fit(self):
+        self.assert_fails(self._predict(f"--input={__file__}"), "is not JSON")
+        self.assertFalse(os.path.exists(self.output))
+
+    def _copy(self, **noted):
+        """Copies the SavedModel, whose note has other values, without sum."""
+        broken = tempfile.mkdtemp(dir=self.directory)
+        shutil.copytree(self.saved_model, broken, dirs_exist_ok=True)
+        path = os.path.join(broken, exported.METADATA_FILE)
+        note = exported.read_metadata(broken)
+        write_json(path, {**note, **noted})
+        return broken
+
+    def _fails_at_once(self, saved_model, message):
+        """Ends with one line."""
+        result = self._predict(f"--saved_model={saved_model}")
+        self.assert_fails(result, message)
+        self.assertEqual(1, result[2].count("\n"), result[2])
+        self.assertFalse(os.path.exists(self.output))
+
+    def test_truncated_saved_model(self):
+        broken = self._copy()
+        data = "variables/variables.data-00000-of-00001"
+        os.truncate(os.path.join(broken, data), 100)
+        self._fails_at_once(broken, f"{broken} cannot be loaded .*export the")
+
+    def test_any_changed_byte_of_a_graph(self):
+        broken = self._copy()
+        path = os.path.join(broken, "saved_model.pb")
+        with open(path, "rb") as stream:
+            graph = bytearray(stream.read())
+        for place in range(0, len(graph), len(graph) // 5):
+            graph[place] ^= 4
+            with open(path, "wb") as stream:
+                stream.write(graph)
+            graph[place] ^= 4
+            self._fails_at_once(broken, f"^Error: {path} is damaged")
+        os.remove(os.path.join(broken, "variables", "variables.index"))
+        with open(path, "wb") as stream:
+            stream.write(graph)
+        self._fails_at_once(broken, "variables.index is missing")
+
+    def test_graph_without_checksum_that_cannot_be_read(self):
+        broken = self._copy(files={})
         with open(os.path.join(broken, "saved_model.pb"), "wb") as stream:
             stream.write(b"no graph")
-        for flag, message in (
-            (f"--input={__file__}", "is not JSON"),
-            (f"--saved_model={broken}", "broken cannot be loaded"),
-        ):
-            self.assert_fails(self._predict(flag), message)
-            self.assertFalse(os.path.exists(self.output))
+        self._fails_at_once(broken, f"{broken} cannot be loaded")
+
+    def test_options_that_a_task_does_not_have(self):
+        note = f"{exported.METADATA_FILE}: "
+        self._fails_at_once(
+            self._copy(options={"x": 1}), f"{note}there is no option 'x'"
+        )
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from etcmodel.datasets import files
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
+from etcmodel.pipeline import metadata_files
 from etcmodel.pipeline.atomic import output_directory
 from etcmodel.pipeline.options import flag_fields
 from etcmodel.pipeline.options import option
@@ -510,7 +511,9 @@ def _write_notes(
     without_query = totals.get("records_without_query")
     if without_query is not None:
         metadata["has_queries"] = without_query == 0
-    tfrecords.write_json(directory, tfrecords.METADATA_FILE, metadata)
+    metadata_files.write(
+        os.path.join(directory, tfrecords.METADATA_FILE), metadata
+    )
     if bad_records.total:
         print(bad_records.summary())
     place = flag_values.output_dir

@@ -65,7 +65,7 @@ class PreprocessTest(tasks.CommandTestCase):
                     "stats.json",
                     "tokenizer_config.json",
                 ),
-                *("vocab.txt", *shards),
+                *("vocab.txt", ".etcmodel_files.json", *shards),
             ],
             os.listdir(self.output),
         )
@@ -221,8 +221,8 @@ class PreprocessTest(tasks.CommandTestCase):
             return found
 
         expected = files(1, 13)
-        # Three shards, the vocabulary, its settings and two notes.
-        self.assertLen(expected, 7)
+        # Three shards, the vocabulary, its settings and three notes.
+        self.assertLen(expected, 8)
         for workers, batch_size in ((1, 4), (4, 1)):
             self.assertEqual(expected, files(workers, batch_size))
 

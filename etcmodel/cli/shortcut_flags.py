@@ -11,6 +11,7 @@ from absl import flags
 
 from etcmodel.datasets import files
 from etcmodel.errors import UserError
+from etcmodel.errors import show
 from etcmodel.pipeline import metadata_files
 from etcmodel.training import runs
 
@@ -22,6 +23,8 @@ _BATCH_SIZES = (
 )
 
 _ADVICE = "Copy it again from the source of the weights."
+
+_PRECISIONS = ("float32", "float16", "bfloat16")
 
 # Other numbers that must be at least 1.
 _NUMBERS = ("trainer.train_steps", "trainer.summary_interval")
@@ -145,7 +148,7 @@ def apply(
     for data in (params.task.train_data, params.task.validation_data):
         # Absolute, so that `params.yaml` can be used from any directory.
         if data.input_path and isinstance(data.input_path, str):
-            paths = data.input_path.split(",")
+            paths = files.split_paths(data.input_path)
             data.input_path = ",".join(map(files.full_name, paths))
 
 
@@ -233,11 +236,23 @@ def _model_of_run(path: str) -> dict | None:
 
 
 def check(params) -> None:
-    """Checks batch sizes, numbers of steps, and the preset."""
+    """Checks batch sizes, numbers of steps, precision and the preset."""
     for name in (*_BATCH_SIZES, *_NUMBERS):
         value = operator.attrgetter(name)(params)
         if value < 1:
             raise UserError(f"{name} is {value}, but must be at least 1.")
+    precision = params.runtime.mixed_precision_dtype
+    if precision not in (None, "", *_PRECISIONS):
+        raise UserError(
+            f"runtime.mixed_precision_dtype is {show(precision)}, but must be "
+            f"one of {', '.join(_PRECISIONS)}."
+        )
+    best = params.trainer.best_checkpoint_export_subdir
+    if best and not files.is_below(best):
+        raise UserError(
+            f"trainer.best_checkpoint_export_subdir is {show(best)}, but must "
+            "be a directory in the run."
+        )
     encoder = params.task.model.encoder
     if not encoder.config_file:
         try:

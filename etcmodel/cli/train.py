@@ -7,6 +7,7 @@ import sys
 
 from absl import flags
 
+from etcmodel.cli import paths
 from etcmodel.cli import progress
 from etcmodel.cli import training
 from etcmodel.errors import UserError
@@ -123,6 +124,10 @@ def run(flag_values: flags.FlagValues) -> None:
         print(yaml.dump(training.resolved(params, spec)), end="")
         return
     training.check_data(params, mode)
+    if not flag_values.dry_run:
+        paths.check_params(
+            params, "--model_dir", flag_values.model_dir, "new_run"
+        )
     import tensorflow as tf
 
     # The workers of a tf.data service must draw other orders.
@@ -176,8 +181,6 @@ def _run_in_directory(flag_values, spec, params, mode: str) -> None:
 
 def _run(flag_values: flags.FlagValues, spec, params, mode: str) -> None:
     """Trains or evaluates in the run's directory."""
-    from official.core import train_utils
-
     model_dir, trainer, show = flag_values.model_dir, params.trainer, None
     with (
         training.quiet(flag_values.verbose) as out,
@@ -194,7 +197,7 @@ def _run(flag_values: flags.FlagValues, spec, params, mode: str) -> None:
             params, mode, model_dir, spec, show, out, flag_values.patience
         )
         if "train" in mode:
-            train_utils.serialize_config(params, model_dir)
+            runs.write_params(model_dir, params.as_dict())
             model = runner.trainer.model
             runs.save(task, model, spec, flag_values.experiment, model_dir)
             runs.keep_tuned(spec, params.task.init_checkpoint, model_dir)

@@ -1,4 +1,5 @@
 import os
+import shutil
 from unittest import mock
 
 import tensorflow as tf
@@ -133,6 +134,46 @@ class TrainTest(CommandTestCase):
         )
         self.run_mode.assert_not_called()
         self.assertFalse(os.path.exists(self.model_dir))
+
+    @parameterized.parameters(
+        ("runtime.mixed_precision_dtype=mixed_float16", "must be one of float"),
+        ("runtime.mixed_precision_dtype=half", "must be one of float32, float"),
+        ("trainer.best_checkpoint_export_subdir=../x", "directory in the run"),
+        ("trainer.best_checkpoint_export_subdir=/x", "directory in the run"),
+    )
+    def test_values_that_cannot_be_used(self, override, message):
+        self.assert_fails(
+            self._train(f"--params_override={override},{_OVERRIDES}"), message
+        )
+        self.assertFalse(os.path.exists(self.model_dir))
+
+    @parameterized.parameters("a,b", "[ab]", "a*,?")
+    def test_records_in_a_directory_of_any_name(self, name):
+        directory = self.path(name)
+        os.rename(self.train_data, directory)
+        self.assert_succeeds(self._train(f"--train_data={directory}"))
+        params = self.run_mode.call_args.args[1]
+        self.assertEqual(directory, params.task.train_data.input_path)
+        both = f"{directory},{directory}"
+        self.assert_succeeds(self._train(f"--train_data={both}"))
+        found = tfrecords.find_files(
+            self.run_mode.call_args.args[1].task.train_data.input_path
+        )
+        self.assertLen(found, 2)
+
+    def test_run_in_what_its_configuration_reads(self):
+        inside, other = os.path.join(self.train_data, "run"), self.path("other")
+        shutil.copytree(self.train_data, other)
+        path = "task.validation_data.input_path"
+        self.assert_fails(
+            self._train(
+                f"--model_dir={inside}",
+                f"--train_data={other}",
+                f"--params_override={path}={self.train_data}",
+            ),
+            f"--model_dir={inside} is in {path}={self.train_data}, which is r",
+        )
+        self.assertFalse(os.path.exists(inside))
 
     def test_patience_needs_validations(self):
         code, _, err = self._train("--patience=3")

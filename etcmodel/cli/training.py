@@ -10,13 +10,13 @@ import sys
 import time
 from collections.abc import Callable
 
-import yaml
 from absl import flags
 from absl import logging
 
 from etcmodel.cli import shortcut_flags
 from etcmodel.datasets import files
 from etcmodel.errors import UserError
+from etcmodel.pipeline import metadata_files
 from etcmodel.tasks import registry
 from etcmodel.training import runs
 
@@ -431,11 +431,12 @@ def _may_name(flag_values, field) -> bool:
         if files.is_remote(path):
             return True
         try:
-            with open(path, encoding="utf-8") as stream:
-                if yaml.safe_load(stream)["task"][field]["input_path"]:
-                    return True
+            with open(path, "rb") as stream:
+                values = metadata_files.parse_yaml(stream.read())
+            if values["task"][field]["input_path"]:
+                return True
         except (KeyError, TypeError):
             pass  # It does not name them.
-        except (OSError, ValueError, yaml.YAMLError):
+        except (OSError, ValueError):
             return True  # The error is raised when it is read.
     return False

@@ -138,8 +138,7 @@ def find(paths: str | Sequence[str]) -> list[str]:
         UserError: a part names no file, or a directory.
     """
     if isinstance(paths, str):
-        # Names may have commas and brackets.
-        paths = [paths] if os.path.exists(paths) else paths.split(",")
+        paths = split_paths(paths)
     found = []
     for part in (part.strip() for part in paths):
         if is_remote(part):
@@ -157,6 +156,26 @@ def find(paths: str | Sequence[str]) -> list[str]:
             raise UserError(f"{part}: there is no such file. Check the path.")
         found += sorted(files)
     return list(dict.fromkeys(found))
+
+
+def split_paths(paths: str) -> list[str]:
+    """Splits names or patterns with commas between.
+
+    A comma is a part of a name if there is no such file or directory without
+    it, but one with it.
+    """
+    # Names may have brackets, too.
+    if os.path.exists(paths):
+        return [paths]
+    found, parts = [], paths.split(",")
+    while parts:
+        joined = itertools.accumulate(parts, lambda x, y: f"{x},{y}")
+        number = next(
+            (i for i, x in enumerate(joined, 1) if os.path.exists(x.strip())), 1
+        )
+        found.append(",".join(parts[:number]))
+        del parts[:number]
+    return found
 
 
 def size(path: str) -> int:

@@ -40,6 +40,21 @@ class FilesTest(unittest.TestCase):
         self.assertEqual([path], files.find(path))
         self.assertEqual([path], files.find([path]))
 
+    def test_commas_in_names(self):
+        for name in ("a", "b", "c,d"):
+            (self.folder / name).touch()
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.folder)
+        for text, expected in (
+            ("c,d", ["c,d"]),
+            ("a,c,d,b", ["a", "c,d", "b"]),
+            ("c,d,a", ["c,d", "a"]),
+            ("a, b", ["a", " b"]),
+            ("gone,a,[ab]", ["gone", "a", "[ab]"]),
+            ("gs://x/c,d", ["gs://x/c", "d"]),
+        ):
+            self.assertEqual(expected, files.split_paths(text))
+
     def test_nothing_found(self):
         for paths in ("c.json", "c*.json", "a.json,c.json", ""):
             with self.assertRaisesRegex(UserError, "no such file"):

@@ -35,7 +35,7 @@ class Flags:
         seed: of the corpus and the training.
     """
 
-    output_dir: str = "demo_output"
+    output_dir: str = option("demo_output", path="demo")
     question: str | None = option(None, path="file")
     num_train: int = 4000
     num_heldout: int = 400

@@ -13,6 +13,8 @@ from etcmodel import extras
 from etcmodel.datasets import classification
 from etcmodel.pipeline.atomic import atomic_file
 
+# Ends of the pictures' names.
+ENDINGS = ("_confusion.png", "_calibration.png")
 MAX_LABELS = 40
 OTHERS = "(other labels)"
 MISSING = "(no prediction)"
@@ -301,7 +303,7 @@ def write_plots(prefix: str, predictions: Mapping, gold: Mapping) -> list[str]:
     """
     if "number" in {classification.kind_of(x) for x in gold.values()}:
         return []
-    paths = [f"{prefix}_confusion.png", f"{prefix}_calibration.png"]
+    paths = [f"{prefix}{ending}" for ending in ENDINGS]
     write_confusion_matrix(paths[0], predictions, gold)
     write_calibration(paths[1], predictions, gold)
     return paths

@@ -9,6 +9,7 @@ from typing import ClassVar
 import tensorflow as tf
 from absl import logging
 
+from etcmodel import json_objects
 from etcmodel.layers.activations import get_activation
 from etcmodel.models import run_files
 
@@ -89,18 +90,12 @@ class JsonConfig:
         with tf.io.gfile.GFile(path, "rb") as file:
             content = file.read()
         try:
-            json_object = json.loads(content.decode("utf-8"))
-        # Also of what is not UTF-8.
+            json_object = json_objects.parse_note(content)
         except ValueError as error:
             raise ValueError(
-                f"{path}: not a JSON file ({error}); expected one with the "
+                f"{path}: {error}; expected one JSON object with the "
                 f"attributes of {cls.__name__}"
             ) from error
-        if not isinstance(json_object, dict):
-            raise ValueError(
-                f"{path}: expected one JSON object with the attributes of "
-                f"{cls.__name__}, but found a {type(json_object).__name__}"
-            )
         config = cls.from_dict(json_object)
         try:
             config.validate()

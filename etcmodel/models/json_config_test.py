@@ -58,8 +58,9 @@ class JsonConfigTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual((None, 0), (config.vocab_size, config.top))
 
     @parameterized.parameters(
-        ("{", "not a JSON file.*attributes of _Config"),
-        ("3", "one JSON object.*but found a int"),
+        ("{", "it is not JSON.*attributes of _Config"),
+        ("3", "it holds a int.*expected one JSON object"),
+        ("[" * 100_000, "it is not JSON .*nested too deep"),
         ("{}", "vocab_size is None; expected an int of at least 1"),
     )
     def test_bad_files(self, text, message):
@@ -72,7 +73,7 @@ class JsonConfigTest(tf.test.TestCase, parameterized.TestCase):
         path = self._write("")
         with open(path, "wb") as stream:
             stream.write(b"\xff\xfe")
-        with self.assertRaisesRegex(ValueError, f"^{path}: not a JSON file"):
+        with self.assertRaisesRegex(ValueError, f"^{path}: it is not text"):
             _Config.from_json_file(path)
 
     @parameterized.parameters(

@@ -1,11 +1,12 @@
 """Reads the files of a run from which Python builds its encoder."""
 
 import glob
-import json
 import os
 from typing import Any
 
 import tensorflow as tf
+
+from etcmodel import json_objects
 
 # Arguments of what builds the encoder; its configuration has a file of its own.
 OPTIONS_FILE = "encoder_options.json"
@@ -88,25 +89,22 @@ def encoder_options(model_dir: str | os.PathLike) -> dict[str, Any]:
 def _read_options(path) -> dict[str, Any]:
     def fail(problem):
         raise ValueError(
-            f"{path}{problem}. Copy the file again, or train on, with more "
+            f"{path}: {problem}. Copy the file again, or train on, with more "
             "--epochs, which writes it."
         ) from None
 
     try:
-        with tf.io.gfile.GFile(path) as stream:
-            options = json.load(stream)
-    # Also of what is not UTF-8.
+        with tf.io.gfile.GFile(path, "rb") as stream:
+            options = json_objects.parse_note(stream.read())
     except ValueError as error:
-        fail(f" is not JSON ({error})")
-    if not isinstance(options, dict):
-        fail(" holds no JSON object")
+        fail(error)
     layers = options.get("value_layers", {})
     if not isinstance(layers, dict) or not all(
         isinstance(layer, dict) and layer.keys() >= _LAYER_KEYS
         for layer in layers.values()
     ):
         fail(
-            f": value_layers is {layers!r}, expected an object of layers, each "
+            f"value_layers is {layers!r}, expected an object of layers, each "
             f"with {', '.join(sorted(_LAYER_KEYS))}"
         )
     return options

@@ -136,8 +136,9 @@ class RunFilesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIs(inner.looks_projection, layers["looks"])
 
     @parameterized.parameters(
-        ('{"structure": ', "is not JSON"),
-        ("[]", "holds no JSON object"),
+        ('{"structure": ', "it is not JSON"),
+        ("[" * 100_000, "it is not JSON .*nested too deep"),
+        ("[]", "it holds a list, not an object"),
         ('{"value_layers": null}', "value_layers is None, expected"),
         ('{"value_layers": {"v": {"class": "x>Y"}}}', "value_layers is "),
         ('{"value_layers": {"v": 3}}', "value_layers is "),
@@ -147,7 +148,7 @@ class RunFilesTest(tf.test.TestCase, parameterized.TestCase):
         with open(path, "w") as stream:
             stream.write(content)
         with self.assertRaisesRegex(
-            ValueError, f"^{path}:? {message}.* Copy the file again, or train"
+            ValueError, f"^{path}: {message}.* Copy the file again, or train"
         ):
             models.encoder_options(self.model_dir)
 

@@ -1,17 +1,19 @@
 """Writes files and directories that appear only when they are complete."""
 
 import contextlib
-import glob
+import errno
 import os
 import shutil
-import socket
-import tempfile
 import uuid
 from collections.abc import Iterator
 from typing import IO
 
 from etcmodel.datasets import files
 from etcmodel.errors import UserError
+from etcmodel.pipeline import own_files
+from etcmodel.pipeline import swaps
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _check_parent(path: str) -> None:
@@ -21,12 +23,20 @@ def _check_parent(path: str) -> None:
             f"{path}: outputs are written to local disks only. Write to a "
             "local path and copy the result."
         )
-    parent = os.path.dirname(os.path.abspath(path))
+    path = os.path.abspath(path)
+    if os.path.islink(path) and not os.path.exists(path):
+        raise UserError(
+            f"{path} is a link to {os.readlink(path)}, which does not exist. "
+            "Remove the link, or choose another path."
+        )
+    # What a link leads to is replaced, not the link.
+    parent = os.path.dirname(os.path.realpath(path))
     while not os.path.lexists(parent):
         parent = os.path.dirname(parent)
     if not os.path.isdir(parent):
+        kind = "broken link" if os.path.islink(parent) else "file"
         raise UserError(
-            f"{path}: its directory cannot be made ({parent} is a file). "
+            f"{path}: its directory cannot be made ({parent} is a {kind}). "
             "Choose another path."
         )
     if not os.access(parent, os.W_OK):
@@ -35,58 +45,30 @@ def _check_parent(path: str) -> None:
         )
 
 
-def _prepare(path: str) -> tuple[str, str]:
-    """Makes the parent; returns the absolute path and the parent."""
-    path = os.path.abspath(path)
-    parent = os.path.dirname(path)
+def _prepare(path: str) -> str:
+    """Makes the parent of an output; returns the path without links."""
+    _check_parent(path)
+    path = os.path.realpath(path)
     try:
-        os.makedirs(parent, exist_ok=True)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
     except OSError as error:
         raise UserError(
             f"{path}: its directory cannot be made ({error.strerror}). Choose "
             "another path."
         ) from None
-    _remove_leftovers(path)
-    return path, parent
+    swaps.recover(path)
+    return path
 
 
-def _prefix(path: str, process: int | str) -> str:
-    """Returns the prefix of temporary names: `.stats.json.host-1234.`."""
-    host = socket.gethostname().replace(".", "-")
-    return f".{os.path.basename(path)}.{host}-{process}."
-
-
-def _is_running(process: int) -> bool:
+@contextlib.contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Names an output in the system's error that the disk is full."""
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
-def _remove_leftovers(path: str) -> None:
-    """Removes temporary outputs of processes that have ended."""
-    pattern = os.path.join(
-        glob.escape(os.path.dirname(path)),
-        glob.escape(_prefix(path, "")[:-1]) + "*.partial",
-    )
-    for leftover in glob.glob(pattern, include_hidden=True):
-        process = os.path.basename(leftover).split(".")[-3].split("-")[-1]
-        if process.isdigit() and not _is_running(int(process)):
-            print(f"Removes {leftover}, which an earlier process left.")
-            if os.path.isdir(leftover):
-                shutil.rmtree(leftover)
-            else:
-                os.unlink(leftover)
-
-
-def _default_mode(base: int) -> int:
-    """Returns the permissions of a new file, given the umask."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return base & ~mask
+        yield
+    except OSError as error:
+        if error.errno in _FULL and error.filename is None:
+            error.filename = path
+        raise
 
 
 def check_file(path: str, overwrite: bool) -> None:
@@ -94,6 +76,8 @@ def check_file(path: str, overwrite: bool) -> None:
     _check_parent(path)
     if os.path.isdir(path):
         raise UserError(f"{path} is a directory. Name a file to write.")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UserError(f"{path} is no regular file. Name a file to write.")
     if os.path.lexists(path) and not overwrite:
         raise UserError(
             f"{path} exists. Choose another file, or replace it with "
@@ -121,15 +105,22 @@ def check_directory(
         return
     if not os.path.isdir(path):
         raise UserError(f"{path} is a file. Name a directory to make.")
-    if os.listdir(path) and not overwrite:
-        raise _not_empty(path)
+    if os.path.ismount(os.path.realpath(path)):
+        raise UserError(
+            f"{path} is the root of a file system and cannot be replaced. Name "
+            f"a directory in it, such as {os.path.join(path, 'out')}."
+        )
+    if os.listdir(path):
+        if not overwrite:
+            raise _not_empty(path)
+        own_files.check(path)
 
 
 def _not_empty(path: str) -> UserError:
-    return UserError(
-        f"{path} exists and is not empty. Choose another directory, or replace "
-        "it with --overwrite."
-    )
+    advice = "Choose another directory"
+    if own_files.read(path) is not None:
+        advice += ", or replace it with --overwrite"
+    return UserError(f"{path} exists and is not empty. {advice}.")
 
 
 @contextlib.contextmanager
@@ -139,18 +130,17 @@ def atomic_file(path: str, mode: str = "w") -> Iterator[IO]:
     If the block raises, `path` stays as it was. Text is UTF-8. Parents are
     made. Raises a `UserError` if the path cannot be written.
     """
+    path = _prepare(path)
     check_file(path, overwrite=True)
-    path, parent = _prepare(path)
-    handle, temporary = tempfile.mkstemp(
-        prefix=_prefix(path, os.getpid()), suffix=".partial", dir=parent
-    )
+    temporary = swaps.partial_path(path)
     encoding = None if "b" in mode else "utf-8"
+    # The system's permissions of a new file.
+    handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        with os.fdopen(handle, mode, encoding=encoding) as stream:
+        with _named(path), os.fdopen(handle, mode, encoding=encoding) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, _default_mode(0o666))
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
@@ -172,13 +162,16 @@ def output_directory(path: str, overwrite: bool = False) -> Iterator[str]:
     check_directory(path, overwrite, in_bucket=True)
     gfile, path = tf.io.gfile, path.rstrip("/")
     is_there = gfile.exists(path)
-    if is_there and not overwrite and gfile.listdir(path):
-        raise _not_empty(path)
+    if is_there and gfile.listdir(path):
+        if not overwrite:
+            raise _not_empty(path)
+        own_files.check(path)
     parent, name = path.rsplit("/", 1)
     temporary = f"{parent}/partial-{uuid.uuid4().hex}-{name}"
     gfile.makedirs(temporary)
     try:
         yield temporary
+        own_files.write(temporary)
         if is_there:
             gfile.rmtree(path)
         for folder, _, names in gfile.walk(temporary):
@@ -196,22 +189,20 @@ def atomic_directory(path: str, overwrite: bool = False) -> Iterator[str]:
     """Yields a new directory that becomes `path` when the block succeeds.
 
     If the block raises, `path` stays as it was. Parents are made. Raises a
-    `UserError` if `path` cannot be written, or has files without `overwrite`.
+    `UserError` if `path` cannot be written, has files without `overwrite`, or
+    has files that this function did not write.
     """
+    path = _prepare(path)
     check_directory(path, overwrite)
-    path, parent = _prepare(path)
-    temporary = tempfile.mkdtemp(
-        prefix=_prefix(path, os.getpid()), suffix=".partial", dir=parent
-    )
+    temporary = swaps.partial_path(path)
+    # The system's permissions: workers of other users may write into it, too.
+    os.mkdir(temporary)
     try:
-        # Workers of other users write into it, too.
-        os.chmod(temporary, _default_mode(0o777))
-        yield temporary
-        if os.path.exists(path):
-            old = tempfile.mkdtemp(suffix=".old", dir=parent)
-            os.rename(path, os.path.join(old, "old"))
-            os.rename(temporary, path)
-            shutil.rmtree(old)
+        with _named(path):
+            yield temporary
+            own_files.write(temporary)
+        if os.path.isdir(path) and os.listdir(path):
+            swaps.replace_directory(temporary, path)
         else:
             os.rename(temporary, path)
     except BaseException:

@@ -1,4 +1,5 @@
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -7,6 +8,8 @@ import tensorflow as tf
 
 from etcmodel.errors import UserError
 from etcmodel.pipeline import atomic
+from etcmodel.pipeline import own_files
+from etcmodel.pipeline import swaps
 
 
 class AtomicTest(tf.test.TestCase):
@@ -62,7 +65,7 @@ class AtomicTest(tf.test.TestCase):
             self._write(directory, "x")
             self.assertFalse(os.path.exists(path))
         self.assertEqual(["b"], os.listdir(self._path("a")))
-        self.assertEqual(["x"], os.listdir(path))
+        self.assertCountEqual(["x", own_files.FILE], os.listdir(path))
 
     def test_existing_directory_is_replaced_only_on_request(self):
         path = self._path("d")
@@ -74,8 +77,103 @@ class AtomicTest(tf.test.TestCase):
                 self.fail("must not be entered")
         with atomic.atomic_directory(path, overwrite=True) as directory:
             self._write(directory, "new")
-        self.assertEqual(["new"], os.listdir(path))
+        self.assertCountEqual(["new", own_files.FILE], os.listdir(path))
         self.assertEqual(["d"], os.listdir(self.root))
+
+    def test_directory_that_others_wrote_is_never_replaced(self):
+        path = self._path("d")
+        with atomic.atomic_directory(path) as directory:
+            self._write(directory, "a")
+            os.mkdir(os.path.join(directory, "b"))
+            self._write(directory, "b", "c")
+        own = os.path.join(path, own_files.FILE)
+        for name in ("x", "b/x"):
+            self._write("d", name)
+            with self.assertRaisesRegex(
+                UserError, f"{path} holds {name}, which etcmodel did not write"
+            ):
+                atomic.check_directory(path, overwrite=True)
+            os.remove(self._path("d", name))
+        os.symlink(self.root, self._path("d", "link"))
+        with self.assertRaisesRegex(UserError, "holds link"):
+            atomic.check_directory(path, overwrite=True)
+        os.remove(self._path("d", "link"))
+        atomic.check_directory(path, overwrite=True)
+        with open(own, "a") as stream:
+            stream.write("{")
+        for damage in (lambda: None, lambda: os.remove(own)):
+            damage()
+            with self.assertRaisesRegex(UserError, "was not written by this"):
+                with atomic.atomic_directory(path, overwrite=True):
+                    self.fail("must not be entered")
+            with self.assertRaisesRegex(
+                UserError, "Choose another directory.$"
+            ):
+                atomic.check_directory(path, overwrite=False)
+        self.assertCountEqual(["a", "b"], os.listdir(path))
+
+    def test_links(self):
+        """What they lead to is replaced; broken ones are refused."""
+        os.mkdir(self._path("there"))
+        os.symlink(self._path("there", "d"), self._path("link"))
+        os.symlink(self._path("loop"), self._path("loop"))
+        for path in ("link", "loop", "loop/x", "loop/"):
+            for check in (atomic.check_file, atomic.check_directory):
+                with self.assertRaisesRegex(UserError, "link"):
+                    check(self._path(path), overwrite=True)
+        for content in ("old", "new"):
+            with atomic.atomic_directory(self._path("there", "d"), True) as d:
+                self._write(d, content)
+            with atomic.atomic_directory(self._path("link"), True) as d:
+                self._write(d, content + "er")
+            self.assertTrue(os.path.islink(self._path("link")))
+            self.assertIn(content + "er", os.listdir(self._path("there", "d")))
+        os.symlink(self._path("there", "x"), self._path("x"))
+        self._write("there", "x")
+        with atomic.atomic_file(self._path("x")) as stream:
+            stream.write("new")
+        self.assertTrue(os.path.islink(self._path("x")))
+        self.assertEqual(3, os.path.getsize(self._path("there", "x")))
+        self.assertCountEqual(["d", "x"], os.listdir(self._path("there")))
+        for name in ("link", "loop", "x"):
+            os.remove(self._path(name))
+
+    def test_permissions_are_those_of_new_files(self):
+        """And the process's umask is never another one."""
+        script = (
+            "import os, sys\n"
+            "from etcmodel.pipeline import atomic\n"
+            "os.umask(0o027)\n"
+            "umask, os.umask = os.umask, None\n"
+            "with atomic.atomic_file(sys.argv[1] + 'f'): pass\n"
+            "with atomic.atomic_directory(sys.argv[1] + 'd'): pass\n"
+            "assert umask(0) == 0o027\n"
+        )
+        subprocess.run(
+            [sys.executable, "-c", script, self.root + "/"], check=True
+        )
+        for name, mode in (("f", 0o640), ("d", 0o750)):
+            self.assertEqual(mode, os.stat(self._path(name)).st_mode & 0o777)
+
+    def test_full_disk_is_named(self):
+        """A limit of the file's size stands for it."""
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        for name in ("f", "d"):
+            path = self._path(name)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+            try:
+                with self.assertRaisesRegex(OSError, f"large: '{path}'"):
+                    if name == "f":
+                        with atomic.atomic_file(path) as stream:
+                            stream.write("x" * 101)
+                    else:
+                        with atomic.atomic_directory(path) as folder:
+                            file = os.path.join(folder, "x")
+                            with open(file, "w") as stream:
+                                stream.write("x" * 101)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            self.assertEmpty(os.listdir(self.root))
 
     def test_places_that_cannot_be_written(self):
         self._write("file")
@@ -86,6 +184,8 @@ class AtomicTest(tf.test.TestCase):
             (file, "gs://bucket/x", "local"),
             (folder, "gs://bucket/x", "local"),
             (file, self.root, "is a directory"),
+            (file, "/dev/null", "is no regular file"),
+            (folder, "/proc", "is the root of a file system"),
             (folder, self._path("file"), "is a file"),
         ):
             with self.assertRaisesRegex(UserError, message), function(path):
@@ -110,7 +210,7 @@ class AtomicTest(tf.test.TestCase):
             with atomic.atomic_file(path + "2"):
                 self.assertIn(own, os.listdir(self.root))
             # As of the same path at the same time.
-            atomic._remove_leftovers(path)
+            swaps.recover(path)
             self.assertIn(own, os.listdir(self.root))
         self.assertCountEqual(["out", "out2"], os.listdir(self.root))
 
@@ -136,9 +236,13 @@ class OutputDirectoryTest(tf.test.TestCase):
             atomic.check_directory("gs://bucket/", True, in_bucket=True)
         with self.assertRaises(KeyboardInterrupt):
             write("bad", overwrite=True)
-        self.assertEqual(["one"], gfile.listdir(path))
+        self.assertCountEqual(["one", own_files.FILE], gfile.listdir(path))
         write("two", overwrite=True)
-        self.assertEqual(["two"], gfile.listdir(path))
+        self.assertCountEqual(["two", own_files.FILE], gfile.listdir(path))
+        with gfile.GFile(f"{path}/three", "w") as stream:
+            stream.write("three")
+        with self.assertRaisesRegex(UserError, f"{path} holds three"):
+            write("two", overwrite=True)
         self.assertEqual(
             ["b"], [x.rstrip("/") for x in gfile.listdir(f"{root}/a")]
         )

@@ -3,17 +3,28 @@
 Errors name the file, the problem, what was expected and what to do.
 """
 
-import json
+import functools
 import os
+import re
 import types
 import typing
 from collections.abc import Mapping
+from typing import Any
 
+from etcmodel import json_objects
 from etcmodel.datasets import files
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 
+
+class FileName(str):
+    """Type of a required key: the bare name of a file beside the note."""
+
+
+# First line of a YAML file with a checksum: that of the lines below it.
+_YAML_CHECKSUM = "# Checksum of the lines below: {}"
 _NAMES = {
+    FileName: "the name of a file beside it",
     dict: "object",
     list: "list",
     str: "string",
@@ -42,30 +53,38 @@ def read(
     Raises a `UserError` if the file cannot be read, is empty or damaged, or a
     key is missing or has a value of another type.
     """
-    kind, keys = _kind(path), keys or {}
-
-    def fail(problem: str):
-        raise _error(path, problem, keys, advice) from None
-
+    keys = keys or {}
     try:
         content = _read_bytes(path)
+        if not content.strip():
+            raise ValueError("the file is empty")
+        if _kind(path) == "JSON":
+            value = json_objects.parse_note(content)
+        else:
+            value = json_objects.check_object(parse_yaml(content))
     except OSError as error:
-        fail(f"it cannot be read ({error.strerror or error})")
-    if not content.strip():
-        fail("the file is empty")
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        fail(f"it is not text: byte {error.start} is not UTF-8")
-    try:
-        value = _parse(kind, text)
+        problem = f"it cannot be read ({error.strerror or error})"
+        raise _error(path, problem, keys, advice) from None
     except ValueError as error:
-        fail(f"it is not {kind} ({error})")
-    if not isinstance(value, dict):
-        name = _NAMES.get(type(value), type(value).__name__)
-        fail(f"it holds a {name}, not an object")
+        raise _error(path, str(error), keys, advice) from None
     check(path, value, keys, advice)
     return value
+
+
+def write(path: str, content: Mapping[str, Any]) -> None:
+    """Writes a note that `read` reads: JSON, or YAML, with a checksum."""
+    import tensorflow as tf
+
+    if _kind(path) == "JSON":
+        text = json_objects.dump_note(content)
+    else:
+        import yaml
+
+        text = yaml.safe_dump(dict(content))
+        checksum = json_objects.digest(text.encode("utf-8"))
+        text = f"{_YAML_CHECKSUM.format(checksum)}\n{text}"
+    with tf.io.gfile.GFile(path, "w") as stream:
+        stream.write(text)
 
 
 def check(
@@ -79,7 +98,10 @@ def check(
                 raise _error(path, f"{key!r} is missing", keys, advice)
             found = found[name]
         # True and False are no numbers.
-        if not isinstance(found, expected) or isinstance(found, bool):
+        is_valid = isinstance(found, expected) and not isinstance(found, bool)
+        if expected is FileName:
+            is_valid = json_objects.is_file_name(found)
+        if not is_valid:
             kinds = typing.get_args(expected) or (expected,)
             names = " or ".join(_NAMES[kind] for kind in kinds)
             problem = f"{key!r} is {show(found)}, not {names}"
@@ -126,18 +148,51 @@ def _read_bytes(path: str) -> bytes:
         raise OSError(error.message) from error
 
 
-def _parse(kind: str, text: str):
-    """Parses a text; raises a ValueError with a message of one line."""
-    if kind == "JSON":
-        return json.loads(text)
+def parse_yaml(content: str | bytes) -> Any:
+    """Parses YAML of plain values; checks its checksum, if it has one.
+
+    Tuples, and numbers such as 1e-4, are read as the Model Garden writes and
+    reads them. Raises a ValueError that says what is wrong.
+    """
     import yaml
 
+    if isinstance(content, bytes):
+        content = json_objects.decode(content)
+    head, _, body = content.partition("\n")
+    noted = re.fullmatch(_YAML_CHECKSUM.format("(sha256:.*)"), head)
+    if noted and json_objects.digest(body.encode("utf-8")) != noted[1]:
+        raise ValueError(json_objects.MISMATCH.format("first line"))
     try:
-        return yaml.safe_load(text)
+        return yaml.load(content, Loader=_yaml_loader())
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = (
             f": line {mark.line + 1} column {mark.column + 1}" if mark else ""
         )
         problem = getattr(error, "problem", None) or "not allowed characters"
-        raise ValueError(f"{problem}{where}") from None
+        raise ValueError(f"it is not YAML ({problem}{where})") from None
+    except (ValueError, RecursionError) as error:
+        # A date such as 2020-99-99.
+        is_deep = isinstance(error, RecursionError)
+        problem = "it is nested too deep" if is_deep else error
+        raise ValueError(f"it is not YAML ({problem})") from None
+
+
+@functools.cache
+def _yaml_loader() -> type:
+    """Returns a loader of plain values that makes no other Python objects."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """Knows a tuple, which the Model Garden writes, and 1e-4."""
+
+    Loader.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+        list("-+0123456789"),
+    )
+    Loader.add_constructor(
+        "tag:yaml.org,2002:python/tuple",
+        lambda loader, node: tuple(loader.construct_sequence(node, deep=True)),
+    )
+    return Loader

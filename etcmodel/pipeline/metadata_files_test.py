@@ -42,6 +42,10 @@ class MetadataFilesTest(tf.test.TestCase, parameterized.TestCase):
         ("x.json", b"\xff\xfe{", "not text: byte 0 is not UTF-8"),
         ("x.yaml", b"a: 1\nb: [", r"it is not YAML \(.*line 2 column"),
         ("x.yaml", b"a: \x00", r"it is not YAML \(not allowed characters"),
+        ("x.json", b"[" * 100_000, r"it is not JSON \(it is nested too deep"),
+        ("x.yaml", b"[" * 100_000, r"it is not YAML \(it is nested too deep"),
+        ("x.yaml", b"a: 2020-13-45", r"it is not YAML \(month must be"),
+        ("x.yaml", b"a: !!python/name:os.system", r"it is not YAML \(could"),
         ("x.json", b"[1, 2]", "holds a list, not an object"),
         ("x.yaml", b"just words", "holds a string, not an object"),
         ("x.json", b"null", "holds a null, not an object"),
@@ -76,6 +80,75 @@ class MetadataFilesTest(tf.test.TestCase, parameterized.TestCase):
         with open(path, "w") as stream:
             stream.write("a: 3\n")
         self.assertEqual({"a": 3}, metadata_files.read(path))
+
+    @parameterized.parameters(
+        "../x", "/x", "a/x", "..", ".", "", "a\\x", "a\0", None, 3, (["x"],)
+    )
+    def test_path_for_the_name_of_a_file(self, name):
+        path = self._write(json.dumps({"a": {"file": name}}).encode())
+        keys = {"a.file": metadata_files.FileName}
+        with self.assertRaisesRegex(
+            UserError, "'a.file' is .*, not the name of a file beside it"
+        ):
+            metadata_files.read(path, keys)
+
+    def test_name_of_a_file(self):
+        for name in ("x.txt", "..x", "a b,c", ".x"):
+            path = self._write(json.dumps({"file": name}).encode())
+            keys = {"file": metadata_files.FileName}
+            self.assertEqual({"file": name}, metadata_files.read(path, keys))
+
+    @parameterized.parameters("x.json", "x.yaml")
+    def test_any_changed_character_is_noticed(self, name):
+        """Unless the content is the same, or no checksum is left."""
+        content = {
+            "a": 0.1,
+            "b": [12, "caf\u00e9"],
+            "c": {"d": True, "e": None},
+        }
+        path = self._write(b"", name)
+        metadata_files.write(path, content)
+        with open(path, "rb") as stream:
+            written = stream.read()
+        self.assertEqual(content, metadata_files.read(path))
+        noticed = 0
+        for i in range(len(written)):
+            for other in (written[i] ^ 1, ord("7"), ord(" ")):
+                damaged = written[:i] + bytes([other]) + written[i + 1 :]
+                with open(path, "wb") as stream:
+                    stream.write(damaged)
+                try:
+                    found = metadata_files.read(path)
+                except UserError:
+                    noticed += 1
+                    continue
+                # Another name of the checksum is another key.
+                self.assertEqual(
+                    content, {x: y for x, y in found.items() if x in content}
+                )
+        self.assertGreater(noticed, len(written))
+
+    @parameterized.parameters(
+        ("x.json", '"a": 1', '"a": 2', 'delete its key "checksum"'),
+        ("x.yaml", "a: 1", "a: 2", "delete its first line"),
+    )
+    def test_edited(self, name, before, after, advice):
+        path = self._write(b"", name)
+        metadata_files.write(path, {"a": 1})
+        with open(path) as stream:
+            lines = stream.read().replace(before, after).splitlines(True)
+        with open(path, "w") as stream:
+            stream.writelines(lines)
+        with self.assertRaisesRegex(
+            UserError, f"^{path}: its content is not that of its.*{advice}"
+        ):
+            metadata_files.read(path)
+        with open(path, "w") as stream:
+            stream.writelines(x for x in lines if "hecksum" not in x)
+        if name == "x.json":
+            with open(path, "w") as stream:
+                stream.write('{"a": 2}')
+        self.assertEqual({"a": 2}, metadata_files.read(path))
 
     def test_missing(self):
         with self.assertRaisesRegex(

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from etcmodel import json_objects
 from etcmodel.errors import UserError
 from etcmodel.pipeline import metadata_files
 
@@ -22,7 +23,7 @@ _KEYS = {
     "task": str,
     "split": str,
     "preprocessing_config": dict,
-    "vocab_file": str,
+    "vocab_file": metadata_files.FileName,
     "vocab_fingerprint": str,
     "vocab_size": int,
     "num_examples": int,
@@ -58,6 +59,10 @@ def read_note(directory: str) -> dict | None:
             place = f"{path}, shards, {name!r}"
             if not isinstance(shard, dict):
                 raise UserError(f"{place}: expected an object. {ADVICE}")
+            if not json_objects.is_file_name(name):
+                raise UserError(
+                    f"{place}: expected the name of a file beside it. {ADVICE}"
+                )
             metadata_files.check(place, shard, keys, ADVICE)
         total = sum(x["examples"] for x in note["shards"].values())
         if total != note["num_examples"]:

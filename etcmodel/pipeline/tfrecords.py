@@ -1,6 +1,7 @@
 """Writes and reads sharded TFRecord files and the note that describes them."""
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from google.protobuf import message
 
+from etcmodel.datasets import files as data_files
 from etcmodel.errors import UserError
 from etcmodel.errors import without_stack
 from etcmodel.pipeline import shards
@@ -82,13 +84,15 @@ def find_files(input_path: str | Sequence[str]) -> list[str]:
     of `input_path` matches nothing.
     """
     if isinstance(input_path, str):
-        input_path = input_path.split(",")
+        input_path = data_files.split_paths(input_path)
     files = []
     for part in (part.strip() for part in input_path):
         if not part:
             continue
         is_directory = tf.io.gfile.isdir(part)
-        pattern = os.path.join(part, "*" + SUFFIX) if is_directory else part
+        pattern = part
+        if is_directory:
+            pattern = os.path.join(glob.escape(part), "*" + SUFFIX)
         found = tf.io.gfile.glob(pattern)
         if not found:
             raise UserError(

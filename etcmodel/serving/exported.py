@@ -1,11 +1,17 @@
 """Reads what a SavedModel says of itself, without TensorFlow."""
 
+import dataclasses
 import os
+from typing import Any
 
+from etcmodel import json_objects
 from etcmodel.errors import UserError
 from etcmodel.pipeline import metadata_files
 
 METADATA_FILE = os.path.join("assets.extra", "etcmodel.json")
+_ADVICE = "Export the model again."
+# TensorFlow has a checksum of each variable.
+_OWN_CHECKSUMS = "variables.data-"
 
 
 def read_metadata(saved_model_dir: str) -> dict:
@@ -21,6 +27,49 @@ def read_metadata(saved_model_dir: str) -> dict:
             f"{saved_model_dir} is a SavedModel, but not one that `export` "
             f"wrote: it has no {METADATA_FILE}."
         )
-    return metadata_files.read(
-        path, {"task": str, "options": dict}, "Export the model again."
-    )
+    keys = {"task": str, "options": dict}
+    metadata = metadata_files.read(path, keys, _ADVICE)
+    for key in {"files", "preprocessing_config"} & metadata.keys():
+        metadata_files.check(path, metadata, {key: dict}, _ADVICE)
+    return metadata
+
+
+def make_options(saved_model_dir: str, options_class: type, values: dict):
+    """Makes the noted options of a task; a `UserError` for unknown ones."""
+    names = [field.name for field in dataclasses.fields(options_class)]
+    for name in values:
+        if name not in names:
+            raise UserError(
+                f"{os.path.join(saved_model_dir, METADATA_FILE)}: there is no "
+                f"option {name!r}; expected some of {', '.join(names)}. "
+                f"{_ADVICE}"
+            )
+    return options_class(**values)
+
+
+def describe_files(saved_model_dir: str) -> dict[str, str]:
+    """Returns the checksums of a SavedModel's graph and assets, by name."""
+    found = {}
+    for folder in ("", "assets", "variables"):
+        place = os.path.join(saved_model_dir, folder)
+        for name in os.listdir(place) if os.path.isdir(place) else ():
+            path = os.path.join(place, name)
+            if os.path.isfile(path) and not name.startswith(_OWN_CHECKSUMS):
+                with open(path, "rb") as stream:
+                    checksum = json_objects.digest(stream.read())
+                found[f"{folder}/{name}".lstrip("/")] = checksum
+    return found
+
+
+def check_files(saved_model_dir: str, metadata: dict[str, Any]) -> None:
+    """Raises a `UserError` if a file is not as `export` wrote it."""
+    # Older versions noted none.
+    found, noted = describe_files(saved_model_dir), metadata.get("files", {})
+    for name in noted:
+        if found.get(name) != noted[name]:
+            path = os.path.join(saved_model_dir, name)
+            problem = "is damaged" if name in found else "is missing"
+            raise UserError(
+                f"{path} {problem}: {METADATA_FILE} has another checksum. "
+                "Copy the SavedModel again, or export the model again."
+            )

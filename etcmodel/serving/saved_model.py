@@ -5,7 +5,6 @@ nothing of Keras is stored, so they load the same whichever Keras wrote them,
 in Python, in TensorFlow Serving and through the C++ loader.
 """
 
-import json
 import os
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.ops.attention import for_inference
+from etcmodel.pipeline import metadata_files
 from etcmodel.pipeline.atomic import atomic_directory
 from etcmodel.serving import exported
 from etcmodel.serving.warmup import write_warmup_requests
@@ -105,6 +105,6 @@ def export_saved_model(
         tf.saved_model.save(module, directory, signatures=signatures)
         write_warmup_requests(directory, model_name, warmup_inputs.items())
         path = os.path.join(directory, exported.METADATA_FILE)
-        with open(path, "w", encoding="utf-8") as stream:
-            json.dump(metadata, stream, indent=2, sort_keys=True)
-            stream.write("\n")
+        metadata_files.write(
+            path, {**metadata, "files": exported.describe_files(directory)}
+        )

@@ -13,6 +13,9 @@ from etcmodel.serving import exported
 from etcmodel.serving import saved_model as saved_model_lib
 from etcmodel.serving import warmup_test
 
+# What is noted, without checksums.
+_NOTE = {"task": "words", "options": {}}
+
 
 def stored_functions(saved_model):
     """The functions of a SavedModel."""
@@ -89,7 +92,7 @@ class ExportTest(tf.test.TestCase):
     def write(cls, **kwargs):
         options = {
             "model_name": "words",
-            "metadata": {"task": "words", "options": {}},
+            "metadata": _NOTE,
             "warmup_inputs": {
                 "serving_default": {"text": np.array([b"b"], dtype=object)},
                 "features": {"ids": np.array([[1, 2, 0]])},
@@ -125,10 +128,17 @@ class ExportTest(tf.test.TestCase):
     def test_what_is_in_the_directory(self):
         # And no keras_metadata.pb.
         names = "assets assets.extra fingerprint.pb saved_model.pb variables"
-        self.assertCountEqual(names.split(), os.listdir(self.path))
-        self.assertEqual(
-            {"task": "words", "options": {}}, exported.read_metadata(self.path)
+        self.assertCountEqual(
+            [".etcmodel_files.json", *names.split()], os.listdir(self.path)
         )
+        self.assertEqual(_NOTE, self.read_note())
+
+    def read_note(self):
+        note = exported.read_metadata(self.path)
+        files = note.pop("files")
+        self.assertIn("saved_model.pb", files)
+        exported.check_files(self.path, {"files": files})
+        return note
 
     def test_existing_directories(self):
         with self.assertRaisesRegex(UserError, "--overwrite"):
@@ -142,10 +152,7 @@ class ExportTest(tf.test.TestCase):
             with self.assertRaises(error):
                 self.write(**bad, overwrite=True)
             self.assertEqual(["model"], os.listdir(os.path.dirname(self.path)))
-            self.assertEqual(
-                {"task": "words", "options": {}},
-                exported.read_metadata(self.path),
-            )
+            self.assertEqual(_NOTE, self.read_note())
         self.write(overwrite=True)
         self.assertEqual(["model"], os.listdir(os.path.dirname(self.path)))
 

@@ -18,7 +18,10 @@ from etcmodel.pipeline import tfrecords
 from etcmodel.training import runs
 
 FILE = "lift.json"
-_KEYS = {"vocab_file": str, "vocab_fingerprint": str}
+_KEYS = {
+    "vocab_file": metadata_files.FileName,
+    "vocab_fingerprint": str,
+}
 _ADVICE = "Copy it again from the source of the weights."
 # Vocabularies beside published checkpoints.
 _NAMES = ("*vocab*.txt", "*.model")
@@ -45,7 +48,7 @@ def write(
         ),
         "tokenizer": settings and settings._asdict(),
     }
-    tfrecords.write_json(directory, FILE, content)
+    metadata_files.write(os.path.join(directory, FILE), content)
 
 
 def check_vocabulary(path: str, metadata: dict | None) -> bool:

@@ -49,6 +49,8 @@ def prepare(model_dir: str, out=None) -> None:
             if re.fullmatch(rf"{name}-\d+", os.path.basename(path))
         ]
         named = files.named_checkpoint(directory)
+        if not whole:
+            _check_pointer(directory)
         problems = []
         if named in whole:
             whole = whole[: whole.index(named) + 1]
@@ -73,6 +75,21 @@ def prepare(model_dir: str, out=None) -> None:
             metadata_files.read(
                 path,
                 advice="Remove it; then the next validation is the best one.",
+            )
+
+
+def _check_pointer(directory: str) -> None:
+    """Raises a `UserError` if `checkpoint` names what the trainer may remove.
+
+    It is a file of another directory.
+    """
+    # A file that cannot be read names nothing.
+    with contextlib.suppress(ValueError):
+        state = tf.train.get_checkpoint_state(directory)
+        if files.names_others(directory, state):
+            raise UserError(
+                f"{os.path.join(directory, 'checkpoint')} names checkpoints in "
+                "another directory. Remove it."
             )
 
 

@@ -11,7 +11,6 @@ Python reads `etc_config.json` or `read_twice_config.json`, and
 import contextlib
 import dataclasses
 import glob
-import json
 import os
 import random
 import types
@@ -109,6 +108,8 @@ def _read(model_dir: str, name: str) -> dict | None:
     content = metadata_files.read(path, keys, advice)
     if name == RUN_FILE and "records" in content:
         needed = {"preprocessing_config": dict, "vocab_fingerprint": str}
+        if "vocab_file" in (content["records"] or {}):
+            needed["vocab_file"] = metadata_files.FileName
         needed = {f"records.{key}": kind for key, kind in needed.items()}
         metadata_files.check(path, content, needed, advice)
         metadata_files.check_tokenizer(path, content["records"], advice)
@@ -127,12 +128,11 @@ def read_params(model_dir: str) -> dict:
 
 
 def write_params(model_dir: str, params: dict) -> None:
-    """Replaces `params.yaml`."""
-    import yaml
+    """Writes `params.yaml`; makes the directory."""
+    import tensorflow as tf
 
-    path = os.path.join(model_dir, PARAMS_FILE)
-    with open(path, "w", encoding="utf-8") as stream:
-        yaml.safe_dump(params, stream)
+    tf.io.gfile.makedirs(model_dir)
+    _write(os.path.join(model_dir, PARAMS_FILE), params)
 
 
 @contextlib.contextmanager
@@ -142,17 +142,19 @@ def _partial(path: str) -> Iterator[str]:
 
     # All hosts of a run write the same file at the same time.
     partial = f"{path}.{uuid.uuid4().hex}.partial"
-    yield partial
-    tf.io.gfile.rename(partial, path, overwrite=True)
+    try:
+        yield partial
+        tf.io.gfile.rename(partial, path, overwrite=True)
+    except BaseException:
+        with contextlib.suppress(tf.errors.OpError):
+            tf.io.gfile.remove(partial)
+        raise
 
 
 def _write(path: str, content) -> None:
-    """Writes a JSON file that appears when it is complete."""
-    import tensorflow as tf
-
-    with _partial(path) as partial, tf.io.gfile.GFile(partial, "w") as stream:
-        json.dump(content, stream, indent=2, sort_keys=True)
-        stream.write("\n")
+    """Writes a note that appears when it is complete."""
+    with _partial(path) as partial:
+        metadata_files.write(partial, content)
 
 
 def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
@@ -186,10 +188,11 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
             settings = tokenizer_settings.TokenizerSettings(
                 **metadata["tokenizer"]
             )
-            _write(
-                os.path.join(model_dir, tokenizer_settings.CONFIG_FILE),
-                tokenizer_settings.to_config(settings),
-            )
+            name = tokenizer_settings.CONFIG_FILE
+            with _partial(os.path.join(model_dir, name)) as partial:
+                tokenizer_settings.write_settings(
+                    model_dir, settings, os.path.basename(partial)
+                )
     config, options = task.describe_encoder(model)
     _write(os.path.join(model_dir, config.RUN_FILE), config.to_dict())
     _write(os.path.join(model_dir, run_files.OPTIONS_FILE), options)

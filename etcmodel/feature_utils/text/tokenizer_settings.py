@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from etcmodel import json_objects
+
 CONFIG_FILE = "tokenizer_config.json"
 TOKENIZER_FILE = "tokenizer.json"
 # Of Hugging Face's tokenizers. Google's code has 200.
@@ -137,10 +139,12 @@ def to_config(settings: TokenizerSettings) -> dict[str, Any]:
 
 
 def write_settings(
-    directory: str | os.PathLike, settings: TokenizerSettings
+    directory: str | os.PathLike,
+    settings: TokenizerSettings,
+    name: str = CONFIG_FILE,
 ) -> None:
     """Writes `tokenizer_config.json` into an existing directory."""
-    path = os.path.join(os.fspath(directory), CONFIG_FILE)
+    path = os.path.join(os.fspath(directory), name)
     with tf.io.gfile.GFile(path, "w") as stream:
         json.dump(to_config(settings), stream, indent=2, sort_keys=True)
         stream.write("\n")
@@ -149,12 +153,9 @@ def write_settings(
 def _read_json(path: str) -> dict[str, Any]:
     with tf.io.gfile.GFile(path, "rb") as stream:
         try:
-            content = json.loads(stream.read().decode("utf-8"))
+            return json_objects.parse(stream.read())
         except ValueError as error:
-            raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no JSON object.")
-    return content
+            raise ValueError(f"{path}: {error}.") from None
 
 
 def _value(content, key, kind, path):

@@ -123,7 +123,8 @@ class TokenizerSettingsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         ("{", "is not JSON"),
-        ("[]", "holds no JSON object"),
+        ("[]", "it holds a list, not an object"),
+        ("[" * 100_000, "it is not JSON .*nested too deep"),
         ({"do_lower_case": "yes"}, "do_lower_case is 'yes', expected bool"),
         ({"max_input_chars_per_word": True}, "word is True, expected int"),
         (

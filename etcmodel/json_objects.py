@@ -1,0 +1,94 @@
+"""Reads and writes JSON objects in files, with a checksum of their content."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+# Key of the checksum; files of other programs have none.
+CHECKSUM = "checksum"
+_FORM = r"sha256:[0-9a-f]{16}"
+# What is wrong with a file whose checksum is that of another content.
+MISMATCH = (
+    "its content is not that of its checksum: it was damaged, or edited since "
+    "it was written (delete its {} to keep an edited file)"
+)
+
+
+def parse(content: str | bytes) -> dict[str, Any]:
+    """Parses a JSON object.
+
+    Raises a ValueError that says what is wrong: "it is not JSON (...)".
+    """
+    if isinstance(content, bytes):
+        content = decode(content)
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is not JSON ({_problem(error)})") from None
+    return check_object(value)
+
+
+def parse_note(content: str | bytes) -> dict[str, Any]:
+    """Does what `parse` does; checks the checksum, if any, and removes it."""
+    value = parse(content)
+    noted = value.get(CHECKSUM)
+    if isinstance(noted, str) and re.fullmatch(_FORM, noted):
+        del value[CHECKSUM]
+        if _checksum(value) != noted:
+            raise ValueError(MISMATCH.format(f'key "{CHECKSUM}"'))
+    return value
+
+
+def decode(content: bytes) -> str:
+    """Decodes UTF-8; a ValueError says which byte is none."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"it is not text: byte {error.start} is not UTF-8"
+        ) from None
+
+
+def check_object(value: Any) -> dict[str, Any]:
+    """Raises a ValueError for what is no JSON object; returns the object."""
+    if not isinstance(value, dict):
+        kinds = {list: "list", str: "string", type(None): "null"}
+        name = kinds.get(type(value), type(value).__name__)
+        raise ValueError(f"it holds a {name}, not an object")
+    return value
+
+
+def dump_note(content: Mapping[str, Any]) -> str:
+    """Returns an object with its checksum as JSON: indented, sorted."""
+    # As it will be read: keys are strings, tuples are lists. Only with `indent`
+    # does `json` write the dicts of Keras's objects.
+    content = json.loads(json.dumps(content, indent=2))
+    content[CHECKSUM] = _checksum(content)
+    text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False)
+    return f"{text}\n"
+
+
+def is_file_name(value: object) -> bool:
+    """Returns whether a value of a note names a file beside it, and no path."""
+    return isinstance(value, str) and bool(
+        # On any system; without null characters.
+        re.fullmatch(r"(?!\.{1,2}$)[^/\\\0]+", value)
+    )
+
+
+def digest(content: bytes) -> str:
+    """Returns the checksum of bytes."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()[:16]}"
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    """Returns the checksum of an object, however it is written."""
+    return digest(json.dumps(content, sort_keys=True).encode("ascii"))
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    return str(error)

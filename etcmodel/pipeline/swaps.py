@@ -1,0 +1,121 @@
+"""Names of unfinished outputs, and how a finished one gets its final name.
+
+A process that is killed leaves its unfinished output behind, or the one that
+it has just replaced. `recover` finds both.
+"""
+
+import ctypes
+import itertools
+import os
+import re
+import shutil
+import socket
+import uuid
+
+_PARTIAL, _OLD = ".partial", ".old"
+# Tells this process from an earlier one with the same id, as in a container.
+_TOKEN = uuid.uuid4().hex
+_numbers = itertools.count()
+# Of Linux's `renameat2`: paths are relative to the working directory; both
+# names are exchanged.
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+def partial_path(path: str) -> str:
+    """Returns a new name beside a path: `.out.host-12.34.partial`."""
+    folder, name = os.path.split(path)
+    unique = f"{_TOKEN}{next(_numbers)}"
+    return os.path.join(
+        folder, f".{name}.{_host()}-{os.getpid()}.{unique}{_PARTIAL}"
+    )
+
+
+def _host() -> str:
+    return socket.gethostname().replace(".", "-")
+
+
+def replace_directory(new: str, path: str) -> None:
+    """Gives a finished directory its final name, in place of another one.
+
+    At each moment the old or the new one has the name, if the file system can
+    exchange names. Otherwise `recover` restores the old one.
+    """
+    old = new
+    if not _exchange(new, path):
+        old = new.removesuffix(_PARTIAL) + _OLD
+        os.rename(path, old)
+        try:
+            os.rename(new, path)
+        except BaseException:
+            os.rename(old, path)
+            raise
+    _remove(old)
+
+
+def _exchange(new: str, path: str) -> bool:
+    """Exchanges two names; returns False where this is not possible."""
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError):
+        return False
+    names = os.fsencode(new), os.fsencode(path)
+    arguments = (_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE)
+    return rename(*arguments) == 0
+
+
+def recover(path: str) -> None:
+    """Removes or restores what killed processes left of an output.
+
+    Prints what is done. Of other machines and of running processes nothing is
+    touched: what to do is printed.
+    """
+    folder, name = os.path.split(path)
+    if not os.path.isdir(folder):
+        return
+    form = rf"\.{re.escape(name)}\.([^.]+)-(\d+)\.([^.]+)(\{_PARTIAL}|\{_OLD})"
+    # The old output is restored first.
+    for entry in sorted(os.listdir(folder), key=lambda x: x.endswith(_PARTIAL)):
+        match = re.fullmatch(form, entry)
+        if not match:
+            continue
+        host, process, unique, kind = match.groups()
+        if int(process) == os.getpid() and unique.startswith(_TOKEN):
+            continue
+        leftover = os.path.join(folder, entry)
+        is_lost = kind == _OLD and not os.path.lexists(path)
+        if host != _host() or _is_running(int(process)):
+            advice = f"rename it to {name}" if is_lost else "remove it"
+            print(
+                f"{leftover} is in use by process {process} on {host}, or was "
+                f"left by it. If nothing writes {path} any more, {advice}."
+            )
+        elif is_lost:
+            print(f"Restores {path}, which an earlier process was replacing.")
+            os.rename(leftover, path)
+        else:
+            print(f"Removes {leftover}, which an earlier process left.")
+            _remove(leftover)
+
+
+def _is_running(process: int) -> bool:
+    """Whether another process of this machine has an id."""
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return True
+
+
+def _remove(path: str) -> None:
+    """Removes a leftover; prints a note if that is not possible."""
+    try:
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+    except OSError as error:
+        print(f"{path} cannot be removed ({error.strerror}). Remove it.")

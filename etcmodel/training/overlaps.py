@@ -1,0 +1,153 @@
+"""Refuses outputs that are, contain or lie in what is read."""
+
+import os
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from etcmodel.datasets import files
+from etcmodel.errors import UserError
+from etcmodel.pipeline import own_files
+from etcmodel.training import runs
+
+# Names in the directory of a run that are not free for other outputs.
+_OF_A_RUN = re.compile(
+    r"(etcmodel|tuned|validations|encoder_options|\w+_config)\.json"
+    r"|params\.yaml|vocab\..*|checkpoint|ckpt-.*|best_ckpt|train|validation"
+)
+# Files beside records, weights or a SavedModel that are read with them.
+_NOTES = (
+    "preprocessing_config.json",
+    "lift.json",
+    "saved_model.pb",
+    own_files.FILE,
+)
+
+
+class Place(NamedTuple):
+    """A path that a command reads or writes.
+
+    Attributes:
+        name: what the user calls it, such as "--input".
+        path: on a disk or in a bucket.
+        given: the path as the user gave it, if it is another one.
+        is_kept: of an output, whether it keeps what is there; of an input,
+            whether such an output may contain it.
+        is_open: of an input, whether outputs may lie in it, as in a run.
+    """
+
+    name: str
+    path: str
+    given: str | None = None
+    is_kept: bool = False
+    is_open: bool = False
+
+    def __str__(self):
+        path = self.path if self.given is None else self.given
+        # Flags and parameters; Python's arguments are called by words.
+        sign = "=" if self.name.startswith(("--", "task.")) else " "
+        return f"{self.name}{sign}{path}"
+
+
+def lies_in(path: str, other: str) -> bool:
+    """Returns whether a path is in a directory, at any depth."""
+    return _chain(other)[0] in _chain(path)[1:]
+
+
+def check(outputs: Iterable[Place], inputs: Iterable[Place]) -> None:
+    """Raises a `UserError` if an output overlaps with an input.
+
+    Outputs may lie in a run, under names of their own, and two outputs must
+    not be one.
+    """
+    outputs, inputs = list(outputs), list(inputs)
+    chains = {x.path: _chain(x.path) for x in (*outputs, *inputs)}
+    for number, output in enumerate(outputs):
+        own = chains[output.path]
+        for other in (*inputs, *outputs[:number]):
+            if own[0] == chains[other.path][0]:
+                raise UserError(
+                    f"{output} is {other}, too. Choose another {output.name}."
+                )
+        _check_owner(output)
+        for other in inputs:
+            read = chains[other.path]
+            if own[0] in read[1:] and not (output.is_kept and other.is_kept):
+                raise UserError(
+                    f"{output} contains {other}, which is read. Choose another "
+                    f"{output.name}."
+                )
+            if read[0] in own[1:] and not (
+                other.is_open or _is_run(other.path)
+            ):
+                raise UserError(
+                    f"{output} is in {other}, which is read. Choose another "
+                    f"{output.name}."
+                )
+
+
+def _chain(path: str) -> list[object]:
+    """Returns what identifies a path and each directory that contains it."""
+    if files.is_remote(path):
+        scheme, _, rest = path.partition("://")
+        parts = os.path.normpath(rest).split("/")
+        return [
+            f"{scheme}://{'/'.join(parts[:i])}"
+            for i in range(len(parts), 0, -1)
+        ]
+    path = os.path.realpath(path)
+    places = [path]
+    while (parent := os.path.dirname(places[-1])) != places[-1]:
+        places.append(parent)
+    return [_identity(place) for place in places]
+
+
+def _identity(path: str) -> object:
+    """Returns what a path has in common with its other names."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return path
+    # Hard links of a file are other files if one of them is replaced.
+    is_folder = os.path.isdir(path)
+    return (status.st_dev, status.st_ino) if is_folder else path
+
+
+def _is_run(path: str) -> bool:
+    return not files.is_remote(path) and os.path.exists(
+        os.path.join(path, runs.RUN_FILE)
+    )
+
+
+def _check_owner(output: Place) -> None:
+    """Raises an error if an output is a part of another one."""
+    if files.is_remote(output.path):
+        return
+    path = os.path.realpath(output.path)
+    folder = os.path.dirname(path)
+    while folder != os.path.dirname(folder):
+        name = os.path.relpath(path, folder)
+        listed = own_files.read(folder) or set()
+        first = name.split(os.sep)[0]
+        if (
+            name in listed
+            or any(x.startswith(f"{name}{os.sep}") for x in listed)
+            or (_is_run(folder) and _OF_A_RUN.fullmatch(first))
+        ):
+            raise UserError(
+                f"{output} is a part of {folder}. Choose another {output.name}."
+            )
+        folder = os.path.dirname(folder)
+
+
+def check_run(output: Place) -> None:
+    """Raises a `UserError` if a directory is an output, but of no run."""
+    if files.is_remote(output.path) or _is_run(output.path):
+        return
+    names = os.listdir(output.path) if os.path.isdir(output.path) else ()
+    for name in _NOTES if runs.PARAMS_FILE not in names else ():
+        if name in names:
+            raise UserError(
+                f"{output} is no run: it holds {name}, which another command "
+                f"wrote. Choose another {output.name}."
+            )
