@@ -121,9 +121,9 @@ _COUNTED = (
     r"(?:\(?(?:\p{Nd}{1,3}|\p{L}|[ivxIVX]{2,5})[.\)][ \t]|"
     r"[（\(]?(?:\p{Nd}{1,3}|[一二三四五六七八九十]{1,3})[、．）])"
 )
-# The rest of a line and up to three more.
+# The rest of a line, and up to four lines.
 _LINE = rf"[^\n{_MAYBE}{_MARK}]*"
-_FEW_LINES = rf"{_LINE}(?:\n[ \t\r]*[^\s{_MAYBE}{_MARK}]{_LINE}){{0,3}}"
+_FEW_LINES = rf"{_LINE}(?:\n[ \t\r]*[^\s{_MAYBE}{_MARK}]{_LINE}){{0,4}}"
 
 
 def _mark_items(beginning: str) -> tuple[tuple[str, str], ...]:
@@ -179,7 +179,7 @@ _REWRITES = (
         rf"({_LETTERS}|{_INITIALS}|{_ROMAN}|{_OFTEN_LAST})\.",
         rf"\1{_PERIOD}",
     ),
-    (rf"{_PERIOD}([\"'\)\]”’»])", r".\1"),
+    (rf"{_PERIOD}([\"'\)\]”’»]|\s+--\s)", r".\1"),
     # Where sentences can end. White space stays, behind the mark.
     (
         rf"((?:[{_MARKS}]|\p{{Greek}};){_CLOSING})"
