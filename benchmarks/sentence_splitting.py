@@ -27,7 +27,7 @@ _MAX_BOUNDARIES = 200
 # whose end no sentence ends: "Sergius IV." before "von Neapel".
 _CONTINUED = {
     "ar": (135,),
-    "de": (32, 67, 69, 72, 132, 167, 168, 206, 218),
+    "de": (32, 67, 69, 72, 132, 167, 168, 206, 218, 235),
     "el": (111, 144),
     "es": (107, 138, 139),
     "hi": (137, 138),
@@ -40,20 +40,37 @@ _CONTINUED = {
 # Lines after which the files lack text, or which end inside of a number. What
 # is before and behind them are two passages.
 _DAMAGED = {
-    "ar": (29, 31, 32, 72, 86, 117, 129, 159, 160, 161, 163, 203),
+    "ar": (29, 31, 32, 72, 86, 117, 129, 159, 160, 161, 163, 203) + (235,),
     "de": (35, 37, 38, 39, 47, 49, 52, 60, 82, 107, 112, 120, 131, 146, 179)
-    + (180, 223),
+    + (180, 223, 225, 236),
     "el": (29, 31, 32, 33, 51, 69, 76, 90, 123, 124, 145, 155, 156, 159, 172)
     + (174, 197, 207),
     "es": (28, 77, 86, 161, 162, 163, 165, 205, 216),
-    "hi": (86,),
+    "hi": (29, 30, 31, 32, 33, 86, 117, 160, 161, 163, 165, 237),
     "ro": (29, 31, 32, 33, 49, 67, 69, 74, 88, 120, 141, 151, 152, 163, 164)
     + (165, 167, 189, 190, 199, 209, 220),
     "ru": (71, 85, 105, 137, 138, 205, 206),
-    "tr": (28, 30, 32, 33, 34, 52, 75, 96, 128, 160, 161, 175, 176, 178, 180)
+    "tr": (
+        28,
+        30,
+        32,
+        33,
+        34,
+        52,
+        75,
+        82,
+        96,
+        128,
+        160,
+        161,
+        175,
+        176,
+        178,
+        180,
+    )
     + (204, 206, 216, 224),
     "vi": (29, 31, 32, 33, 66, 73, 87, 107, 119, 151, 152, 186, 195, 216),
-    "zh": (29, 30, 31, 32, 84, 154, 156, 158),
+    "zh": (29, 30, 31, 32, 84, 154, 155, 156, 158, 228),
 }
 
 
@@ -73,7 +90,8 @@ def read_lines(folder: str, language: str) -> list[list[str]]:
     path = pathlib.Path(folder, f"{language}.txt")
     lines = [
         line.strip()
-        for line in path.read_text(encoding="utf-8-sig").splitlines()
+        # A paragraph may begin with a byte order mark.
+        for line in path.read_text("utf-8").replace("\ufeff", "").splitlines()
         if line.strip()
     ]
     passages, sentence, missing = [[]], "", _MAX_BOUNDARIES
