@@ -186,7 +186,7 @@ class _Preprocessor(documents.DocumentPreprocessor):
 
 class LayoutTest(tf.test.TestCase):
     def _features(self, query_level="unit", **config):
-        vocab = write_test_vocab(self.get_temp_dir(), "a b c q r .")
+        vocab = write_test_vocab(self.get_temp_dir(), "a b ba c q r .")
         preprocessor = type(
             "P", (_Preprocessor,), {"QUERY_LEVEL": query_level}
         )(
@@ -194,13 +194,13 @@ class LayoutTest(tf.test.TestCase):
             tokenizers.make_tokenizer(vocab),
         )
         record = _record(
-            ("a", (("b b. C",), ("a b",))), query=("q r", "r"), has_units=False
+            ("a", (("b ba. C",), ("a b",))), query=("q r", "r"), has_units=False
         )
         made = preprocessor(**preprocessor.raw_batch([record]))
         return {name: x[0].numpy() for name, x in made.layout.features.items()}
 
     def test_sentences(self):
-        """CLS, q r, r; a title, "b b.", "C"; "a b"."""
+        """CLS, q r, r; a title, "b ba.", "C"; "a b"."""
         features = self._features()
         types_ = token_types
         self.assertAllEqual(

@@ -1,7 +1,7 @@
-r"""Splitting texts into sentences; graph code, two common ops.
+r"""Splitting texts into sentences and items of lists; graph code, common ops.
 
-Every place where a sentence can end is marked, marks behind abbreviations and
-initials are taken back, and the text is cut at what is left. A sentence can end
+Items of lists and periods of abbreviations are marked first, then every place
+where a sentence can end; the text is cut at what is left. A sentence can end
 
 * after `.`, `!`, `?`, `…`, the Arabic `؟`, Urdu `۔`, Armenian `։`, or `;` after
   a Greek letter (and closing quotes and brackets), if white space follows, and
@@ -12,22 +12,33 @@ initials are taken back, and the text is cut at what is left. A sentence can end
   Khmer `។`, Tibetan `།`, ...;
 * at a space between Thai or Lao letters, 80 characters or more after the first
   such letter of the sentence: Thai and Lao have no mark that ends a sentence;
-* at an empty line.
+* at an empty line;
+* before an item of a list: a line that begins with `*`, `•` or another bullet,
+  and a bullet inside a line; a line that begins with a dash or `+`, or with a
+  number or letter and a period or bracket ("1.", "a)", "(iii)"), if the line
+  before ends with `:`, `;`, `!` or `?`, or if another such line is at most four
+  lines away; HTML's `<li>`, `<dt>` and `<dd>`, and after their end.
 
-A period does not end a sentence behind a title or an abbreviation ("Mr.",
-"e.g."), behind a single letter ("J. Smith", "the U.S. Army"), or behind one
-that a number follows ("No. 5"); not in decimals, as no white space follows. Nor
-does it behind the number of an item ("1. First", at the beginning of a line or
-sentence) or of a day ("3. Oktober", "3. 10. 1990").
-Behind a letter or an abbreviation that often ends a sentence ("U.S.", "Inc.",
-"p.m.") it does if the next word is one with which sentences begin ("The").
+A period ends no sentence after the abbreviations of `abbreviations`; after a
+single letter ("J. Smith", "z. B.") or short parts without spaces ("U.S. Army",
+"i.d.R."); in decimals, as no white space follows; after the number of an item
+("1. First", at the beginning of a line or sentence), of a day ("3. Oktober",
+"3. 10. 1990") or after a German article ("im 2. Bezirk"), and after a Roman
+number behind a word in small letters ("im II. Weltkrieg").
+After letters, and abbreviations that often end a sentence ("Inc.", "usw."), it
+does if the next word is one with which sentences begin ("The", "Der").
 """
 
 import tensorflow as tf
 
 from etcmodel.feature_utils import ragged_rows
+from etcmodel.feature_utils.text import abbreviations
 
+# The end of a unit; what may be the beginning of an item; a period that ends no
+# sentence.
 _MARK = "\x1e"
+_MAYBE = "\x1d"
+_PERIOD = "\x1c"
 _CLOSING = r"[\"'\)\]”’»]*"
 _OPENING = r"[\"'\(\[“‘«]*"
 
@@ -49,21 +60,17 @@ _UNMARKED = r"[\p{Thai}\p{Lao}]"
 _MIN_UNMARKED = 80
 
 # RE2's \b takes letters beyond ASCII for no letters: "Montréal" has no "al".
-_BEFORE_WORD = r"(?:^|[^\p{L}\p{M}\p{N}_])"
+# Large classes such as \p{L} would exceed RE2's memory in long patterns.
+_BEFORE_WORD = (
+    r"(?:^|[\x00-/:-@\[-\^`{-\x{a9}\x{ab}-\x{b4}\x{b6}-\x{b9}\x{bb}-\x{bf}"
+    r"\x{2000}-\x{206f}\x{3000}-\x{303f}\x{ff00}-\x{ff0f}])"
+)
+_LETTER = (
+    r"[A-Za-z\x{c0}-\x{52f}\x{621}-\x{64a}\x{e01}-\x{e2e}\x{1e00}-\x{1fff}]"
+)
 _BEHIND_WORD = r"(?:[^\p{L}\p{M}\p{N}_]|$)"
+_SPACES = rf"\s\x{{a0}}\x{{2009}}\x{{202f}}{_MARK}"
 
-# Never at the end of a sentence.
-_TITLES = (
-    "Mr|Mrs|Ms|Mx|Dr|Prof|St|Ste|Mt|Ft|Gen|Col|Maj|Lt|Cmdr|Cpl|Sgt|Capt|Adm|"
-    "Brig|Rev|Hon|Gov|Pres|Sen|Rep|Msgr|Fr|Messrs|Mme|Mlle|vs|v|cf|ca|viz|al|"
-    "e\\.g|i\\.e|approx|esp|incl|resp|lit|trans|née|Op"
-)
-# Not at the end of a sentence if a number follows.
-_NUMBERED = (
-    "No|Nos|no|nos|Nr|Vol|vol|Vols|pp|p|Fig|fig|Figs|Sec|sec|Ch|ch|Art|art|"
-    "Eq|eq|Par|b|c|d|r|fl|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sep|Sept|Oct|Nov|Dec|"
-    "Mär|Okt|Dez"
-)
 # Not the beginning of a sentence behind the number of a day or a century.
 # Capitals make German special: most languages with such numbers ("3. října",
 # "3. oktober") write months with small letters, which begin no sentence. The
@@ -71,21 +78,108 @@ _NUMBERED = (
 _BEHIND_ORDINALS = (
     "Januar|Jänner|Februar|Feber|März|April|Mai|Juni|Juli|August|September|"
     "Oktober|November|Dezember|Jan|Feb|Mär|Apr|Jun|Jul|Aug|Sept?|Okt|Nov|Dez|"
-    "Jahrhundert(?:s|e|en)?"
+    "Jahrhundert(?:s|e|en)?|Jhd?t?"
 )
-# At the end of a sentence only if one begins behind them.
+_NEVER_LAST = (
+    rf"{_BEFORE_WORD}(?:"
+    rf"{abbreviations.alternatives(abbreviations.NEVER_LAST, 3)})"
+)
+_STREET = rf"{_LETTER}+str"
+_NUMBERED = (
+    rf"{_BEFORE_WORD}(?:{_STREET}|"
+    rf"{abbreviations.alternatives(abbreviations.NUMBERED, 1)})"
+)
+# "im 2. Bezirk".
+_GERMAN_ORDINAL = r"(?i:der|die|das|dem|den|des|im|zum|zur|beim|vom) \d{1,3}"
 _OFTEN_LAST = (
-    "Inc|Ltd|Co|Corp|Bros|Jr|Sr|Esq|Dept|Univ|Assn|Ave|Blvd|Rd|Ph\\.D|"
-    "[ap]\\.m|etc"
+    rf"{_BEFORE_WORD}(?:{_STREET}|{_GERMAN_ORDINAL}|"
+    rf"{abbreviations.alternatives(abbreviations.OFTEN_LAST)})"
 )
-_BEGINNINGS = (
-    "The|This|That|These|Those|It|Its|He|She|His|Her|They|Their|There|We|"
-    "Our|You|In|On|At|As|By|For|From|After|Before|During|When|While|Since|"
-    "But|And|However|Although|Though|If|Both|Some|Many|Most|One|An"
+_SMALL_LETTER = r"[\p{Ll}\x{621}-\x{64a}]"
+_BEFORE_LETTERS = rf"(?:^|[{_SPACES}\(\[\"“„«§])"
+_LETTERS = (
+    rf"{_BEFORE_LETTERS}(?:(?:{_LETTER}{{1,3}}\.)+{_LETTER}{{1,3}}|"
+    rf"{_SMALL_LETTER}|\p{{Thai}}{{1,4}})"
 )
+# Those that are no initials of names.
+_SMALL_LETTERS = (
+    rf"{_BEFORE_LETTERS}(?:{_SMALL_LETTER}|"
+    rf"(?:[a-z\x{{df}}-\x{{f6}}]|{_LETTER}{{2,3}})(?:\.{_LETTER}{{1,3}})+)"
+)
+_INITIALS = rf"(?:^|[{_SPACES}\(\[\"'“‘„«.\-])(?:\p{{Lu}}\.)*\p{{Lu}}"
+_ROMAN = r"\s[a-z\x{df}-\x{17f}]+ [IVX]{2,6}"
+# A unit of measurement, the end of an equation, or "and so on".
+_LAST = (
+    rf"(?:\p{{N}}\s?(?:[ghlmst]|Hz|с?м)|=\s?\p{{L}}|{_BEFORE_WORD}(?:"
+    rf"{abbreviations.alternatives(abbreviations.AND_SO_ON)}))"
+)
+_BEGINNINGS = abbreviations.alternatives(abbreviations.BEGINNINGS)
+_ARTICLES = abbreviations.alternatives(abbreviations.ARTICLES)
+
+_BULLETS = "•◦▪‣●■"
+_COUNTED = (
+    r"(?:\(?(?:\p{Nd}{1,3}|\p{L}|[ivxIVX]{2,5})[.\)][ \t]|"
+    r"[（\(]?(?:\p{Nd}{1,3}|[一二三四五六七八九十]{1,3})[、．）])"
+)
+# The rest of a line, and up to four lines.
+_LINE = rf"[^\n{_MAYBE}{_MARK}]*"
+_FEW_LINES = rf"{_LINE}(?:\n[ \t\r]*[^\s{_MAYBE}{_MARK}]{_LINE}){{0,4}}"
+
+
+def _mark_items(beginning: str) -> tuple[tuple[str, str], ...]:
+    """Rewrites that mark lines that begin so, after a colon or near others."""
+    return (
+        (rf"((?:^|\n)[ \t>]*{beginning})", rf"{_MAYBE}\1"),
+        # No items: "3. Oktober", "z. B.".
+        (
+            rf"{_MAYBE}(\s*(?:\d+\.\s+(?:{_BEHIND_ORDINALS}){_BEHIND_WORD}|"
+            r"\p{L}\.\s?\p{L}{1,3}\.))",
+            r"\1",
+        ),
+        (rf"{_MAYBE}({_FEW_LINES}){_MAYBE}", rf"{_MARK}\1{_MARK}"),
+        # The last one of an odd number.
+        (rf"{_MARK}({_FEW_LINES}){_MAYBE}", rf"{_MARK}\1{_MARK}"),
+        (rf"([:;!?：；][\"'»”\)]*[ \t\r]*){_MAYBE}", rf"\1{_MARK}"),
+        (_MAYBE, ""),
+    )
+
 
 # Applied one after the other.
 _REWRITES = (
+    (rf"[{_MARK}{_MAYBE}{_PERIOD}]", " "),
+    # Items of lists.
+    (r"(\n[ \t>]*\*[ \t])", rf"{_MARK}\1"),
+    (rf"(\s[{_BULLETS}])", rf"{_MARK}\1"),
+    *_mark_items(_COUNTED),
+    *_mark_items(r"[–—+-][ \t]"),
+    (
+        r"(?i)((?:<(?:ul|ol|dl)(?:\s[^<>]*)?>\s*)?"
+        r"<(?:li|dt|dd)(?:\s[^<>]*)?>)",
+        rf"{_MARK}\1",
+    ),
+    (r"(?i)((?:</(?:li|dt|dd|ul|ol|dl)>\s*)+)", rf"\1{_MARK}"),
+    # Periods of abbreviations.
+    (rf"({_LAST}\.)(\s+{_OPENING}[\p{{Lu}}\p{{N}}])", rf"\1{_MARK}\2"),
+    (rf"({_NEVER_LAST})\.", rf"\1{_PERIOD}"),
+    (
+        rf"({_NUMBERED})\."
+        rf"(\s+(?:\p{{N}}|(?:[IVXLC]{{2,6}}|[VX]){_BEHIND_WORD}))",
+        rf"\1{_PERIOD}\2",
+    ),
+    (
+        rf"((?:{_LETTERS}|{_INITIALS}|{_ROMAN}|{_OFTEN_LAST})\.)"
+        rf"(\s+(?:{_BEGINNINGS})[\s,])",
+        rf"\1{_MARK}\2",
+    ),
+    (
+        rf"((?:{_SMALL_LETTERS}|{_OFTEN_LAST})\.)(\s+(?:{_ARTICLES})[\s,])",
+        rf"\1{_MARK}\2",
+    ),
+    (
+        rf"({_LETTERS}|{_INITIALS}|{_ROMAN}|{_OFTEN_LAST})\.",
+        rf"\1{_PERIOD}",
+    ),
+    (rf"{_PERIOD}([\"'\)\]”’»]|\s+--\s)", r".\1"),
     # Where sentences can end. White space stays, behind the mark.
     (
         rf"((?:[{_MARKS}]|\p{{Greek}};){_CLOSING})"
@@ -101,23 +195,21 @@ _REWRITES = (
         rf"\1{_MARK}\2",
     ),
     # Where they do not.
-    (rf"({_BEFORE_WORD}(?:{_TITLES}|{_OFTEN_LAST})\.){_MARK}", r"\1"),
-    (rf"({_BEFORE_WORD}(?:{_NUMBERED})\.){_MARK}(\s+\p{{N}})", r"\1\2"),
-    (rf"((?:^|[\s\(\[\"'“‘.\-])\p{{Lu}}\.){_MARK}", r"\1"),
     (
-        rf"({_BEFORE_WORD}[0-3]?\d\.){_MARK}(\s+(?:{_BEHIND_ORDINALS}){_BEHIND_WORD})",
+        rf"({_BEFORE_WORD}[0-3]?\d\.){_MARK}"
+        rf"(\s+(?:{_BEHIND_ORDINALS}){_BEHIND_WORD})",
         r"\1\2",
     ),
     (
         rf"({_BEFORE_WORD}\d{{1,2}}\.){_MARK}(\s+\d{{1,2}}\.){_MARK}(\s+\d{{4}})",
         r"\1\2\3",
     ),
-    (rf"((?:^|\n|{_MARK})\s*(?:\p{{Nd}}{{1,2}}\.)+){_MARK}", r"\1"),
-    # Where they do nevertheless.
     (
-        rf"((?:\b(?:{_OFTEN_LAST})|[.\s]\p{{Lu}})\.)(\s+(?:{_BEGINNINGS})\s)",
-        rf"\1{_MARK}\2",
+        rf"((?:^|\n|{_MARK})\s*(?:(?:\p{{Nd}}{{1,2}}\.)+|[IVXLC]{{1,6}}\.))"
+        rf"{_MARK}",
+        r"\1",
     ),
+    (_PERIOD, "."),
 )
 
 
@@ -139,7 +231,7 @@ def split_sentences(texts: tf.Tensor | tf.RaggedTensor) -> tf.RaggedTensor:
         return split_sentences(
             tf.RaggedTensor.from_tensor(texts, ragged_rank=texts.shape.rank - 1)
         )
-    marked = tf.strings.regex_replace(texts, _MARK, " ")
+    marked = texts
     for pattern, rewrite in _REWRITES:
         marked = tf.strings.regex_replace(marked, pattern, rewrite)
     # [n, (sentences)]

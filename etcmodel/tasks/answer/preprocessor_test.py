@@ -15,6 +15,8 @@ from testing.tasks import write_test_vocab
 # Two paragraphs, of two sentences and of one.
 _STRING = "Žán is in Brno. Is Brno big?\n\nBrno is Brno."
 _TITLED = [{"title": "Brno", "text": _STRING}]
+# An item that occurs in another one.
+_ITEMS = "In Brno:\n- Brno z. B. Brno\n- Brno"
 _LISTS = [["Žán is in Brno. Is Brno big?", "Brno."], ["Brno is Brno."]]
 
 
@@ -82,6 +84,9 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         ("sentences", _STRING, _at("Brno", 30), [(2, "Brno")]),
         ("sentences", _STRING, _at("Brno", 38), [(2, "Brno")]),
         ("sentences", _STRING, _at("Žán is in", 0), [(0, "Žán is in")]),
+        ("sentences", _ITEMS, _at("Brno", 11), [(1, "Brno")]),
+        ("sentences", _ITEMS, _at("Brno", 22), [(1, "Brno")]),
+        ("sentences", _ITEMS, _at("Brno", 29), [(2, "Brno")]),
         # The whole word.
         ("sentences", _STRING, _at("rno", 11), [(0, "Brno")]),
         # A title before them is unit 0, and is no part of offsets.
