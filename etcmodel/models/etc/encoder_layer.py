@@ -32,6 +32,7 @@ def accepts_dict(call: Callable) -> Callable:
 
     # Keras 2 does not look at what a function wraps.
     wrapper.__signature__ = signature
+    wrapper.dict_input = first_input
     return wrapper
 
 
@@ -128,6 +129,17 @@ class EncoderLayer(ConfiguredLayer, tf.keras.Model):
     # Keras 3 would trace a call with the first of the arguments alone whenever
     # a model is inside of what TensorFlow saves.
     _default_save_signature = None
+
+    def __call__(self, *args, **kwargs):
+        """Calls the layer; see `call`."""
+        name = getattr(type(self).call, "dict_input", None)
+        if not args and name in kwargs:
+            args = (kwargs.pop(name),)
+        if name and args and isinstance(args[0], Mapping):
+            options = keras_compat.options_in(args[0])
+            tensors = {k: v for k, v in args[0].items() if k not in options}
+            return super().__call__(tensors, *args[1:], **kwargs | options)
+        return super().__call__(*args, **kwargs)
 
     def build(self, input_shape):
         """Finishes a subclass's `build`; the shape does not matter."""
