@@ -13,6 +13,8 @@ from etcmodel.layers import graph_layer
 from etcmodel.layers import keras_compat
 from etcmodel.layers import normalization
 from etcmodel.models import json_config
+from etcmodel.ops import checks
+from etcmodel.ops import shapes
 
 
 def accepts_dict(call: Callable) -> Callable:
@@ -89,6 +91,30 @@ class ConfiguredLayer(graph_layer.GraphLayer):
             name=name,
             **options,
         )
+
+    def _first_positions(self, token_ids, limit_name):
+        """Returns 0, 1, 2, ..., `<int32>[1, length]`, if there are so many."""
+        limit = getattr(self.config, limit_name)
+        length = shapes.get_shape_list(token_ids)[1]
+        advice = f"Cut the input, or configure a larger {limit_name}."
+        if isinstance(length, int) and length > limit:
+            raise ValueError(
+                f"{self.name}: an input of {length} tokens has more than the "
+                f"{limit} positions of {limit_name}. {advice}"
+            )
+        if not isinstance(length, int):
+            too_long = checks.Check(
+                "The input's length",
+                f"expected at most {limit} tokens ({limit_name})",
+                [length > limit],
+                [length],
+            )
+            (length,) = checks.guard([too_long], advice, length)
+        # XLA ignores assertions and knows all sizes: this slice, which is out
+        # of range, is an error when it compiles.
+        return tf.slice(
+            tf.range(limit), [0], [length], name=f"input_within_{limit_name}"
+        )[tf.newaxis]
 
     def _build_layers(self, shape, *layers):
         for layer in layers:
