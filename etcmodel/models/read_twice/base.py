@@ -49,9 +49,10 @@ class ReadTwiceBase(encoder_layer.EncoderLayer):
             token_ids,
             position_ids,
         )
+        # [1, length]
+        first_positions = self._first_positions(token_ids, "max_seq_length")
         if position_ids is None:
-            # [1, length]
-            position_ids = self._first_positions(token_ids, "max_seq_length")
+            position_ids = first_positions
         embedded = self.token_emb_lookup(token_ids)
         embedded += self.position_emb_lookup_long(position_ids)
         return self.emb_dropout(
