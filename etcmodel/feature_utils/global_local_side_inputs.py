@@ -90,6 +90,8 @@ def make_global_local_transformer_side_inputs(
         g2l labels  66655566 55565555 55556655 55555555
     """
     with tf.name_scope(name or "make_global_local_transformer_side_inputs"):
+        long_breakpoints = tf.convert_to_tensor(long_breakpoints)
+        global_breakpoints = tf.convert_to_tensor(global_breakpoints)
         long_example_ids = example_ids_from_breakpoints(
             "long_breakpoints", long_breakpoints
         )
@@ -101,9 +103,17 @@ def make_global_local_transformer_side_inputs(
             long_breakpoints=long_example_ids, sentence_ids=sentence_ids
         )
         (sentence_ids,) = checks.guard(
-            structure_checks.sentences(
-                long_example_ids, global_example_ids, sentence_ids
-            ),
+            [
+                structure_checks.breakpoints(
+                    "long_breakpoints", long_breakpoints
+                ),
+                structure_checks.breakpoints(
+                    "global_breakpoints", global_breakpoints
+                ),
+                *structure_checks.sentences(
+                    long_example_ids, global_example_ids, sentence_ids
+                ),
+            ],
             structure_checks.SENTENCES_EXAMPLE,
             sentence_ids,
         )
@@ -289,11 +299,6 @@ def example_ids_from_breakpoints(
     # Small types such as uint8 could not count all of them.
     breakpoints = tf.cast(breakpoints, tf.int32)
     check_matrices(**{name: breakpoints})
-    (breakpoints,) = checks.guard(
-        [structure_checks.breakpoints(name, breakpoints)],
-        structure_checks.BREAKPOINTS_EXAMPLE,
-        breakpoints,
-    )
     return tf.cumsum(breakpoints, axis=1, reverse=True)
 
 

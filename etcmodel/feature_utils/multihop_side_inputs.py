@@ -85,13 +85,18 @@ def make_multihop_side_inputs(
             `tf.errors.InvalidArgumentError` (nothing, if XLA compiles it).
     """
     with tf.name_scope(name or "make_multihop_side_inputs"):
-        # [batch, long]
-        long_contexts = common.example_ids_from_breakpoints(
-            "long_paragraph_breakpoints", long_paragraph_breakpoints
-        )
-        # [batch, global]
-        global_contexts = common.example_ids_from_breakpoints(
-            "global_paragraph_breakpoints", global_paragraph_breakpoints
+        breakpoints = {
+            "long_paragraph_breakpoints": tf.convert_to_tensor(
+                long_paragraph_breakpoints
+            ),
+            "global_paragraph_breakpoints": tf.convert_to_tensor(
+                global_paragraph_breakpoints
+            ),
+        }
+        # [batch, long], [batch, global]
+        long_contexts, global_contexts = (
+            common.example_ids_from_breakpoints(key, x)
+            for key, x in breakpoints.items()
         )
         long_valid = tf.minimum(long_contexts, 1)
         global_valid = tf.minimum(global_contexts, 1)
@@ -116,7 +121,10 @@ def make_multihop_side_inputs(
             for key, link in named.items()
         ]
         links = _guarded(
-            long_contexts, global_contexts, dict(zip(named, links, strict=True))
+            breakpoints,
+            long_contexts,
+            global_contexts,
+            dict(zip(named, links, strict=True)),
         )
         opening = [x.ids for x in links if x.opens_hard_masks]
         # What further limits the pairs of valid tokens.
@@ -157,16 +165,24 @@ def _checked(name, link, long_side, global_side) -> TypedLink:
     return link
 
 
-def _guarded(long_contexts, global_contexts, links) -> list[TypedLink]:
+def _guarded(
+    breakpoints, long_contexts, global_contexts, links
+) -> list[TypedLink]:
     """Returns links, given by name, whose ids are checked."""
     ids = {
         source: {k: x.ids for k, x in links.items() if x.source == source}
         for source in ("long", "global")
     }
     tensors = checks.guard(
-        structure_checks.paragraphs(
-            long_contexts, global_contexts, ids["long"], ids["global"]
-        ),
+        [
+            *(
+                structure_checks.breakpoints(k, x)
+                for k, x in breakpoints.items()
+            ),
+            *structure_checks.paragraphs(
+                long_contexts, global_contexts, ids["long"], ids["global"]
+            ),
+        ],
         structure_checks.PARAGRAPHS_EXAMPLE,
         *(x.ids for x in links.values()),
     )

@@ -19,7 +19,7 @@ from testing.conformance import checks
 from testing.conformance import suite
 from testing.conformance.cases import Case
 from testing.conformance.cases import bools
-from testing.conformance.cases import ends
+from testing.conformance.cases import breakpoints
 from testing.conformance.cases import floats
 from testing.conformance.cases import ints
 
@@ -67,11 +67,11 @@ _PARAGRAPHS = dict(
     long_token_type_ids=ints(_TYPES, "batch", "long"),
     long_sentence_ids=ints("seq", "batch", "long", min_value=-1),
     long_paragraph_ids=ints("seq", "batch", "long", min_value=-1),
-    long_paragraph_breakpoints=ends("batch", "long"),
+    long_paragraph_breakpoints=breakpoints("batch", "long"),
     l2g_linked_ids=ints("seq", "batch", "long", min_value=-1),
     global_token_ids=ints(_TOKENS, "batch", "seq"),
     global_token_type_ids=ints(_TYPES, "batch", "seq"),
-    global_paragraph_breakpoints=ends("batch", "seq"),
+    global_paragraph_breakpoints=breakpoints("batch", "seq"),
 )
 _LAYOUT = spec.EncoderInputs(
     links=(

@@ -42,13 +42,14 @@ class Input:
     Floats are normally distributed; ints are `min_value` to `below - 1`, of
     which every example has some; bools are true for three of four elements.
     If `below` is an axis, its last element, which is padding, is left out.
-    "ends" are ints, 0 or 1 up to the last but one element of a row, which is 1.
+    Breakpoints are 0 or 1, of the last two elements of a row 1 and 0.
     """
 
     axes: tuple[str | int, ...]
     dtype: str = "float32"
     min_value: int = 0
     below: int | str = 2
+    are_breakpoints: bool = False
 
     def shape(self, sizes: Mapping[str, int | None]) -> list[int | None]:
         """The shape, with the sizes of the named axes."""
@@ -60,7 +61,7 @@ class Input:
         shape = self.shape(sizes)
         if self.dtype == "bool":
             return generator.rand(*shape) < 0.75
-        if self.dtype == "ends":
+        if self.are_breakpoints:
             ends = generator.randint(0, 2, shape, np.int32)
             ends[:, -2:] = [1, 0][: shape[1]]
             return ends
@@ -72,9 +73,9 @@ class Input:
         return generator.randn(*shape).astype(np.float32)
 
 
-def ends(*axes) -> Input:
+def breakpoints(*axes) -> Input:
     """`<int32>` breakpoints of two axes; the last token is padding."""
-    return Input(axes, "ends")
+    return Input(axes, "int32", are_breakpoints=True)
 
 
 def floats(*axes) -> Input:
