@@ -3,7 +3,10 @@
 A long token belongs to at most one sentence (or fixed block), each of which has
 one global token, and several examples may be packed into one row. All functions
 raise a `ValueError` if an input is not a matrix, lengths that must agree do
-not, `local_radius` is below 1 or `relative_pos_max_distance` is negative.
+not, `local_radius` is below 1 or `relative_pos_max_distance` is negative. Those
+that take breakpoints refuse structure that cannot be right (see
+`structure_checks`): eagerly by a `ValueError`, in a graph by a
+`tf.errors.InvalidArgumentError`, and not at all if XLA compiles it.
 
 Source: ETC (Ainslie et al., 2020), section 3.3 and Figure 3a.
 """
@@ -15,9 +18,11 @@ from typing import Any
 import tensorflow as tf
 
 from etcmodel.feature_utils import masks
+from etcmodel.feature_utils import structure_checks
 from etcmodel.feature_utils.relative_positions import RelativePositionGenerator
 from etcmodel.feature_utils.typed_links import TypedLink
 from etcmodel.ops import attention
+from etcmodel.ops import checks
 from etcmodel.ops import shapes
 from etcmodel.ops.attention import masks as masks_lib
 from etcmodel.ops.attention import relative_ids
@@ -85,13 +90,36 @@ def make_global_local_transformer_side_inputs(
         g2l labels  66655566 55565555 55556655 55555555
     """
     with tf.name_scope(name or "make_global_local_transformer_side_inputs"):
+        long_breakpoints = tf.convert_to_tensor(long_breakpoints)
+        global_breakpoints = tf.convert_to_tensor(global_breakpoints)
+        long_example_ids = example_ids_from_breakpoints(
+            "long_breakpoints", long_breakpoints
+        )
+        global_example_ids = example_ids_from_breakpoints(
+            "global_breakpoints", global_breakpoints
+        )
+        sentence_ids = tf.convert_to_tensor(sentence_ids)
+        check_matrices(
+            long_breakpoints=long_example_ids, sentence_ids=sentence_ids
+        )
+        (sentence_ids,) = checks.guard(
+            [
+                structure_checks.breakpoints(
+                    "long_breakpoints", long_breakpoints
+                ),
+                structure_checks.breakpoints(
+                    "global_breakpoints", global_breakpoints
+                ),
+                *structure_checks.sentences(
+                    long_example_ids, global_example_ids, sentence_ids
+                ),
+            ],
+            structure_checks.SENTENCES_EXAMPLE,
+            sentence_ids,
+        )
         return make_global_local_transformer_side_inputs_from_example_ids(
-            long_example_ids=example_ids_from_breakpoints(
-                "long_breakpoints", long_breakpoints
-            ),
-            global_example_ids=example_ids_from_breakpoints(
-                "global_breakpoints", global_breakpoints
-            ),
+            long_example_ids=long_example_ids,
+            global_example_ids=global_example_ids,
             sentence_ids=sentence_ids,
             local_radius=local_radius,
             relative_pos_max_distance=relative_pos_max_distance,

@@ -10,7 +10,9 @@ Source: ETC (Ainslie et al., 2020), sections 3.2 to 3.4.
 
 import tensorflow as tf
 
+from etcmodel.feature_utils import structure_checks
 from etcmodel.ops import attention
+from etcmodel.ops import checks
 
 
 def overwrite_relative_att_ids_outside_segments(
@@ -45,7 +47,13 @@ def make_att_mask_from_input_mask(
     `[[1, 1, 0]]` gives the rows `110 110 001`.
     """
     with tf.name_scope(name or "make_att_mask_from_input_mask"):
-        return make_segmented_att_mask(_checked("input_mask", input_mask))
+        input_mask = _checked("input_mask", input_mask)
+        (input_mask,) = checks.guard(
+            [checks.in_range("input_mask", input_mask, 0, 1)],
+            "Example of two tokens and padding: [1, 1, 0].",
+            input_mask,
+        )
+        return make_segmented_att_mask(input_mask)
 
 
 def make_segmented_att_mask(
@@ -127,6 +135,11 @@ def _segments_from_breakpoints(att_breakpoints, use_starting_breakpoints):
     # Booleans cannot be counted, and small types not all of them.
     att_breakpoints = _checked("att_breakpoints", att_breakpoints)
     att_breakpoints = tf.cast(att_breakpoints, tf.int32)
+    (att_breakpoints,) = checks.guard(
+        [structure_checks.breakpoints("att_breakpoints", att_breakpoints)],
+        structure_checks.BREAKPOINTS_EXAMPLE,
+        att_breakpoints,
+    )
     # [batch, seq]; an ending breakpoint belongs to the segment it ends, so
     # it counts for the tokens after it only.
     return tf.cumsum(

@@ -12,8 +12,10 @@ import tensorflow as tf
 
 from etcmodel.feature_utils import global_local_side_inputs as common
 from etcmodel.feature_utils import masks
+from etcmodel.feature_utils import structure_checks
 from etcmodel.feature_utils.typed_links import TypedLink
 from etcmodel.ops import attention
+from etcmodel.ops import checks
 
 
 def make_multihop_side_inputs(
@@ -79,15 +81,22 @@ def make_multihop_side_inputs(
     Raises:
         ValueError: an input is not a matrix, lengths that must agree do not, a
             number is out of range, or a link's attributes do not go together.
+            In a graph, ids out of range raise
+            `tf.errors.InvalidArgumentError` (nothing, if XLA compiles it).
     """
     with tf.name_scope(name or "make_multihop_side_inputs"):
-        # [batch, long]
-        long_contexts = common.example_ids_from_breakpoints(
-            "long_paragraph_breakpoints", long_paragraph_breakpoints
-        )
-        # [batch, global]
-        global_contexts = common.example_ids_from_breakpoints(
-            "global_paragraph_breakpoints", global_paragraph_breakpoints
+        breakpoints = {
+            "long_paragraph_breakpoints": tf.convert_to_tensor(
+                long_paragraph_breakpoints
+            ),
+            "global_paragraph_breakpoints": tf.convert_to_tensor(
+                global_paragraph_breakpoints
+            ),
+        }
+        # [batch, long], [batch, global]
+        long_contexts, global_contexts = (
+            common.example_ids_from_breakpoints(key, x)
+            for key, x in breakpoints.items()
         )
         long_valid = tf.minimum(long_contexts, 1)
         global_valid = tf.minimum(global_contexts, 1)
@@ -111,6 +120,12 @@ def make_multihop_side_inputs(
             _checked(key, link, long_side, global_side)
             for key, link in named.items()
         ]
+        links = _guarded(
+            breakpoints,
+            long_contexts,
+            global_contexts,
+            dict(zip(named, links, strict=True)),
+        )
         opening = [x.ids for x in links if x.opens_hard_masks]
         # What further limits the pairs of valid tokens.
         l2g_limits, g2l_limits = {}, {}
@@ -148,6 +163,33 @@ def _checked(name, link, long_side, global_side) -> TypedLink:
     side = long_side if link.source == "long" else global_side
     common.check_matrices(**side, **{name: link.ids})
     return link
+
+
+def _guarded(
+    breakpoints, long_contexts, global_contexts, links
+) -> list[TypedLink]:
+    """Returns links, given by name, whose ids are checked."""
+    ids = {
+        source: {k: x.ids for k, x in links.items() if x.source == source}
+        for source in ("long", "global")
+    }
+    tensors = checks.guard(
+        [
+            *(
+                structure_checks.breakpoints(k, x)
+                for k, x in breakpoints.items()
+            ),
+            *structure_checks.paragraphs(
+                long_contexts, global_contexts, ids["long"], ids["global"]
+            ),
+        ],
+        structure_checks.PARAGRAPHS_EXAMPLE,
+        *(x.ids for x in links.values()),
+    )
+    return [
+        link._replace(ids=ids)
+        for link, ids in zip(links.values(), tensors, strict=True)
+    ]
 
 
 def _check_exempt(name, is_exempt, **like):

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from etcmodel.feature_utils import structure_checks
+from etcmodel.ops import checks
 from etcmodel.ops import shapes
 
 
@@ -27,6 +29,11 @@ def make_paragraph_positions(
             f"num_positions is {num_positions}, expected at least 2."
         )
     batch, length = shapes.get_shape_list(breakpoints)
+    (breakpoints,) = checks.guard(
+        [structure_checks.breakpoints("breakpoints", breakpoints)],
+        structure_checks.BREAKPOINTS_EXAMPLE,
+        breakpoints,
+    )
     # [batch, length]
     ends = tf.cast(breakpoints, tf.bool)
     if is_question is None:
@@ -80,7 +87,19 @@ def take_first_owned(
     batch, length = shapes.get_shape_list(values)
     # [batch, 1]
     row = tf.range(batch)[:, tf.newaxis]
-    owners = tf.cast(owners, tf.int32)
+    (owners,) = checks.guard(
+        [
+            checks.in_range(
+                "owners",
+                owners,
+                tf.int32.min,
+                num_global - 1,
+                "expected the index of a global token, or -1 for none",
+            )
+        ],
+        "Example for two global tokens: [-1, 0, 0, 1].",
+        tf.cast(owners, tf.int32),
+    )
     # [batch * num_global], past the end for those that own nothing
     first = tf.math.unsorted_segment_min(
         tf.tile(tf.range(length)[tf.newaxis], [batch, 1]),

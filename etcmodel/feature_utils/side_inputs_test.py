@@ -32,26 +32,44 @@ LINKS = (
 
 
 def random_features(long_len=11, global_len=5):
-    """Breakpoints, ids beyond both ends, links and exemptions; three rows."""
+    """Texts, ids, links and exemptions; three rows.
+
+    The second row is padding, the third one has none. In padding, ids are
+    beyond both ends, too.
+    """
     rng = np.random.default_rng(3)
+    rows = []
+    for i in range(3):
+        number = rng.integers(1, 1 + min(3, long_len, global_len))
+        row = {}
+        for name, length in (("long", long_len), ("global", global_len)):
+            ends = rng.choice(length, 0 if i == 1 else number, replace=False)
+            if i == 2 and length - 1 not in ends:
+                ends[0] = length - 1
+            row[name] = np.isin(np.arange(length), ends)
+            row[f"exempt_{name}"] = rng.integers(0, 2, length)
+        texts = {x: np.cumsum(row[x][::-1])[::-1] for x in ("long", "global")}
+        num_global = np.count_nonzero(texts["global"])
 
-    def draw(low, high, length):
-        return rng.integers(low, high, [3, length], np.int32)
+        def draw(source, high=num_global, texts=texts):
+            ids = rng.integers(-1, high, len(texts[source]))
+            wild = rng.integers(-2, global_len + 2, len(ids))
+            return np.where(texts[source] > 0, ids, wild)
 
-    features = {
-        name: draw(-1, global_len + 1, long_len)
-        for name in ("sentences", "paragraphs", "links")
+        row["paragraphs"], row["links"] = draw("long"), draw("long")
+        # A sentence is of the same text as its tokens.
+        row["sentences"] = draw("long")
+        is_real = (texts["long"] > 0) & (row["sentences"] >= 0)
+        for k in np.flatnonzero(is_real):
+            own = np.flatnonzero(texts["global"] == texts["long"][k])
+            row["sentences"][k] = rng.choice(own)
+        for k, link in enumerate(LINKS):
+            row[f"link_{k}"] = draw(link.get("source", "long"))
+        rows.append(row)
+    return {
+        name: np.stack([row[name] for row in rows]).astype(np.int32)
+        for name in rows[0]
     }
-    for name, length in (("long", long_len), ("global", global_len)):
-        features[name] = draw(0, 4, length) // 3
-        features[f"exempt_{name}"] = draw(0, 2, length)
-        # The second row is padding, the third one has none.
-        features[name][1] = 0
-        features[name][2, -1] = 1
-    for i, link in enumerate(LINKS):
-        length = global_len if link.get("source") else long_len
-        features[f"link_{i}"] = draw(-2, global_len + 2, length)
-    return features
 
 
 def make_sentences(features, **kwargs):

@@ -23,7 +23,7 @@ class TypedLink(NamedTuple):
 
     Attributes:
         ids: `<int>[batch, long]` or `<int>[batch, global]`, the global token
-            that each token is tied to; anything out of range for none.
+            that each token is tied to; -1 for none, anything for padding.
         source: "long" if tokens of the long input are tied, or "global".
         label: number of the own label, from 0; None for V + 1.
         back_label: likewise the way back of a global token; None for `label`.

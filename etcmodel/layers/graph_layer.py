@@ -24,7 +24,7 @@ class GraphLayer(tf.keras.layers.Layer):
         """Calls the layer; see `call`."""
         # Keras 3 calls `compute_output_spec` for that.
         is_asked = not keras_compat.is_keras_3() and any(
-            map(_is_keras_tensor, tf.nest.flatten((args, kwargs)))
+            map(keras_compat.is_keras_tensor, tf.nest.flatten((args, kwargs)))
         )
         with _only_shapes() if is_asked else contextlib.nullcontext():
             return super().__call__(*args, **kwargs)
@@ -51,12 +51,3 @@ def _only_shapes():
         yield
     finally:
         _state.needs_only_shapes = before
-
-
-def _is_keras_tensor(value):
-    """Whether something stands for an input of a functional model."""
-    try:
-        return tf.keras.backend.is_keras_tensor(value)
-    except ValueError:
-        # It is no tensor at all.
-        return False

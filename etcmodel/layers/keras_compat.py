@@ -110,6 +110,36 @@ def takes_argument(layer, name: str, or_any: bool = True) -> bool:
     )
 
 
+def is_keras_tensor(value) -> bool:
+    """Whether something stands for an input of a functional model."""
+    try:
+        return tf.keras.backend.is_keras_tensor(value)
+    except ValueError:
+        # It is no tensor at all.
+        return False
+
+
+def options_in(arguments) -> dict:
+    """Returns those of a dict of arguments that hold no tensor, as a text.
+
+    Keras 3 refuses a nest, as `**kwargs` is, of tensors and other values. None
+    goes with both.
+    """
+
+    def is_tensor(value):
+        return (
+            tf.is_tensor(value)
+            or is_keras_tensor(value)
+            or hasattr(value, "__array__")
+        )
+
+    return {
+        name: value
+        for name, value in arguments.items()
+        if value is not None and not any(map(is_tensor, tf.nest.flatten(value)))
+    }
+
+
 def is_training(training) -> bool:
     """Whether a backward pass is to be expected; a tensor may be true."""
     return training is not None and training is not False

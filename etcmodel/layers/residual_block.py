@@ -1,5 +1,7 @@
 """Layers around other layers."""
 
+import inspect
+
 import tensorflow as tf
 
 from etcmodel.layers import dense_layers
@@ -113,6 +115,19 @@ class ResidualBlock(keras_compat.ConstructorConfig):
             keras_compat.build_once(layer, shape)
         super().build(input_shape)
 
+    def __call__(self, *args, **kwargs):
+        """Calls the block; see `call`."""
+        # Keras looks for tensors in what `call` names as one argument.
+        named = inspect.signature(self.call).parameters
+        options = keras_compat.options_in(
+            {k: v for k, v in kwargs.items() if k not in named}
+        )
+        for name in options:
+            del kwargs[name]
+        if options:
+            kwargs["inner_options"] = options
+        return super().__call__(*args, **kwargs)
+
     def call(
         self,
         inputs,
@@ -131,10 +146,11 @@ class ResidualBlock(keras_compat.ConstructorConfig):
             return_attention_scores: whether the inner layer gets this argument
                 and returns a pair of its outputs and its scores, as this then
                 does.
-            inner_options: dict of the inner layer's arguments that are no
-                tensors: Keras 3 accepts no mixture of both in `kwargs`.
+            inner_options: those of the inner layer's further arguments that
+                are no tensors; `__call__` takes them out of `kwargs`.
             mask: Keras's mask of the inputs; for an inner layer that takes it.
-            **kwargs: the inner layer's further arguments, tensors.
+            **kwargs: the inner layer's further arguments, such as
+                `att_mask=mask, att_implementation="sparse"`.
 
         Raises:
             ValueError: there are not as many inputs or outputs as

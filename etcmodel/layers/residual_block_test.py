@@ -77,12 +77,31 @@ class ResidualBlockTest(tf.test.TestCase, parameterized.TestCase):
         outputs = block(
             [first, second],
             scale=tf.constant(3.0),
-            inner_options={"mode": "swap"},
+            mode="swap",
             training=True,
         )
         # In training the scale is one more.
         self.assertAllClose([[82.0]], outputs[0])
         self.assertAllClose([[28.0]], outputs[1])
+
+    @pytest.mark.both_kerases
+    def test_text_and_tensors_in_a_functional_model(self):
+        streams = [tf.keras.Input([1]), tf.keras.Input([1])]
+        scale = tf.keras.Input([1])
+        block = residual_block.ResidualBlock(
+            inner_layer=_Mixing(),
+            normalization_layer=[_Doubling(), _Doubling()],
+        )
+        model = tf.keras.Model(
+            [*streams, scale], block(streams, scale=scale, mode="swap")
+        )
+        # The call is a part of the model's configuration.
+        model = tf.keras.Model.from_config(
+            model.get_config(), {"ResidualBlock": residual_block.ResidualBlock}
+        )
+        outputs = model([tf.constant([[x]]) for x in (1.0, 10.0, 3.0)])
+        self.assertAllClose([[62.0]], outputs[0])
+        self.assertAllClose([[26.0]], outputs[1])
 
     @pytest.mark.both_kerases
     def test_inner_layer_that_builds_itself_from_several_shapes(self):

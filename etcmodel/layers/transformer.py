@@ -9,7 +9,6 @@ from etcmodel.layers import normalization
 from etcmodel.layers import stack
 from etcmodel.layers.activations import gelu
 from etcmodel.layers.activations import get_layer_activation
-from etcmodel.ops import attention
 
 # Sublayers of the attention, by the output that they are for.
 _OF_ONE_OUTPUT = {
@@ -318,12 +317,6 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
             long_query_positions=_as_tensor(long_query_positions),
             global_query_positions=_as_tensor(global_query_positions),
         )
-        tensors = {
-            name: value
-            for name, value in arguments.items()
-            if not isinstance(value, attention.AttentionSpec | str)
-        }
-        options = {k: v for k, v in arguments.items() if k not in tensors}
         scores = []
 
         def apply_chain(long_stream, global_stream, start, end):
@@ -332,8 +325,7 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
                     [long_stream, global_stream],
                     training=training,
                     return_attention_scores=return_attention_scores,
-                    inner_options=options,
-                    **tensors,
+                    **arguments,
                 )
                 if return_attention_scores:
                     streams, scores_of_layer = streams

@@ -6,6 +6,7 @@ from etcmodel.models.etc.etc_model import EtcModel
 from etcmodel.models.etc.structured_etc_model import StructuredEtcModel
 from etcmodel.models.etc.structured_etc_model import build_encoder
 from etcmodel.models.heads import GlobalChoiceHead
+from etcmodel.models.input_checks import check_inputs
 from etcmodel.models.pretraining_heads import LanguageModelHead
 from etcmodel.models.pretraining_heads import masked_lm_losses
 from etcmodel.models.read_twice.config import ReadTwiceConfig
@@ -38,6 +39,7 @@ __all__ = [
     "best_spans",
     "build_encoder",
     "build_read_twice_encoder",
+    "check_inputs",
     "encoder_options",
     "masked_lm_losses",
 ]

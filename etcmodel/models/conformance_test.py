@@ -19,6 +19,7 @@ from testing.conformance import checks
 from testing.conformance import suite
 from testing.conformance.cases import Case
 from testing.conformance.cases import bools
+from testing.conformance.cases import breakpoints
 from testing.conformance.cases import floats
 from testing.conformance.cases import ints
 
@@ -64,13 +65,13 @@ def _read_twice_config(**options):
 _PARAGRAPHS = dict(
     long_token_ids=ints(_TOKENS, "batch", "long"),
     long_token_type_ids=ints(_TYPES, "batch", "long"),
-    long_sentence_ids=ints(5, "batch", "long", min_value=-1),
-    long_paragraph_ids=ints(5, "batch", "long", min_value=-1),
-    long_paragraph_breakpoints=ints(2, "batch", "long"),
-    l2g_linked_ids=ints(5, "batch", "long", min_value=-1),
+    long_sentence_ids=ints("seq", "batch", "long", min_value=-1),
+    long_paragraph_ids=ints("seq", "batch", "long", min_value=-1),
+    long_paragraph_breakpoints=breakpoints("batch", "long"),
+    l2g_linked_ids=ints("seq", "batch", "long", min_value=-1),
     global_token_ids=ints(_TOKENS, "batch", "seq"),
     global_token_type_ids=ints(_TYPES, "batch", "seq"),
-    global_paragraph_breakpoints=ints(2, "batch", "seq"),
+    global_paragraph_breakpoints=breakpoints("batch", "seq"),
 )
 _LAYOUT = spec.EncoderInputs(
     links=(
@@ -87,8 +88,8 @@ _LAYOUT = spec.EncoderInputs(
     ),
 )
 _LAYOUT_FEATURES = dict(
-    mention=ints(5, "batch", "long", min_value=-1),
-    parent=ints(5, "batch", "seq", min_value=-1),
+    mention=ints("seq", "batch", "long", min_value=-1),
+    parent=ints("seq", "batch", "seq", min_value=-1),
     visual=floats("batch", "seq", 3),
     size=floats("batch", "long", 2),
     place=ints(4, "batch", "long", 3),
@@ -98,8 +99,8 @@ _READ = ("batch", "seq", _HIDDEN)
 # States, raw and processed, documents, segments and labels.
 _SUMMARY = ((None, _HIDDEN), (None, _HIDDEN), (None,), (None,), (None,))
 _MENTIONS = dict(
-    annotation_begins=ints(5, "batch", "mentions"),
-    annotation_ends=ints(5, "batch", "mentions"),
+    annotation_begins=ints(3, "batch", "mentions"),
+    annotation_ends=ints(5, "batch", "mentions", min_value=2),
     annotation_labels=ints(4, "batch", "mentions"),
 )
 

@@ -253,7 +253,14 @@ class Preprocessor(tf.Module, abc.ABC):
 
     @classmethod
     def pad_batch(cls, raw: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Pads the inputs of requests, see `raw`, to arrays."""
+        """Pads the inputs of requests, see `raw`, to arrays.
+
+        Raises a `UserError` if an input is not nested as its axes say.
+        """
+        for i, values in enumerate(raw):
+            for name, spec in cls.INPUTS.items():
+                if not _is_nested(values[name], spec.shape.rank - 1):
+                    raise UserError(_wrong_nesting(i, name, spec, values[name]))
         return {
             name: pad([values[name] for values in raw], spec)
             for name, spec in cls.INPUTS.items()
@@ -498,6 +505,28 @@ def pad(values: Any, spec: RawInput) -> np.ndarray:
 
     fill(filled, values)
     return filled
+
+
+def _is_nested(value: Any, depth: int) -> bool:
+    """Tells whether lists are nested so deep; of fewer than none, any is."""
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return value.ndim == depth
+    is_list = isinstance(value, list | tuple | np.ndarray)
+    if not depth:
+        return not is_list and not isinstance(value, dict | set)
+    return is_list and all(_is_nested(x, depth - 1) for x in value)
+
+
+def _wrong_nesting(number: int, name: str, spec: RawInput, value: Any) -> str:
+    """Says how an input of a record is nested."""
+    kind = "text" if spec.dtype == tf.string else spec.dtype.name
+    expected = " of ".join([*(f"list ({x})" for x in spec.axes[1:]), kind])
+    given = repr(value)
+    if len(given) > 60:
+        given = f"{given[:57]}..."
+    return (
+        f"Record {number} of the batch: {name} is {given}; expected {expected}."
+    )
 
 
 def make_preprocessor(

@@ -114,6 +114,7 @@ def make_serving_module(
     axes = {name: _axes(preprocessor.SCHEMA.fields[name]) for name in specs}
 
     def features(**inputs):
+        inputs = {x: _with_rank(x, y, axes[x]) for x, y in inputs.items()}
         with tf.control_dependencies(assert_same_sizes(inputs, axes)):
             return outputs_of(inputs)
 
@@ -192,16 +193,14 @@ def _make_answering(
         return answers(
             preprocessor.batch_of_raw(
                 **{
-                    # A wrong rank is told by the input's name.
-                    name: tf.ensure_shape(
-                        x, preprocessor.INPUTS[name].shape, name=name
-                    )
+                    name: _with_rank(name, x, preprocessor.INPUTS[name].axes)
                     for name, x in inputs.items()
                 }
             )
         )
 
     def serialized_examples(examples):
+        examples = _with_rank("examples", examples, ["examples"])
         batch = preprocessor.batch_of_stored(examples)
         if batch.stops is not None:
             return answers(batch)
@@ -215,6 +214,32 @@ def _make_answering(
         }
 
     return serving_default, serialized_examples
+
+
+def _with_rank(name, x, axes) -> tf.Tensor:
+    """Returns an input of a request; an error if its rank is another one."""
+    # TensorFlow does not compare a request with the signature's shapes, but
+    # relies on them: the rank of `x` would become a constant.
+    (given,) = tf.raw_ops.OptionalGetValue(
+        optional=tf.raw_ops.OptionalFromValue(components=[x]),
+        output_types=[x.dtype],
+        output_shapes=[tf.TensorShape(None)],
+    )
+    example = {tf.string: "'...'", tf.bool: "false"}.get(x.dtype, "0")
+    for axis in reversed(axes):
+        ellipsis = ", ..." if isinstance(axis, int) else ""
+        example = f"[{example}{ellipsis}]"
+    check = tf.debugging.Assert(
+        tf.equal(tf.rank(given), len(axes)),
+        [
+            f"The input {name} must have the dimensions "
+            f"({', '.join(map(str, axes))}), as {example} has. The shape of "
+            "the request's value is:",
+            tf.shape(given),
+        ],
+    )
+    with tf.control_dependencies([check]):
+        return tf.ensure_shape(x, x.shape, name=name)
 
 
 def _axes(field: example_schema.Field) -> tuple[str | int, ...]:

@@ -107,9 +107,32 @@ class ServingModuleTest(tf.test.TestCase):
     def test_tells_what_was_cut(self):
         self.assertAllEqual([0, 0], self._serve(["a", ""])["tokens_cut"])
 
-    def test_wrong_rank_is_told_by_name(self):
-        with self.assertRaisesRegex(Exception, "text"):
-            self.signatures["serving_default"](text=tf.constant([["a"]]))
+    def test_wrong_rank_says_what_to_send(self):
+        for signature, name, value, expected in (
+            ("serving_default", "text", [["a"]], r"\(records\).*\] \[1 1\]"),
+            ("serving_default", "text", "a", r"\(records\), .* \[\]"),
+            (
+                "serialized_examples",
+                "examples",
+                [["a"]],
+                r"\(examples\), as \[",
+            ),
+        ):
+            with self.assertRaisesRegex(
+                tf.errors.InvalidArgumentError, f"The input {name} .*{expected}"
+            ):
+                self.signatures[signature](**{name: tf.constant(value)})
+        inputs = {
+            name: tf.constant(x)
+            for name, x in self.requests["features"].items()
+        }
+        name = min(inputs)
+        inputs[name] = inputs[name][0]
+        with self.assertRaisesRegex(
+            tf.errors.InvalidArgumentError,
+            rf"The input {name} must .*\(records, .*\), as \[\[0\]\]",
+        ):
+            self.signatures["features"](**inputs)
 
     def test_requests(self):
         """The same one for every signature."""

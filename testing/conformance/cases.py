@@ -41,12 +41,15 @@ class Input:
 
     Floats are normally distributed; ints are `min_value` to `below - 1`, of
     which every example has some; bools are true for three of four elements.
+    If `below` is an axis, its last element, which is padding, is left out.
+    Breakpoints are 0 or 1, of the last two elements of a row 1 and 0.
     """
 
     axes: tuple[str | int, ...]
     dtype: str = "float32"
     min_value: int = 0
-    below: int = 2
+    below: int | str = 2
+    are_breakpoints: bool = False
 
     def shape(self, sizes: Mapping[str, int | None]) -> list[int | None]:
         """The shape, with the sizes of the named axes."""
@@ -58,11 +61,21 @@ class Input:
         shape = self.shape(sizes)
         if self.dtype == "bool":
             return generator.rand(*shape) < 0.75
+        if self.are_breakpoints:
+            ends = generator.randint(0, 2, shape, np.int32)
+            ends[:, -2:] = [1, 0][: shape[1]]
+            return ends
         if self.dtype == "int32":
-            return generator.randint(
-                self.min_value, self.below, shape, np.int32
-            )
+            below = self.below
+            if isinstance(below, str):
+                below = max(sizes[below] - 1, self.min_value + 1)
+            return generator.randint(self.min_value, below, shape, np.int32)
         return generator.randn(*shape).astype(np.float32)
+
+
+def breakpoints(*axes) -> Input:
+    """`<int32>` breakpoints of two axes; the last token is padding."""
+    return Input(axes, "int32", are_breakpoints=True)
 
 
 def floats(*axes) -> Input:
@@ -75,8 +88,8 @@ def bools(*axes) -> Input:
     return Input(axes, "bool")
 
 
-def ints(below: int, *axes, min_value: int = 0) -> Input:
-    """`<int32>` of these axes, from `min_value` to `below - 1`."""
+def ints(below: int | str, *axes, min_value: int = 0) -> Input:
+    """`<int32>` of these axes, from `min_value` to `below - 1`; see `Input`."""
     return Input(axes, "int32", min_value, below)
 
 

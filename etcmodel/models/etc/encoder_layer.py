@@ -13,6 +13,8 @@ from etcmodel.layers import graph_layer
 from etcmodel.layers import keras_compat
 from etcmodel.layers import normalization
 from etcmodel.models import json_config
+from etcmodel.ops import checks
+from etcmodel.ops import shapes
 
 
 def accepts_dict(call: Callable) -> Callable:
@@ -32,6 +34,7 @@ def accepts_dict(call: Callable) -> Callable:
 
     # Keras 2 does not look at what a function wraps.
     wrapper.__signature__ = signature
+    wrapper.dict_input = first_input
     return wrapper
 
 
@@ -89,6 +92,30 @@ class ConfiguredLayer(graph_layer.GraphLayer):
             **options,
         )
 
+    def _first_positions(self, token_ids, limit_name):
+        """Returns 0, 1, 2, ..., `<int32>[1, length]`, if there are so many."""
+        limit = getattr(self.config, limit_name)
+        length = shapes.get_shape_list(token_ids)[1]
+        advice = f"Cut the input, or configure a larger {limit_name}."
+        if isinstance(length, int) and length > limit:
+            raise ValueError(
+                f"{self.name}: an input of {length} tokens has more than the "
+                f"{limit} positions of {limit_name}. {advice}"
+            )
+        if not isinstance(length, int):
+            too_long = checks.Check(
+                "The input's length",
+                f"expected at most {limit} tokens ({limit_name})",
+                [length > limit],
+                [length],
+            )
+            (length,) = checks.guard([too_long], advice, length)
+        # XLA ignores assertions and knows all sizes: this slice, which is out
+        # of range, is an error when it compiles.
+        return tf.slice(
+            tf.range(limit), [0], [length], name=f"input_within_{limit_name}"
+        )[tf.newaxis]
+
     def _build_layers(self, shape, *layers):
         for layer in layers:
             if layer is not None:
@@ -128,6 +155,17 @@ class EncoderLayer(ConfiguredLayer, tf.keras.Model):
     # Keras 3 would trace a call with the first of the arguments alone whenever
     # a model is inside of what TensorFlow saves.
     _default_save_signature = None
+
+    def __call__(self, *args, **kwargs):
+        """Calls the layer; see `call`."""
+        name = getattr(type(self).call, "dict_input", None)
+        if not args and name in kwargs:
+            args = (kwargs.pop(name),)
+        if name and args and isinstance(args[0], Mapping):
+            options = keras_compat.options_in(args[0])
+            tensors = {k: v for k, v in args[0].items() if k not in options}
+            return super().__call__(tensors, *args[1:], **kwargs | options)
+        return super().__call__(*args, **kwargs)
 
     def build(self, input_shape):
         """Finishes a subclass's `build`; the shape does not matter."""

@@ -7,9 +7,10 @@ import tensorflow as tf
 from etcmodel import layers
 from etcmodel.layers import keras_compat
 from etcmodel.layers.activations import get_activation
+from etcmodel.models import input_checks
 from etcmodel.models.etc import config as config_lib
 from etcmodel.models.etc import encoder_layer
-from etcmodel.ops import shapes as shapes_lib
+from etcmodel.ops import checks
 
 # Of the configuration, what the transformer layers have by the same names.
 _TRANSFORMER_FIELDS = (
@@ -214,13 +215,46 @@ class EtcModel(encoder_layer.EncoderLayer):
 
         Raises:
             ValueError: there are no global tokens; positions are given, but
-                the configuration has none; or both `training` and
-                `is_training` of the constructor.
+                the configuration has none; both `training` and `is_training` of
+                the constructor are given; an id is out of range (in a graph:
+                `tf.errors.InvalidArgumentError`, see `check_inputs`); or an
+                input is longer than `max_absolute_position_embeddings`.
         """
         if global_token_ids is None:
             raise ValueError(f"{self.name}: global_token_ids are missing")
         if self.is_training is not None:
             training = self.is_training
+        prefix = self._IDS[0].removesuffix("token_ids")
+        ids = {
+            f"{prefix}token_ids": token_ids,
+            "global_token_ids": global_token_ids,
+            f"{prefix}token_type_ids": token_type_ids,
+            "global_token_type_ids": global_token_type_ids,
+            f"{prefix}position_ids": position_ids,
+            "global_position_ids": global_position_ids,
+        }
+        pairs = {
+            "l2l_att_mask": l2l_att_mask,
+            "g2g_att_mask": g2g_att_mask,
+            "l2g_att_mask": l2g_att_mask,
+            "g2l_att_mask": g2l_att_mask,
+            "l2l_relative_att_ids": l2l_relative_att_ids,
+            "g2g_relative_att_ids": g2g_relative_att_ids,
+            "l2g_relative_att_ids": l2g_relative_att_ids,
+            "g2l_relative_att_ids": g2l_relative_att_ids,
+        }
+        (
+            token_ids,
+            global_token_ids,
+            token_type_ids,
+            global_token_type_ids,
+            position_ids,
+            global_position_ids,
+        ) = checks.guard(
+            input_checks.etc_checks(self.config, ids | pairs),
+            input_checks.ETC_EXAMPLE,
+            *ids.values(),
+        )
         long_input = self._embed(
             "long",
             token_ids,
@@ -282,8 +316,9 @@ class EtcModel(encoder_layer.EncoderLayer):
         if position_lookup is not None:
             if position_ids is None:
                 # [1, length]
-                length = shapes_lib.get_shape_list(token_ids)[1]
-                position_ids = tf.range(length)[tf.newaxis]
+                position_ids = self._first_positions(
+                    token_ids, "max_absolute_position_embeddings"
+                )
             embeddings += position_lookup(position_ids)
         elif position_ids is not None:
             raise ValueError(

@@ -94,6 +94,20 @@ class EtcModelTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(a, b, 1e-5, 1e-5)
 
     @pytest.mark.both_kerases
+    def test_dict_with_options_that_are_no_tensors(self):
+        model = EtcModel(_make_config())
+        ids = _make_ids()
+        by_name = {"token_ids": ids[0], "global_token_ids": ids[1]}
+        options = {
+            "att_implementation": "sparse",
+            "return_attention_scores": True,
+        }
+        expected, (scores,) = model(*ids, **options)
+        actual, (other,) = model(by_name | options)
+        self.assertAllClose(expected, actual)
+        self.assertAllClose(scores["l2l"], other["l2l"])
+
+    @pytest.mark.both_kerases
     def test_is_training(self):
         ids = _make_ids()
         config = _make_config(hidden_dropout_prob=0.3)

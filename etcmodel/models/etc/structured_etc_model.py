@@ -6,11 +6,13 @@ import tensorflow as tf
 
 from etcmodel import feature_utils
 from etcmodel.feature_utils import etc_features
+from etcmodel.feature_utils import structure_checks
 from etcmodel.feature_utils import token_types
 from etcmodel.layers import keras_compat
 from etcmodel.models.etc import config as config_lib
 from etcmodel.models.etc import etc_model
 from etcmodel.models.etc.side_inputs import SideInputs
+from etcmodel.ops import checks
 from etcmodel.ops import gathering
 from etcmodel.ops import shapes
 
@@ -177,7 +179,10 @@ class StructuredEtcModel(etc_model.EtcModel):
         There may be others in the dict.
         """
         further = {}
+        sentence_ids, breakpoints = "sentence_ids", "long_breakpoints"
         if self.side_inputs.structure != "sentences":
+            sentence_ids = "long_sentence_ids"
+            breakpoints = "long_paragraph_breakpoints"
             further = {
                 "token_type_ids": features["long_token_type_ids"],
                 "global_token_type_ids": features["global_token_type_ids"],
@@ -191,8 +196,20 @@ class StructuredEtcModel(etc_model.EtcModel):
         global_token_ids = features["global_token_ids"]
         if self.config.question_words_in_global:
             global_token_ids = self._question_words(features)
-        return super().call(
+        (long_token_ids,) = checks.guard(
+            [
+                structure_checks.text_end(
+                    breakpoints,
+                    features[breakpoints],
+                    features[sentence_ids],
+                    features["long_token_ids"],
+                )
+            ],
+            structure_checks.BREAKPOINTS_EXAMPLE,
             features["long_token_ids"],
+        )
+        return super().call(
+            long_token_ids,
             global_token_ids,
             **further,
             **self.side_inputs.make(features),
@@ -214,7 +231,9 @@ class StructuredEtcModel(etc_model.EtcModel):
         if value.source == "global" and "long" in value.added_to:
             owners = features["long_sentence_ids"]
             # [batch, long, hidden_size]
-            tied = gathering.gather_positions(embedded, tf.maximum(owners, 0))
+            tied = gathering.gather_positions(
+                embedded, _clipped(owners, features)
+            )
             added["long"] = tf.where(
                 owners[..., tf.newaxis] < 0, tf.zeros_like(tied), tied
             )
@@ -341,7 +360,13 @@ def _is_question(features):
     # [batch, long]
     types = tf.gather(
         features["global_token_type_ids"],
-        tf.maximum(owners, 0),
+        _clipped(owners, features),
         batch_dims=1,
     )
     return tf.equal(types, token_types.QUESTION_GLOBAL) & (owners >= 0)
+
+
+def _clipped(owners, features):
+    """Replaces ids that are out of range, as -1 is, by any that are not."""
+    last = shapes.get_shape_list(features["global_token_ids"])[1] - 1
+    return tf.maximum(tf.minimum(owners, last), 0)

@@ -1,11 +1,10 @@
 """Base class of ReadTwice's encoder and decoder."""
 
-import tensorflow as tf
-
 from etcmodel import layers
+from etcmodel.models import input_checks
 from etcmodel.models.etc import encoder_layer
 from etcmodel.models.read_twice.config import ReadTwiceConfig
-from etcmodel.ops import shapes
+from etcmodel.ops import checks
 
 
 class ReadTwiceBase(encoder_layer.EncoderLayer):
@@ -44,16 +43,16 @@ class ReadTwiceBase(encoder_layer.EncoderLayer):
         )
 
     def _embed(self, token_ids, position_ids, training):
-        length = shapes.get_shape_list(token_ids)[1]
-        if isinstance(length, int) and length > self.config.max_seq_length:
-            raise ValueError(
-                f"{self.name}: segments of {length} tokens are longer than "
-                f"max_seq_length, {self.config.max_seq_length}. Cut them, or "
-                "change the configuration."
-            )
+        token_ids, position_ids = checks.guard(
+            input_checks.segment_checks(self.config, token_ids, position_ids),
+            input_checks.SEGMENTS_EXAMPLE,
+            token_ids,
+            position_ids,
+        )
+        # [1, length]
+        first_positions = self._first_positions(token_ids, "max_seq_length")
         if position_ids is None:
-            # [1, length]
-            position_ids = tf.range(length)[tf.newaxis]
+            position_ids = first_positions
         embedded = self.token_emb_lookup(token_ids)
         embedded += self.position_emb_lookup_long(position_ids)
         return self.emb_dropout(

@@ -9,7 +9,7 @@ class ReadTwiceBaseTest(tf.test.TestCase):
         model = model_test.make_model(hidden_dropout_prob=0.5)
         ids = np.arange(36).reshape(6, 6)
         for training, share in ((True, 0.5), (False, 0.0)):
-            embedded = model._embed(ids, None, training).numpy()
+            embedded = model._embed(tf.constant(ids), None, training).numpy()
             self.assertAllClose(share, np.mean(embedded == 0), atol=0.15)
 
 

@@ -132,7 +132,7 @@ class ReadTwiceDecoderModelTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(expected, actual)
 
     def test_errors(self):
-        with self.assertRaisesRegex(ValueError, "7 tokens are longer"):
+        with self.assertRaisesRegex(ValueError, "7 tokens has more"):
             make_decoder()(tf.ones([1, LENGTH + 2], tf.int32))
         with self.assertRaisesRegex(ValueError, "num_hidden_layers"):
             make_decoder(0)

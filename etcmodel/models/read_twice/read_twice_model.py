@@ -8,10 +8,12 @@ import tensorflow as tf
 
 from etcmodel import layers
 from etcmodel.layers import keras_compat
+from etcmodel.models import input_checks
 from etcmodel.models.etc import encoder_layer
 from etcmodel.models.read_twice import base
 from etcmodel.models.read_twice import memory_extraction
 from etcmodel.models.read_twice.config import ReadTwiceConfig
+from etcmodel.ops import checks
 from etcmodel.ops import collectives
 from etcmodel.ops import shapes as shapes_lib
 
@@ -206,8 +208,9 @@ class ReadTwiceModel(base.ReadTwiceBase):
             memories are those of `global_summary`.
 
         Raises:
-            ValueError: segments are longer than `config.max_seq_length`, or
-                annotations are missing.
+            ValueError: segments are longer than `config.max_seq_length`;
+                annotations are missing; or an id is out of range (in a graph:
+                `tf.errors.InvalidArgumentError`, see `check_inputs`).
         """
         batch = shapes_lib.get_shape_list(token_ids)[0]
         if block_pos is None:
@@ -222,6 +225,21 @@ class ReadTwiceModel(base.ReadTwiceBase):
             att_mask = tf.not_equal(
                 token_ids, self.config.summary_padding_token_id
             )
+        block_ids, annotation_begins, annotation_ends = checks.guard(
+            input_checks.block_checks(
+                token_ids,
+                block_ids,
+                block_pos,
+                att_mask,
+                annotation_begins,
+                annotation_ends,
+                annotation_labels,
+            ),
+            input_checks.SEGMENTS_EXAMPLE,
+            block_ids,
+            annotation_begins,
+            annotation_ends,
+        )
         scores = {}
         call = functools.partial(
             _call, scores if return_attention_scores else None, training

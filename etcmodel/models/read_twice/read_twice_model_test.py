@@ -385,7 +385,7 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
             [VOCAB, 8], list(model.get_token_embedding_table().shape)
         )
         ids = tf.ones([1, LENGTH + 1], tf.int32)
-        with self.assertRaisesRegex(ValueError, "7 tokens are longer"):
+        with self.assertRaisesRegex(ValueError, "7 tokens has more"):
             model(ids)
         with self.assertRaisesRegex(ValueError, "need annotation_begins"):
             model(ids[:, 1:])

@@ -1,0 +1,228 @@
+"""Checks of the ids and breakpoints that say how a text is structured.
+
+Each function returns `etcmodel.ops.checks.Check`s. Tokens after the last
+breakpoint of a row are padding, whose ids can be anything.
+"""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from etcmodel.ops import checks
+
+SENTENCES_EXAMPLE = (
+    "Example of two sentences: long_token_ids [23, 24, 9, 25, 9], sentence_ids "
+    "[0, 0, 0, 1, 1], long_breakpoints [0, 0, 0, 0, 1], global_token_ids "
+    "[1, 1], global_breakpoints [0, 1]."
+)
+PARAGRAPHS_EXAMPLE = (
+    "Example of a question of one token and a paragraph of two sentences: "
+    "long_sentence_ids [0, 2, 2, 3], long_paragraph_ids [-1, 1, 1, 1], "
+    "long_paragraph_breakpoints [1, 0, 0, 1], global_paragraph_breakpoints "
+    "[1, 0, 0, 1]."
+)
+BREAKPOINTS_EXAMPLE = (
+    "Example of two texts of three and two tokens: [0, 0, 1, 0, 1]."
+)
+# Tokens of a text that may all be without a sentence: [CLS] and [SEP].
+_MAX_UNOWNED = 2
+
+
+def breakpoints(name: str, values: tf.Tensor) -> checks.Check:
+    """Breakpoints are 0 or 1."""
+    return checks.in_range(
+        name, values, 0, 1, "expected 1 on the last token of each text, else 0"
+    )
+
+
+def of_features(
+    features: Mapping[str, tf.Tensor],
+) -> tuple[list[checks.Check], str]:
+    """Returns the checks of an encoder's features, and a right example.
+
+    Args:
+        features: those of `build_encoder`, by name, and any others.
+    """
+    for names, check, example in (
+        (
+            ("long_breakpoints", "global_breakpoints", "sentence_ids"),
+            sentences,
+            SENTENCES_EXAMPLE,
+        ),
+        (
+            (
+                "long_paragraph_breakpoints",
+                "global_paragraph_breakpoints",
+                "long_sentence_ids",
+            ),
+            _paragraph_features,
+            PARAGRAPHS_EXAMPLE,
+        ),
+    ):
+        if names[0] in features:
+            *ends, sentence_ids = (features[x] for x in names)
+            found = [
+                breakpoints(name, x)
+                for name, x in zip(names, ends, strict=False)
+            ]
+            if "long_token_ids" in features:
+                found.append(
+                    text_end(
+                        names[0],
+                        ends[0],
+                        sentence_ids,
+                        features["long_token_ids"],
+                    )
+                )
+            numbers = [
+                tf.cumsum(tf.cast(x, tf.int32), axis=1, reverse=True)
+                for x in ends
+            ]
+            given = features if check is _paragraph_features else sentence_ids
+            return found + check(*numbers, given), example
+    return [], ""
+
+
+def _paragraph_features(long_contexts, global_contexts, features):
+    """Checks the ids of "paragraphs"."""
+    names = ("long_sentence_ids", "long_paragraph_ids", "l2g_linked_ids")
+    ids = {name: features[name] for name in names if name in features}
+    return paragraphs(long_contexts, global_contexts, ids, {})
+
+
+def text_end(
+    name: str, values: tf.Tensor, sentence_ids: tf.Tensor, token_ids: tf.Tensor
+) -> checks.Check:
+    """A row with different tokens and sentences is a text, not padding."""
+    num_ends = tf.reduce_sum(tf.cast(values, tf.int32), axis=1)
+    return checks.Check(
+        name,
+        "expected a 1 on the last token of each text; the row has none, but "
+        "different tokens and sentences",
+        (num_ends == 0) & varies(sentence_ids) & varies(token_ids),
+        num_ends,
+    )
+
+
+def sentences(
+    long_example_ids: tf.Tensor,
+    global_example_ids: tf.Tensor,
+    sentence_ids: tf.Tensor,
+) -> list[checks.Check]:
+    """A text has long and global tokens, and sentences that are its own.
+
+    Args:
+        long_example_ids: `<int>[batch, long]`, numbers of packed texts as
+            `example_ids_from_breakpoints` makes them, 0 for padding.
+        global_example_ids: `<int>[batch, global]`.
+        sentence_ids: `<int>[batch, long]`.
+    """
+    is_text = long_example_ids > 0
+    # [batch]
+    num_long, num_global = (
+        tf.reduce_max(tf.pad(x, [[0, 0], [0, 1]]), axis=1)
+        for x in (long_example_ids, global_example_ids)
+    )
+    num_tokens = tf.reduce_sum(tf.cast(is_text, tf.int32), axis=1)
+    last_owner = tf.reduce_max(tf.where(is_text, sentence_ids, -1), axis=1)
+    long_len, global_len = (
+        tf.shape(x)[1] for x in (long_example_ids, global_example_ids)
+    )
+    return [
+        checks.Check(
+            "long_breakpoints",
+            "expected as many texts, each with a 1 on its last token, as "
+            "global_breakpoints has in that row",
+            (num_long != num_global) & (tf.minimum(long_len, global_len) > 0),
+            num_long,
+        ),
+        _indices("sentence_ids", sentence_ids, global_len, is_text),
+        _own_sentences(long_example_ids, global_example_ids, sentence_ids),
+        checks.Check(
+            "sentence_ids",
+            "expected the index of its sentence's global token for each token "
+            "of a sentence; no token of the row has one",
+            (last_owner < 0) & (num_tokens > _MAX_UNOWNED) & (num_global > 0),
+            last_owner,
+        ),
+    ]
+
+
+def _own_sentences(long_example_ids, global_example_ids, sentence_ids):
+    """Tokens and their sentences' global tokens are of the same text."""
+    # [batch, 1 + global], 0 for no text
+    padded = tf.pad(global_example_ids, [[0, 0], [1, 0]])
+    last = tf.shape(global_example_ids)[1]
+    index = tf.cast(sentence_ids, tf.int32) + 1
+    # [batch, long]
+    owner_text = tf.gather(
+        padded, tf.clip_by_value(index, 0, last), batch_dims=1
+    )
+    is_other = (
+        (owner_text != long_example_ids) & (index > 0) & (long_example_ids > 0)
+    )
+    found = tf.reduce_max(tf.where(is_other, index - 1, -1), axis=1)
+    return checks.Check(
+        "sentence_ids",
+        "expected a global token of the same text, counted from 0 in the row "
+        "(see global_breakpoints), or -1",
+        found >= 0,
+        found,
+    )
+
+
+def paragraphs(
+    long_contexts: tf.Tensor,
+    global_contexts: tf.Tensor,
+    long_ids: Mapping[str, tf.Tensor],
+    global_ids: Mapping[str, tf.Tensor],
+) -> list[checks.Check]:
+    """Ids of tokens that are no padding are those of real global tokens.
+
+    Args:
+        long_contexts: `<int>[batch, long]`, numbers of contexts, 0 for padding.
+        global_contexts: `<int>[batch, global]`.
+        long_ids: by name, `<int>[batch, long]`, indices of global tokens; the
+            sentences come first.
+        global_ids: likewise, `<int>[batch, global]`.
+    """
+    is_global = global_contexts > 0
+    # [batch]
+    num_global = tf.reduce_sum(tf.cast(is_global, tf.int32), axis=1)
+    num_long = tf.reduce_sum(tf.cast(long_contexts > 0, tf.int32), axis=1)
+    sentence_ids = next(iter(long_ids.values()))
+    return [
+        checks.Check(
+            "long_paragraph_breakpoints",
+            "expected a 1 on the last token of the question and of each "
+            "paragraph; the row has none, but different sentences",
+            (num_long == 0) & (num_global > 0) & varies(sentence_ids),
+            num_long,
+        ),
+        *(
+            _indices(name, ids, num_global, is_used)
+            for given, is_used in (
+                (long_ids, long_contexts > 0),
+                (global_ids, is_global),
+            )
+            for name, ids in given.items()
+        ),
+    ]
+
+
+def _indices(name, ids, num_global, is_used):
+    """Ids are -1 or below a number, `<int32>[]` or `<int32>[batch]`."""
+    return checks.in_range(
+        name,
+        ids,
+        -1,
+        num_global - 1,
+        "expected the index of a global token of the row, counted from 0 up to "
+        "the last global breakpoint, or -1 for none",
+        is_used,
+    )
+
+
+def varies(values: tf.Tensor) -> tf.Tensor:
+    """Returns which rows have different values, `<bool>[batch]`."""
+    return tf.reduce_min(values, axis=1) < tf.reduce_max(values, axis=1)
