@@ -6,6 +6,10 @@ TensorFlow with them.
 
 import lazy_loader
 
+from etcmodel import registration
+
 __version__ = "0.1.0"
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+registration.register_lazily()

@@ -22,7 +22,6 @@ BUILD_FROM_RUN = """
 import os, sys
 import numpy as np
 import tensorflow as tf
-import etcmodel.tasks.openkp.layers  # A layer of its encoder.
 assert not tf.keras.layers.Layer.__module__.startswith("tf_keras")
 lines, *names = sys.argv[1:]
 for name in names:

@@ -201,13 +201,14 @@ class _Actions:
         self._time = _clock()
         if self._mode != "train_and_eval":
             return
+        from etcmodel.training import best_checkpoint
+
         found = runs.save_validation(logs, step, self._model_dir)
-        values = [x[best] for x in found.values() if best in x]
-        if self._patience is None or not values:
+        found = [x for x in found.values() if best in x]
+        if self._patience is None or not found:
             return
-        is_lower = self._params.trainer.best_checkpoint_metric_comp == "lower"
-        best_value = min(values) if is_lower else max(values)
-        if len(values) - 1 - values.index(best_value) >= self._patience:
+        number = best_checkpoint.number_since_best(found, self._params.trainer)
+        if number >= self._patience:
             raise _NoProgress
 
 
@@ -238,9 +239,11 @@ def make_runner(
     from official.common import distribute_utils
     from official.core import task_factory
     from official.core import train_lib
+    from official.core import train_utils
     from official.modeling import performance
 
     from etcmodel.checkpoints import files as checkpoint_files
+    from etcmodel.training import best_checkpoint
     from etcmodel.training import run_directory
 
     actions = _Actions(params, mode, model_dir, spec, show, patience)
@@ -267,6 +270,16 @@ def make_runner(
         latest = checkpoint_files.latest_checkpoint(model_dir)
         if latest is not None and "train" in mode:
             task.first_step = actions.step = runs.step_of(latest)
+        with strategy.scope():
+            trainer = train_utils.create_trainer(
+                params,
+                task,
+                train="train" in mode,
+                evaluate="eval" in mode,
+                checkpoint_exporter=best_checkpoint.make_exporter(
+                    params, model_dir
+                ),
+            )
         with run_directory.restoring(latest):
             runner = train_lib.OrbitExperimentRunner(
                 distribution_strategy=strategy,
@@ -274,10 +287,11 @@ def make_runner(
                 mode=mode,
                 params=params,
                 model_dir=model_dir,
+                trainer=trainer,
                 train_actions=[actions.after_steps],
                 eval_actions=[actions.after_validation],
             )
-        actions.trainer = runner.trainer
+        actions.trainer = trainer
     except ValueError as error:
         raise UserError(f"The configuration cannot be run: {error}") from error
     return task, runner

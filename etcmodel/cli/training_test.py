@@ -12,11 +12,13 @@ from absl import logging
 from absl.testing import parameterized
 from official.core import task_factory
 from official.core import train_lib
+from official.core import train_utils
 
 from etcmodel.cli import training
 from etcmodel.errors import UserError
 from etcmodel.pipeline import options
 from etcmodel.tasks import registry
+from etcmodel.training import best_checkpoint
 from etcmodel.training import damaged_records
 from etcmodel.training import runs
 from testing.tasks import write_json
@@ -128,13 +130,19 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
                 tf.config, "list_physical_devices", return_value=[]
             ),
             mock.patch.object(task_factory, "get_task"),
+            mock.patch.object(train_utils, "create_trainer") as trainer,
             mock.patch.object(train_lib, "OrbitExperimentRunner") as make,
         ):
             params, _ = self._parse()
-            training.make_runner(params, "train", "dir")
+            training.make_runner(params, "train", self.get_temp_dir())
         self.assertIs(
             tf.distribute.get_strategy(),
             make.call_args.kwargs["distribution_strategy"],
+        )
+        self.assertIs(trainer.return_value, make.call_args.kwargs["trainer"])
+        self.assertIsInstance(
+            trainer.call_args.kwargs["checkpoint_exporter"],
+            best_checkpoint.BestCheckpointExporter,
         )
 
     def test_runner_shows_steps_and_validations_and_sets_the_precision(self):
@@ -151,25 +159,28 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
         with (
             mock.patch.object(builtins, "open", flags_of_cpu),
             mock.patch.object(task_factory, "get_task"),
+            mock.patch.object(train_utils, "create_trainer") as trainer,
             mock.patch.object(train_lib, "OrbitExperimentRunner") as make,
         ):
-            training.make_runner(params, "train", "dir", show=show, out=out)
+            training.make_runner(
+                params, "train", self.get_temp_dir(), show=show, out=out
+            )
         self.assertIn("float32 is faster", out.getvalue())
         self.assertEqual("mixed_bfloat16", precision.global_policy().name)
-        make.return_value.trainer.global_step.numpy.return_value = 7
+        trainer.return_value.global_step.numpy.return_value = 7
         (on_step,) = make.call_args.kwargs["train_actions"]
         (on_validation,) = make.call_args.kwargs["eval_actions"]
         logs = [{"training_loss": tf.constant(0.5)} for _ in range(2)]
         with mock.patch.object(training, "_clock", side_effect=[10.0, 12.0]):
             on_step(logs[0])
             show.step.assert_called_once_with(7, 0.5)
-            make.return_value.trainer.global_step.numpy.return_value = 10
+            trainer.return_value.global_step.numpy.return_value = 10
             on_step(logs[1])
         # Building the graph is not counted.
         self.assertNotIn("examples_per_second", logs[0])
         size = params.task.train_data.global_batch_size
         self.assertEqual(3 * size / 2, logs[1]["examples_per_second"])
-        make.return_value.trainer.global_step.numpy.return_value = 7
+        trainer.return_value.global_step.numpy.return_value = 7
         on_validation({"validation_loss": 1.5, "accuracy": 0.25, "x": 3})
         show.validated.assert_called_once_with(
             "Validation at step 7: validation_loss 1.5, accuracy 0.25"
@@ -183,8 +194,13 @@ class PatienceTest(tf.test.TestCase, parameterized.TestCase):
         # Validations before an interruption count.
         ("higher", [0.75, 0.75, 0.625], 2),
         ("higher", [0.75, 0.5, 0.5, 0.625], None, None),
+        # The validation loss decides between equal ones.
+        ("higher", [0.75, 0.75, 0.5, 0.5], None, 2, [3.0, 2.0, 1.0, 1.0]),
+        ("lower", [0.5, 0.5, 0.5, 0.5], 1, 2, [3.0, 2.0, 2.0, 2.5]),
     )
-    def test_stops(self, comparison, values, resumed_at=None, patience=2):
+    def test_stops(
+        self, comparison, values, resumed_at=None, patience=2, losses=None
+    ):
         """Training stops after validations without improvement, and saves."""
         model_dir = self.enterContext(tempfile.TemporaryDirectory())
         trainer = types.SimpleNamespace(
@@ -211,7 +227,12 @@ class PatienceTest(tf.test.TestCase, parameterized.TestCase):
                     actions = make_actions()
                 steps.append(10 * number + 10)
                 actions.trainer.global_step.numpy.return_value = steps[-1]
-                actions.after_validation({"loss": tf.constant(value)})
+                logs = {"loss": value}
+                if losses is not None:
+                    logs["validation_loss"] = losses[number]
+                actions.after_validation(
+                    {name: tf.constant(x) for name, x in logs.items()}
+                )
             steps.append("end")
 
         runner = mock.MagicMock(model_dir=model_dir)

@@ -59,6 +59,31 @@ def build_once(layer, input_shape):
             layer.build(input_shape)
 
 
+@contextlib.contextmanager
+def untrained(layers):
+    """Makes the weights that layers add in the block not trainable for good.
+
+    `layer.trainable = False` does not last: Keras sets it to True if the layer
+    around it is frozen and unfrozen.
+    """
+    # A part that several layers share counts once.
+    parts = {
+        id(part): part for layer in layers for part in layer._flatten_layers()
+    }
+    for part in parts.values():
+        part.add_weight = functools.partial(_add_untrained, part.add_weight)
+    try:
+        yield
+    finally:
+        for part in parts.values():
+            del part.add_weight
+
+
+def _add_untrained(add_weight, *args, **kwargs):
+    """Calls `add_weight` for a weight that is not trainable."""
+    return add_weight(*args, **kwargs | {"trainable": False})
+
+
 class ConstructorConfig(tf.keras.layers.Layer):
     """A layer whose config is the arguments of its constructor.
 

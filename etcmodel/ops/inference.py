@@ -4,10 +4,11 @@ import contextlib
 
 from etcmodel.ops import compilation
 from etcmodel.ops import custom_gradients
+from etcmodel.ops import shared_graphs
 
 
 @contextlib.contextmanager
-def for_inference():
+def for_inference(inline: bool = False):
     """Builds graphs for inference only, to export a model.
 
     They contain no hand-written gradients, about which loading a SavedModel
@@ -17,9 +18,15 @@ def for_inference():
 
         with for_inference():
             model.export("served/1")
+
+    Args:
+        inline: whether graphs hold the operations of each layer instead of
+            calls of functions that layers share. LiteRT's and ONNX's converters
+            need it; the graph is larger.
     """
     with (
         compilation.elementwise_jit(False),
         custom_gradients.forward_only(),
+        shared_graphs.inlined() if inline else contextlib.nullcontext(),
     ):
         yield

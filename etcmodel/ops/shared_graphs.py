@@ -6,6 +6,7 @@ forward and backward. All layers call that trace, in whatever graph they are: a
 model that is exported after its training uses what was traced for evaluation.
 """
 
+import contextlib
 import functools
 import inspect
 import threading
@@ -28,6 +29,22 @@ _functions = {}
 # About ten are used by a model in training.
 _MAX_FUNCTIONS = 128
 _lock = threading.Lock()
+_is_inlined = False
+
+
+@contextlib.contextmanager
+def inlined():
+    """Builds graphs that hold copies of the operations, and no calls.
+
+    Converters to other formats cannot read the calls. It counts where a graph
+    is built, in all threads.
+    """
+    global _is_inlined
+    before, _is_inlined = _is_inlined, True
+    try:
+        yield
+    finally:
+        _is_inlined = before
 
 
 def shared(function: Callable, is_inlined: bool = False) -> Callable:
@@ -41,6 +58,7 @@ def shared(function: Callable, is_inlined: bool = False) -> Callable:
       derivatives of a higher order, which keep scores;
     * in a graph that XLA compiles as a whole: calls of functions would double
       the time of compilation, and need 1.5 times the memory;
+    * within `inlined`;
     * if the arguments are not hashable.
 
     Arguments are tensors, and lists, tuples, dicts and objects of
@@ -55,6 +73,7 @@ def shared(function: Callable, is_inlined: bool = False) -> Callable:
     def call(*args, **kwargs):
         if (
             tf.executing_eagerly()
+            or _is_inlined
             or is_compiled_whole()
             or custom_gradients.is_plain()
             or custom_gradients.is_vectorized()
@@ -86,6 +105,11 @@ def shared(function: Callable, is_inlined: bool = False) -> Callable:
         return _traced(key, function, args, is_inlined)(*tensors)
 
     return call
+
+
+def is_inlined() -> bool:
+    """Returns whether graphs are built within `inlined`."""
+    return _is_inlined
 
 
 def is_compiled_whole() -> bool:

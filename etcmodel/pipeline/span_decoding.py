@@ -362,8 +362,9 @@ def decode_answers(
             those of the texts, which are the default.
 
     Returns:
-        `answer` `<string>[batch]` (as it stands in the text, or "yes" or "no"),
-        `answer_type` `<int32>[batch]` (0 span, 1 yes, 2 no),
+        `answer` `<string>[batch]` (as it stands in the text, "yes" or "no"; ""
+        for no answer), `answer_type` `<int32>[batch]` (0 span, 1 yes, 2 no, 3
+        no answer, also if there is no text to answer from),
         `answer_probability` `<float32>[batch]` (that of the type, times that of
         the span) and `supporting_fact_probabilities`
         `<float32>[batch, paragraphs, sentences]` (0 for sentences that are cut,
@@ -410,10 +411,11 @@ def decode_spans(
     answer_type = tf.argmax(types, axis=1, output_type=tf.int32)
     is_span = tf.equal(answer_type, SPAN)
     words = tf.gather(tf.constant(["", "yes", "no", ""]), answer_type)
+    answer = tf.where(is_span, texts, words)
     span_probability = tf.where(is_there, of("probabilities"), 0.0)
     return {
-        "answer": tf.where(is_span, texts, words),
-        "answer_type": answer_type,
+        "answer": answer,
+        "answer_type": tf.where(tf.equal(answer, ""), NONE, answer_type),
         "answer_probability": tf.reduce_max(types, axis=1)
         * tf.where(is_span, span_probability, 1.0),
     }

@@ -191,7 +191,8 @@ def reference_answer(logits, i, record, threshold, max_answer_length):
     kind = int(kinds.argmax())
     span = _best_span(logits, i, record, threshold, max_answer_length)
     text, probability = [span or (b"", 0.0), (b"yes", 1.0), (b"no", 1.0)][kind]
-    return kind, text, kinds[kind] * probability
+    given = 3 if kind == 0 and span is None else kind
+    return given, text, kinds[kind] * probability
 
 
 def reference_facts(logits, i, record):

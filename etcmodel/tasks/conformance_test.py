@@ -370,6 +370,10 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                     for name, spec in preprocessor.INPUTS.items()
                 },
             )
+            if "answer_type" in outputs:
+                self.assertAllEqual(
+                    outputs["answer"] == b"", outputs["answer_type"] == 3
+                )
             for name, value in outputs.items():
                 self.assertEqual(1, value.shape[0], name)
                 if value.dtype.kind == "f":

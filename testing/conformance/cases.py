@@ -317,7 +317,8 @@ def serializable_classes(package: str) -> set[type]:
         x
         for name, x in tf.keras.utils.get_custom_objects().items()
         if name.startswith("etcmodel>")
-        and isinstance(x, type)
+        # Not proxies of classes that are not imported.
+        and issubclass(type(x), type)
         and x.__module__ in modules
     }
 

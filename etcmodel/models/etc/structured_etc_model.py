@@ -159,12 +159,12 @@ class StructuredEtcModel(etc_model.EtcModel):
             projection = getattr(self, f"{value.name}_projection")
             keras_compat.build_once(projection, (None, None, *value.shape))
         keras_compat.build_once(self.side_inputs, None)
-        super().build(input_shape)
+        stack, unused = self.global_local_transformer_layers, []
         for output in set(OUTPUTS).difference(self.outputs_used):
             stream = output.removesuffix("_output")
-            layers = self.global_local_transformer_layers
-            for layer in layers.layers_of_one_output(stream):
-                layer.trainable = False
+            unused += stack.layers_of_one_output(stream)
+        with keras_compat.untrained(unused):
+            super().build(input_shape)
 
     def call(
         self,

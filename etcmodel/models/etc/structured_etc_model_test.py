@@ -82,6 +82,24 @@ class OutputsTest(tf.test.TestCase, parameterized.TestCase):
         again(batch)
         self.assertLen(again.trainable_weights, len(trained))
 
+    @pytest.mark.both_kerases
+    @parameterized.parameters(*encoder_lib.OUTPUTS)
+    def test_freezing_and_unfreezing(self, used):
+        """Weights without gradient stay so, whatever part was frozen."""
+        encoder = build_encoder(_make_config(), outputs=[used])
+        model = encoder.get_layer("etc_document_bert")
+        stack = model.global_local_transformer_layers
+        block = stack.fused_att_layers[-1]
+        expected = [id(x) for x in encoder.trainable_weights]
+        for part in (encoder, model, stack, block, block.inner_layer):
+            part.trainable = False
+            self.assertLess(len(encoder.trainable_weights), len(expected))
+            part.trainable = True
+            self.assertCountEqual(expected, map(id, encoder.trainable_weights))
+        with tf.GradientTape() as tape:
+            output = encoder(make_sentences())[used]
+        self.assertNotIn(None, tape.gradient(output, encoder.trainable_weights))
+
     def test_build_encoder(self):
         encoder = build_encoder(_make_config(), outputs=["global_output"])
         self.assertEqual(["global_output"], [*encoder.output])

@@ -134,11 +134,15 @@ _dense_attention = shared_graphs.shared(full.dense_attention)
 
 
 def choose_implementation(implementation: str, length: int | None) -> str:
-    """What `'auto'` stands for, by what is known when the graph is built."""
+    """What `'auto'` stands for, by what is known when the graph is built.
+
+    Converters to other formats cannot read the loops of "streaming".
+    """
     if implementation != "auto":
         return implementation
     is_short = length is not None and length <= MAX_AUTO_FULL_LENGTH
-    return "full" if is_short else "streaming"
+    for_long = "sparse" if shared_graphs.is_inlined() else "streaming"
+    return "full" if is_short else for_long
 
 
 def check_implementation(implementation: str) -> None:

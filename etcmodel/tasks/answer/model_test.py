@@ -18,26 +18,39 @@ _CANDIDATES = {
     "ends": [[-1, 4, 16, 9, -1]],
 }
 
+_TOLD = ("answer_type", "answer")
+
 
 class AnswerTest(tf.test.TestCase, parameterized.TestCase):
-    def _answer(self, types, fact=0.3, **options):
+    def _answer(self, types, fact=0.3, units=_UNITS, **options):
         """What is decoded of a record, and its prediction."""
         model = TASK.make_model(options=TASK.options(**options))
-        facts = [[-1.0, 0.9, fact, 0.6, -1.0]]
+        candidates = {"fact_probabilities": [[-1.0, 0.9, fact, 0.6, -1.0]]}
+        candidates = _CANDIDATES | candidates
+        if units is not _UNITS:
+            # Nothing of the document is in the input.
+            candidates |= {
+                "global_units": [[-1] * 5],
+                "scores": [[-1e9] * 5],
+                "fact_probabilities": [[-1.0] * 5],
+            }
+        number = len(units)
         answers = model.decode(
             {
                 **{
                     x: tf.constant(y, tf.float32 if "." in str(y) else tf.int32)
-                    for x, y in _CANDIDATES.items()
+                    for x, y in candidates.items()
                 },
-                "fact_probabilities": tf.constant(facts),
                 "answer_type_probabilities": tf.constant([types]),
             },
             None,
             {
-                "units": tf.ragged.constant([_UNITS]),
-                "unit_paragraphs": tf.ragged.constant([[0, 0, 0]]),
-                "unit_numbers": tf.ragged.constant([[-1, 0, 1]]),
+                name: tf.RaggedTensor.from_row_lengths(values, [number])
+                for name, values in (
+                    ("units", tf.constant([*units], tf.string)),
+                    ("unit_paragraphs", tf.zeros([number], tf.int32)),
+                    ("unit_numbers", tf.range(-1, number - 1)),
+                )
             },
         )
         answers = {x: y.numpy()[0] for x, y in answers.items()}
@@ -60,6 +73,26 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(probability, answers["answer_probability"])
         self.assertAllClose(types[3], answers["no_answer_probability"])
         self.assertAllClose(types[3], prediction["no_answer_probability"])
+
+    @parameterized.product(
+        units=([], ["", ""], [*_UNITS]),
+        options=(
+            {},
+            {"answer_in_evidence": True},
+            {"multiply_fact_probability": True},
+            {"no_answer_threshold": 1.0},
+        ),
+    )
+    def test_no_text_to_answer_from(self, units, options):
+        """The document is empty, or the question takes all the room."""
+        answers, prediction = self._answer(
+            [0.6, 0.2, 0.1, 0.1], units=units, **options
+        )
+        self.assertEqual(3, answers["answer_type"])
+        self.assertEqual("", prediction["answer"])
+        self.assertEqual(0.0, answers["answer_probability"])
+        answers, _ = self._answer([0.2, 0.6, 0.1, 0.1], units=units, **options)
+        self.assertEqual((1, b"yes"), (*map(answers.get, _TOLD),))
 
     @parameterized.parameters(
         (False, 0.5, "Brno", 0.9 * 0.5),

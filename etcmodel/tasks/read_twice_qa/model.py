@@ -11,6 +11,7 @@ from etcmodel.models import span_prediction
 from etcmodel.models.read_twice.config import ReadTwiceConfig
 from etcmodel.models.read_twice.read_twice_model import ReadTwiceModel
 from etcmodel.ops import shapes
+from etcmodel.pipeline import span_decoding
 from etcmodel.pipeline.example_schema import EXAMPLE_ID
 from etcmodel.pipeline.record_keys import record_keys
 from etcmodel.pipeline.task_model import AnswerModel
@@ -366,8 +367,9 @@ class ReadTwiceQA(AnswerModel):
         option = tf.argmax(probs, axis=1, output_type=tf.int32)
         is_span = tf.equal(option, 0)
         word = tf.gather(tf.constant(["", *ANSWER_TYPES[1:]]), option)
+        answer = tf.where(is_span, answers["answer"], word)
         return {
-            "answer": tf.where(is_span, answers["answer"], word),
+            "answer": answer,
             "answer_score": tf.where(
                 is_span, answers["answer_score"], tf.reduce_max(probs, axis=1)
             ),
@@ -375,7 +377,9 @@ class ReadTwiceQA(AnswerModel):
                 name: tf.where(is_span, answers[name], -1)
                 for name in ("answer_start", "answer_end")
             },
-            "answer_type": option,
+            "answer_type": tf.where(
+                tf.equal(answer, ""), span_decoding.NONE, option
+            ),
         }
 
     def to_prediction(self, answers, text):

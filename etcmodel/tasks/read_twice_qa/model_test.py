@@ -145,6 +145,22 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
                     [exps.max() / exps.sum()], found["answer_score"]
                 )
 
+    def test_a_document_without_a_span(self):
+        """It has no answer, unless a segment says yes or no."""
+        found = make_model(model_lib.HotpotQA).decode(
+            choose(
+                [[_NONE], [_NONE]],
+                [[-1], [-1]],
+                [[-1], [-1]],
+                option_logits=[[2.0, 0.0, 1.0], [0.0, 2.0, 0.0]],
+            ),
+            tf.constant([0, 1]),
+            {"document": tf.constant(["", ""])},
+        )
+        self.assertAllEqual([3, 1], found["answer_type"])
+        self.assertAllEqual([b"", b"yes"], found["answer"])
+        self.assertAllEqual([-1, -1], found["answer_start"])
+
     def test_choose_by_hand(self):
         logits = np.full([1, 4, 2], -1e6, np.float32)
         logits[0, 1:] = [[3, 0], [0, 2], [1, 5]]

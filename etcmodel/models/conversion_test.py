@@ -1,0 +1,74 @@
+"""Encoders in other formats, as docs/encoders.md says."""
+
+import contextlib
+import pathlib
+import re
+import tempfile
+import unittest
+
+import numpy as np
+
+from etcmodel import models
+from testing.conformance import cases
+
+_PAGE = pathlib.Path(__file__).parents[2] / "docs" / "encoders.md"
+# Inputs in which -1 is padding.
+_POSITIONS = ("sentence_ids", "paragraph_ids", "linked_ids")
+
+
+class LiteRTTest(unittest.TestCase):
+    def _block(self):
+        """The code of the page: what makes an encoder, and the rest."""
+        (block,) = re.findall(
+            r"(?s)## LiteRT\n.*?```\n(.*?)```", _PAGE.read_text("utf-8")
+        )
+        make, convert = re.split(r"(?m)(?<=^encoder = )(?=.*$)", block)
+        line, rest = convert.split("\n", 1)
+        return make + line, rest
+
+    def test_outputs_are_those_of_the_encoder(self):
+        values, (make, _) = {}, self._block()
+        exec(make, values)
+        self._check(values)
+
+    def test_longer_than_what_dense_attention_is_for(self):
+        """Paragraphs, in several blocks."""
+        values, (make, _) = {}, self._block()
+        exec(make.rpartition("encoder = ")[0], values)
+        sizes = {"vocab_size": 11, "hidden_size": 8, "intermediate_size": 8}
+        sizes |= {"num_hidden_layers": 1, "local_radius": 5}
+        config = models.EtcConfig.from_preset(
+            "tiny", use_hard_g2l_mask=True, use_hard_l2g_mask=True, **sizes
+        )
+        values["encoder"] = models.build_encoder(
+            config, "paragraphs", long_length=600, global_length=40
+        )
+        self._check(values)
+
+    def _check(self, values):
+        """Converts `encoder` as the page does; compares the outputs."""
+        encoder = values["encoder"]
+        cases.randomize(encoder)
+        rng = np.random.default_rng(0)
+        text = {
+            name: rng.integers(
+                -1 if name.endswith(_POSITIONS) else 0,
+                2 if "breakpoints" in name else 4,
+                [1, *x.shape[1:]],
+                np.int32,
+            )
+            for name, x in encoder.input.items()
+        }
+        values["text"] = text
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        with contextlib.chdir(folder):
+            exec(self._block()[1], values)
+        expected = encoder(text)
+        self.assertEqual(set(expected), set(values["outputs"]))
+        for name, output in values["outputs"].items():
+            self.assertGreater(np.std(expected[name]), 0.1)
+            np.testing.assert_allclose(output, expected[name], atol=1e-4)
+
+
+if __name__ == "__main__":
+    unittest.main()
