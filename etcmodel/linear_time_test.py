@@ -49,7 +49,7 @@ _SIZES = 1_000, 10_000, 100_000
 # function takes ten times as long.
 _FACTOR = 3
 # Shorter times, in seconds, may be chance: quadratic functions take longer.
-_FLOOR = 0.2
+_FLOOR = 0.3
 # Patterns are many; the fastest quadratic ones take 0.16 s for as many.
 _SIZES_OF_PATTERNS = 1_000, 20_000
 _FLOOR_OF_PATTERNS = 0.08
