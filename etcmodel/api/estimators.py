@@ -16,7 +16,7 @@ from etcmodel.cli import shortcut_flags
 from etcmodel.datasets import cells
 from etcmodel.datasets import files
 from etcmodel.datasets import python_rows
-from etcmodel.datasets.sectioned import RowFormat
+from etcmodel.datasets.row_formats import RowFormat
 from etcmodel.errors import UserError
 from etcmodel.pipeline import atomic
 from etcmodel.pipeline import metadata_files

@@ -17,7 +17,7 @@ from typing import Any
 
 from etcmodel.cli import command_line
 from etcmodel.cli import shortcut_flags
-from etcmodel.datasets.sectioned import RowFormat
+from etcmodel.datasets.row_formats import RowFormat
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError

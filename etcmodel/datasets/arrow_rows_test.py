@@ -9,7 +9,7 @@ import tensorflow as tf
 from pyarrow import parquet
 
 from etcmodel.datasets import tables
-from etcmodel.datasets.json_stream import INVALID_UTF8_MARK
+from etcmodel.datasets.json_values import INVALID_UTF8_MARK
 from etcmodel.errors import UserError
 
 

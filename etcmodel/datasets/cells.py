@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from etcmodel.datasets.json_stream import UniqueKeys
+from etcmodel.datasets.json_values import UniqueKeys
 from etcmodel.errors import show
 
 _MIDNIGHT = " 00:00:00"

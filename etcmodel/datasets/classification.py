@@ -22,6 +22,7 @@ from typing import IO
 from typing import Literal
 
 from etcmodel import extras
+from etcmodel.datasets import row_formats
 from etcmodel.datasets import sectioned
 from etcmodel.datasets.records import Format
 from etcmodel.datasets.sectioned import DocumentRecord
@@ -275,7 +276,7 @@ def make_format(
             f"label_kind is {label_kind!r}, expected one of "
             f"{', '.join(LABEL_KINDS)}."
         )
-    return sectioned.row_format(
+    return row_formats.row_format(
         functools.partial(_make, label_kind, Names(labels)),
         functools.partial(_check, label_field or LABEL_FIELDS[0]),
         sectioned.Fields(text_field, query_field, id_field, label_field),

@@ -10,7 +10,6 @@ one bad record is told from the others, and why it is bad.
 
 import codecs
 import contextlib
-import functools
 import itertools
 import json
 import re
@@ -25,6 +24,7 @@ import msgspec
 
 from etcmodel.datasets import compression
 from etcmodel.datasets import files
+from etcmodel.datasets import json_values
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 
@@ -35,15 +35,6 @@ _CHUNK_BYTES = 1 << 16
 _MAX_LINE_SIZE = 1 << 20
 # Elements of an array that are longer are read by the slower parser.
 _MAX_ELEMENT_BYTES = 1 << 20
-# Stands for bytes that are not UTF-8: no text has these noncharacters in a row.
-INVALID_UTF8_MARK = "\uffff\ufffe\uffff"
-# Halves of a character as JSON writes them, a whole one, and any escape.
-_HIGH, _LOW = r"\\u[dD][89abAB]\w\w", r"\\u[dD][c-fC-F]\w\w"
-_ESCAPE = re.compile(rf"{_HIGH}{_LOW}|({_HIGH}|{_LOW})|\\.", re.DOTALL)
-_HALF = re.compile(f"{_HIGH}|{_LOW}")
-# What may be the beginning of an escape, or of a pair of them, behind the other
-# backslashes in a row.
-_UNFINISHED = re.compile(r"(?:\\u[dD][89abAB]\w\w)?\\\w{0,5}\Z")
 _SPACE = rb"[ \t\r\n]*"
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -53,13 +44,6 @@ _MAX_DEPTH = 1000
 # Bytes that are parsed to find the end of the last whole element of a part.
 _MAX_TRIED_BYTES = 1 << 21
 _OBJECT_START = re.compile(_SPACE.join((b"", rb"\{", b'("[^"\\\\]*")')))
-
-
-def _mark_invalid_bytes(error: UnicodeError) -> tuple[str, int]:
-    return INVALID_UTF8_MARK, error.end
-
-
-codecs.register_error("etcmodel.mark_invalid_bytes", _mark_invalid_bytes)
 
 
 class Place(NamedTuple):
@@ -141,116 +125,6 @@ class _File:
             self._on_position(self._raw.tell())
 
 
-def _decoded(chunks: Iterable[bytes]) -> Iterator[str]:
-    """UTF-8 as text, with `INVALID_UTF8_MARK` for bytes that are not that."""
-    decoder = codecs.getincrementaldecoder("utf-8")(
-        errors="etcmodel.mark_invalid_bytes"
-    )
-    for chunk in chunks:
-        yield decoder.decode(chunk)
-    yield decoder.decode(b"", final=True)
-
-
-def _cleaned(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    r"""JSON without what a parser gives up at, and with it all records behind.
-
-    Bytes that are not UTF-8 become `INVALID_UTF8_MARK`, which tells their
-    records from the others; an escape of half a character, as \ud800, "?".
-    """
-    unfinished = ""
-    for part in itertools.chain(_decoded(chunks), [None]):
-        text, unfinished = unfinished + (part or ""), ""
-        found = part is not None and _UNFINISHED.search(text, len(text) - 64)
-        if found:
-            # Whether a backslash begins an escape, those before it decide.
-            start = len(text[: found.start()].rstrip("\\"))
-            text, unfinished = text[:start], text[start:]
-        if _HALF.search(text):
-            text = _ESCAPE.sub(lambda x: "?" if x[1] else x[0], text)
-        yield text.encode("utf-8")
-
-
-def has_invalid_utf8(value: object) -> bool:
-    """Whether a string or a key in a JSON value holds `INVALID_UTF8_MARK`."""
-    # Not recursive: some records hold a million values.
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, str):
-            if INVALID_UTF8_MARK in item:
-                return True
-        elif isinstance(item, dict):
-            pending.extend(item)
-            pending.extend(item.values())
-        elif isinstance(item, list):
-            pending.extend(item)
-    return False
-
-
-def _reject_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON value; write null")
-
-
-class UniqueKeys(dict):
-    """A JSON object some of whose keys stand there more than once.
-
-    Attributes:
-        repeated: the first key that stands there again; None if none does.
-    """
-
-    repeated: str | None = None
-
-    def __setitem__(self, key, value):
-        if self.repeated is None and key in self:
-            self.repeated = key
-        super().__setitem__(key, value)
-
-    @classmethod
-    def of(cls, pairs: list[tuple[str, object]]) -> dict:
-        """Returns a plain `dict` if each key stands there once."""
-        found = dict(pairs)
-        if len(found) == len(pairs):
-            return found
-        found = cls()
-        for key, value in pairs:
-            found[key] = value
-        return found
-
-
-_load_json = functools.partial(
-    json.loads,
-    parse_constant=_reject_constant,
-    object_pairs_hook=UniqueKeys.of,
-)
-
-
-class _TypedDecoder:
-    """Makes records of a type of valid JSON; None of all other bytes.
-
-    For the type `dict`, objects with repeated keys are `UniqueKeys`.
-    """
-
-    def __init__(self, record: type):
-        self._decode = msgspec.json.Decoder(record).decode
-        if record in (dict, list[dict]):
-            self._decode = self._decode_objects
-
-    @staticmethod
-    def _decode_objects(data: bytes) -> object:
-        data = bytes(data)
-        if b"\\u" in data and _HALF.search(data.decode()):
-            raise ValueError("half of a character")
-        return _load_json(data)
-
-    def __call__(self, data: bytes | msgspec.Raw) -> object | None:
-        try:
-            # msgspec does not look at strings of fields that it leaves out.
-            str(data, "utf-8")
-            return self._decode(data)
-        except (ValueError, msgspec.MsgspecError, RecursionError):
-            return None
-
-
 def _check_start(
     path: str,
     chunks: Iterator[bytes],
@@ -274,7 +148,11 @@ def _check_start(
         return b"".join(parts)
     if first.startswith((b"[", b"{")):
         raise UserError(f"{path} {other}")
-    text = "".join(_decoded([first])).encode()[:40].decode("utf-8", "replace")
+    text = (
+        "".join(json_values.decoded([first]))
+        .encode()[:40]
+        .decode("utf-8", "replace")
+    )
     text = text.replace("\uffff", "\ufffd")
     raise UserError(
         f"{path} is not JSON: it begins with {show(text)}. Expected {expected} "
@@ -412,9 +290,11 @@ def _check_depth(chunks: Iterable[bytes]) -> Iterator[bytes]:
 def _plain_elements(chunks: Iterable[bytes], place: str) -> Iterator[object]:
     """The elements of the array at a place of a document, by ijson."""
     found = ijson.sendable_list()
-    parser = ijson.items_coro(found, place, map_type=UniqueKeys, use_float=True)
-    cleaned = _check_depth(_cleaned(chunks))
-    for chunk in itertools.chain(cleaned, [None]):
+    parser = ijson.items_coro(
+        found, place, map_type=json_values.UniqueKeys, use_float=True
+    )
+    parts = _check_depth(json_values.cleaned(chunks))
+    for chunk in itertools.chain(parts, [None]):
         problem = None
         try:
             if chunk is None:
@@ -441,7 +321,10 @@ def _typed_elements(
     Returns:
         Whether there are any, and what was read behind their last comma.
     """
-    decode, decode_all = _TypedDecoder(record), _TypedDecoder(list[record])
+    decode, decode_all = (
+        json_values.TypedDecoder(record),
+        json_values.TypedDecoder(list[record]),
+    )
     has_some, boundary = False, None
     while len(buffer) < _MAX_ELEMENT_BYTES:
         if boundary is None and (first := _OBJECT_START.match(buffer)):
@@ -466,7 +349,7 @@ def _typed_elements(
 
 
 def _split(
-    buffer: bytes, boundary: re.Pattern, decode_all: _TypedDecoder
+    buffer: bytes, boundary: re.Pattern, decode_all: json_values.TypedDecoder
 ) -> tuple[list, bytes]:
     """The elements before the last boundary, and what comes behind that.
 
@@ -523,10 +406,10 @@ def _lines(
 
 def _parse_line(path: str, number: int, line: bytes, count: int) -> object:
     """The JSON value in a line, whatever its type, or a `UserError`."""
-    line = b"".join(_cleaned([line]))
+    line = b"".join(json_values.cleaned([line]))
     try:
         text = line.decode("utf-8")
-        return _load_json(text)
+        return json_values.load_json(text)
     except RecursionError:
         detail = "it is nested too deeply"
     except json.JSONDecodeError as error:
@@ -556,7 +439,7 @@ def read_json_lines(
     what is yielded and errors are as for `read_json_array`, but each `Place`
     has its line.
     """
-    decode = None if record is None else _TypedDecoder(record)
+    decode = None if record is None else json_values.TypedDecoder(record)
     with _File(path, on_position) as file:
         chunks = file.chunks()
         start = b""
@@ -615,6 +498,8 @@ def read_text_lines(path: str, on_position: OnPosition = None) -> Iterator[str]:
         UserError: the file cannot be read, or is broken off.
     """
     with _File(path, on_position, "lines") as file:
-        for line in _lines(_decoded(file.chunks()), "\n", _MAX_LINE_SIZE):
+        for line in _lines(
+            json_values.decoded(file.chunks()), "\n", _MAX_LINE_SIZE
+        ):
             yield line
             file.advance()

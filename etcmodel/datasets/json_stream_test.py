@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from etcmodel.datasets import files
 from etcmodel.datasets import json_stream
+from etcmodel.datasets import json_values
 from etcmodel.errors import UserError
 
 # With halves of characters, too.
@@ -188,7 +189,7 @@ class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertEqual((i, plain[0]), (plain[0].index, typed[0]))
                 value, typed = plain[1], typed[1]
                 if isinstance(typed, _Typed):
-                    self.assertFalse(json_stream.has_invalid_utf8(value))
+                    self.assertFalse(json_values.has_invalid_utf8(value))
                     value = msgspec.convert(value, _Typed)
                 self.assertEqual(value, typed)
 
@@ -337,7 +338,7 @@ class FilesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual({"a": "z"}, values[5])
         self.assertEqual(
             [True, False, True, True, True, False],
-            [json_stream.has_invalid_utf8(value) for value in values],
+            [json_values.has_invalid_utf8(value) for value in values],
         )
 
     def test_escaped_surrogates(self):
@@ -359,7 +360,7 @@ class FilesTest(tf.test.TestCase, parameterized.TestCase):
             content = json.dumps([text], ensure_ascii=False).encode()
             (value,) = self._read(_ARRAYS, content)
             self.assertEqual(text, value)
-            self.assertFalse(json_stream.has_invalid_utf8(value))
+            self.assertFalse(json_values.has_invalid_utf8(value))
 
     @parameterized.named_parameters(
         ("empty", b"", "is empty"),

@@ -21,7 +21,7 @@ import msgspec
 
 from etcmodel.datasets import files
 from etcmodel.datasets.json_stream import Place
-from etcmodel.datasets.json_stream import has_invalid_utf8
+from etcmodel.datasets.json_values import has_invalid_utf8
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError

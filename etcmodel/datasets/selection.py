@@ -17,6 +17,7 @@ from typing import IO
 
 from etcmodel import extras
 from etcmodel.datasets import answer_metrics
+from etcmodel.datasets import row_formats
 from etcmodel.datasets import sectioned
 from etcmodel.datasets import unit_positions
 from etcmodel.datasets.records import Format
@@ -91,7 +92,7 @@ def make_format(
     """
     unit_positions.check_units(units)
     field = label_field or SELECTED_FIELDS[0]
-    return sectioned.row_format(
+    return row_formats.row_format(
         functools.partial(_make, units),
         functools.partial(_check, field),
         sectioned.Fields(text_field, query_field, id_field, label_field),

@@ -25,8 +25,8 @@ from etcmodel.datasets import cells
 from etcmodel.datasets import compression
 from etcmodel.datasets import files
 from etcmodel.datasets import json_stream
-from etcmodel.datasets.json_stream import INVALID_UTF8_MARK
 from etcmodel.datasets.json_stream import Place
+from etcmodel.datasets.json_values import INVALID_UTF8_MARK
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 
@@ -58,7 +58,7 @@ _RECORD_LINES = "Write one record a line"
 class BadRow(NamedTuple):
     """Stands for a row that cannot be read, and says why.
 
-    `sectioned.RowFormat` makes a `RecordError` of it.
+    `row_formats.RowFormat` makes a `RecordError` of it.
     """
 
     reason: str
@@ -85,7 +85,7 @@ def read_rows(
         Pairs of the row's `Place`, with a line for JSON lines, CSV and TSV, and
         the row: a `dict` from field to value, as of `cells.read_row`, or a
         `BadRow`. Bytes that are not UTF-8 become
-        `json_stream.INVALID_UTF8_MARK`.
+        `json_values.INVALID_UTF8_MARK`.
 
     Raises:
         UserError: the file cannot be read, is of no such kind, or is a JSON

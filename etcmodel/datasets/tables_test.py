@@ -12,7 +12,7 @@ from absl.testing import parameterized
 
 from etcmodel.datasets import files
 from etcmodel.datasets import tables
-from etcmodel.datasets.json_stream import INVALID_UTF8_MARK
+from etcmodel.datasets.json_values import INVALID_UTF8_MARK
 from etcmodel.errors import UserError
 
 _ROWS = [{"id": "1", "text": "Brno"}, {"id": "2", "text": "Znojmo, Zlín"}]

@@ -24,6 +24,7 @@ import msgspec
 from etcmodel.datasets import answer_metrics
 from etcmodel.datasets import files
 from etcmodel.datasets import json_stream
+from etcmodel.datasets import json_values
 from etcmodel.datasets.predictions import write_predictions as write_predictions
 from etcmodel.datasets.records import Format
 from etcmodel.datasets.records import Record
@@ -99,7 +100,7 @@ def _read_page(path: str) -> str:
         files.check_size(size, path)
         lines.append(line.strip())
     text = "\n".join(filter(None, lines))
-    if json_stream.INVALID_UTF8_MARK in text:
+    if json_values.INVALID_UTF8_MARK in text:
         raise UserError(f"{path} has bytes that are not UTF-8")
     return text
 

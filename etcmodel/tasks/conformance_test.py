@@ -28,7 +28,7 @@ from etcmodel import models
 from etcmodel.checkpoints import files
 from etcmodel.cli import predict
 from etcmodel.datasets import tables
-from etcmodel.datasets.sectioned import RowFormat
+from etcmodel.datasets.row_formats import RowFormat
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.spec import load

@@ -21,6 +21,7 @@ import msgspec
 
 from etcmodel.datasets import files
 from etcmodel.datasets import json_stream
+from etcmodel.datasets import json_values
 from etcmodel.datasets import tables
 from etcmodel.datasets.narrativeqa import stories
 from etcmodel.datasets.records import Format
@@ -71,7 +72,7 @@ def _read_rows(
     del record
     rows = tables.read_cells(path, on_position, ",")
     _, head = next(rows, (0, []))
-    if any(json_stream.INVALID_UTF8_MARK in x for x in head):
+    if any(json_values.INVALID_UTF8_MARK in x for x in head):
         raise UserError(
             f"{path}: its first line is not UTF-8. Write the file in UTF-8."
         )
@@ -106,7 +107,7 @@ def _read_rows(
         if times[name] > 1:
             name += f" ({times[name]})"
         # The field that is not UTF-8 is the one that it was made of.
-        name = name.replace(json_stream.INVALID_UTF8_MARK, "\ufffd")
+        name = name.replace(json_values.INVALID_UTF8_MARK, "\ufffd")
         values = {x: row[x] for x in _COLUMNS}
         place = json_stream.Place(index, line)
         yield place, {"id": name, "problem": problem, **values}

@@ -18,6 +18,7 @@ from typing import Literal
 
 import msgspec
 
+from etcmodel.datasets import row_formats
 from etcmodel.datasets import sectioned
 from etcmodel.datasets import unit_positions
 from etcmodel.datasets.question_answering import squad
@@ -302,7 +303,7 @@ def make_format(
         text_field, query_field, id_field, label_field, evidence_field
     )
     field = label_field or ANSWER_FIELDS[0]
-    return sectioned.row_format(
+    return row_formats.row_format(
         functools.partial(_make, allow_no_answer, units),
         functools.partial(_check, field),
         fields,

@@ -1,0 +1,139 @@
+"""Decodes JSON and text, and marks what cannot be decoded."""
+
+import codecs
+import functools
+import itertools
+import json
+import re
+from collections.abc import Iterable
+from collections.abc import Iterator
+
+import msgspec
+
+# Stands for bytes that are not UTF-8: no text has these noncharacters in a row.
+INVALID_UTF8_MARK = "\uffff\ufffe\uffff"
+# Halves of a character as JSON writes them, a whole one, and any escape.
+_HIGH, _LOW = r"\\u[dD][89abAB]\w\w", r"\\u[dD][c-fC-F]\w\w"
+_ESCAPE = re.compile(rf"{_HIGH}{_LOW}|({_HIGH}|{_LOW})|\\.", re.DOTALL)
+_HALF = re.compile(f"{_HIGH}|{_LOW}")
+# What may be the beginning of an escape, or of a pair of them, behind the other
+# backslashes in a row.
+_UNFINISHED = re.compile(r"(?:\\u[dD][89abAB]\w\w)?\\\w{0,5}\Z")
+
+
+def _mark_invalid_bytes(error: UnicodeError) -> tuple[str, int]:
+    return INVALID_UTF8_MARK, error.end
+
+
+codecs.register_error("etcmodel.mark_invalid_bytes", _mark_invalid_bytes)
+
+
+def decoded(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Decodes UTF-8; other bytes become `INVALID_UTF8_MARK`."""
+    decoder = codecs.getincrementaldecoder("utf-8")(
+        errors="etcmodel.mark_invalid_bytes"
+    )
+    for chunk in chunks:
+        yield decoder.decode(chunk)
+    yield decoder.decode(b"", final=True)
+
+
+def cleaned(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    r"""Replaces what would make a parser give up at all that follows.
+
+    Bytes that are not UTF-8 become `INVALID_UTF8_MARK`, which tells their
+    records from the others; an escape of half a character, as \ud800, "?".
+    """
+    unfinished = ""
+    for part in itertools.chain(decoded(chunks), [None]):
+        text, unfinished = unfinished + (part or ""), ""
+        found = part is not None and _UNFINISHED.search(text, len(text) - 64)
+        if found:
+            # Whether a backslash begins an escape, those before it decide.
+            start = len(text[: found.start()].rstrip("\\"))
+            text, unfinished = text[:start], text[start:]
+        if _HALF.search(text):
+            text = _ESCAPE.sub(lambda x: "?" if x[1] else x[0], text)
+        yield text.encode("utf-8")
+
+
+def has_invalid_utf8(value: object) -> bool:
+    """Tells whether a string or key in a JSON value has the mark."""
+    # Not recursive: some records hold a million values.
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            if INVALID_UTF8_MARK in item:
+                return True
+        elif isinstance(item, dict):
+            pending.extend(item)
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            pending.extend(item)
+    return False
+
+
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON value; write null")
+
+
+class UniqueKeys(dict):
+    """A JSON object some of whose keys stand there more than once.
+
+    Attributes:
+        repeated: the first key that stands there again; None if none does.
+    """
+
+    repeated: str | None = None
+
+    def __setitem__(self, key, value):
+        if self.repeated is None and key in self:
+            self.repeated = key
+        super().__setitem__(key, value)
+
+    @classmethod
+    def of(cls, pairs: list[tuple[str, object]]) -> dict:
+        """Returns a plain `dict` if each key stands there once."""
+        found = dict(pairs)
+        if len(found) == len(pairs):
+            return found
+        found = cls()
+        for key, value in pairs:
+            found[key] = value
+        return found
+
+
+load_json = functools.partial(
+    json.loads,
+    parse_constant=_reject_constant,
+    object_pairs_hook=UniqueKeys.of,
+)
+
+
+class TypedDecoder:
+    """Makes records of a type of valid JSON; None of all other bytes.
+
+    For the type `dict`, objects with repeated keys are `UniqueKeys`.
+    """
+
+    def __init__(self, record: type):
+        self._decode = msgspec.json.Decoder(record).decode
+        if record in (dict, list[dict]):
+            self._decode = self._decode_objects
+
+    @staticmethod
+    def _decode_objects(data: bytes) -> object:
+        data = bytes(data)
+        if b"\\u" in data and _HALF.search(data.decode()):
+            raise ValueError("half of a character")
+        return load_json(data)
+
+    def __call__(self, data: bytes | msgspec.Raw) -> object | None:
+        """Decodes JSON; returns None for what is not valid or of the type."""
+        try:
+            # msgspec does not look at strings of fields that it leaves out.
+            str(data, "utf-8")
+            return self._decode(data)
+        except (ValueError, msgspec.MsgspecError, RecursionError):
+            return None
