@@ -1,0 +1,55 @@
+import hashlib
+import json
+import unittest
+
+from absl.testing import parameterized
+
+from etcmodel import json_objects
+
+
+class JsonObjectsTest(parameterized.TestCase):
+    def test_note(self):
+        text = json_objects.dump_note({"b": (1, 0.5), "a": {2: "caf\u00e9"}})
+        plain = {"a": {"2": "caf\u00e9"}, "b": [1, 0.5]}
+        digest = hashlib.sha256(
+            b'{"a": {"2": "caf\\u00e9"}, "b": [1, 0.5]}'
+        ).hexdigest()
+        checksum = f"sha256:{digest[:16]}"
+        self.assertEqual({**plain, "checksum": checksum}, json.loads(text))
+        self.assertEndsWith(text, "}\n")
+        self.assertEqual(plain, json_objects.parse_note(text.encode()))
+        # However it is written.
+        self.assertEqual(
+            plain, json_objects.parse_note(json.dumps(json.loads(text)))
+        )
+
+    def assertEndsWith(self, text, end):
+        self.assertTrue(text.endswith(end), text)
+
+    @parameterized.parameters(
+        '{"a": 1}', '{"a": 1, "checksum": 3}', '{"checksum": "of others"}'
+    )
+    def test_object_without_checksum_of_ours(self, text):
+        self.assertEqual(json.loads(text), json_objects.parse_note(text))
+
+    def test_checksum_of_another_content(self):
+        text = json_objects.dump_note({"a": 1}).replace('"a": 1', '"a": 2')
+        with self.assertRaisesRegex(ValueError, "not that of its checksum"):
+            json_objects.parse_note(text)
+        self.assertEqual(2, json_objects.parse(text)["a"])
+
+    @parameterized.parameters(
+        (b"", r"it is not JSON \("),
+        (b"{", r"it is not JSON \("),
+        (b"\xff", "it is not text: byte 0 is not UTF-8"),
+        (b"[" * 100_000, "it is nested too deep"),
+        (b"[]", "it holds a list, not an object"),
+        (b"null", "it holds a null, not an object"),
+    )
+    def test_what_is_no_object(self, content, message):
+        with self.assertRaisesRegex(ValueError, message):
+            json_objects.parse(content)
+
+
+if __name__ == "__main__":
+    unittest.main()
