@@ -1,6 +1,6 @@
 """Encoders in other formats, as docs/encoders.md says."""
 
-import contextlib
+import os
 import pathlib
 import re
 import tempfile
@@ -61,8 +61,9 @@ class LiteRTTest(unittest.TestCase):
         }
         values["text"] = text
         folder = self.enterContext(tempfile.TemporaryDirectory())
-        with contextlib.chdir(folder):
-            exec(self._block()[1], values)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(folder)
+        exec(self._block()[1], values)
         expected = encoder(text)
         self.assertEqual(set(expected), set(values["outputs"]))
         for name, output in values["outputs"].items():

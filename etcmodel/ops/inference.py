@@ -21,8 +21,8 @@ def for_inference(inline: bool = False):
 
     Args:
         inline: whether graphs hold the operations of each layer instead of
-            calls of functions that layers share. LiteRT's and ONNX's converters
-            need it; the graph is larger.
+            calls of functions that layers share. LiteRT's converter needs it;
+            the graph is larger.
     """
     with (
         compilation.elementwise_jit(False),

@@ -1,6 +1,7 @@
 import os
 
 import tensorflow as tf
+from absl.testing import parameterized
 from tensorflow.core.protobuf import saved_model_pb2
 
 from etcmodel.layers import activations
@@ -8,7 +9,7 @@ from etcmodel.ops import inference
 from etcmodel.ops import shared_graphs
 
 
-class ForInferenceTest(tf.test.TestCase):
+class ForInferenceTest(tf.test.TestCase, parameterized.TestCase):
     traced = staticmethod(shared_graphs.shared(activations.gelu))
 
     def _stored(self, name):
@@ -41,6 +42,18 @@ class ForInferenceTest(tf.test.TestCase):
         gradients, compiled = self._stored("training")
         self.assertGreater(gradients, 0)
         self.assertGreater(compiled, 0)
+
+    @parameterized.parameters(False, True)
+    def test_holds_calls_unless_inlined(self, inline):
+        function = tf.function(
+            self.traced, input_signature=[tf.TensorSpec([2])], autograph=False
+        )
+        with inference.for_inference(inline=inline):
+            graph = function.get_concrete_function().graph
+        calls = [x for x in graph.get_operations() if "Call" in x.type]
+        self.assertLen(calls, 0 if inline else 1)
+        # x times the normal distribution's function of x.
+        self.assertAllClose([0.0, 2 * 0.97725], function([0.0, 2.0]), 1e-3)
 
 
 if __name__ == "__main__":
