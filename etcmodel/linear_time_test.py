@@ -72,6 +72,8 @@ _BUILT = {
     "etcmodel.feature_utils.text.mention_finder",
     "etcmodel.feature_utils.text.sentences",
     "etcmodel.feature_utils.text.tokenizers",
+    # Of names of files, which have at most 255 bytes.
+    "etcmodel.pipeline.swaps",
     "etcmodel.training.run_directory",
 }
 

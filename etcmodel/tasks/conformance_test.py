@@ -300,8 +300,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                 chosen, tf.zeros_like(values["window"]), text
             )
             served = self._serve(task, [record])
-            for name in _OF_REQUESTS.intersection(served):
-                del served[name]
+            served = {x: y for x, y in served.items() if x not in _OF_REQUESTS}
             self._check_same(
                 served, {name: x.numpy() for name, x in answers.items()}
             )
@@ -371,9 +370,8 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                 },
             )
             if "answer_type" in outputs:
-                self.assertAllEqual(
-                    outputs["answer"] == b"", outputs["answer_type"] == 3
-                )
+                is_empty = outputs["answer"] == b""
+                self.assertAllEqual(is_empty, outputs["answer_type"] == 3)
             for name, value in outputs.items():
                 self.assertEqual(1, value.shape[0], name)
                 if value.dtype.kind == "f":
@@ -595,8 +593,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             for i, future in futures:
                 if i is None:
                     self.assertTrue(future.result())
-                    continue
-                for name, value in alone[i].items():
+                for name, value in ({} if i is None else alone[i]).items():
                     self.assertAllEqual(value, future.result()[name])
 
 
