@@ -10,6 +10,7 @@ from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils import layout
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline.preprocessor import Encoded
+from etcmodel.pipeline.preprocessor import Preprocessor
 from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.pipeline.preprocessor import RecordView
 from etcmodel.pipeline.preprocessor import assert_same_sizes
@@ -66,6 +67,32 @@ class PadTest(tf.test.TestCase, parameterized.TestCase):
         """A page without nodes, each of which would have 20 numbers."""
         spec = tf.TensorSpec([None, None, 20], tf.float32)
         self.assertEqual((1, 0, 20), pad([[]], spec).shape)
+
+
+class NestingTest(tf.test.TestCase, parameterized.TestCase):
+    class _Lists(Preprocessor):
+        INPUTS = {  # noqa: RUF012
+            "query": RawInput(tf.string, ("records",)),
+            "texts": RawInput(tf.string, ("records", "paragraphs", "texts")),
+        }
+
+    @parameterized.parameters(
+        ("query", ["a"], r"Record 1 .*query is \['a'\]; expected text."),
+        ("texts", "ab", "texts is 'ab'; expected list .paragraphs. of list"),
+        ("texts", ["ab"], r"texts is \['ab'\]; expected list"),
+        ("texts", [["a"], "b"], "texts is .*; expected list"),
+        ("texts", np.array(["a"]), "texts is array.*; expected list"),
+    )
+    def test_wrong_nesting(self, name, value, message):
+        """A text in place of a list would be read as its letters."""
+        good = {"query": "a", "texts": [["b"]]}
+        with self.assertRaisesRegex(UserError, message):
+            self._Lists.pad_batch([good, {**good, name: value}])
+
+    def test_right_nesting(self):
+        for texts in ([["b"]], np.array([["b"]]), [], [[]], (("b", "c"),)):
+            padded = self._Lists.pad_batch([{"query": "a", "texts": texts}])
+            self.assertEqual(3, padded["texts"].ndim)
 
 
 class SameSizesTest(tf.test.TestCase, parameterized.TestCase):
