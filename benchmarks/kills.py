@@ -1,4 +1,4 @@
-"""Whether commands that are killed at random end as undisturbed ones.
+"""Checks that killed commands, run again, give the undisturbed output.
 
 Each command, and what it needs, first runs undisturbed. Then it is killed
 (SIGKILL) at a random moment while it replaces that output, and run again,

@@ -110,7 +110,7 @@ def read_lines(folder: str, language: str) -> list[list[str]]:
 
 
 def boundaries(units: Iterable[str]) -> set[int]:
-    """Returns where units end but the last, in characters but white space."""
+    """Returns the end of each unit but the last, in non-space characters."""
     ends, end = [], 0
     for unit in units:
         end += len("".join(unit.split()))

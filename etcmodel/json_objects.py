@@ -11,8 +11,8 @@ CHECKSUM = "checksum"
 _FORM = r"sha256:[0-9a-f]{16}"
 # What is wrong with a file whose checksum is that of another content.
 MISMATCH = (
-    "its content is not that of its checksum: it was damaged, or edited since "
-    "it was written (delete its {} to keep an edited file)"
+    "checksum mismatch: the file was damaged or edited; if you edited it, "
+    "delete its {}"
 )
 
 

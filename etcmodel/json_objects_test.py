@@ -34,7 +34,7 @@ class JsonObjectsTest(parameterized.TestCase):
 
     def test_checksum_of_another_content(self):
         text = json_objects.dump_note({"a": 1}).replace('"a": 1', '"a": 2')
-        with self.assertRaisesRegex(ValueError, "not that of its checksum"):
+        with self.assertRaisesRegex(ValueError, "checksum mismatch"):
             json_objects.parse_note(text)
         self.assertEqual(2, json_objects.parse(text)["a"])
 

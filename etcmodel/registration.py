@@ -44,8 +44,8 @@ SERIALIZABLE = {
 def register_lazily() -> None:
     """Makes `.keras` files loadable after `import etcmodel` alone.
 
-    Imports neither TensorFlow nor this package's modules. When one of both
-    Kerases is imported, its table of custom objects gets a proxy for each
+    Imports neither TensorFlow nor this package's modules. When Keras 2 or
+    Keras 3 is imported, its table of custom objects gets a proxy for each
     class, which imports the class when a file contains it.
     """
     for keras in ("keras", "tf_keras"):

@@ -372,7 +372,8 @@ class Estimator(predictors.RowPredictor):
                 self._copy_run(partial, overrides)
         except (OSError, shutil.Error) as error:
             raise UserError(
-                f"{directory} cannot be written: {_reason(error)}."
+                f"{directory} cannot be written: {_reason(error)}. Choose "
+                "another directory, or free space and try again."
             ) from error
 
     def _copy_run(self, directory: str, overrides: dict[str, Any]) -> None:

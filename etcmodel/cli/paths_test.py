@@ -131,30 +131,36 @@ class PathsTest(parameterized.TestCase):
 
     @parameterized.parameters(
         # Equal.
-        ("--data=a.json --new_file=a.json --overwrite", "is --data=a.json, to"),
-        ("--data=?.json --new_file=b.json --overwrite", "is --data=?.json, to"),
-        ("--data=link.json --new_file=a.json --overwrite", "is --data=link"),
+        (
+            "--data=a.json --new_file=a.json --overwrite",
+            "and --data=a.json are",
+        ),
+        (
+            "--data=?.json --new_file=b.json --overwrite",
+            "and --data=?.json are",
+        ),
+        ("--data=link.json --new_file=a.json --overwrite", "and --data=link"),
         (
             "--files=b.json --files=a.json --new_file=a.json --overwrite",
-            "is --",
+            "and --",
         ),
-        ("--records=own --new_directory=own --overwrite", "is --records=own"),
+        ("--records=own --new_directory=own --overwrite", "and --records=own"),
         (
             "--weights=ckpt-3 --new_file=ckpt-3.index --overwrite",
-            "is --weights",
+            "and --weights",
         ),
         (
             "--any_run=own --new_directory=./x/../own --overwrite",
-            "is --any_run",
+            "and --any_run",
         ),
-        ("--records=full --new_run=full", "is --records=full"),
+        ("--records=full --new_run=full", "and --records=full"),
         (
             "--data=gs://b/x --new_directory_or_bucket=gs://b//x/",
-            "is --data=gs",
+            "and --data=gs",
         ),
         (
             "--new_file=new --metrics=new",
-            "--metrics=new is --new_file=new, too",
+            "--metrics=new and --new_file=new are",
         ),
         # Contains.
         (

@@ -322,7 +322,7 @@ class PredictTest(CommandTestCase):
         for flag in ("output", "metrics"):
             self.assert_fails(
                 self._predict(f"--{flag}={self.input}", "--overwrite"),
-                f"--{flag}={self.input} is --input={self.input}, too",
+                f"--{flag}={self.input} and --input={self.input} are the same",
             )
             inside = os.path.join(self.saved_model, "new")
             self.assert_fails(

@@ -90,7 +90,7 @@ def kind_of(label: Label) -> Kind:
 
 
 def _labels_in(label: str | Iterable[str]) -> Iterable[str]:
-    """Returns one label, or several, as several."""
+    """Returns the labels as an iterable."""
     return (label,) if isinstance(label, str) else label
 
 
@@ -116,10 +116,9 @@ def _normalized(name: str) -> str:
 class Names:
     """Tells which names are spellings of one label.
 
-    These differ in white space or in canonically equivalent characters of
-    Unicode alone. Known labels are told apart, and have more spellings: of the
-    labels `"1"` and `"true"`, `"1.0"` stands for the first and `"True"` for the
-    second.
+    Names are the same label if they are equal after normalization to NFC with
+    single spaces. Known labels are never merged; the labels `"1"` and `"true"`
+    also match `"1.0"` and `"True"`.
 
     Args:
         labels: the known labels.
@@ -145,7 +144,7 @@ class Names:
 
 
 def _is_multi_hot(labels: list) -> bool:
-    """Tells 0 or 1 for each label from a list of labels, which repeats none."""
+    """Returns whether a list has only 0 and 1, with repeats."""
     words = {"true": 1, "false": 0}
     flags = [
         words.get(x.lower(), sectioned.whole(x))
@@ -180,6 +179,11 @@ class _LabelReader:
                     "the names of the labels, not 0 or 1 for each, such as "
                     '["a", "b"]',
                 )
+            for i, x in enumerate(value):
+                if isinstance(sectioned.whole(x), float):
+                    raise self._row.wrong(
+                        f"{self._field}[{i}]", x, "the name of a label"
+                    )
             names = (
                 self._name(x, f"{self._field}[{i}]")
                 for i, x in enumerate(value)

@@ -33,7 +33,7 @@ def _open_zip(path: str, raw: io.RawIOBase) -> io.BufferedIOBase:
     """Opens the only file of a ZIP archive."""
     try:
         archive = zipfile.ZipFile(raw)
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, NotImplementedError) as error:
         raise UserError(
             f"{path}: the ZIP data are cut off or damaged ({error}). Get the "
             "file again."
@@ -52,7 +52,10 @@ def _open_zip(path: str, raw: io.RawIOBase) -> io.BufferedIOBase:
         )
     if archive.getinfo(names[0]).flag_bits & 1:
         raise UserError(f"{path} has a password. Unpack it.")
-    return archive.open(names[0])
+    try:
+        return archive.open(names[0])
+    except NotImplementedError as error:
+        raise UserError(f"{path} cannot be read: {error} Unpack it.") from None
 
 
 def _open_arrow(kind: str, path: str, raw: io.RawIOBase) -> io.BufferedIOBase:
@@ -75,11 +78,12 @@ _OPENERS: dict[bytes, Callable] = {
     b"BZh": lambda path, raw: bz2.BZ2File(raw),
     b"\xfd7zXZ\x00": lambda path, raw: lzma.LZMAFile(raw),
     b"PK\x03\x04": _open_zip,
+    b"PK\x05\x06": _open_zip,
     b"\x28\xb5\x2f\xfd": lambda path, raw: _open_arrow("zstd", path, raw),
     b"\x04\x22\x4d\x18": lambda path, raw: _open_arrow("lz4", path, raw),
 }
 # Behind "BZh" and a digit, which may be a word of plain text.
-_BZIP2_BLOCK = b"1AY&SY"
+_BZIP2_BLOCKS = b"1AY&SY", b"\x17rE8P\x90"
 # First bytes of files that are not read -> what they are, what to do.
 _OTHERS = {
     b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "Unpack it"),
@@ -126,7 +130,7 @@ def open_compressed(
     for magic, opened in _OPENERS.items():
         if not head.startswith(magic):
             continue
-        if magic == b"BZh" and head[4:10] != _BZIP2_BLOCK:
+        if magic == b"BZh" and head[4:10] not in _BZIP2_BLOCKS:
             continue
         return opened(path, raw)
     return None
@@ -146,6 +150,11 @@ def check_content(path: str, plain: io.BufferedIOBase) -> None:
     """Raises a `UserError` if compressed bytes hold an archive of files."""
     try:
         _check_no_archive(path, plain.peek(HEAD_BYTES))
+    except zipfile.BadZipFile as error:
+        raise UserError(
+            f"{path}: the ZIP data are cut off or damaged ({error}). Get the "
+            "file again."
+        ) from None
     except DAMAGES:
         # Told when the records are read.
         return

@@ -109,7 +109,8 @@ class _File:
     def counted(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """Yields chunks; raises an error if too many have no end of a record.
 
-        A few must have none: elements come some chunks after they were read.
+        The parser yields an element several chunks late, so some chunks
+        without one are normal.
         """
         for chunk in chunks:
             if self._size > _MAX_ELEMENT_BYTES:
@@ -213,7 +214,8 @@ def _broken_array(path: str, count: int, message: str) -> UserError:
     if detail == _TOO_DEEP:
         return UserError(
             f"{path}: after {count} whole records {detail}: more than "
-            f"{_MAX_DEPTH} lists and objects inside each other."
+            f"{_MAX_DEPTH} lists and objects inside each other. Flatten the "
+            "record, or leave it out."
         )
     if "premature EOF" in detail or "incomplete" in detail.lower():
         what = "the JSON ends too early"
@@ -380,7 +382,7 @@ def _lines(
 ) -> Iterator[AnyStr]:
     """Yields lines with their line ends.
 
-    What a line has beyond `max_size`, or hardly more, follows as another one.
+    Longer lines are split at about `max_size`.
     `on_size` is called with the number of whole lines and the size of what
     comes behind them.
     """

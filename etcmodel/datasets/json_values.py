@@ -79,10 +79,10 @@ def _reject_constant(name: str) -> None:
 
 
 class UniqueKeys(dict):
-    """A JSON object some of whose keys stand there more than once.
+    """A JSON object with a repeated key.
 
     Attributes:
-        repeated: the first key that stands there again; None if none does.
+        repeated: the first repeated key; None if there is none.
     """
 
     repeated: str | None = None
@@ -94,7 +94,7 @@ class UniqueKeys(dict):
 
     @classmethod
     def of(cls, pairs: list[tuple[str, object]]) -> dict:
-        """Returns a plain `dict` if each key stands there once."""
+        """Returns a plain `dict` if no key is repeated."""
         found = dict(pairs)
         if len(found) == len(pairs):
             return found
@@ -112,7 +112,7 @@ load_json = functools.partial(
 
 
 class TypedDecoder:
-    """Makes records of a type of valid JSON; None of all other bytes.
+    """Decodes valid JSON to a record type; returns None for other bytes.
 
     For the type `dict`, objects with repeated keys are `UniqueKeys`.
     """

@@ -58,9 +58,7 @@ def rows_of(
     elif isinstance(source, Mapping):
         source = _column_rows(source)
     for index, element in enumerate(source):
-        if isinstance(element, bytes) or not isinstance(element, Mapping):
-            element = cells.read_cell(element)
-        if isinstance(element, str):
+        if element is None or isinstance(element, str | bytes):
             element = {text_field or "text": element}
         if not isinstance(element, Mapping):
             raise TypeError(
@@ -102,12 +100,31 @@ def _unbatched(elements: Iterator[object]) -> Iterator[object]:
 def _selected(dataset, used: Collection[str] | None) -> Iterator[dict]:
     """Yields the rows of a Hugging Face dataset; decodes used columns alone."""
     names = list(dataset.features)
-    if used is not None:
+    kind = (getattr(dataset, "format", None) or {}).get("type")
+    if kind in ("pandas", "arrow", "polars"):
+        dataset = dataset.with_format(None)
+    # A transform may need any column.
+    if used is not None and kind != "custom":
         chosen = [x for x in names if x in used]
         # Without any column there are no rows.
         dataset = dataset.select_columns(chosen or names[:1])
-    for row in dataset:
-        yield {name: row.get(name) for name in names}
+    for index, row in enumerate(dataset):
+        if not isinstance(row, Mapping):
+            raise TypeError(
+                f"Element {index} is a {type(row).__name__}. Pass the data set "
+                "without a format: `dataset.with_format(None)`."
+            )
+        row = {name: row.get(name) for name in names}
+        lists = [x for x in row.values() if isinstance(x, list)]
+        sizes = {len(x) for x in lists}
+        chosen = [x for x in names if used is None or x in used]
+        if not index and 1 < len(lists) == len(chosen) and len(sizes) == 1:
+            raise TypeError(
+                f"All fields of element 0 are lists of {sizes.pop()} values: "
+                "the dataset seems to be batched. Pass it without `batch`. If "
+                'each element is one document, add a scalar field such as "id".'
+            )
+        yield row
 
 
 def _with_names(value: object, feature: object) -> object:
@@ -122,6 +139,11 @@ def _with_names(value: object, feature: object) -> object:
         )
     if not hasattr(feature, "int2str") or not isinstance(value, int):
         return value
+    if value >= feature.num_classes:
+        return cells.BadCell(
+            "unknown class",
+            f"got class {value}, expected one of {feature.num_classes}",
+        )
     # -1 stands for an unknown class.
     return None if value < 0 else feature.int2str(value)
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from etcmodel.datasets import cells
 from etcmodel.datasets.records import Record
 from etcmodel.datasets.records import Source
 from etcmodel.errors import RecordError
@@ -247,6 +248,7 @@ class Row:
         """
         field = self.find(self.fields.query, QUERY_FIELDS)
         value = "" if field is None else self.values[field]
+        value = given_text(value)
         if not isinstance(value, list):
             expected = "a string or a list of strings"
             text = self.text(field, value, is_cell=True, expected=expected)
@@ -335,6 +337,11 @@ class Row:
         if value not in (None, True, False):
             raise self.wrong(field, value, "true or false")
         return bool(value)
+
+
+def given_text(value: object) -> object:
+    """Returns the string of a repr of numbers, such as `"[1]"`: a text."""
+    return value.text if isinstance(value, cells.Printed) else value
 
 
 def is_number(value: object) -> bool:

@@ -84,7 +84,7 @@ def _answers(record):
 _NUMBER = {"label_kind": "number"}
 _PARAGRAPHS = {"units": "paragraphs"}
 _BAD_TEXT, _BAD_LABEL = Bad("wrong 'text'"), Bad("wrong 'label'")
-_PRINT = Bad("the print of an object")
+_PRINT = Bad("the repr of an object")
 _CUT = Bad("a shortened list")
 _MANY = np.array([f"s{i}" for i in range(1500)])
 _AT_TEN = datetime.datetime(2020, 1, 1, 10)
@@ -102,6 +102,15 @@ _CASES = [
     Case("text", _MANY, tuple((x,) for x in _MANY.tolist()), _CUT),
     Case("text", "['a' 'b']", (("a",), ("b",))),
     Case("text", "['a' 'b'\n 'c']", (("a",), ("b",), ("c",))),
+    Case("text", "['\"a\"' '' 'x[1,]']", (('"a"',), ("",), ("x[1,]",))),
+    Case(
+        "text",
+        "[array(['a', 'b'], dtype=object)\n list(['c'])]",
+        (("a", "b"), ("c",)),
+    ),
+    Case("text", "[1], [2]", (("[1], [2]",),)),
+    Case("text", "[1 2]", Bad("wrong 'text[]'")),
+    Case("text", "np.save('a')", (("np.save('a')",),)),
     Case("text", "['a' ... 'b']", _CUT),
     Case("text", "array(['a', ..., 'b'], dtype=object)", _CUT),
     Case("text", "array(['a', 'b'], dtype=object)", (("a",), ("b",))),
@@ -125,6 +134,7 @@ _CASES = [
     Case("query", ["a", "b"], ("a", "b")),
     Case("query", "['a', 'b']", ("a", "b")),
     Case("query", None, ()),
+    Case("query", "[1]", ("[1]",)),
     Case("query", 1990, ("1990",)),
     Case("id", 7, "7"),
     Case("id", 7.0, "7.0"),
@@ -152,6 +162,7 @@ _CASES = [
     Case("label", [0, 2], ("0", "2")),
     Case("label", "[0 2]", ("0", "2")),
     Case("label", ["a", None], Bad("wrong 'label[]'")),
+    Case("label", [0.9, 0.1], Bad("wrong 'label[]'")),
     Case("label", [0, 1, 0], _BAD_LABEL),
     Case("label", [True, False, True], _BAD_LABEL),
     Case("label", [0.0, 1.0, 0.0], _BAD_LABEL),
@@ -162,10 +173,14 @@ _CASES = [
     Case("selected", [[1.0, 0.0]], ((1, 0),)),
     Case("selected", "[[1 0]]", ((1, 0),)),
     Case("selected", [1.0], ((1, -1),), options=_PARAGRAPHS),
+    Case("selected", "1", Bad("wrong 'selected'"), options=_PARAGRAPHS),
+    Case("selected", 1, Bad("wrong 'selected'"), options=_PARAGRAPHS),
     Case("selected", [True, False], ((0, -1),), options=_PARAGRAPHS),
     Case("selected", [0, 1], Bad("wrong 'selected'"), options=_PARAGRAPHS),
     # Answers.
     Case("answers", 1990, (("1990", None),)),
+    Case("answers", "(1, 2)", (("(1, 2)", None),)),
+    Case("answers", "[1]", (("[1]", None),)),
     Case("answers", ["Brno", "1990"], (("Brno", None), ("1990", None))),
     Case(
         "answers",

@@ -78,7 +78,7 @@ def read_rows(
         path: JSON lines, a JSON array, CSV, TSV, Parquet or Arrow, local or
             remote, compressed or not.
         on_position: called after each row with the bytes read so far; for
-            Parquet and Arrow the file's size times the share of rows.
+            Parquet and Arrow see `arrow_rows.read`.
         used: names of the fields that are read; None for all.
 
     Yields:

@@ -3,6 +3,7 @@
 import bisect
 import functools
 import itertools
+import re
 import unicodedata
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -22,12 +23,14 @@ WHOLE_PARAGRAPH = -1
 # Letters with case, their marks, and digits.
 _WORD_CATEGORIES = ("Lu", "Ll", "Lt", "Mn", "Mc", "Nd")
 
+# Numbers without brackets, which may be positions.
+_NUMBERS = re.compile(r"[\d\s,;]+")
 Position = tuple[int, int]
 """Number of a paragraph, counted through all sections, and of a text in it."""
 
 _NO_FLAGS = (
-    "true and false instead of 1 and 0, since these numbers can also be read "
-    "as positions"
+    "true and false, or texts or [title, text]: 0 and 1 can be flags or "
+    "positions here"
 )
 _EXPECTED = (
     "a list of positions [paragraph, text] or [title, text], of texts, or of "
@@ -245,7 +248,7 @@ class _Reader:
     def read(self, value: object) -> Selected:
         """Returns what a value selects."""
         value = _with_whole_numbers(value)
-        if isinstance(value, str):
+        if isinstance(value, str) and not _NUMBERS.fullmatch(value):
             value = [value]
         if not isinstance(value, list):
             raise self._wrong(value)

@@ -128,7 +128,7 @@ class ReadTest(parameterized.TestCase):
         (
             _PAIRS,
             [[0, 0], [1, 1]],
-            "': got .*true and false instead of 1 and 0",
+            "': got .*0 and 1 can be flags",
         ),
         (_STRING, [[0, 0]], r"\[0\]': got 0, expected texts, since only"),
         (_STRING, ["Brno was"], r"\[0\]': got 'Brno was', expected a part"),

@@ -93,12 +93,12 @@ def _paragraph_features(long_contexts, global_contexts, features):
 def text_end(
     name: str, values: tf.Tensor, sentence_ids: tf.Tensor, token_ids: tf.Tensor
 ) -> checks.Check:
-    """A row with different tokens and sentences is a text, not padding."""
+    """Checks that a row whose tokens differ has a breakpoint."""
     num_ends = tf.reduce_sum(tf.cast(values, tf.int32), axis=1)
     return checks.Check(
         name,
-        "expected a 1 on the last token of each text; the row has none, but "
-        "different tokens and sentences",
+        "expected a 1 on the last token of each text, since the tokens of the "
+        "row differ",
         (num_ends == 0) & varies(sentence_ids) & varies(token_ids),
         num_ends,
     )
@@ -109,7 +109,7 @@ def sentences(
     global_example_ids: tf.Tensor,
     sentence_ids: tf.Tensor,
 ) -> list[checks.Check]:
-    """A text has long and global tokens, and sentences that are its own.
+    """Checks that breakpoints mark the same texts, with their own sentences.
 
     Args:
         long_example_ids: `<int>[batch, long]`, numbers of packed texts as
@@ -130,9 +130,9 @@ def sentences(
     )
     return [
         checks.Check(
-            "long_breakpoints",
-            "expected as many texts, each with a 1 on its last token, as "
-            "global_breakpoints has in that row",
+            "The number of texts in long_breakpoints",
+            "expected as many as in global_breakpoints: put a 1 on the last "
+            "token of each text in both",
             (num_long != num_global) & (tf.minimum(long_len, global_len) > 0),
             num_long,
         ),
@@ -140,8 +140,8 @@ def sentences(
         _own_sentences(long_example_ids, global_example_ids, sentence_ids),
         checks.Check(
             "sentence_ids",
-            "expected the index of its sentence's global token for each token "
-            "of a sentence; no token of the row has one",
+            "expected for each token the index of its sentence's global token, "
+            "counted from 0; no token of the row has one",
             (last_owner < 0) & (num_tokens > _MAX_UNOWNED) & (num_global > 0),
             last_owner,
         ),
@@ -149,7 +149,7 @@ def sentences(
 
 
 def _own_sentences(long_example_ids, global_example_ids, sentence_ids):
-    """Tokens and their sentences' global tokens are of the same text."""
+    """Checks that a token and its global token are of the same text."""
     # [batch, 1 + global], 0 for no text
     padded = tf.pad(global_example_ids, [[0, 0], [1, 0]])
     last = tf.shape(global_example_ids)[1]
@@ -177,7 +177,7 @@ def paragraphs(
     long_ids: Mapping[str, tf.Tensor],
     global_ids: Mapping[str, tf.Tensor],
 ) -> list[checks.Check]:
-    """Ids of tokens that are no padding are those of real global tokens.
+    """Checks that ids of tokens before padding are of real global tokens.
 
     Args:
         long_contexts: `<int>[batch, long]`, numbers of contexts, 0 for padding.

@@ -48,7 +48,7 @@ def _make_paragraphs(features, **options):
 class StructureChecksTest(tf.test.TestCase, parameterized.TestCase):
     def _assert_refused(self, call, name, value):
         with self.assertRaisesRegex(
-            ValueError, rf"(?s){name} has {value} in row 1 .*\. ?\n?Example"
+            ValueError, rf"(?s){name} is {value} in row 1 .*\. ?\n?Example"
         ):
             call()
         with self.assertRaisesRegex(
@@ -130,18 +130,18 @@ class StructureChecksTest(tf.test.TestCase, parameterized.TestCase):
         _make_paragraphs(features)
 
     def test_other_breakpoints_and_owners(self):
-        with self.assertRaisesRegex(ValueError, "att_breakpoints has 2"):
+        with self.assertRaisesRegex(ValueError, "att_breakpoints is 2"):
             feature_utils.make_att_mask_from_breakpoints([[0, 2, 0]])
-        with self.assertRaisesRegex(ValueError, "att_breakpoints has -1"):
+        with self.assertRaisesRegex(ValueError, "att_breakpoints is -1"):
             feature_utils.make_local_att_mask_from_breakpoints([[0, -1]], 1)
-        with self.assertRaisesRegex(ValueError, "input_mask has 7"):
+        with self.assertRaisesRegex(ValueError, "input_mask is 7"):
             feature_utils.make_att_mask_from_input_mask([[0, 7, 0]])
-        with self.assertRaisesRegex(ValueError, "breakpoints has 5"):
+        with self.assertRaisesRegex(ValueError, "breakpoints is 5"):
             feature_utils.make_paragraph_positions(
                 tf.constant([[0, 5]]), None, 9
             )
         # The first token of the next row's would get it.
-        with self.assertRaisesRegex(ValueError, "owners has 2 in row 0"):
+        with self.assertRaisesRegex(ValueError, "owners is 2 in row 0"):
             feature_utils.take_first_owned(
                 tf.constant([[4, 5], [6, 7]]), tf.constant([[0, 2], [0, 1]]), 2
             )

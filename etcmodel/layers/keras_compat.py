@@ -61,7 +61,7 @@ def build_once(layer, input_shape):
 
 @contextlib.contextmanager
 def untrained(layers):
-    """Makes the weights that layers add in the block not trainable for good.
+    """Permanently marks weights that layers add in the block as not trainable.
 
     `layer.trainable = False` does not last: Keras sets it to True if the layer
     around it is frozen and unfrozen.
@@ -145,10 +145,10 @@ def is_keras_tensor(value) -> bool:
 
 
 def options_in(arguments) -> dict:
-    """Returns those of a dict of arguments that hold no tensor, as a text.
+    """Returns the arguments that contain no tensor, such as strings.
 
-    Keras 3 refuses a nest, as `**kwargs` is, of tensors and other values. None
-    goes with both.
+    Keras 3 raises an error if `**kwargs` mixes tensors and other values, but
+    for None.
     """
 
     def is_tensor(value):

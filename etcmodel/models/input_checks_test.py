@@ -86,7 +86,7 @@ class CheckedTest(tf.test.TestCase, parameterized.TestCase):
 
     def _check(self, config, encoder, features, name, value, row):
         wrong = _tensors(features)
-        told = f"{name} has {value} in row {row}"
+        told = f"{name} is {value} in row {row}"
         ran = rf"{name}: expected .* \[{row}\] .* \[{value}\]"
         eager = functools.partial(models.check_inputs, wrong, config)
         self._assert_refused(ValueError, told, encoder, wrong)
@@ -144,7 +144,7 @@ class CheckedTest(tf.test.TestCase, parameterized.TestCase):
         model = models.EtcModel(_config(max_absolute_position_embeddings=5))
         self._assert_refused(
             ValueError,
-            f"{name} has {found} in row 0",
+            f"{name} is {found} in row 0",
             functools.partial(model, **{name: tf.constant(value)}),
             tf.constant([[1, 2]]),
             tf.constant([[1]]),
@@ -173,7 +173,7 @@ class CheckedTest(tf.test.TestCase, parameterized.TestCase):
         encoder(features)
         for name in ("mention", "long_sentence_ids", "long_paragraph_ids"):
             wrong = features | {name: tf.constant([[0, 0, 2]])}
-            with self.assertRaisesRegex(ValueError, "has 2 in row 0"):
+            with self.assertRaisesRegex(ValueError, "is 2 in row 0"):
                 encoder(wrong)
 
 

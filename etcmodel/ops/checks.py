@@ -92,7 +92,7 @@ def guard(
     if tf.executing_eagerly():
         check = checks[int(number)]
         raise ValueError(
-            f"{check.name} has {int(found)} in row {int(row)} of the batch: "
+            f"{check.name} is {int(found)} in row {int(row)} of the batch: "
             f"{check.expected}.\n{example}"
         )
     rules = tf.constant([f"{x.name}: {x.expected}." for x in checks])

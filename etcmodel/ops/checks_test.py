@@ -33,7 +33,7 @@ class ChecksTest(tf.test.TestCase, parameterized.TestCase):
         ids, more = tf.constant(ids), tf.constant(more)
         with self.assertRaisesRegex(
             ValueError,
-            rf"^{name} has {value} in row {row} .*: expected {expected}\.\n"
+            rf"^{name} is {value} in row {row} .*: expected {expected}\.\n"
             r"Example: \[0, 9\]\.$",
         ):
             _guarded(ids, more)

@@ -140,7 +140,7 @@ class MetadataFilesTest(tf.test.TestCase, parameterized.TestCase):
         with open(path, "w") as stream:
             stream.writelines(lines)
         with self.assertRaisesRegex(
-            UserError, f"^{path}: its content is not that of its.*{advice}"
+            UserError, f"^{path}: checksum mismatch.*{advice}"
         ):
             metadata_files.read(path)
         with open(path, "w") as stream:

@@ -53,7 +53,7 @@ def check(directory: str) -> None:
         raise UserError(
             f"{directory} was not written by this version of etcmodel: "
             "--overwrite does not replace it. Choose another directory, or "
-            "remove it."
+            "delete it yourself."
         )
     foreign = sorted({*_walk(directory)} - own)
     if foreign:

@@ -66,8 +66,8 @@ def _exchange(new: str, path: str) -> bool:
 def recover(path: str) -> None:
     """Removes or restores what killed processes left of an output.
 
-    Prints what is done. Of other machines and of running processes nothing is
-    touched: what to do is printed.
+    Prints what is done. Leaves files of other machines and of running processes
+    alone, and prints what to do with them.
     """
     folder, name = os.path.split(path)
     if not os.path.isdir(folder):
@@ -84,7 +84,9 @@ def recover(path: str) -> None:
         leftover = os.path.join(folder, entry)
         is_lost = kind == _OLD and not os.path.lexists(path)
         if host != _host() or _is_running(int(process)):
-            advice = f"rename it to {name}" if is_lost else "remove it"
+            advice = (
+                f"rename {entry} to {name}" if is_lost else f"remove {entry}"
+            )
             print(
                 f"{leftover} is in use by process {process} on {host}, or was "
                 f"left by it. If nothing writes {path} any more, {advice}."

@@ -155,8 +155,8 @@ class SwapsTest(parameterized.TestCase):
 
     @parameterized.parameters(
         # Of another machine, of a process that runs, of earlier versions.
-        ("other-12.ab", ".partial", "remove it", False),
-        ("other-12.ab", ".old", "rename it to out.d", False),
+        ("other-12.ab", ".partial", "remove .", False),
+        ("other-12.ab", ".old", "to out.d", False),
         ("{host}-{parent}.ab", ".partial", "process {parent} on", False),
         # Another process had this id before.
         ("{host}-{own}.ab", ".partial", "Removes", True),

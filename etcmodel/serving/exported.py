@@ -68,8 +68,10 @@ def check_files(saved_model_dir: str, metadata: dict[str, Any]) -> None:
     for name in noted:
         if found.get(name) != noted[name]:
             path = os.path.join(saved_model_dir, name)
-            problem = "is damaged" if name in found else "is missing"
+            problem = f"is damaged: {METADATA_FILE} has another checksum"
+            if name not in found:
+                problem = "is missing"
             raise UserError(
-                f"{path} {problem}: {METADATA_FILE} has another checksum. "
-                "Copy the SavedModel again, or export the model again."
+                f"{path} {problem}. Copy the SavedModel again, or export the "
+                "model again."
             )

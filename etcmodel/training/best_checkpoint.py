@@ -16,8 +16,8 @@ def is_better(logs: Mapping, than: Mapping, trainer: cfg.TrainerConfig) -> bool:
     """Returns whether a validation is better than an earlier one.
 
     `trainer` names the metric, and whether lower values are better. NaN is
-    worse than any number. A value that one of both lacks decides nothing: notes
-    of older versions may have no validation loss.
+    worse than any number. A value that one of the validations lacks is not
+    compared: older versions stored no validation loss.
     """
     metric = trainer.best_checkpoint_eval_metric
     is_lower = trainer.best_checkpoint_metric_comp == "lower"
@@ -60,7 +60,7 @@ class BestCheckpointExporter(train_utils.BestCheckpointExporter):
 def make_exporter(
     params: cfg.ExperimentConfig, model_dir: str
 ) -> BestCheckpointExporter | None:
-    """Makes what keeps a run's best checkpoint; None if none is kept."""
+    """Returns the exporter of the best checkpoint, if the run keeps one."""
     trainer = params.trainer
     folder = trainer.best_checkpoint_export_subdir
     if not folder or not trainer.best_checkpoint_eval_metric:

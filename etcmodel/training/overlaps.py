@@ -57,8 +57,8 @@ def lies_in(path: str, other: str) -> bool:
 def check(outputs: Iterable[Place], inputs: Iterable[Place]) -> None:
     """Raises a `UserError` if an output overlaps with an input.
 
-    Outputs may lie in a run, under names of their own, and two outputs must
-    not be one.
+    Outputs may lie in a run, under names of their own. Two outputs must not
+    have the same path.
     """
     outputs, inputs = list(outputs), list(inputs)
     chains = {x.path: _chain(x.path) for x in (*outputs, *inputs)}
@@ -67,7 +67,8 @@ def check(outputs: Iterable[Place], inputs: Iterable[Place]) -> None:
         for other in (*inputs, *outputs[:number]):
             if own[0] == chains[other.path][0]:
                 raise UserError(
-                    f"{output} is {other}, too. Choose another {output.name}."
+                    f"{output} and {other} are the same path. Choose another "
+                    f"{output.name}."
                 )
         _check_owner(output)
         for other in inputs:
@@ -135,13 +136,14 @@ def _check_owner(output: Place) -> None:
             or (_is_run(folder) and _OF_A_RUN.fullmatch(first))
         ):
             raise UserError(
-                f"{output} is a part of {folder}. Choose another {output.name}."
+                f"{output} is a part of {folder}, which another command wrote. "
+                f"Choose another {output.name}."
             )
         folder = os.path.dirname(folder)
 
 
 def check_run(output: Place) -> None:
-    """Raises a `UserError` if a directory is an output, but of no run."""
+    """Raises a `UserError` if another command than `train` wrote it."""
     if files.is_remote(output.path) or _is_run(output.path):
         return
     names = os.listdir(output.path) if os.path.isdir(output.path) else ()

@@ -37,12 +37,12 @@ _QUESTION_FIELDS = ("question", "query")
 _START = "answer_start"
 _IMPOSSIBLE = "is_impossible"
 _ADVICE_NO_ANSWER = (
-    f"If there is no answer leave {_IMPOSSIBLE!r} out or set it to true. If "
-    "this file has no answers use --split=predict"
+    f"If the document has no answer write [] and leave {_IMPOSSIBLE!r} out or "
+    "set it to true. If this file has no answers use --split=predict"
 )
 _EXPECTED = (
     'a string, a list of strings, or a list of {"text": "...", '
-    '"answer_start": 0}'
+    '"answer_start": 0}; for yes-no questions "yes" or "no"'
 )
 
 
@@ -105,10 +105,10 @@ def _question(row: Row) -> tuple[str, ...]:
     if field is None:
         names = (name,) if name else _QUESTION_FIELDS
         raise row.missing(names, "a string with some text")
-    value = row.values[field]
+    value = sectioned.given_text(row.values[field])
     if isinstance(value, list) and len(value) == 1:
         (value,) = value
-    return (row.text(field, value, may_be_empty=False),)
+    return (row.text(field, value, may_be_empty=False, is_cell=True),)
 
 
 class _AnswerReader:
@@ -126,8 +126,12 @@ class _AnswerReader:
         field = row.find(row.fields.label, ANSWER_FIELDS)
         if field is None:
             return None
-        value = row.values[field]
+        value = sectioned.given_text(row.values[field])
         start = row.values.get(_START)
+        if isinstance(start, list) and len(start) == 1:
+            # As of a list of one answer.
+            if not isinstance(value, list | dict):
+                (start,) = start
         if isinstance(value, str) or sectioned.is_number(value):
             text = row.text(field, value, is_cell=True)
             found = [(text, self._offset(_START, start))]

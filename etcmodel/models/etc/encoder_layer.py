@@ -104,7 +104,7 @@ class ConfiguredLayer(graph_layer.GraphLayer):
             )
         if not isinstance(length, int):
             too_long = checks.Check(
-                "The input's length",
+                "The length of the input",
                 f"expected at most {limit} tokens ({limit_name})",
                 [length > limit],
                 [length],

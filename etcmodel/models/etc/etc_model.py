@@ -189,9 +189,9 @@ class EtcModel(encoder_layer.EncoderLayer):
         each may also be a description (see `etcmodel.ops.attention`), except
         between the layers of a functional model.
 
-            token_ids               <int32>[batch, long]; or a dict of arguments
-                                    by their names, beside which others can be
-                                    given
+            token_ids               <int32>[batch, long]; or a dict from
+                                    argument name to value; further arguments
+                                    may be passed separately
             global_token_ids        <int32>[batch, global]
             token_type_ids          <int32>[batch, long], 1 by default
             global_token_type_ids   <int32>[batch, global], 0 by default

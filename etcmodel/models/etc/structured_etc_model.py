@@ -367,6 +367,6 @@ def _is_question(features):
 
 
 def _clipped(owners, features):
-    """Replaces ids that are out of range, as -1 is, by any that are not."""
+    """Clips ids to valid indices; -1 becomes 0."""
     last = shapes.get_shape_list(features["global_token_ids"])[1] - 1
     return tf.maximum(tf.minimum(owners, last), 0)

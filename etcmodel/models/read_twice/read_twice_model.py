@@ -176,8 +176,8 @@ class ReadTwiceModel(base.ReadTwiceBase):
 
         Args:
             token_ids: `<int>[batch, length]`, a segment in each row; or a dict
-                of these arguments by their names, beside which others can be
-                given.
+                from argument name to value; further arguments may be passed
+                separately.
             block_ids: `<int>[batch]` document of each segment, 0 for padding.
                 By default each segment is a document.
             block_pos: `<int>[batch]` number of the segment in its document,
