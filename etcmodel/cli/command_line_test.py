@@ -348,7 +348,8 @@ class CliTest(CommandTestCase):
 
     @pytest.mark.both_kerases
     def test_training_needs_keras_2(self):
-        records = self.path("a.tfrecord")
+        os.mkdir(self.path("records"))
+        records = self.path("records", "a.tfrecord")
         with open(records, "wb"):
             pass
         self.assert_fails(

@@ -53,12 +53,16 @@ class LiteRTTest(unittest.TestCase):
         text = {
             name: rng.integers(
                 -1 if name.endswith(_POSITIONS) else 0,
-                2 if "breakpoints" in name else 4,
+                4,
                 [1, *x.shape[1:]],
                 np.int32,
             )
             for name, x in encoder.input.items()
         }
+        for name in filter(lambda x: "breakpoints" in x, text):
+            # One text.
+            text[name] = np.eye(1, text[name].size, text[name].size - 1)
+            text[name] = text[name].astype(np.int32)
         values["text"] = text
         folder = self.enterContext(tempfile.TemporaryDirectory())
         self.addCleanup(os.chdir, os.getcwd())
