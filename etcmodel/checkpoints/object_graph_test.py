@@ -44,6 +44,11 @@ class LoadCheckpointTest(tf.test.TestCase):
             name: _GLOBAL if "global" in name else _TOKENS
             for name in encoder.input
         }
+        for name in ("long_breakpoints", "global_breakpoints"):
+            # One text a row.
+            inputs[name] = np.zeros_like(inputs[name])
+            inputs[name][:, -1] = 1
+        inputs["sentence_ids"] = np.zeros_like(_TOKENS)
         model.fit(inputs, np.zeros([2, 2, 1]), verbose=0)
         path = self._write(trained=model, step=tf.Variable(7))
         other = models.EtcModel(_config(share_feed_forward_params=False))

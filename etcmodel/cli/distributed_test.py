@@ -196,7 +196,7 @@ class DistributedTest(CommandTestCase, parameterized.TestCase):
         new = f"--output_dir={self.path('new')}"
         like = f"--like={self.path('local', 'train')}"
         message = (
-            r"^Error: .*rows\.jsonl, line 5, record 4 .*'text': got 5, "
+            r"^Error: .*rows\.jsonl, line 5, record 4 .*'text': got True, "
             r"expected.*--skip_bad_records\.\n$"
         )
         arguments = (*arguments[:-1], new, like)

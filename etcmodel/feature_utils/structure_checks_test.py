@@ -60,7 +60,7 @@ class StructureChecksTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         # No text, or one less, in one of both inputs.
         ("long_breakpoints", [0] * 8, "long_breakpoints", 0),
-        ("global_breakpoints", [0] * 5, "long_breakpoints", 2),
+        ("global_breakpoints", [0] * 5, "sentence_ids", 3),
         ("long_breakpoints", [0, 0, 0, 0, 0, 1, 0, 0], "long_breakpoints", 1),
         # No flags.
         ("long_breakpoints", [0, 0, 2, 0, 0, 1, 0, 0], "long_breakpoints", 2),

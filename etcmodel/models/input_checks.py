@@ -162,7 +162,7 @@ def block_checks(
             found.append(
                 checks.in_range(name, value, 0, tf.maximum(last, 0), expected)
             )
-    if None not in spans.values():
+    if all(x is not None for x in spans.values()):
         begins, ends = (tf.cast(x, tf.int32) for x in spans.values())
         is_reversed = (ends < begins) & is_used
         found.append(

@@ -4,7 +4,6 @@ Each task goes once through the commands, with generated records and a model
 that has hardly learned: its answers are as good as random, and all of its own.
 """
 
-import concurrent.futures
 import json
 import os
 import pathlib
@@ -36,7 +35,6 @@ from etcmodel.serving import exported
 from etcmodel.serving import saved_model_test
 from etcmodel.serving import warmup_test
 from etcmodel.tasks import registry
-from etcmodel.tasks.wikihop.preprocessor import WikiHopPreprocessor
 from etcmodel.training import evaluation
 from etcmodel.weight_paths import get_weight_paths
 from testing import helpers
@@ -540,61 +538,6 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             {name: x.numpy() for name, x in {**logits, **answers}.items()},
             {name: x.numpy() for name, x in stored.items()},
         )
-
-    def test_serves_many_at_once(self):
-        """Each as alone, whatever the sizes of the others and their faults."""
-        signatures, *_ = task_runs.load_of("wikihop")
-        rng = np.random.default_rng(0)
-        requests = []
-        for _ in range(12):
-            rows, long, short = rng.integers(1, 5), *rng.integers(3, 20, 2)
-            ids = {
-                name: rng.integers(
-                    0, 2, [rows, long if name.startswith("l") else short]
-                )
-                for name in WikiHopPreprocessor.SCHEMA.input_specs()
-            }
-            requests.append(("features", ids))
-            texts = rng.choice(["paris", "jan is here.", "rome", ""], [rows, 9])
-            texts = {
-                "query": texts[:, 0],
-                "candidates": texts[:, 1 : 1 + short % 4 + 1],
-                "supports": texts[:, 5:],
-            }
-            requests.append(("serving_default", texts))
-        bad = []
-        for name, wrong in ("long_token_ids", 10**6), ("global_token_ids", -1):
-            ids = requests[0][1][name].copy()
-            ids[-1, -1] = wrong
-            bad.append(("features", {**requests[0][1], name: ids}))
-
-        def answer(request):
-            name, inputs = request
-            outputs = signatures[name](
-                **{key: tf.constant(value) for key, value in inputs.items()}
-            )
-            return {key: value.numpy() for key, value in outputs.items()}
-
-        def fails(request):
-            try:
-                answer(request)
-            except tf.errors.InvalidArgumentError:
-                return True
-            return False
-
-        alone = [answer(request) for request in requests]
-        with concurrent.futures.ThreadPoolExecutor(8) as executor:
-            futures = []
-            for _ in range(3):
-                for i in rng.permutation(len(requests)):
-                    futures.append((i, executor.submit(answer, requests[i])))
-                    wrong = bad[i % len(bad)]
-                    futures.append((None, executor.submit(fails, wrong)))
-            for i, future in futures:
-                if i is None:
-                    self.assertTrue(future.result())
-                for name, value in ({} if i is None else alone[i]).items():
-                    self.assertAllEqual(value, future.result()[name])
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ class HopsTest(tf.test.TestCase):
             with tasks.without_tracing():
                 self._check(
                     "From file to shard",
-                    14,
+                    15,
                     functools.partial(run, flag_values),
                     run.__code__,
                 )

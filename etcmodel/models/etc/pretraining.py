@@ -88,12 +88,12 @@ class EtcPretrainModel(tf.keras.Model):
         nothing but themselves.
         """
         owners = inputs["taken_owners"]
-        # [batch, m], the last token of each
-        is_end = tf.not_equal(
-            owners, tf.pad(owners[:, 1:], [[0, 0], [0, 1]], constant_values=-1)
-        )
         # [batch, n]
         is_sentence = tf.cast(inputs["taken_weights"], owners.dtype)
+        # [batch, m], the last token of each; none of a row without sentences
+        is_end = tf.not_equal(
+            owners, tf.pad(owners[:, 1:], [[0, 0], [0, 1]], constant_values=-1)
+        ) & (tf.reduce_max(is_sentence, axis=1, keepdims=True) > 0)
         global_token_ids = is_sentence * tf.gather(
             inputs["global_token_ids"], inputs["taken_sentences"], batch_dims=1
         )
