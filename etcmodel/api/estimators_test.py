@@ -123,7 +123,7 @@ class ClassifierTest(tf.test.TestCase):
         run = self.model.model_dir
         before = sorted(os.listdir(run))
         for place, message in (
-            (run, "is the model's run"),
+            (run, "and the model's run"),
             (os.path.dirname(run), "contains the model's run"),
             (os.path.join(run, "new"), "is in the run"),
             (os.path.join(run, "best_ckpt"), "is a part of"),
