@@ -1,4 +1,4 @@
-"""What all readers of checkpoints share: finding, comparing, assigning."""
+"""Finds, compares and assigns the variables of checkpoints."""
 
 import os
 import re

@@ -1,5 +1,6 @@
 """Reads rows of Parquet files, Arrow files and streams, and Arrow's tables."""
 
+import collections
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -95,8 +96,8 @@ def _open(path: str, plain, used: Collection[str] | None):
 
 def check_names(names: Iterable[object], where: str) -> None:
     """Raises a `UserError` if two columns have one name."""
-    found = [str(x) for x in names]
-    repeated = sorted({x for x in found if found.count(x) > 1})
+    counts = collections.Counter(map(str, names))
+    repeated = sorted(x for x, count in counts.items() if count > 1)
     if repeated:
         raise UserError(
             f"{where}: two columns have the name {show(repeated[0])}. Give "

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from etcmodel.datasets import reprs
+from etcmodel.datasets.reprs import UnreadableError
 from etcmodel.errors import show
 
 _MIDNIGHT = " 00:00:00"
@@ -35,10 +36,6 @@ class BadCell(NamedTuple):
     reason: str
     problem: str
     advice: str = "Fix the record, or leave it out"
-
-
-class _Unreadable(reprs.UnreadableError):
-    """Carries the `BadCell` of a value out of nested ones."""
 
 
 class Printed(list):
@@ -99,7 +96,7 @@ def read_cell(value: object) -> object:
             return value
         found = reprs.read(value)
         return value if found is value else _printed(value, _plain(found))
-    except reprs.UnreadableError as error:
+    except UnreadableError as error:
         return BadCell(*error.args)
     except (RecursionError, MemoryError):
         return BadCell("nested too deeply", "it is nested too deeply")
@@ -114,7 +111,7 @@ def to_json(value: object) -> object:
 def _plain(value: object) -> object:
     """Converts a value that is no string of CSV."""
     if type(value) is int and value.bit_length() > 4 * _MAX_DIGITS:
-        raise _Unreadable(
+        raise UnreadableError(
             "a number of too many digits",
             f"got a whole number of more than {_MAX_DIGITS} digits",
             "Write it as a string",
@@ -126,7 +123,7 @@ def _plain(value: object) -> object:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).decode("utf-8", "etcmodel.mark_invalid_bytes")
     if isinstance(value, BadCell):
-        raise _Unreadable(*value)
+        raise UnreadableError(*value)
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
     if hasattr(value, "as_py"):
@@ -183,7 +180,7 @@ def _number_or_array(value: object) -> object:
                 return _plain(plain)
     if isinstance(value, datetime.date | bytes):
         return _plain(value)
-    raise _Unreadable(
+    raise UnreadableError(
         "a value of another type",
         f"got {show(value)} of the type {type(value).__name__}, expected text, "
         "a number, true, false, a list or an object",
@@ -193,7 +190,7 @@ def _number_or_array(value: object) -> object:
 def _finite(value: float) -> float | None:
     """Returns a float; None for NaN."""
     if math.isinf(value):
-        raise _Unreadable(
+        raise UnreadableError(
             "an infinite number", f"got {value}, expected a finite number"
         )
     return None if math.isnan(value) else value
@@ -208,7 +205,7 @@ def _arrow_value(scalar: object) -> object:
     except (ValueError, OverflowError, LookupError, OSError) as error:
         # Such as a time of the year 10000, or of an unknown time zone.
         message = str(error).splitlines()[0]
-        raise _Unreadable(
+        raise UnreadableError(
             f"unreadable {scalar.type}",
             f"the value of the type {scalar.type} cannot be read ({message})",
             "Write it as a string",
@@ -222,15 +219,15 @@ def _object(value: Mapping) -> object:
         raise _repeated(repeated)
     found = {str(_plain(key)): _plain(x) for key, x in value.items()}
     if found.keys() == {_IN_JSON}:
-        raise _Unreadable(*found[_IN_JSON])
+        raise UnreadableError(*found[_IN_JSON])
     if len(found) < len(value):
         names = [str(x) for x in value]
         raise _repeated(next(x for x in names if names.count(x) > 1))
     return found
 
 
-def _repeated(name: str) -> _Unreadable:
-    return _Unreadable(
+def _repeated(name: str) -> UnreadableError:
+    return UnreadableError(
         "repeated field",
         f"an object has {show(name)} twice",
         "Keep one of them",

@@ -29,15 +29,19 @@ HEAD_BYTES = 512
 _CHUNK_BYTES = 1 << 16
 
 
+def _damaged_zip(path: str, error: Exception) -> UserError:
+    return UserError(
+        f"{path}: the ZIP data are cut off or damaged ({error}). Get the file "
+        "again."
+    )
+
+
 def _open_zip(path: str, raw: io.RawIOBase) -> io.BufferedIOBase:
     """Opens the only file of a ZIP archive."""
     try:
         archive = zipfile.ZipFile(raw)
     except (zipfile.BadZipFile, NotImplementedError) as error:
-        raise UserError(
-            f"{path}: the ZIP data are cut off or damaged ({error}). Get the "
-            "file again."
-        ) from None
+        raise _damaged_zip(path, error) from None
     names = [x for x in archive.namelist() if not x.endswith("/")]
     if "[Content_Types].xml" in names:
         raise UserError(
@@ -151,10 +155,7 @@ def check_content(path: str, plain: io.BufferedIOBase) -> None:
     try:
         _check_no_archive(path, plain.peek(HEAD_BYTES))
     except zipfile.BadZipFile as error:
-        raise UserError(
-            f"{path}: the ZIP data are cut off or damaged ({error}). Get the "
-            "file again."
-        ) from None
+        raise _damaged_zip(path, error) from None
     except DAMAGES:
         # Told when the records are read.
         return

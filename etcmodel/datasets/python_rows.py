@@ -65,8 +65,9 @@ def rows_of(
                 f"Element {index} is {show(element)}, expected a dict from "
                 'field to value, such as {"text": "..."}, or a string.'
             )
-        arrow_rows.check_names(element, f"{_SOURCE}, element {index}")
         row = cells.read_row(element.items(), used)
+        if len(row) < len(element):
+            arrow_rows.check_names(element, f"{_SOURCE}, element {index}")
         yield {
             name: _with_names(value, features.get(name))
             for name, value in row.items()
@@ -100,12 +101,12 @@ def _unbatched(elements: Iterator[object]) -> Iterator[object]:
 def _selected(dataset, used: Collection[str] | None) -> Iterator[dict]:
     """Yields the rows of a Hugging Face dataset; decodes used columns alone."""
     names = list(dataset.features)
+    chosen = [x for x in names if used is None or x in used]
     kind = (getattr(dataset, "format", None) or {}).get("type")
     if kind in ("pandas", "arrow", "polars"):
         dataset = dataset.with_format(None)
     # A transform may need any column.
     if used is not None and kind != "custom":
-        chosen = [x for x in names if x in used]
         # Without any column there are no rows.
         dataset = dataset.select_columns(chosen or names[:1])
     for index, row in enumerate(dataset):
@@ -115,16 +116,21 @@ def _selected(dataset, used: Collection[str] | None) -> Iterator[dict]:
                 "without a format: `dataset.with_format(None)`."
             )
         row = {name: row.get(name) for name in names}
-        lists = [x for x in row.values() if isinstance(x, list)]
-        sizes = {len(x) for x in lists}
-        chosen = [x for x in names if used is None or x in used]
-        if not index and 1 < len(lists) == len(chosen) and len(sizes) == 1:
-            raise TypeError(
-                f"All fields of element 0 are lists of {sizes.pop()} values: "
-                "the dataset seems to be batched. Pass it without `batch`. If "
-                'each element is one document, add a scalar field such as "id".'
-            )
+        if not index:
+            _check_no_batch(chosen, row)
         yield row
+
+
+def _check_no_batch(names: Collection[str], row: Mapping) -> None:
+    """Raises an error if the fields of a row are lists of equal length."""
+    lists = [row[x] for x in names if isinstance(row[x], list)]
+    sizes = {len(x) for x in lists}
+    if 1 < len(lists) == len(names) and len(sizes) == 1:
+        raise TypeError(
+            f"All fields of element 0 are lists of {sizes.pop()} values: the "
+            "dataset seems to be batched. Pass it without `batch`. If each "
+            'element is one document, add a scalar field such as "id".'
+        )
 
 
 def _with_names(value: object, feature: object) -> object:

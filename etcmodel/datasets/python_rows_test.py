@@ -84,6 +84,20 @@ class RowsOfTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(TypeError, "several data sets"):
             list(python_rows.rows_of(datasets.DatasetDict({"dev": data})))
 
+    def test_formats_and_batches_of_hugging_face(self):
+        kind = datasets.ClassLabel(names=["bad", "good"])
+        features = {"text": datasets.Value("string"), "label": kind}
+        data = datasets.Dataset.from_dict(
+            {"text": ["a", "b"], "label": [0, 1]}, datasets.Features(features)
+        )
+        expected = list(python_rows.rows_of(data))
+        self.assertEqual(["bad", "good"], [x["label"] for x in expected])
+        for name in ("pandas", "arrow", "numpy"):
+            rows = python_rows.rows_of(data.with_format(name))
+            self.assertEqual(expected, list(rows))
+        with self.assertRaisesRegex(TypeError, "lists of 2 values.*batched"):
+            list(python_rows.rows_of(data.batch(2)))
+
     def test_batches_of_tf_data(self):
         """Two documents would be one of two paragraphs with two labels."""
         data = tf.data.Dataset.from_tensor_slices(

@@ -3,32 +3,11 @@
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.datasets import row_formats
 from etcmodel.datasets import sectioned
-from etcmodel.datasets.sectioned import DocumentRecord
 from etcmodel.datasets.sectioned import Section
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
-
-
-def _make(row):
-    sections, has_units, _ = row.document()
-    return DocumentRecord(
-        id=row.id,
-        sections=sections,
-        query=row.query(),
-        has_units=has_units,
-        source=row.source,
-    )
-
-
-def _format(**fields):
-    return row_formats.row_format(
-        _make,
-        lambda record, split: None,
-        sectioned.Fields(**fields),
-        '"text": "..."',
-    )
+from testing.row_formats import make_format as _format
 
 
 class DocumentTest(tf.test.TestCase, parameterized.TestCase):

@@ -52,7 +52,6 @@ _EXPECTED = (
 _QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
 # Excel's first line, which names the separator.
 _SEPARATOR_LINE = re.compile("sep=(.)", re.IGNORECASE)
-_RECORD_LINES = "Write one record a line"
 
 
 class BadRow(NamedTuple):
@@ -130,7 +129,7 @@ def _check_no_columns(path: str, rows: Iterator, used: Collection[str]):
         if len(first) == 1:
             raise UserError(
                 f"{path}: its only object seems to be a table by {found}. "
-                f"{_RECORD_LINES}, as pandas does with "
+                "Write one record a line, as pandas does with "
                 "to_json(path, orient='records', lines=True); if it is one "
                 'record, add a field such as "id": "1".'
             )

@@ -123,7 +123,7 @@ class ConfiguredLayer(graph_layer.GraphLayer):
 
     def get_config(self):
         """Returns the configuration and the options of Keras's layer."""
-        # That of a model is without a name and a dtype under Keras 2.
+        # Under Keras 2, a model's config lacks the name and the dtype.
         options = tf.keras.layers.Layer.get_config(self)
         return {
             **options,

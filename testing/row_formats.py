@@ -1,0 +1,26 @@
+"""A format of rows without labels, for tests."""
+
+from etcmodel.datasets import row_formats
+from etcmodel.datasets import sectioned
+from etcmodel.datasets.sectioned import DocumentRecord
+
+
+def _make(row):
+    sections, has_units, _ = row.document()
+    return DocumentRecord(
+        id=row.id,
+        sections=sections,
+        query=row.query(),
+        has_units=has_units,
+        source=row.source,
+    )
+
+
+def make_format(**fields):
+    """Returns a format of documents whose fields have these names."""
+    return row_formats.row_format(
+        _make,
+        lambda record, split: None,
+        sectioned.Fields(**fields),
+        '"text": "..."',
+    )
