@@ -196,8 +196,16 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         self._write([first, _example(rest[0], long_token_ids=[7, 200])])
         error = damaged_records.find(self._task(train=False))
         self.assertRegex(
-            str(error), "record 1.*long_token_ids has 200, of 200 tokens"
+            str(error),
+            "record 1.*long_token_ids: expected 0 to 199.*It has:.*200",
         )
+        # Training tells it, too, whatever XLA makes of the model.
+        task = self._task()
+        with (
+            self.assertRaisesRegex(UserError, "record 1.*long_token_ids"),
+            damaged_records.explained(task),
+        ):
+            self._train(task)
 
     @parameterized.parameters(b"[3, 4]", b"{", b'["a"]')
     def test_answers_of_another_task(self, gold):

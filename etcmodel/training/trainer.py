@@ -26,6 +26,7 @@ from etcmodel.checkpoints import files
 from etcmodel.errors import UserError
 from etcmodel.feature_utils import random_masks
 from etcmodel.models import EtcConfig
+from etcmodel.models import input_checks
 from etcmodel.models import json_config
 from etcmodel.models import run_files
 from etcmodel.ops import collectives
@@ -305,8 +306,9 @@ class RecordsTask(base_task.Task):
     ):
         """Parses `<string>[batch]`; see `TaskModel.inputs_and_labels`.
 
-        Graph code. For ReadTwice, whose examples hold many segments,
-        `serialized` is `<string>[]`. Training parses no decoding fields.
+        Graph code; raises an error if an id or breakpoint cannot be right. For
+        ReadTwice, whose examples hold many segments, `serialized` is
+        `<string>[]`. Training parses no decoding fields.
         """
         schema = example_schema
         roles = [schema.LABEL, schema.CONTEXT]
@@ -332,7 +334,9 @@ class RecordsTask(base_task.Task):
             metadata.get("special_ids", {}),
             seed,
         )
-        return self.task_model.inputs_and_labels(inputs, fields, data)
+        inputs, labels = self.task_model.inputs_and_labels(inputs, fields, data)
+        # A model that XLA compiles cannot raise errors itself.
+        return input_checks.check_inputs(inputs, self.encoder_config()), labels
 
     def _terms(self, labels, model_outputs) -> Mapping[str, Term]:
         """Computes losses and metrics once for each `model_outputs`.
