@@ -4,7 +4,7 @@ from absl.testing import parameterized
 from benchmarks import compiled_steps
 from benchmarks import program
 from etcmodel.tasks import registry
-from etcmodel.training import experiments  # noqa: F401  Needs Keras 2.
+from etcmodel.training import configuration  # noqa: F401  Needs Keras 2.
 from testing import task_runs
 
 

@@ -27,11 +27,12 @@ from typing import Any
 from typing import NamedTuple
 
 from benchmarks import program
-from etcmodel.datasets import files
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
-from etcmodel.pipeline.example_writer import ExampleWriter
+from etcmodel.pipeline import example_maker
+from etcmodel.pipeline.example_maker import ExampleMaker
+from etcmodel.readers import files
 from etcmodel.tasks import registry
 
 _SECONDS = 20
@@ -67,7 +68,7 @@ class Reading(NamedTuple):
     """
 
     read: Callable[..., Iterator[Any]]
-    writer: ExampleWriter | None
+    writer: ExampleMaker | None
     name: str
     folder: str
 
@@ -259,7 +260,7 @@ def _measure(values) -> Iterator[program.Line]:
 
         records = task.format(config).read(values.input, "train")
         config = load_place(task.complete)(config, records)
-    writer = task.make_example_writer(config, values.vocab_file)
+    writer = example_maker.of_task(task, config, values.vocab_file)
     folder, name = os.path.split(os.path.abspath(values.input))
     reading = Reading(task.format(config).read, writer, name, folder)
     if values.folder:

@@ -73,7 +73,7 @@ from etcmodel.datasets.hotpotqa import metrics
 from etcmodel.datasets.hotpotqa.records import FORMAT
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.datasets.question_answering import squad
-from etcmodel.datasets.sectioned import Fields
+from etcmodel.readers.sectioned import Fields
 
 _GLOBAL_LENGTH = 192
 _SQUAD_BATCH_SIZE = 16

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
-from etcmodel.training import experiments  # noqa: F401  First: it explains Keras 3.
+from etcmodel.training import configuration  # noqa: F401  First: it explains Keras 3.
 
 # isort: split
 import numpy as np

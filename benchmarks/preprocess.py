@@ -25,10 +25,11 @@ from benchmarks.layout_oracle import Oracle
 from benchmarks.reference_tokenizer import BertTokenizer
 from benchmarks.task_oracles import ORACLES
 from etcmodel.cli import preprocess
-from etcmodel.datasets import files
 from etcmodel.errors import BadRecords
 from etcmodel.feature_utils.text import vocabulary_files
-from etcmodel.pipeline.example_writer import ExampleWriter
+from etcmodel.pipeline import example_maker
+from etcmodel.pipeline.example_maker import ExampleMaker
+from etcmodel.readers import files
 from etcmodel.tasks import registry
 
 _SPLIT = "train"
@@ -64,7 +65,7 @@ def repeated(records: Sequence[Any], seconds: float) -> Iterator[Any]:
 
 
 def measure_package(
-    encoder: ExampleWriter,
+    encoder: ExampleMaker,
     records: Sequence[Any],
     batch_size: int,
     seconds: float,
@@ -172,7 +173,7 @@ def _measure(values) -> Iterator[program.Line]:
     records = list(
         task.dataset.FORMAT.read(values.input, _SPLIT, bad_records, None)
     )
-    encoder = task.make_example_writer(config, values.vocab_file)
+    encoder = example_maker.of_task(task, config, values.vocab_file)
     kind = encoder.preprocessor.tokenizer.kind
     print(
         f"{values.task}: {len(records)} records, batches of "

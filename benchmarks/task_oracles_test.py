@@ -33,6 +33,7 @@ from etcmodel.datasets.wikihop import WikiHopRecord
 from etcmodel.feature_utils.text import sentences
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.feature_utils.text import vocabulary_files
+from etcmodel.pipeline import example_maker
 from etcmodel.tasks import registry
 from testing.helpers import real_data_path
 from testing.tasks import encode_records
@@ -209,8 +210,8 @@ def check_examples(test, task, writer, tokenizer, records):
 
 def make_encoder(task, vocab, **sizes):
     spec = registry.get(task)
-    return spec.make_example_writer(
-        spec.make_preprocessing_config(sizes), vocab
+    return example_maker.of_task(
+        spec, spec.make_preprocessing_config(sizes), vocab
     )
 
 

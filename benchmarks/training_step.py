@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-from etcmodel.training import experiments  # noqa: F401  First: it explains Keras 3.
+from etcmodel.training import configuration  # noqa: F401  First: it explains Keras 3.
 
 # isort: split
 import numpy as np

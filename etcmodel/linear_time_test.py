@@ -23,23 +23,23 @@ from absl.testing import parameterized
 from etcmodel import errors
 from etcmodel.datasets import answer_metrics
 from etcmodel.datasets import answer_spans
-from etcmodel.datasets import cells
 from etcmodel.datasets import classification
 from etcmodel.datasets import documents
 from etcmodel.datasets import normalized_texts
 from etcmodel.datasets import plain_texts
 from etcmodel.datasets import question_answering
 from etcmodel.datasets import selection
-from etcmodel.datasets import tables
 from etcmodel.datasets import triviaqa
 from etcmodel.datasets.narrativeqa import metrics
 from etcmodel.datasets.narrativeqa import oracle
 from etcmodel.datasets.narrativeqa import stories
-from etcmodel.feature_utils.text import mention_finder
-from etcmodel.feature_utils.text import mentions
 from etcmodel.feature_utils.text import sentences
 from etcmodel.feature_utils.text import tokenizers
-from etcmodel.pipeline import documents as document_features
+from etcmodel.readers import cells
+from etcmodel.readers import tables
+from etcmodel.tasks.documents import documents as document_features
+from etcmodel.tasks.read_twice import mention_finder
+from etcmodel.tasks.wikihop import mentions
 from testing.helpers import real_data_path
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
@@ -68,8 +68,8 @@ _BUILT = {
     "etcmodel.checkpoints.files",
     "etcmodel.checkpoints.lifting",
     "etcmodel.datasets.answer_spans",
-    "etcmodel.datasets.json_stream",
-    "etcmodel.feature_utils.text.mention_finder",
+    "etcmodel.readers.json_stream",
+    "etcmodel.tasks.read_twice.mention_finder",
     "etcmodel.feature_utils.text.sentences",
     "etcmodel.feature_utils.text.tokenizers",
     # Of names of files, which have at most 255 bytes.

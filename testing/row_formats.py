@@ -1,8 +1,8 @@
 """A format of rows without labels, for tests."""
 
-from etcmodel.datasets import row_formats
-from etcmodel.datasets import sectioned
-from etcmodel.datasets.sectioned import DocumentRecord
+from etcmodel.readers import row_formats
+from etcmodel.readers import sectioned
+from etcmodel.readers.sectioned import DocumentRecord
 
 
 def _make(row):

@@ -25,9 +25,9 @@ from etcmodel.cli import command_line
 from etcmodel.errors import RecordError
 from etcmodel.feature_utils.text import tokenizer_settings
 from etcmodel.feature_utils.text import tokenizers
+from etcmodel.pipeline import example_maker
 from etcmodel.pipeline import tfrecords
-from etcmodel.pipeline.example_writer import ExampleWriter
-from etcmodel.pipeline.spec import TaskSpec
+from etcmodel.pipeline.example_maker import ExampleMaker
 from etcmodel.serving import saved_model as export_lib
 from etcmodel.serving import signatures
 from etcmodel.tasks import registry
@@ -120,9 +120,9 @@ def shared_writers():
     Returns a patch: while it lasts, a task's writer is used again for the
     same sizes and vocabulary.
     """
-    make, writers = TaskSpec.make_example_writer, {}
+    make, writers = example_maker.of_task, {}
 
-    def make_example_writer(spec, config, vocab_file, settings=None):
+    def of_task(spec, config, vocab_file, settings=None):
         key = (
             *(spec.name, config, tfrecords.fingerprint(vocab_file), settings),
             tokenizer_settings.read_settings(os.path.dirname(vocab_file)),
@@ -131,9 +131,7 @@ def shared_writers():
             writers[key] = make(spec, config, vocab_file, settings)
         return writers[key]
 
-    return mock.patch.object(
-        TaskSpec, "make_example_writer", make_example_writer
-    )
+    return mock.patch.object(example_maker, "of_task", of_task)
 
 
 class EncodedRecord(NamedTuple):
@@ -144,7 +142,7 @@ class EncodedRecord(NamedTuple):
 
 
 def encode_records(
-    writer: ExampleWriter, records: Sequence[Any], split: str
+    writer: ExampleMaker, records: Sequence[Any], split: str
 ) -> list[EncodedRecord]:
     """Makes and serializes the examples of records, not packed."""
     return [
@@ -156,7 +154,7 @@ def encode_records(
 
 
 def make_examples(
-    writer: ExampleWriter, records: Sequence[Any], split: str
+    writer: ExampleMaker, records: Sequence[Any], split: str
 ) -> list[Any]:
     """Makes the examples of records; raises the first error."""
     made = writer.make_examples(records, split)

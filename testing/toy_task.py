@@ -12,9 +12,6 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.datasets.json_stream import read_json_lines
-from etcmodel.datasets.records import Format
-from etcmodel.datasets.records import Record
 from etcmodel.feature_utils import layout
 from etcmodel.models.heads import make_logits_layer
 from etcmodel.pipeline import example_schema
@@ -27,6 +24,9 @@ from etcmodel.pipeline.preprocessor import count_cut
 from etcmodel.pipeline.spec import Experiment
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.pipeline.spec import Tuned
+from etcmodel.readers.json_stream import read_json_lines
+from etcmodel.readers.records import Format
+from etcmodel.readers.records import Record
 
 VOCAB = "a bb ccc dddd eeeee"
 

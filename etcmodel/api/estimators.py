@@ -13,15 +13,15 @@ import numpy as np
 from etcmodel.api import predictors
 from etcmodel.cli import command_line
 from etcmodel.cli import shortcut_flags
-from etcmodel.datasets import cells
-from etcmodel.datasets import files
-from etcmodel.datasets import python_rows
-from etcmodel.datasets.row_formats import RowFormat
 from etcmodel.errors import UserError
 from etcmodel.pipeline import atomic
 from etcmodel.pipeline import metadata_files
 from etcmodel.pipeline import options as options_lib
 from etcmodel.pipeline import own_files
+from etcmodel.readers import cells
+from etcmodel.readers import files
+from etcmodel.readers import python_rows
+from etcmodel.readers.row_formats import RowFormat
 from etcmodel.serving import exported
 from etcmodel.training import overlaps
 from etcmodel.training import runs

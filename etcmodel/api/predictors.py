@@ -17,11 +17,11 @@ from typing import Any
 
 from etcmodel.cli import command_line
 from etcmodel.cli import shortcut_flags
-from etcmodel.datasets.row_formats import RowFormat
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 from etcmodel.pipeline.spec import load as load_place
+from etcmodel.readers.row_formats import RowFormat
 from etcmodel.serving import exported
 from etcmodel.tasks import registry
 from etcmodel.training import runs

@@ -10,7 +10,7 @@ from etcmodel.checkpoints import load_head
 from etcmodel.checkpoints import save_etc
 from etcmodel.feature_utils.layout import spec as spec_lib
 from etcmodel.models.etc.pretraining import EtcPretrainModel
-from etcmodel.pipeline.span_model import SpanAnswerHead
+from etcmodel.tasks.documents.span_model import SpanAnswerHead
 
 _TOKENS = np.array([[3, 4, 5, 6, 0], [7, 8, 3, 0, 0]], np.int32)
 _GLOBAL = np.array([[1, 1], [1, 2]], np.int32)

@@ -17,7 +17,7 @@ from etcmodel import models
 from etcmodel.cli import command_line
 from etcmodel.errors import UserError
 from etcmodel.pipeline import options
-from etcmodel.training.experiments_test import KERAS_2
+from etcmodel.training.configuration_test import KERAS_2
 from testing import tasks
 from testing.tasks import CommandTestCase
 from testing.tasks import run_cli

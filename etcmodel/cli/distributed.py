@@ -22,16 +22,17 @@ import apache_beam as beam
 from apache_beam.options import pipeline_options
 from apache_beam.utils import shared
 
-from etcmodel.datasets import files
-from etcmodel.datasets.records import Checked
-from etcmodel.datasets.records import Record
-from etcmodel.datasets.records import Source
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
+from etcmodel.pipeline import example_maker
 from etcmodel.pipeline import packing
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.spec import load
+from etcmodel.readers import files
+from etcmodel.readers.records import Checked
+from etcmodel.readers.records import Record
+from etcmodel.readers.records import Source
 from etcmodel.tasks import registry
 
 _PART_BYTES = 64 << 20
@@ -75,7 +76,7 @@ class Job(NamedTuple):
         return registry.get(self.task).make_preprocessing_config(self.config)
 
     def format(self):
-        """Returns how files are read; see `datasets.records.Format`."""
+        """Returns how files are read; see `readers.records.Format`."""
         return registry.get(self.task).format(self.configuration())
 
     def preprocessor(self) -> type:
@@ -83,7 +84,7 @@ class Job(NamedTuple):
         return load(registry.get(self.task).preprocessor)
 
     def make_writer(self):
-        """Makes the `ExampleWriter`, which builds a graph."""
+        """Makes the `ExampleMaker`, which builds a graph."""
         from etcmodel.feature_utils.text import tokenizer_settings
 
         settings = self.settings and tokenizer_settings.TokenizerSettings(
@@ -94,8 +95,8 @@ class Job(NamedTuple):
             path = os.path.join(folder, name)
             with open(path, "wb") as stream:
                 stream.write(content)
-            return registry.get(self.task).make_example_writer(
-                self.configuration(), path, settings
+            return example_maker.of_task(
+                registry.get(self.task), self.configuration(), path, settings
             )
 
     def sort_key(self, source: Source | RecordError) -> tuple[int, int]:

@@ -61,12 +61,12 @@ def run(flag_values: flags.FlagValues) -> None:
     training.check_data(params, mode)
     if flag_values.output:
         paths.check_params(params, "--output", flag_values.output, "metrics")
-    from etcmodel.training import experiments
+    from etcmodel.training import configuration
     from etcmodel.training import run_directory
 
     # The training records may be gone.
     params.task.train_data.input_path = ""
-    metadata = experiments.find_metadata(params.task, spec)
+    metadata = configuration.find_metadata(params.task, spec)
     runs.check_records(model_dir, metadata, params.task.model)
     run_directory.prepare(model_dir)
     if flag_values.tune:

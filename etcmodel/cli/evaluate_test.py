@@ -3,7 +3,7 @@ from unittest import mock
 import tensorflow as tf
 
 from etcmodel.cli import training
-from etcmodel.training import experiments
+from etcmodel.training import configuration
 from etcmodel.training.runs_test import write_run
 from testing import tasks
 from testing.tasks import run_cli
@@ -27,7 +27,9 @@ class EvaluateTest(tasks.CommandTestCase):
             checkpoint = tf.train.Checkpoint(x=tf.Variable(1))
             checkpoint.save(self.path("ckpt"))
         with (
-            mock.patch.object(experiments, "find_metadata", return_value=None),
+            mock.patch.object(
+                configuration, "find_metadata", return_value=None
+            ),
             mock.patch.object(training, "make_runner") as make_runner,
             mock.patch.object(training, "run_mode") as self.run_mode,
         ):

@@ -5,10 +5,10 @@ import dataclasses
 from absl import flags
 
 from etcmodel.cli import preprocess
-from etcmodel.datasets import files
 from etcmodel.errors import UserError
 from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import TaskSpec
+from etcmodel.readers import files
 from etcmodel.tasks import registry
 
 DESCRIPTION = """
@@ -131,7 +131,7 @@ def run(flag_values: flags.FlagValues) -> None:
         values["relative_vocab_size"],
         2 * values["relative_pos_max_distance"] + 4,
     )
-    examples = preprocess.example_writer(task, config, flag_values)
+    examples = preprocess.make_examples_maker(task, config, flag_values)
     inspection = inspect(examples, record, EtcConfig.from_dict(values), params)
     summary = [("experiment", experiment), *inspection.summary]
     inspection = dataclasses.replace(inspection, summary=summary)

@@ -14,12 +14,12 @@ from absl import flags
 
 from etcmodel import json_objects
 from etcmodel.cli import shortcut_flags
-from etcmodel.datasets import files
 from etcmodel.errors import UserError
 from etcmodel.errors import download_advice
 from etcmodel.pipeline import atomic
 from etcmodel.pipeline import options
 from etcmodel.pipeline import swaps
+from etcmodel.readers import files
 from etcmodel.serving import exported
 from etcmodel.training import overlaps
 from etcmodel.training import runs

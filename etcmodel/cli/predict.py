@@ -12,7 +12,6 @@ from typing import Any
 from absl import flags
 
 from etcmodel.cli.preprocess import InputFlags
-from etcmodel.datasets import files
 from etcmodel.errors import BadRecords
 from etcmodel.errors import UserError
 from etcmodel.errors import without_stack
@@ -20,6 +19,7 @@ from etcmodel.pipeline.atomic import atomic_file
 from etcmodel.pipeline.atomic import check_file
 from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import load
+from etcmodel.readers import files
 from etcmodel.serving import exported
 from etcmodel.tasks import registry
 

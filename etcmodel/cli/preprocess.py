@@ -14,7 +14,6 @@ from absl import flags
 
 from etcmodel import extras
 from etcmodel.cli import preprocess_notes
-from etcmodel.datasets import files
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
@@ -23,6 +22,7 @@ from etcmodel.pipeline.atomic import output_directory
 from etcmodel.pipeline.options import flag_fields
 from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import load
+from etcmodel.readers import files
 from etcmodel.tasks import registry
 from etcmodel.training import runs
 
@@ -161,14 +161,15 @@ def preprocessing_config(
     return task.make_preprocessing_config({**noted, **values})
 
 
-def example_writer(task, config, flag_values: flags.FlagValues):
-    """Makes the `ExampleWriter`, with the flags' vocabulary."""
+def make_examples_maker(task, config, flag_values: flags.FlagValues):
+    """Makes the `ExampleMaker`, with the flags' vocabulary."""
     from etcmodel.feature_utils.text import tokenizer_settings
+    from etcmodel.pipeline import example_maker
 
     settings = tokenizer_settings.TokenizerSettings(
         **{name: flag_values[name].value for name in _SETTINGS}
     )
-    return task.make_example_writer(config, flag_values.vocab_file, settings)
+    return example_maker.of_task(task, config, flag_values.vocab_file, settings)
 
 
 def print_tokenizer(tokenizer, flag_values: flags.FlagValues) -> None:
@@ -249,7 +250,7 @@ def run(flag_values: flags.FlagValues) -> None:
         )
         # Labels that are known now may be written differently.
         read = functools.partial(files.limited, most, task.format(config).read)
-    examples = example_writer(task, config, flag_values)
+    examples = make_examples_maker(task, config, flag_values)
     import tensorflow as tf
 
     with output_directory(

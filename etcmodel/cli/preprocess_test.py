@@ -14,7 +14,7 @@ from absl.testing import parameterized
 from etcmodel.cli import preprocess
 from etcmodel.datasets import classification
 from etcmodel.feature_utils import etc_features
-from etcmodel.pipeline import example_writer
+from etcmodel.pipeline import example_maker
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.preprocessor import Preprocessor
 from testing import own_documents
@@ -188,7 +188,7 @@ class PreprocessTest(tasks.CommandTestCase):
         write, sizes = tasks.SMALL_RECORDS[task]
         path, vocab_file = write(self.directory, 13)
         more = ["--include_unknown_rate=0.5"] if task == "nq" else []
-        encode = example_writer.ExampleWriter.make_examples
+        encode = example_maker.ExampleMaker.make_examples
 
         def encode_late(encoder, records, split):
             time.sleep(0.02 * (records[0].index % 3))
@@ -200,7 +200,7 @@ class PreprocessTest(tasks.CommandTestCase):
                 mock.patch.object(os, "cpu_count", return_value=workers),
                 mock.patch.object(Preprocessor, "RECORDS_AT_ONCE", batch_size),
                 mock.patch.object(
-                    example_writer.ExampleWriter, "make_examples", encode_late
+                    example_maker.ExampleMaker, "make_examples", encode_late
                 ),
             ):
                 result = run_cli(

@@ -11,7 +11,7 @@ from typing import TextIO
 
 import tqdm
 
-from etcmodel.datasets import files
+from etcmodel.readers import files
 
 
 class FileProgress:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from etcmodel.datasets import files
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 from etcmodel.pipeline import metadata_files
+from etcmodel.readers import files
 from etcmodel.training import runs
 
 _RATE = "trainer.optimizer_config.learning_rate.polynomial"

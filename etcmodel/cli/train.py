@@ -145,13 +145,13 @@ def run(flag_values: flags.FlagValues) -> None:
 
 def _run_in_directory(flag_values, spec, params, mode: str) -> None:
     """Trains or evaluates, unless the run has nothing left to do."""
-    from etcmodel.training import experiments
+    from etcmodel.training import configuration
     from etcmodel.training import run_directory
 
     model_dir = flag_values.model_dir
     with contextlib.ExitStack() as stack:
         if "train" in mode:
-            metadata = experiments.find_metadata(params.task, spec)
+            metadata = configuration.find_metadata(params.task, spec)
             runs.check_same(params, metadata, spec, model_dir)
             if metadata:
                 runs.check_own_vocabulary(metadata)

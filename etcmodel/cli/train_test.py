@@ -9,7 +9,7 @@ from absl.testing import parameterized
 from etcmodel import models
 from etcmodel.cli import training
 from etcmodel.pipeline import tfrecords
-from etcmodel.training import experiments
+from etcmodel.training import configuration
 from etcmodel.training import runs
 from testing.tasks import CommandTestCase
 from testing.tasks import run_cli
@@ -39,7 +39,9 @@ class TrainTest(CommandTestCase):
     def _train(self, *arguments):
         """Runs the command, but for the training itself."""
         with (
-            mock.patch.object(experiments, "find_metadata", return_value=None),
+            mock.patch.object(
+                configuration, "find_metadata", return_value=None
+            ),
             mock.patch.object(training, "make_runner") as make_runner,
             mock.patch.object(training, "run_mode") as self.run_mode,
         ):

@@ -14,9 +14,9 @@ from absl import flags
 from absl import logging
 
 from etcmodel.cli import shortcut_flags
-from etcmodel.datasets import files
 from etcmodel.errors import UserError
 from etcmodel.pipeline import metadata_files
+from etcmodel.readers import files
 from etcmodel.tasks import registry
 from etcmodel.training import runs
 
@@ -116,10 +116,10 @@ def resolved(params, spec) -> dict:
     The size of the vocabulary stays None if the records, which tell it, are not
     there.
     """
-    from etcmodel.training import experiments
+    from etcmodel.training import configuration
 
     values, encoder = params.as_dict(), params.task.model.encoder
-    metadata = experiments.find_metadata(params.task, spec) or {}
+    metadata = configuration.find_metadata(params.task, spec) or {}
     sizes = encoder.to_config(metadata.get("vocab_size")).to_dict()
     if not metadata and not encoder.config_file:
         del sizes["vocab_size"]

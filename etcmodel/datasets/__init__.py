@@ -2,7 +2,8 @@
 
 A dataset knows no model. Each is a module, or a folder, with
 
-*   `FORMAT`: reads the official files as typed records (see `records.Format`);
+*   `FORMAT`: reads the official files as typed records, see
+    `readers.records.Format`;
 *   `gold`: what predictions of a record are compared with;
 *   `write_predictions`: the official file of predictions;
 *   `score`: the official metrics.

@@ -22,14 +22,14 @@ from typing import IO
 from typing import Literal
 
 from etcmodel import extras
-from etcmodel.datasets import row_formats
-from etcmodel.datasets import sectioned
-from etcmodel.datasets.records import Format
-from etcmodel.datasets.sectioned import DocumentRecord
-from etcmodel.datasets.sectioned import Row
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 from etcmodel.errors import where
+from etcmodel.readers import row_formats
+from etcmodel.readers import sectioned
+from etcmodel.readers.records import Format
+from etcmodel.readers.sectioned import DocumentRecord
+from etcmodel.readers.sectioned import Row
 
 LABEL_FIELDS = ("label", "labels")
 LABEL_KINDS = ("auto", "single", "multiple", "number")

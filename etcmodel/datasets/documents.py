@@ -28,12 +28,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from etcmodel.datasets import json_stream
 from etcmodel.datasets import plain_texts
-from etcmodel.datasets.records import Format
-from etcmodel.datasets.records import Record
-from etcmodel.datasets.records import Source
-from etcmodel.datasets.records import Text
+from etcmodel.readers import json_stream
+from etcmodel.readers.records import Format
+from etcmodel.readers.records import Record
+from etcmodel.readers.records import Source
+from etcmodel.readers.records import Text
 
 
 class Mention(msgspec.Struct, frozen=True):

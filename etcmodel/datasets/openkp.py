@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from etcmodel.datasets.json_stream import read_json_lines
-from etcmodel.datasets.records import Format
-from etcmodel.datasets.records import Record
-from etcmodel.datasets.records import Source
-from etcmodel.datasets.records import Text
 from etcmodel.errors import show
+from etcmodel.readers.json_stream import read_json_lines
+from etcmodel.readers.records import Format
+from etcmodel.readers.records import Record
+from etcmodel.readers.records import Source
+from etcmodel.readers.records import Text
 
 _OWN_FEATURES = (
     *("x", "width", "y", "height", "is_block", "is_inline", "is_heading"),

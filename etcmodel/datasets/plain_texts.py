@@ -6,7 +6,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 
-from etcmodel.datasets import json_stream
+from etcmodel.readers import json_stream
 
 # What is longer becomes several documents, so that a file of any size can be
 # read: about 200,000 tokens.

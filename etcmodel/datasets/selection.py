@@ -17,15 +17,15 @@ from typing import IO
 
 from etcmodel import extras
 from etcmodel.datasets import answer_metrics
-from etcmodel.datasets import row_formats
-from etcmodel.datasets import sectioned
 from etcmodel.datasets import unit_positions
-from etcmodel.datasets.records import Format
-from etcmodel.datasets.sectioned import DocumentRecord
-from etcmodel.datasets.sectioned import Row
 from etcmodel.datasets.unit_positions import Position
 from etcmodel.datasets.unit_positions import Selected
 from etcmodel.datasets.unit_positions import Unit as Unit
+from etcmodel.readers import row_formats
+from etcmodel.readers import sectioned
+from etcmodel.readers.records import Format
+from etcmodel.readers.sectioned import DocumentRecord
+from etcmodel.readers.sectioned import Row
 
 SELECTED_FIELDS = ("selected", "evidence", "supporting_facts")
 

@@ -22,17 +22,17 @@ from collections.abc import Sequence
 import msgspec
 
 from etcmodel.datasets import answer_metrics
-from etcmodel.datasets import files
-from etcmodel.datasets import json_stream
-from etcmodel.datasets import json_values
 from etcmodel.datasets.predictions import write_predictions as write_predictions
-from etcmodel.datasets.records import Format
-from etcmodel.datasets.records import Record
-from etcmodel.datasets.records import Source
-from etcmodel.datasets.records import Text
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 from etcmodel.errors import show
+from etcmodel.readers import files
+from etcmodel.readers import json_stream
+from etcmodel.readers import json_values
+from etcmodel.readers.records import Format
+from etcmodel.readers.records import Record
+from etcmodel.readers.records import Source
+from etcmodel.readers.records import Text
 
 _TO_SPACES = str.maketrans(dict.fromkeys(f"_{string.punctuation}‘’´`", " "))
 # Field of a question with pages -> folder of the archive.

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from etcmodel.datasets.normalized_texts import normalize
-from etcmodel.datasets.sectioned import Document
-from etcmodel.datasets.sectioned import Row
-from etcmodel.datasets.sectioned import whole
 from etcmodel.errors import RecordError
 from etcmodel.errors import show
+from etcmodel.readers.sectioned import Document
+from etcmodel.readers.sectioned import Row
+from etcmodel.readers.sectioned import whole
 
 UNITS = ("auto", "sentences", "texts", "paragraphs")
 WHOLE_PARAGRAPH = -1

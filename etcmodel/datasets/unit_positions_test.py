@@ -2,12 +2,12 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from etcmodel.datasets import unit_positions
-from etcmodel.datasets.sectioned import Fields
-from etcmodel.datasets.sectioned import Row
-from etcmodel.datasets.sectioned import Source
 from etcmodel.datasets.unit_positions import Selected
 from etcmodel.datasets.unit_positions import Unit
 from etcmodel.errors import RecordError
+from etcmodel.readers.sectioned import Fields
+from etcmodel.readers.sectioned import Row
+from etcmodel.readers.sectioned import Source
 
 # Paragraphs 0 and 1 are Jan's, 2 to 4 Brno's.
 _SECTIONS = [

@@ -6,13 +6,13 @@ Multi-hop Reading Comprehension Across Documents", 2018.
 
 from collections.abc import Mapping
 
-from etcmodel.datasets.json_stream import read_json_array
 from etcmodel.datasets.normalized_texts import normalize
 from etcmodel.datasets.predictions import write_predictions as write_predictions
-from etcmodel.datasets.records import Format
-from etcmodel.datasets.records import Record
-from etcmodel.datasets.records import Text
 from etcmodel.errors import show
+from etcmodel.readers.json_stream import read_json_array
+from etcmodel.readers.records import Format
+from etcmodel.readers.records import Record
+from etcmodel.readers.records import Text
 
 
 class WikiHopRecord(Record, frozen=True):

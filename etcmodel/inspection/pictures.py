@@ -9,7 +9,7 @@ import numpy as np
 from etcmodel.feature_utils import GlobalLocalTransformerSideInputs
 from etcmodel.models import EtcConfig
 from etcmodel.models.etc.side_inputs import SideInputs
-from etcmodel.pipeline.example_writer import ExampleWriter
+from etcmodel.pipeline.example_maker import ExampleMaker
 from etcmodel.pipeline.preprocessor import RecordView
 from etcmodel.pipeline.preprocessor import on_host
 
@@ -39,7 +39,7 @@ class Inspection:
 
 
 def inspect(
-    examples: ExampleWriter,
+    examples: ExampleMaker,
     record: Any,
     model_config: EtcConfig,
     model_options: Any = None,

@@ -3,9 +3,10 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.datasets.records import Source
 from etcmodel.inspection import pictures
 from etcmodel.models import EtcConfig
+from etcmodel.pipeline import example_maker
+from etcmodel.readers.records import Source
 from testing import toy_task as toy
 from testing.tasks import write_test_vocab
 
@@ -13,8 +14,8 @@ from testing.tasks import write_test_vocab
 class InspectionTest(tf.test.TestCase):
     def test_first_window_of_a_record(self):
         vocab_file = write_test_vocab(tempfile.mkdtemp(), toy.VOCAB)
-        encoder = toy.TASK.make_example_writer(
-            toy.Sizes(long_length=6), vocab_file
+        encoder = example_maker.of_task(
+            toy.TASK, toy.Sizes(long_length=6), vocab_file
         )
         record = toy.ToyRecord(
             "x", "a bb zebra", "bb", source=Source("data.json", 3)

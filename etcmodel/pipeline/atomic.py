@@ -8,10 +8,10 @@ import uuid
 from collections.abc import Iterator
 from typing import IO
 
-from etcmodel.datasets import files
 from etcmodel.errors import UserError
 from etcmodel.pipeline import own_files
 from etcmodel.pipeline import swaps
+from etcmodel.readers import files
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

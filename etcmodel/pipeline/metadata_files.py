@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from etcmodel import json_objects
-from etcmodel.datasets import files
 from etcmodel.errors import UserError
 from etcmodel.errors import show
+from etcmodel.readers import files
 
 
 class FileName(str):

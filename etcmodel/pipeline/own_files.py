@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator
 
 from etcmodel import json_objects
-from etcmodel.datasets import files
 from etcmodel.errors import UserError
+from etcmodel.readers import files
 
 FILE = ".etcmodel_files.json"
 

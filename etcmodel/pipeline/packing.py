@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from etcmodel.datasets.records import Source
 from etcmodel.pipeline.example_schema import ExampleSchema
+from etcmodel.readers.records import Source
 
 Values = Mapping[str, Any]
 # Records of a file that may be packed together: what one worker can hold.

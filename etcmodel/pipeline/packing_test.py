@@ -1,13 +1,13 @@
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.datasets.records import Source
 from etcmodel.pipeline.example_schema import INPUT
 from etcmodel.pipeline.example_schema import ExampleSchema
 from etcmodel.pipeline.example_schema import Field
 from etcmodel.pipeline.example_schema import Packing
 from etcmodel.pipeline.packing import ExamplePacker
 from etcmodel.pipeline.packing import group_of
+from etcmodel.readers.records import Source
 
 _SCHEMA = ExampleSchema(
     Packing({"block_ids": "blocks"}, "blocks"),

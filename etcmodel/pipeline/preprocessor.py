@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.datasets.records import Source
 from etcmodel.errors import UserError
 from etcmodel.feature_utils import layout
 from etcmodel.feature_utils.text.tokenizer_settings import TokenizerSettings
@@ -22,6 +21,7 @@ from etcmodel.pipeline.example_schema import EXAMPLE_ID
 from etcmodel.pipeline.example_schema import INPUT
 from etcmodel.pipeline.example_schema import TEXT
 from etcmodel.pipeline.example_schema import ExampleSchema
+from etcmodel.readers.records import Source
 
 # Lengths of requests are rounded up to multiples of this.
 LENGTH_STEP = 64

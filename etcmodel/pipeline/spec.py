@@ -157,7 +157,7 @@ class TaskSpec:
             raise UserError(f"The sizes do not fit: {error}") from error
 
     def format(self, config: Any):
-        """Returns how data files are read; see `datasets.records.Format`."""
+        """Returns how data files are read; see `readers.records.Format`."""
         if not self.reading:
             return self.dataset.FORMAT
         names = (*self.reading, *self.noted_reading)
@@ -178,16 +178,6 @@ class TaskSpec:
 
         return preprocessor.make_preprocessor(
             load(self.preprocessor), config, vocab_file, settings
-        )
-
-    def make_example_writer(
-        self, config: Any, vocab_file: str, settings: Any = None
-    ):
-        """Makes an `ExampleWriter`; see `make_preprocessor`."""
-        from etcmodel.pipeline import example_writer
-
-        return example_writer.ExampleWriter(
-            self, self.make_preprocessor(config, vocab_file, settings)
         )
 
     def make_model(

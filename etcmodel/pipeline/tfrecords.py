@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import tensorflow as tf
 from google.protobuf import message
 
-from etcmodel.datasets import files as data_files
 from etcmodel.errors import UserError
 from etcmodel.errors import without_stack
 from etcmodel.pipeline import shards
+from etcmodel.readers import files as data_files
 
 METADATA_FILE = shards.METADATA_FILE
 FORMAT = shards.FORMAT

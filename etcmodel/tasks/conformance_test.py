@@ -26,11 +26,11 @@ from etcmodel import checkpoints
 from etcmodel import models
 from etcmodel.checkpoints import files
 from etcmodel.cli import predict
-from etcmodel.datasets import tables
-from etcmodel.datasets.row_formats import RowFormat
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.spec import load
+from etcmodel.readers import tables
+from etcmodel.readers.row_formats import RowFormat
 from etcmodel.serving import exported
 from etcmodel.serving import saved_model_test
 from etcmodel.serving import warmup_test

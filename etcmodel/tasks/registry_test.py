@@ -3,7 +3,7 @@ import tensorflow as tf
 
 from etcmodel.errors import UserError
 from etcmodel.tasks import registry
-from etcmodel.training.experiments_test import KERAS_2
+from etcmodel.training.configuration_test import KERAS_2
 from testing import tasks
 
 

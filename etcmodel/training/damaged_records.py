@@ -1,7 +1,7 @@
 """Finds the record that training or evaluation could not read.
 
 Errors of a `tf.data` pipeline do not say which file and record they are about.
-Works with Keras 2 only; see `training.experiments`.
+Works with Keras 2 only; see `training.configuration`.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Stops a training whose loss is no longer a number.
 
-Works with Keras 2 only; see `training.experiments`.
+Works with Keras 2 only; see `training.configuration`.
 """
 
 import math

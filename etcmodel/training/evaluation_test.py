@@ -8,6 +8,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.errors import UserError
+from etcmodel.pipeline import example_maker
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.record_keys import record_keys
@@ -28,7 +29,7 @@ _RECORDS = (
 def write_records(directory, split="dev"):
     """Stores the records in two files."""
     vocab_file = write_test_vocab(directory, toy.VOCAB)
-    encoder = toy.TASK.make_example_writer(toy.Sizes(), vocab_file)
+    encoder = example_maker.of_task(toy.TASK, toy.Sizes(), vocab_file)
     with tfrecords.ShardedWriter(directory, split, 2) as writer:
         for encoded in encode_records(encoder, _RECORDS, split):
             for example in encoded.examples:

@@ -1,9 +1,9 @@
 """Reads stored examples in batches of one static size.
 
-Works with Keras 2 only; see `training.experiments`.
+Works with Keras 2 only; see `training.configuration`.
 """
 
-from etcmodel.training import experiments  # First: it explains Keras 3.
+from etcmodel.training import configuration  # First: it explains Keras 3.
 
 # isort: split
 import functools
@@ -25,7 +25,7 @@ Parse = Callable[[tf.Tensor, tf.Tensor | None], object]
 _CYCLE_LENGTH = 8
 
 
-@experiments.graph_code
+@configuration.graph_code
 def read_batches(
     params: cfg.DataConfig,
     parse: Parse,
@@ -189,7 +189,7 @@ def read_files(
     return reader.read(input_context).with_options(options)
 
 
-@experiments.graph_code
+@configuration.graph_code
 def read_blocks(
     params: cfg.DataConfig,
     parse: Parse,

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from etcmodel.datasets import files
 from etcmodel.errors import UserError
 from etcmodel.pipeline import own_files
+from etcmodel.readers import files
 from etcmodel.training import runs
 
 # Names in the directory of a run that are not free for other outputs.

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from etcmodel.checkpoints import files
-from etcmodel.datasets.files import is_remote
 from etcmodel.errors import UserError
 from etcmodel.errors import without_stack
 from etcmodel.pipeline import metadata_files
+from etcmodel.readers.files import is_remote
 
 # Subdirectory -> prefix of its checkpoints.
 _CHECKPOINTS = {"": "ckpt", "best_ckpt": "best_ckpt"}

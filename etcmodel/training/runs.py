@@ -19,12 +19,12 @@ from collections.abc import Iterator
 
 from absl import flags
 
-from etcmodel.datasets import files
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 from etcmodel.pipeline import metadata_files
 from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import TaskSpec
+from etcmodel.readers import files
 
 RUN_FILE = "etcmodel.json"
 PARAMS_FILE = "params.yaml"

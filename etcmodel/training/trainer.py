@@ -1,9 +1,9 @@
 """Registers the Model Garden task and experiments of all tasks.
 
-Works with Keras 2 only; see `training.experiments`.
+Works with Keras 2 only; see `training.configuration`.
 """
 
-from etcmodel.training import experiments  # First: it explains Keras 3.
+from etcmodel.training import configuration  # First: it explains Keras 3.
 
 # isort: split
 import dataclasses
@@ -55,8 +55,8 @@ class EtcModelParams(base_config.Config):
     A length of 0 stands for that of the records.
     """
 
-    encoder: experiments.EncoderParams = dataclasses.field(
-        default_factory=experiments.EncoderParams
+    encoder: configuration.EncoderParams = dataclasses.field(
+        default_factory=configuration.EncoderParams
     )
     long_length: int = 0
     global_length: int = 0
@@ -66,8 +66,8 @@ class EtcModelParams(base_config.Config):
 class ReadTwiceModelParams(base_config.Config):
     """Model parameters that all tasks of ReadTwice share."""
 
-    encoder: experiments.ReadTwiceParams = dataclasses.field(
-        default_factory=experiments.ReadTwiceParams
+    encoder: configuration.ReadTwiceParams = dataclasses.field(
+        default_factory=configuration.ReadTwiceParams
     )
 
 
@@ -101,7 +101,7 @@ class RecordsTask(base_task.Task):
 
     `metadata`, what `preprocess` noted, is looked up beside the records by
     default. Raises a `UserError` if the records do not fit the task (see
-    `experiments.find_metadata`), their sizes are not known, or an option is
+    `configuration.find_metadata`), their sizes are not known, or an option is
     impossible.
 
     Attributes:
@@ -118,7 +118,7 @@ class RecordsTask(base_task.Task):
         spec = self.SPEC
         super().__init__(params, logging_dir=logging_dir, name=name)
         if metadata is None:
-            metadata = experiments.find_metadata(params, spec)
+            metadata = configuration.find_metadata(params, spec)
         self.metadata = metadata or None
         self.schema = load(spec.preprocessor).SCHEMA
         self.sizes = self._find_sizes()
@@ -187,7 +187,7 @@ class RecordsTask(base_task.Task):
             (self.metadata or {}).get("vocab_size")
         )
         if self.SPEC.reads_segments:
-            experiments.check_length(config, self.sizes["block_length"])
+            configuration.check_length(config, self.sizes["block_length"])
         return config
 
     def build_model(self) -> tf.keras.Model:
@@ -397,7 +397,7 @@ class RecordsTask(base_task.Task):
             values, weights = terms[metric.name]
             metric.update_state(values, sample_weight=weights)
 
-    @experiments.graph_code
+    @configuration.graph_code
     def train_step(self, inputs, model, optimizer, metrics=None):
         """Trains on a batch; see `base_task.Task`.
 
@@ -418,7 +418,7 @@ class RecordsTask(base_task.Task):
         ):
             return super().train_step(inputs, model, optimizer, metrics)
 
-    @experiments.graph_code
+    @configuration.graph_code
     def validation_step(self, inputs, model, metrics=None):
         """Measures a batch, and selects what the official metrics need.
 
@@ -572,7 +572,7 @@ def configure(
     train_steps = train_steps or int(num_examples * epochs // batch_size)
     return cfg.ExperimentConfig(
         task=task,
-        trainer=experiments.make_trainer(
+        trainer=configuration.make_trainer(
             train_steps=train_steps,
             warmup_steps=warmup_steps or train_steps // 10,
             learning_rate=learning_rate,

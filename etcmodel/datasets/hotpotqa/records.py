@@ -9,12 +9,12 @@ from typing import Annotated
 
 import msgspec
 
-from etcmodel.datasets.json_stream import read_json_array
 from etcmodel.datasets.normalized_texts import normalize
-from etcmodel.datasets.records import Format
-from etcmodel.datasets.records import Record
-from etcmodel.datasets.records import Source
-from etcmodel.datasets.records import Text
+from etcmodel.readers.json_stream import read_json_array
+from etcmodel.readers.records import Format
+from etcmodel.readers.records import Record
+from etcmodel.readers.records import Source
+from etcmodel.readers.records import Text
 
 
 class Paragraph(

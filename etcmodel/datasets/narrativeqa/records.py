@@ -19,17 +19,17 @@ from typing import IO
 
 import msgspec
 
-from etcmodel.datasets import files
-from etcmodel.datasets import json_stream
-from etcmodel.datasets import json_values
-from etcmodel.datasets import tables
 from etcmodel.datasets.narrativeqa import stories
-from etcmodel.datasets.records import Format
-from etcmodel.datasets.records import Record
-from etcmodel.datasets.records import Source
-from etcmodel.datasets.records import Text
 from etcmodel.errors import UserError
 from etcmodel.errors import show
+from etcmodel.readers import files
+from etcmodel.readers import json_stream
+from etcmodel.readers import json_values
+from etcmodel.readers import tables
+from etcmodel.readers.records import Format
+from etcmodel.readers.records import Record
+from etcmodel.readers.records import Source
+from etcmodel.readers.records import Text
 
 _COLUMNS = ("document_id", "set", "question", "answer1", "answer2")
 SETS = ("all", "train", "valid", "test")

@@ -6,9 +6,9 @@ import html
 import html.parser
 import re
 
-from etcmodel.datasets import compression
-from etcmodel.datasets import files
 from etcmodel.errors import UserError
+from etcmodel.readers import compression
+from etcmodel.readers import files
 
 # How far from the beginning a file says how it is written.
 _HEAD_BYTES = 1 << 14

@@ -14,11 +14,11 @@ from typing import Literal
 
 import msgspec
 
-from etcmodel.datasets.json_stream import read_json_lines
-from etcmodel.datasets.records import Format
-from etcmodel.datasets.records import Record
-from etcmodel.datasets.records import Source
-from etcmodel.datasets.records import Text
+from etcmodel.readers.json_stream import read_json_lines
+from etcmodel.readers.records import Format
+from etcmodel.readers.records import Record
+from etcmodel.readers.records import Source
+from etcmodel.readers.records import Text
 
 _SPAN_FIELDS = {"start": "start_token", "end": "end_token"}
 _YES_NO = Literal["NONE", "YES", "NO"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from etcmodel.datasets.answer_spans import find_answers
-from etcmodel.datasets.sectioned import Document
+from etcmodel.readers.sectioned import Document
 
 
 class Place(msgspec.Struct, frozen=True):

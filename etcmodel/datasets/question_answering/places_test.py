@@ -3,9 +3,9 @@ from absl.testing import parameterized
 
 from etcmodel.datasets.question_answering.places import AnswerFinder
 from etcmodel.datasets.question_answering.places import Place
-from etcmodel.datasets.sectioned import Fields
-from etcmodel.datasets.sectioned import Row
-from etcmodel.datasets.sectioned import Source
+from etcmodel.readers.sectioned import Fields
+from etcmodel.readers.sectioned import Row
+from etcmodel.readers.sectioned import Source
 
 #          0         1          2         3
 #          0123456789012345678 90 123456789012345678901

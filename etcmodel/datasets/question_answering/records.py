@@ -18,18 +18,18 @@ from typing import Literal
 
 import msgspec
 
-from etcmodel.datasets import row_formats
-from etcmodel.datasets import sectioned
 from etcmodel.datasets import unit_positions
 from etcmodel.datasets.question_answering import squad
 from etcmodel.datasets.question_answering.places import AnswerFinder
 from etcmodel.datasets.question_answering.places import Place
-from etcmodel.datasets.records import Format
-from etcmodel.datasets.sectioned import DocumentRecord
-from etcmodel.datasets.sectioned import Fields
-from etcmodel.datasets.sectioned import Row
 from etcmodel.datasets.unit_positions import Position
 from etcmodel.errors import show
+from etcmodel.readers import row_formats
+from etcmodel.readers import sectioned
+from etcmodel.readers.records import Format
+from etcmodel.readers.sectioned import DocumentRecord
+from etcmodel.readers.sectioned import Fields
+from etcmodel.readers.sectioned import Row
 
 ANSWER_FIELDS = ("answers", "answer")
 EVIDENCE_FIELDS = ("evidence", "supporting_facts")

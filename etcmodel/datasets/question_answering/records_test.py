@@ -3,11 +3,11 @@
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from etcmodel.datasets import cells
 from etcmodel.datasets.question_answering import records
 from etcmodel.datasets.question_answering.places import Place
 from etcmodel.datasets.question_answering.records import Answer
 from etcmodel.errors import RecordError
+from etcmodel.readers import cells
 from testing.helpers import real_data_path
 
 _TEXT = "Jan lives in Brno.\n\nBrno is in Moravia."

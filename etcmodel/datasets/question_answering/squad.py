@@ -7,10 +7,10 @@ Don't Know: Unanswerable Questions for SQuAD", 2018.
 
 from collections.abc import Iterator
 
-from etcmodel.datasets import json_stream
-from etcmodel.datasets.sectioned import Fields
-from etcmodel.datasets.tables import BadRow
 from etcmodel.errors import show
+from etcmodel.readers import json_stream
+from etcmodel.readers.sectioned import Fields
+from etcmodel.readers.tables import BadRow
 
 # Perhaps a version or other short fields before the articles.
 _START = (

@@ -14,7 +14,7 @@ from etcmodel.ops import gathering
 class EtcPretrainModel(tf.keras.Model):
     """An ETC encoder with a head for masked tokens and the CPC loss.
 
-    ETC paper, section 3.5 and Appendix B. `feature_utils.sentence_masking`
+    ETC paper, section 3.5 and Appendix B. `tasks.pretrain.sentence_masking`
     makes its inputs from texts of sentences. The constructor builds it.
     Without MLM `head` is None; without CPC `contrast`.
     """

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from etcmodel.feature_utils import sentence_masking
 from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.models import EtcConfig
 from etcmodel.models.etc import contrastive_loss_test
 from etcmodel.models.etc import pretraining
+from etcmodel.tasks.pretrain import sentence_masking
 
 # Two texts in the first row: sentences of 3, 2 and 2 tokens, of which the last
 # is masked; then one of two sentences; padding.

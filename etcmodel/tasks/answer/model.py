@@ -3,10 +3,10 @@
 import tensorflow as tf
 
 from etcmodel.errors import UserError
-from etcmodel.pipeline import document_units
-from etcmodel.pipeline import span_decoding
-from etcmodel.pipeline.span_model import SpanAnswerModel
 from etcmodel.tasks.answer.task import TASK
+from etcmodel.tasks.documents import document_units
+from etcmodel.tasks.documents import span_decoding
+from etcmodel.tasks.documents.span_model import SpanAnswerModel
 
 
 class Answer(SpanAnswerModel):

@@ -6,13 +6,13 @@ from etcmodel.datasets import unit_positions
 from etcmodel.datasets.answer_spans import find_answers
 from etcmodel.feature_utils import layout
 from etcmodel.feature_utils.text import word_cuts
-from etcmodel.pipeline import document_units
-from etcmodel.pipeline import documents
 from etcmodel.pipeline import example_schema
-from etcmodel.pipeline import span_decoding
 from etcmodel.pipeline.preprocessor import Encoded
 from etcmodel.pipeline.preprocessor import Labelled
-from etcmodel.pipeline.span_labels import SpanFinder
+from etcmodel.tasks.documents import document_units
+from etcmodel.tasks.documents import documents
+from etcmodel.tasks.documents import span_decoding
+from etcmodel.tasks.documents.span_labels import SpanFinder
 
 _TYPES = {
     "span": span_decoding.SPAN,

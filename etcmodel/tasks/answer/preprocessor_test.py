@@ -7,6 +7,7 @@ from absl.testing import parameterized
 
 from etcmodel.inspection.pictures import inspect
 from etcmodel.models import EtcConfig
+from etcmodel.pipeline import example_maker
 from etcmodel.tasks.answer.task import TASK
 from testing.tasks import encode_records
 from testing.tasks import without_tracing
@@ -43,8 +44,8 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         rows = [{"question": "Where?", **row}]
         (record,) = TASK.format(config).read_rows(rows, "predict")
         if config not in self.writers:
-            self.writers[config] = TASK.make_example_writer(
-                config, self.vocab_file
+            self.writers[config] = example_maker.of_task(
+                TASK, config, self.vocab_file
             )
         return self.writers[config], record
 

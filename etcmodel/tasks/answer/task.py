@@ -3,12 +3,14 @@
 import dataclasses
 
 from etcmodel.datasets import question_answering
-from etcmodel.pipeline.document_options import READING
-from etcmodel.pipeline.document_options import DocumentPreprocessingConfig
 from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import Experiment
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.pipeline.spec import Tuned
+from etcmodel.tasks.documents.document_options import READING
+from etcmodel.tasks.documents.document_options import (
+    DocumentPreprocessingConfig,
+)
 
 _PACKAGE = "etcmodel.tasks.answer"
 
@@ -87,7 +89,7 @@ TASK = TaskSpec(
     options=AnswerOptions,
     reading=(*READING, "evidence_field"),
     noted_reading=("units",),
-    complete="etcmodel.pipeline.documents:complete_units",
+    complete="etcmodel.tasks.documents.documents:complete_units",
     recipe={
         "num_examples": 10000,
         "epochs": 3,

@@ -8,11 +8,11 @@ import tensorflow as tf
 from etcmodel.datasets import classification
 from etcmodel.datasets.classification import ClassificationRecord
 from etcmodel.errors import show
-from etcmodel.pipeline import documents
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline.preprocessor import Encoded
 from etcmodel.pipeline.preprocessor import Labelled
 from etcmodel.tasks.classify.task import ClassifyPreprocessingConfig
+from etcmodel.tasks.documents import documents
 
 
 def complete(

@@ -12,6 +12,7 @@ from etcmodel.datasets import classification
 from etcmodel.errors import RecordError
 from etcmodel.inspection.pictures import inspect
 from etcmodel.models import EtcConfig
+from etcmodel.pipeline import example_maker
 from etcmodel.tasks.classify import preprocessor
 from etcmodel.tasks.classify.task import TASK
 from testing.tasks import encode_records
@@ -88,8 +89,8 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     def _writer(self, **config):
         values = {"long_length": 24, "global_length": 12, **config}
         values = {"units": "sentences", "labels": ["a", "b"], **values}
-        return TASK.make_example_writer(
-            TASK.make_preprocessing_config(values), self.vocab_file
+        return example_maker.of_task(
+            TASK, TASK.make_preprocessing_config(values), self.vocab_file
         )
 
     def _write(self, record, split, **config):

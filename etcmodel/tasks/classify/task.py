@@ -3,12 +3,14 @@
 import dataclasses
 
 from etcmodel.datasets import classification
-from etcmodel.pipeline.document_options import READING
-from etcmodel.pipeline.document_options import DocumentPreprocessingConfig
 from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import Experiment
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.pipeline.spec import Tuned
+from etcmodel.tasks.documents.document_options import READING
+from etcmodel.tasks.documents.document_options import (
+    DocumentPreprocessingConfig,
+)
 
 _PACKAGE = "etcmodel.tasks.classify"
 

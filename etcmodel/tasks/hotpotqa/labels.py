@@ -7,10 +7,10 @@ import numpy as np
 
 from etcmodel.datasets.answer_spans import find_answers
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
-from etcmodel.pipeline.span_decoding import NO
-from etcmodel.pipeline.span_decoding import SPAN
-from etcmodel.pipeline.span_decoding import YES
-from etcmodel.pipeline.span_labels import SpanFinder
+from etcmodel.tasks.documents.span_decoding import NO
+from etcmodel.tasks.documents.span_decoding import SPAN
+from etcmodel.tasks.documents.span_decoding import YES
+from etcmodel.tasks.documents.span_labels import SpanFinder
 
 _TYPES = {"yes": YES, "no": NO}
 

@@ -4,9 +4,9 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.feature_utils import token_types
-from etcmodel.pipeline import span_decoding
-from etcmodel.pipeline.span_model import SpanAnswerModel
 from etcmodel.pipeline.task_model import exempt_from_hard_g2l
+from etcmodel.tasks.documents import span_decoding
+from etcmodel.tasks.documents.span_model import SpanAnswerModel
 from etcmodel.tasks.hotpotqa.task import TASK
 
 

@@ -8,11 +8,11 @@ from etcmodel.datasets.hotpotqa import metrics
 from etcmodel.feature_utils.etc_features import FEATURES
 from etcmodel.models import EtcConfig
 from etcmodel.pipeline.record_keys import record_keys
-from etcmodel.pipeline.span_decoding_test import inputs_of
-from etcmodel.pipeline.span_decoding_test import random_batch
-from etcmodel.pipeline.span_decoding_test import reference_answer
-from etcmodel.pipeline.span_decoding_test import reference_facts
 from etcmodel.serving import signatures
+from etcmodel.tasks.documents.span_decoding_test import inputs_of
+from etcmodel.tasks.documents.span_decoding_test import random_batch
+from etcmodel.tasks.documents.span_decoding_test import reference_answer
+from etcmodel.tasks.documents.span_decoding_test import reference_facts
 from etcmodel.tasks.hotpotqa.preprocessor import HotpotQAPreprocessor
 from etcmodel.tasks.hotpotqa.task import TASK
 from etcmodel.tasks.hotpotqa.task import HotpotQAOptions

@@ -5,9 +5,9 @@ from absl.testing import parameterized
 from etcmodel.errors import UserError
 from etcmodel.feature_utils import token_types
 from etcmodel.models import EtcConfig
-from etcmodel.pipeline import span_model
-from etcmodel.pipeline.span_model_test import logit_names
 from etcmodel.serving.saved_model import model_variables
+from etcmodel.tasks.documents import span_model
+from etcmodel.tasks.documents.span_model_test import logit_names
 from etcmodel.tasks.hotpotqa.task import TASK
 from etcmodel.tasks.hotpotqa.task import HotpotQAModelOptions
 from etcmodel.tasks.hotpotqa.task import HotpotQAOptions

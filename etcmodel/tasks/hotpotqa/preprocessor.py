@@ -15,15 +15,15 @@ from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils.text import texts
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.feature_utils.text import word_cuts
-from etcmodel.pipeline import documents
 from etcmodel.pipeline import example_schema
-from etcmodel.pipeline import span_decoding
 from etcmodel.pipeline.preprocessor import Encoded
 from etcmodel.pipeline.preprocessor import EtcPreprocessor
 from etcmodel.pipeline.preprocessor import Labelled
 from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.pipeline.preprocessor import count_cut
 from etcmodel.pipeline.preprocessor import to_bytes
+from etcmodel.tasks.documents import documents
+from etcmodel.tasks.documents import span_decoding
 from etcmodel.tasks.hotpotqa import labels
 
 # A title or sentence for which there is no room is left out whole; shorter ones

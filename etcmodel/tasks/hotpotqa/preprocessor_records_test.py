@@ -9,9 +9,10 @@ import tensorflow as tf
 
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.datasets.hotpotqa.records import Paragraph
-from etcmodel.datasets.records import Source
 from etcmodel.inspection.pictures import inspect
 from etcmodel.models import EtcConfig
+from etcmodel.pipeline import example_maker
+from etcmodel.readers.records import Source
 from etcmodel.tasks.hotpotqa.preprocessor import HotpotQAPreprocessor
 from etcmodel.tasks.hotpotqa.task import TASK
 from testing.tasks import encode_records
@@ -66,8 +67,8 @@ class RecordsTest(tf.test.TestCase):
         """A writer; one of each size is enough."""
         key = long_length, global_length
         if key not in self.writers:
-            self.writers[key] = TASK.make_example_writer(
-                TASK.preprocessing_config_class(*key), self.vocab_file
+            self.writers[key] = example_maker.of_task(
+                TASK, TASK.preprocessing_config_class(*key), self.vocab_file
             )
         return self.writers[key]
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.errors import BadRecords
+from etcmodel.pipeline import example_maker
 from etcmodel.pipeline import example_schema
 from etcmodel.tasks.hotpotqa import labels
 from etcmodel.tasks.hotpotqa.preprocessor import HotpotQAPreprocessor
@@ -31,7 +32,8 @@ def _records(name):
 
 @functools.cache
 def _writer(vocab, long_length=4096, global_length=256):
-    return TASK.make_example_writer(
+    return example_maker.of_task(
+        TASK,
         TASK.preprocessing_config_class(long_length, global_length),
         real_data_path(f"vocab/{vocab}"),
     )

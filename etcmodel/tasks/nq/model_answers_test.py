@@ -15,6 +15,7 @@ from etcmodel.datasets.nq.records import Candidate
 from etcmodel.datasets.nq.records import NQRecord
 from etcmodel.feature_utils.etc_features import FEATURES
 from etcmodel.models import EtcConfig
+from etcmodel.pipeline import example_maker
 from etcmodel.pipeline.record_keys import record_keys
 from etcmodel.serving import signatures as signatures_lib
 from etcmodel.tasks.nq.decoding_test import random_batch
@@ -202,7 +203,8 @@ class ServingTest(tf.test.TestCase):
                 directory,
                 " ".join([*_WORDS, "live ##s [unused102] [unused103]"]),
             )
-            cls.writer = TASK.make_example_writer(
+            cls.writer = example_maker.of_task(
+                TASK,
                 NQPreprocessingConfig(
                     long_length=64,
                     global_length=24,

@@ -5,6 +5,7 @@ import dataclasses
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.pipeline import example_maker
 from etcmodel.pipeline import example_schema
 from etcmodel.tasks.nq.preprocessor import NQPreprocessor
 from etcmodel.tasks.nq.preprocessor_test import make_config
@@ -31,8 +32,8 @@ class NQRealPagesTest(tf.test.TestCase, parameterized.TestCase):
         config = make_config(
             long_length, stride, 32, global_length=global_length
         )
-        writer = TASK.make_example_writer(
-            config, real_data_path(f"vocab/{vocab}")
+        writer = example_maker.of_task(
+            TASK, config, real_data_path(f"vocab/{vocab}")
         )
         tokenizer = writer.preprocessor.tokenizer
         with without_tracing():

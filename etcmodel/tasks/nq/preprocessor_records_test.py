@@ -13,12 +13,13 @@ from etcmodel.datasets.nq.metrics import NQGold
 from etcmodel.datasets.nq.records import Annotation
 from etcmodel.datasets.nq.records import Candidate
 from etcmodel.datasets.nq.records import NQRecord
-from etcmodel.datasets.records import Source
 from etcmodel.inspection import pictures
 from etcmodel.models import EtcConfig
+from etcmodel.pipeline import example_maker
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.preprocessor import RecordView
 from etcmodel.pipeline.preprocessor import on_host
+from etcmodel.readers.records import Source
 from etcmodel.tasks.nq.labels import WindowLabels
 from etcmodel.tasks.nq.preprocessor_test import make_config
 from etcmodel.tasks.nq.preprocessor_test import write_vocab
@@ -73,8 +74,8 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
     def setUpClass(cls):
         super().setUpClass()
         with tempfile.TemporaryDirectory() as folder:
-            cls.writer = TASK.make_example_writer(
-                make_config(12, 4, 2), write_vocab(folder)
+            cls.writer = example_maker.of_task(
+                TASK, make_config(12, 4, 2), write_vocab(folder)
             )
         cls.preprocessor = cls.writer.preprocessor
         # Tracing takes longer than all of these tests.

@@ -9,9 +9,10 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.datasets import openkp
-from etcmodel.datasets.records import Source
 from etcmodel.errors import RecordError
 from etcmodel.feature_utils.text import tokenizers
+from etcmodel.pipeline import example_maker
+from etcmodel.readers.records import Source
 from etcmodel.tasks.openkp import preprocessor
 from etcmodel.tasks.openkp.task import TASK
 from testing.tasks import encode_records
@@ -46,8 +47,8 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         path = os.path.join(self.get_temp_dir(), "vocab.txt")
         with open(path, "w") as file:
             file.write("\n".join(_VOCAB))
-        return TASK.make_example_writer(
-            TASK.preprocessing_config_class(*sizes), path
+        return example_maker.of_task(
+            TASK, TASK.preprocessing_config_class(*sizes), path
         )
 
     def _build(self, record, *sizes):

@@ -5,12 +5,12 @@ import math
 import tensorflow as tf
 
 from etcmodel.feature_utils import random_masks
-from etcmodel.feature_utils import sentence_masking
 from etcmodel.models.etc.pretraining import EtcPretrainModel
 from etcmodel.ops import gathering
 from etcmodel.pipeline.task_model import PretrainingModel
 from etcmodel.pipeline.task_model import Term
 from etcmodel.pipeline.task_model import masked_language_model
+from etcmodel.tasks.pretrain import sentence_masking
 
 
 def lay_out(

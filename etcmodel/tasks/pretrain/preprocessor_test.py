@@ -5,6 +5,7 @@ from absl.testing import parameterized
 
 from etcmodel.datasets import documents
 from etcmodel.errors import UserError
+from etcmodel.pipeline import example_maker
 from etcmodel.tasks.pretrain import preprocessor
 from etcmodel.tasks.pretrain.task import TASK
 from etcmodel.tasks.pretrain.task import PretrainPreprocessingConfig
@@ -37,7 +38,7 @@ class PretrainPreprocessorTest(tf.test.TestCase):
 
     def _write(self, *texts, **sizes):
         config = PretrainPreprocessingConfig(**{"min_sentences": 1, **sizes})
-        writer = TASK.make_example_writer(config, self.vocab_file)
+        writer = example_maker.of_task(TASK, config, self.vocab_file)
         return encode_records(
             writer,
             [documents.Document(id="0", text=x) for x in texts],
@@ -126,7 +127,7 @@ class PretrainPreprocessorTest(tf.test.TestCase):
         config = PretrainPreprocessingConfig(
             long_length=8, global_length=3, min_sentences=1
         )
-        writer = TASK.make_example_writer(config, self.vocab_file)
+        writer = example_maker.of_task(TASK, config, self.vocab_file)
         packer = writer.make_packer()
         packed = []
         # 4 tokens and 1 sentence, then 4 and 2, which makes the 8 tokens full;
@@ -158,7 +159,7 @@ class PretrainPreprocessorTest(tf.test.TestCase):
         with open(path, "w", encoding="utf-8") as stream:
             stream.write(tokens)
         with self.assertRaisesRegex(UserError, "no token for what is masked"):
-            TASK.make_example_writer(PretrainPreprocessingConfig(), path)
+            example_maker.of_task(TASK, PretrainPreprocessingConfig(), path)
 
 
 class CommandTest(tasks.CommandTestCase):

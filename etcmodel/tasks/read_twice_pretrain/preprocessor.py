@@ -8,9 +8,7 @@ import tensorflow as tf
 from etcmodel.datasets.documents import Document
 from etcmodel.datasets.documents import check_documents
 from etcmodel.feature_utils import random_masks
-from etcmodel.feature_utils import segments
 from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
-from etcmodel.feature_utils.text import mention_finder
 from etcmodel.pipeline.example_schema import CONTEXT
 from etcmodel.pipeline.example_schema import INPUT
 from etcmodel.pipeline.example_schema import ExampleSchema
@@ -21,6 +19,8 @@ from etcmodel.pipeline.preprocessor import Preprocessor
 from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.pipeline.preprocessor import to_bytes
 from etcmodel.pipeline.record_keys import document_number
+from etcmodel.tasks.read_twice import mention_finder
+from etcmodel.tasks.read_twice import segments
 
 _MENTIONS = ("records", "mentions")
 # Fields of segments that `segments.Segments` has, too.

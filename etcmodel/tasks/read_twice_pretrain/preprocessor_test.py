@@ -8,6 +8,7 @@ from etcmodel.datasets.documents import Document
 from etcmodel.datasets.documents import Mention
 from etcmodel.errors import BadRecords
 from etcmodel.errors import UserError
+from etcmodel.pipeline import example_maker
 from etcmodel.pipeline.tfrecords import find_files
 from etcmodel.tasks.read_twice_pretrain.task import TASK
 from testing.helpers import real_data_path
@@ -47,8 +48,8 @@ class FeaturesTest(tf.test.TestCase):
         return path
 
     def _writer(self, **sizes):
-        return TASK.make_example_writer(
-            TASK.make_preprocessing_config(sizes), self.vocab_file
+        return example_maker.of_task(
+            TASK, TASK.make_preprocessing_config(sizes), self.vocab_file
         )
 
     def test_by_hand(self):
@@ -115,7 +116,7 @@ class FeaturesTest(tf.test.TestCase):
         path = real_data_path("wikitext/wiki.valid.raw")
         vocab_file = real_data_path("vocab/bert_uncased_vocab.txt")
         config = TASK.make_preprocessing_config({"block_length": 64})
-        writer = TASK.make_example_writer(config, vocab_file)
+        writer = example_maker.of_task(TASK, config, vocab_file)
         documents = list(TASK.dataset.FORMAT.read(path, "train", BadRecords()))[
             :8
         ]

@@ -11,11 +11,11 @@ from etcmodel.models import span_prediction
 from etcmodel.models.read_twice.config import ReadTwiceConfig
 from etcmodel.models.read_twice.read_twice_model import ReadTwiceModel
 from etcmodel.ops import shapes
-from etcmodel.pipeline import span_decoding
 from etcmodel.pipeline.example_schema import EXAMPLE_ID
 from etcmodel.pipeline.record_keys import record_keys
 from etcmodel.pipeline.task_model import AnswerModel
 from etcmodel.pipeline.task_model import Term
+from etcmodel.tasks.documents import span_decoding
 from etcmodel.tasks.read_twice_qa import passages
 from etcmodel.tasks.read_twice_qa import preprocessor
 from etcmodel.tasks.read_twice_qa.labels import ANSWER_TYPES

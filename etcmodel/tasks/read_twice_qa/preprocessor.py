@@ -18,8 +18,6 @@ from etcmodel.datasets.narrativeqa import oracle
 from etcmodel.datasets.narrativeqa import records as narrativeqa
 from etcmodel.errors import show
 from etcmodel.feature_utils import ragged_rows
-from etcmodel.feature_utils import segments
-from etcmodel.feature_utils.text import mention_finder
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.feature_utils.text import word_cuts
 from etcmodel.ops import shapes
@@ -40,6 +38,8 @@ from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.pipeline.preprocessor import on_host
 from etcmodel.pipeline.preprocessor import to_bytes
 from etcmodel.pipeline.record_keys import document_number
+from etcmodel.tasks.read_twice import mention_finder
+from etcmodel.tasks.read_twice import segments
 from etcmodel.tasks.read_twice_qa import labels
 from etcmodel.tasks.read_twice_qa.passages import Parts
 from etcmodel.tasks.read_twice_qa.passages import Passages

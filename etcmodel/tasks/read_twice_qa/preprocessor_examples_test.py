@@ -10,6 +10,7 @@ from etcmodel.datasets import narrativeqa
 from etcmodel.datasets import triviaqa
 from etcmodel.datasets.hotpotqa import answer_only
 from etcmodel.errors import RecordError
+from etcmodel.pipeline import example_maker
 from etcmodel.pipeline import example_schema
 from etcmodel.tasks import registry
 from etcmodel.tasks.read_twice_qa import preprocessor
@@ -24,7 +25,7 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
         """The counts, and the segments of all examples."""
         spec = registry.get(task)
         config = spec.make_preprocessing_config(sizes)
-        writer = spec.make_example_writer(config, vocab)
+        writer = example_maker.of_task(spec, config, vocab)
         made = tasks.make_examples(writer, records, split)
         packer = writer.make_packer()
         rows = [row for record in made for row in record.rows]

@@ -8,9 +8,9 @@ from etcmodel.feature_utils import token_types
 from etcmodel.layers import graph_layer
 from etcmodel.layers import keras_compat
 from etcmodel.models.heads import make_logits_layer
-from etcmodel.pipeline import document_units
 from etcmodel.pipeline.task_model import EtcTaskModel
 from etcmodel.pipeline.task_model import exempt_from_hard_g2l
+from etcmodel.tasks.documents import document_units
 from etcmodel.tasks.select.task import TASK
 
 

@@ -2,11 +2,11 @@
 
 from etcmodel.datasets import unit_positions
 from etcmodel.feature_utils import layout
-from etcmodel.pipeline import document_units
-from etcmodel.pipeline import documents
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline.preprocessor import Encoded
 from etcmodel.pipeline.preprocessor import Labelled
+from etcmodel.tasks.documents import document_units
+from etcmodel.tasks.documents import documents
 
 
 class SelectPreprocessor(documents.DocumentPreprocessor):

@@ -7,6 +7,7 @@ from absl.testing import parameterized
 
 from etcmodel.inspection.pictures import inspect
 from etcmodel.models import EtcConfig
+from etcmodel.pipeline import example_maker
 from etcmodel.tasks.select.task import TASK
 from testing.tasks import encode_records
 from testing.tasks import without_tracing
@@ -35,7 +36,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         config = TASK.make_preprocessing_config({"units": units, **values})
         row = {"text": document, "query": "Who?", "selected": selected}
         (record,) = TASK.format(config).read_rows([row], "predict")
-        return TASK.make_example_writer(config, self.vocab_file), record
+        return example_maker.of_task(TASK, config, self.vocab_file), record
 
     def _write(self, *args, split="dev", **sizes):
         """What is stored (None if nothing is), and the counts."""

@@ -3,11 +3,13 @@
 import dataclasses
 
 from etcmodel.datasets import selection
-from etcmodel.pipeline.document_options import READING
-from etcmodel.pipeline.document_options import DocumentPreprocessingConfig
 from etcmodel.pipeline.spec import Experiment
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.pipeline.spec import Tuned
+from etcmodel.tasks.documents.document_options import READING
+from etcmodel.tasks.documents.document_options import (
+    DocumentPreprocessingConfig,
+)
 
 _PACKAGE = "etcmodel.tasks.select"
 
@@ -57,7 +59,7 @@ TASK = TaskSpec(
     options=SelectOptions,
     reading=READING,
     noted_reading=("units",),
-    complete="etcmodel.pipeline.documents:complete_units",
+    complete="etcmodel.tasks.documents.documents:complete_units",
     recipe={
         "num_examples": 10000,
         "epochs": 5,

@@ -13,7 +13,6 @@ import tensorflow as tf
 from etcmodel.feature_utils import layout
 from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils import token_types
-from etcmodel.feature_utils.text import mentions
 from etcmodel.feature_utils.text import sentences
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.feature_utils.text.texts import without_padding
@@ -23,6 +22,7 @@ from etcmodel.pipeline.preprocessor import EtcPreprocessor
 from etcmodel.pipeline.preprocessor import Labelled
 from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.pipeline.preprocessor import count_cut
+from etcmodel.tasks.wikihop import mentions
 
 # Maximum number of links of names that lie inside each other: "york" and "new
 # york" are mentioned in "new york city".

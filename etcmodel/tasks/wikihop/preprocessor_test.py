@@ -12,7 +12,6 @@ from absl.testing import parameterized
 
 from benchmarks import task_oracles
 from etcmodel.datasets import wikihop
-from etcmodel.datasets.records import Source
 from etcmodel.datasets.wikihop import WikiHopRecord
 from etcmodel.errors import RecordError
 from etcmodel.feature_utils import token_types
@@ -20,6 +19,8 @@ from etcmodel.feature_utils.text import sentences
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.inspection import pictures
 from etcmodel.models import EtcConfig
+from etcmodel.pipeline import example_maker
+from etcmodel.readers.records import Source
 from etcmodel.tasks.wikihop import preprocessor
 from etcmodel.tasks.wikihop.task import TASK
 from testing.helpers import real_data_path
@@ -200,8 +201,8 @@ class RecordsTest(tf.test.TestCase):
         )
 
     def _writer(self, **sizes):
-        return TASK.make_example_writer(
-            TASK.make_preprocessing_config(sizes), self.vocab_file
+        return example_maker.of_task(
+            TASK, TASK.make_preprocessing_config(sizes), self.vocab_file
         )
 
     def _write(self, record, split="train", **sizes):
@@ -256,7 +257,8 @@ class RecordsTest(tf.test.TestCase):
         (record,) = wikihop.FORMAT.read(path, "train")
         self.assertEqual((0, 4), (record.answer_index, len(record.candidates)))
         words = re.findall(r"\w+|[.?]", text.lower())
-        writer = TASK.make_example_writer(
+        writer = example_maker.of_task(
+            TASK,
             TASK.preprocessing_config_class(128, 64),
             write_test_vocab(self.get_temp_dir(), " ".join(words)),
         )

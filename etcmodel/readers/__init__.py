@@ -1,0 +1,5 @@
+"""Reads people's own files and tables: JSON, CSV, Parquet, data frames."""
+
+from etcmodel import extras
+
+extras.require("ijson", "msgspec")

@@ -1,0 +1,234 @@
+"""One rule for each kind of value that a field of a row may hold.
+
+Every source (CSV, JSON, Parquet, Arrow, data frames, Hugging Face and `tf.data`
+datasets, Python) passes the fields that are read through `read_cell`.
+docs/input_values.md lists the rules.
+"""
+
+import datetime
+import decimal
+import enum
+import math
+import uuid
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from etcmodel.errors import show
+from etcmodel.readers import reprs
+from etcmodel.readers.reprs import UnreadableError
+
+_MIDNIGHT = " 00:00:00"
+_MAX_DIGITS = 300
+_IN_JSON = "etcmodel: a value that cannot be read"
+
+
+class BadCell(NamedTuple):
+    """Stands for a value that cannot be read.
+
+    Attributes:
+        reason: a few words that group such errors.
+        problem: what was found and what was expected.
+        advice: what to do.
+    """
+
+    reason: str
+    problem: str
+    advice: str = "Fix the record, or leave it out"
+
+
+class Printed(list):
+    """A list of numbers that stood in a string as its repr.
+
+    Attributes:
+        text: the string, which may be the text itself, such as `"[1]"`.
+    """
+
+    def __init__(self, values: list, text: str):
+        super().__init__(values)
+        self.text = text
+
+
+def _printed(text: str, value: object) -> object:
+    """Returns the value of a repr; a `Printed` if it has no strings."""
+    if isinstance(value, list) and value and not _has_text(value):
+        return Printed(value, text)
+    return value
+
+
+def _has_text(value: list) -> bool:
+    return any(
+        _has_text(x) if isinstance(x, list) else isinstance(x, str | dict)
+        for x in value
+    )
+
+
+def read_row(
+    values: Iterable[tuple[object, object]], used: Collection[str] | None
+) -> dict[str, object]:
+    """Converts the fields of a row that are read; the others become None.
+
+    Args:
+        values: pairs of field and value.
+        used: names of the fields that are read; None for all.
+    """
+    row = {}
+    for name, value in values:
+        is_used = used is None or str(name) in used
+        row[str(name)] = read_cell(value) if is_used else None
+    return row
+
+
+def read_cell(value: object) -> object:
+    """Converts a value of any source to what JSON has.
+
+    Examples: `"['a' 'b']"`, `np.array(["a", "b"])` and `("a", "b")` give
+    `["a", "b"]`; `Decimal("1.50")` gives 1.5; NaN gives None.
+
+    Returns:
+        A string, number, boolean, None, list or dict; `BadCell` for a value
+        that has no such form.
+    """
+    try:
+        value = _plain(value)
+        if not isinstance(value, str):
+            return value
+        found = reprs.read(value)
+        return value if found is value else _printed(value, _plain(found))
+    except UnreadableError as error:
+        return BadCell(*error.args)
+    except (RecursionError, MemoryError):
+        return BadCell("nested too deeply", "it is nested too deeply")
+
+
+def to_json(value: object) -> object:
+    """Returns a converted value as JSON can hold it; `read_cell` decodes it."""
+    value = getattr(value, "text", value)
+    return {_IN_JSON: [*value]} if isinstance(value, BadCell) else value
+
+
+def _plain(value: object) -> object:
+    """Converts a value that is no string of CSV."""
+    if type(value) is int and value.bit_length() > 4 * _MAX_DIGITS:
+        raise UnreadableError(
+            "a number of too many digits",
+            f"got a whole number of more than {_MAX_DIGITS} digits",
+            "Write it as a string",
+        )
+    if value is None or type(value) in (str, bool, int):
+        return value
+    if isinstance(value, enum.Enum) and not isinstance(value, str | int):
+        return _plain(value.value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).decode("utf-8", "etcmodel.mark_invalid_bytes")
+    if isinstance(value, BadCell):
+        raise UnreadableError(*value)
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if hasattr(value, "as_py"):
+        return _plain(_arrow_value(value))
+    if isinstance(value, Mapping):
+        return _object(value)
+    if isinstance(value, list | tuple):
+        return [_plain(x) for x in value]
+    if isinstance(value, set | frozenset):
+        return sorted((_plain(x) for x in value), key=str)
+    if isinstance(value, datetime.date):
+        return str(value).removesuffix(_MIDNIGHT)
+    if isinstance(value, datetime.time | uuid.UUID):
+        return str(value)
+    if isinstance(value, decimal.Decimal):
+        value = _decimal(value)
+    return _number_or_array(value)
+
+
+def _decimal(value: decimal.Decimal) -> int | float:
+    """Converts a decimal to a whole number or a float."""
+    if value.is_nan():
+        return math.nan
+    if value.is_finite() and value.adjusted() > _MAX_DIGITS:
+        return math.inf
+    is_whole = value.is_finite() and value.as_tuple().exponent >= 0
+    return int(value) if is_whole else float(value)
+
+
+def _number_or_array(value: object) -> object:
+    """Converts numbers, NumPy's scalars, arrays and tensors."""
+    dtype = str(getattr(value, "dtype", ""))
+    if dtype.startswith("datetime64") and not hasattr(value, "iloc"):
+        # As Python objects, nanoseconds are plain integers.
+        value = value.astype("datetime64[us]")
+    if isinstance(value, str | int | float) or hasattr(value, "item"):
+        if getattr(value, "shape", ()) == ():
+            value = value.item() if hasattr(value, "item") else value
+        if isinstance(value, float):
+            return _finite(value)
+        if value is None or type(value) in (str, bool, int):
+            return value
+        # Members of enumerations, and the like.
+        if isinstance(value, str):
+            return str.__str__(value)
+        if isinstance(value, int):
+            return int(value)
+        if "float" in type(value).__name__ or "double" in type(value).__name__:
+            return _finite(float(value))
+    for name in ("tolist", "to_list", "numpy"):
+        if hasattr(value, name):
+            plain = getattr(value, name)()
+            if plain is not value:
+                return _plain(plain)
+    if isinstance(value, datetime.date | bytes):
+        return _plain(value)
+    raise UnreadableError(
+        "a value of another type",
+        f"got {show(value)} of the type {type(value).__name__}, expected text, "
+        "a number, true, false, a list or an object",
+    )
+
+
+def _finite(value: float) -> float | None:
+    """Returns a float; None for NaN."""
+    if math.isinf(value):
+        raise UnreadableError(
+            "an infinite number", f"got {value}, expected a finite number"
+        )
+    return None if math.isnan(value) else value
+
+
+def _arrow_value(scalar: object) -> object:
+    """Returns the Python value of a scalar of Arrow."""
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        return bytes(scalar.as_buffer())
+    except (ValueError, OverflowError, LookupError, OSError) as error:
+        # Such as a time of the year 10000, or of an unknown time zone.
+        message = str(error).splitlines()[0]
+        raise UnreadableError(
+            f"unreadable {scalar.type}",
+            f"the value of the type {scalar.type} cannot be read ({message})",
+            "Write it as a string",
+        ) from None
+
+
+def _object(value: Mapping) -> object:
+    """Converts a dict, and what `to_json` made of a `BadCell`."""
+    repeated = getattr(value, "repeated", None)
+    if repeated is not None:
+        raise _repeated(repeated)
+    found = {str(_plain(key)): _plain(x) for key, x in value.items()}
+    if found.keys() == {_IN_JSON}:
+        raise UnreadableError(*found[_IN_JSON])
+    if len(found) < len(value):
+        names = [str(x) for x in value]
+        raise _repeated(next(x for x in names if names.count(x) > 1))
+    return found
+
+
+def _repeated(name: str) -> UnreadableError:
+    return UnreadableError(
+        "repeated field",
+        f"an object has {show(name)} twice",
+        "Keep one of them",
+    )

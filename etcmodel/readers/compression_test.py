@@ -1,0 +1,112 @@
+"""Compressed files, told by their first bytes."""
+
+import bz2
+import functools
+import gzip
+import io
+import json
+import lzma
+import os
+import tarfile
+import zipfile
+
+import pyarrow as pa
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.errors import UserError
+from etcmodel.readers import tables
+
+_ROWS = [{"id": "1", "text": "Brno"}, {"id": "2", "text": "Znojmo, Zlín"}]
+_JSON_LINES = "".join(json.dumps(x) + "\n" for x in _ROWS)
+_CSV = 'id,text\n1,Brno\n\n2,"Znojmo, Zlín"\n'
+
+
+def _arrow_compress(data, kind):
+    """Compresses with a frame of its own, which `pa.compress` lacks."""
+    stream = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(stream, kind) as compressed:
+        compressed.write(data)
+    return stream.getvalue().to_pybytes()
+
+
+_zstd = functools.partial(_arrow_compress, kind="zstd")
+
+
+def _zip(members):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return stream.getvalue()
+
+
+def _tar():
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("a.csv"))
+    return stream.getvalue()
+
+
+class CompressionTest(tf.test.TestCase, parameterized.TestCase):
+    def _read(self, name, content, **kwargs):
+        """Writes a file and returns its rows."""
+        path = os.path.join(self.get_temp_dir(), name)
+        with open(path, "wb") as stream:
+            stream.write(content)
+        return [row for _, row in tables.read_rows(path, **kwargs)]
+
+    @parameterized.parameters(
+        (".gz", gzip.compress),
+        (".bz2", bz2.compress),
+        (".xz", lzma.compress),
+        (".lzma.xz", lzma.compress),
+        (".zst", lambda x: _arrow_compress(x[:9], "zstd") + _zstd(x[9:])),
+        (".lz4", lambda x: _arrow_compress(x, "lz4")),
+        (".zip", lambda x: _zip({"folder/": b"", "a": x, "__MACOSX/a": b""})),
+    )
+    def test_compressed(self, ending, compress):
+        """By the first bytes; the ending only has to leave the kind clear."""
+        for name, content in (("a.csv", _CSV), ("a.jsonl", _JSON_LINES)):
+            data = compress(content.encode())
+            for path in (name + ending, name, "a"):
+                self.assertEqual(_ROWS, self._read(path, data))
+            if ending in (".zip", ".zst"):
+                continue
+            with self.assertRaisesRegex(UserError, "are cut off or damaged"):
+                self._read(name + ending, data[: len(data) // 2])
+
+    def test_cut_off_zstandard(self):
+        """Some readers take the end of such a file for its last row."""
+        content = _JSON_LINES * 5000
+        data = _zstd(content.encode())
+        with self.assertRaisesRegex(UserError, "are cut off or damaged, after"):
+            self._read("a.jsonl.zst", data[:-5])
+
+    @parameterized.parameters(
+        (b"7z\xbc\xaf\x27\x1c", "a 7z archive, which.*Unpack it"),
+        (b"SQLite format 3\x00", "a database.*Export a table"),
+        (b"\xd0\xcf\x11\xe0", "a workbook.*Save it as .csv"),
+        (b"\x80\x04\x95", "a pickle of Python"),
+        (lambda: _zip({"a.csv": b"", "b.csv": b""}), "holds 2 files, expected"),
+        (
+            lambda: _zip({"[Content_Types].xml": b""}),
+            "workbook of a spreadsheet",
+        ),
+        (lambda: b"PK\x03\x04 and no more", "ZIP data are cut off or damaged"),
+        (lambda: gzip.compress(_tar()), r"an archive of files \(tar\)"),
+        (lambda: _tar(), r"an archive of files \(tar\)"),
+    )
+    def test_files_of_other_kinds(self, content, message):
+        content = content() if callable(content) else content + b"\0" * 600
+        for name in ("a.csv", "a.csv.gz", "a.parquet"):
+            with self.assertRaisesRegex(UserError, message):
+                self._read(name, content)
+
+    def test_words_that_look_like_compressed_data(self):
+        self.assertEqual([{"BZh9": "a"}], self._read("a.csv", b"BZh9\na\n"))
+        self.assertEqual([{"ORC": "a"}], self._read("a.csv", b"ORC\na\n"))
+
+
+if __name__ == "__main__":
+    tf.test.main()

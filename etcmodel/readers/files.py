@@ -1,0 +1,478 @@
+"""Data files: several at once, compressed or not, on a disk or in a bucket.
+
+TensorFlow opens the addresses that it knows (`gs://`), as it does for
+checkpoints; fsspec opens the others (`s3://`, `hf://`, `https://`).
+"""
+
+import codecs
+import contextlib
+import contextvars
+import glob
+import io
+import itertools
+import json
+import os
+import unicodedata
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import NamedTuple
+from typing import TypeVar
+
+from etcmodel import extras
+from etcmodel.errors import UserError
+from etcmodel.readers import compression
+
+_CHUNK_BYTES = 1 << 16
+_MAX_FIRST_LINE = 1 << 28
+_T = TypeVar("_T")
+# Enough for a book, and far less than the memory of a machine.
+MAX_RECORD_BYTES = 1 << 28
+_max_record_bytes: contextvars.ContextVar[int] = contextvars.ContextVar(
+    "etcmodel.max_record_bytes", default=MAX_RECORD_BYTES
+)
+
+
+class MissingFile(UserError):
+    """There is no file of that name."""
+
+
+def is_remote(path: str) -> bool:
+    """Whether it is no file of a disk, as `gs://bucket/a`."""
+    return "://" in path
+
+
+def is_below(name: str) -> bool:
+    """Whether a name that a record gives is of a file in the folder it says.
+
+    Example: `"a/b.txt"` is, `"/b.txt"` and `"a/../../b.txt"` are not.
+    """
+    return not (name.startswith("/") or ".." in name.split("/"))
+
+
+def _gfile():
+    # Takes seconds to load, and most files are local.
+    import tensorflow as tf
+
+    return tf.io.gfile
+
+
+class _FsspecFiles:
+    """The functions of `tf.io.gfile` for a file system of fsspec."""
+
+    def __init__(self, path: str):
+        scheme = path.partition("://")[0]
+        try:
+            extras.require("fsspec")
+            import fsspec
+
+            self._files = fsspec.filesystem(scheme)
+        except (ImportError, ValueError) as error:
+            # fsspec says which package is needed.
+            raise UserError(f"{path}: cannot be opened ({error}).") from None
+
+    def _call(self, path: str, function: Callable[..., _T]) -> _T:
+        try:
+            return function(path)
+        except FileNotFoundError:
+            raise
+        # Each file system has errors of its own.
+        except Exception as error:
+            raise UserError(
+                f"{path}: cannot be read ({error}). Check the address and that "
+                "you may read it."
+            ) from None
+
+    def glob(self, path: str) -> list[str]:
+        """Returns the files of a name or pattern."""
+        if not any(x in path for x in "*?["):
+            return [path] if self.exists(path) else []
+        found = self._call(path, self._files.glob)
+        return [self._files.unstrip_protocol(x) for x in found]
+
+    def exists(self, path: str) -> bool:
+        """Tells whether there is such a file."""
+        return self._call(path, self._files.exists)
+
+    def size(self, path: str) -> int:
+        """Returns the number of bytes; 0 if it is not known."""
+        return self._call(path, self._files.size) or 0
+
+    def open(self, path: str) -> io.RawIOBase:
+        """Opens a file to read its bytes."""
+        return self._call(path, self._files.open)
+
+
+class _TensorFlowFiles:
+    """The same for a file system of TensorFlow."""
+
+    def __init__(self):
+        self._gfile = _gfile()
+        self.glob = self._gfile.glob
+        self.exists = self._gfile.exists
+
+    def size(self, path: str) -> int:
+        """Returns the number of bytes."""
+        return self._gfile.stat(path).length
+
+    def open(self, path: str) -> io.RawIOBase:
+        """Opens a file to read its bytes."""
+        return _Remote(path)
+
+
+def _remote(path: str) -> _FsspecFiles | _TensorFlowFiles:
+    """Returns the file system of an address."""
+    scheme = path.partition("://")[0]
+    if scheme in _gfile().get_registered_schemes():
+        return _TensorFlowFiles()
+    return _FsspecFiles(path)
+
+
+def find(paths: str | Sequence[str]) -> list[str]:
+    """Data files by their names or patterns, sorted within each; each once.
+
+    Several names or patterns (`nq-*.gz`) have commas between, or are a list.
+
+    Raises:
+        UserError: a part names no file, or a directory.
+    """
+    if isinstance(paths, str):
+        paths = split_paths(paths)
+    found = []
+    for part in (part.strip() for part in paths):
+        if is_remote(part):
+            files = _remote(part).glob(part)
+        elif os.path.isdir(part):
+            raise UserError(
+                f"{part} is a directory. Name the files inside it that are to "
+                f"be read, such as {os.path.join(part, '*.json')}."
+            )
+        elif os.path.exists(part):
+            files = [part]
+        else:
+            files = glob.glob(part)
+        if not files:
+            raise UserError(f"{part}: there is no such file. Check the path.")
+        found += sorted(files)
+    return list(dict.fromkeys(found))
+
+
+def split_paths(paths: str) -> list[str]:
+    """Splits names or patterns with commas between.
+
+    A comma is a part of a name if there is no such file or directory without
+    it, but one with it.
+    """
+    # Names may have brackets, too.
+    if os.path.exists(paths):
+        return [paths]
+    found, parts = [], paths.split(",")
+    while parts:
+        joined = itertools.accumulate(parts, lambda x, y: f"{x},{y}")
+        number = next(
+            (i for i, x in enumerate(joined, 1) if os.path.exists(x.strip())), 1
+        )
+        found.append(",".join(parts[:number]))
+        del parts[:number]
+    return found
+
+
+def size(path: str) -> int:
+    """Number of bytes of a file; 0 if there is none."""
+    if is_remote(path):
+        return _remote(path).size(path)
+    return os.path.getsize(path) if os.path.isfile(path) else 0
+
+
+def read_form(read: Callable[[str], _T], folder: str, name: str) -> _T | None:
+    """Reads a file whose name may be in another Unicode normal form.
+
+    macOS and archives from there write "é" as "e" and an accent. The name as it
+    is given is read first, without asking whether there is such a file.
+
+    Returns:
+        What `read` returns for a path, which it opens with `open_plain`; None
+        if there is no such file.
+    """
+    forms = (unicodedata.normalize(x, name) for x in ("NFC", "NFD"))
+    for form in dict.fromkeys((name, *forms)):
+        with contextlib.suppress(MissingFile):
+            return read(os.path.join(folder, form))
+    return None
+
+
+def full_name(path: str) -> str:
+    """The absolute path of a file, or its address in a bucket."""
+    return path if is_remote(path) else os.path.abspath(path)
+
+
+class _Remote(io.RawIOBase):
+    """A file of TensorFlow's file systems as Python has them."""
+
+    def __init__(self, path: str):
+        super().__init__()
+        self._file = _gfile().GFile(path, "rb")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._file.seek(offset, whence)
+        return self._file.tell()
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+class Part(NamedTuple):
+    """Some lines of a file, or all of it.
+
+    Attributes:
+        path: the file.
+        start: the first byte, which begins a line.
+        stop: the byte behind the last line; None for the end of the file.
+        lines: number of lines before `start`.
+        records: number of records before `start`.
+    """
+
+    path: str
+    start: int = 0
+    stop: int | None = None
+    lines: int = 0
+    records: int = 0
+
+
+_part: contextvars.ContextVar[Part | None] = contextvars.ContextVar(
+    "etcmodel.part", default=None
+)
+
+
+def within(
+    part: Part, read: Callable[..., Iterator[_T]], *args: object
+) -> Iterator[_T]:
+    """Yields from `read(*args)`, which sees only `part` of its file.
+
+    The context of the caller does not change, so several parts may be read in
+    turn, and a reader may be closed in another thread.
+
+    Args:
+        part: what readers see of its file.
+        read: opens the file with `open_plain`, at once or at the first value.
+        *args: arguments of `read`.
+    """
+    yield from _with(_part, part, read, *args)
+
+
+def limited(
+    max_record_bytes: int,
+    read: Callable[..., Iterator[_T]],
+    *args: object,
+    **kwargs: object,
+) -> Iterator[_T]:
+    """Yields from `read(*args, **kwargs)`, which reads no larger records.
+
+    0 stands for no limit; elsewhere the limit is `MAX_RECORD_BYTES`.
+    """
+    yield from _with(_max_record_bytes, max_record_bytes, read, *args, **kwargs)
+
+
+def check_size(size: int, place: str) -> None:
+    """Raises a `UserError` if a record of so many bytes is too large.
+
+    Readers call it while they read, so that one record cannot fill the memory.
+
+    Args:
+        size: the bytes of the record that were read so far.
+        place: where the record begins, such as `"a.json, line 3"`.
+    """
+    most = _max_record_bytes.get()
+    if 0 < most < size:
+        raise UserError(
+            f"{place}: the record has more than {most:,} bytes. If that is "
+            "right, raise --max_record_bytes (0: no limit). If not, a line "
+            "break or a closing quote is missing: get the file again."
+        )
+
+
+def read_whole(plain: io.BufferedIOBase, path: str) -> bytes:
+    """Reads a file that is one record, see `check_size`."""
+    most = _max_record_bytes.get()
+    content = plain.read(most + 1 if most else -1)
+    check_size(len(content), path)
+    return content
+
+
+def _with(variable, value, read, *args, **kwargs) -> Iterator[_T]:
+    """Yields from `read(...)` in a context where a variable has a value."""
+
+    def values():
+        yield from read(*args, **kwargs)
+
+    context = contextvars.copy_context()
+    context.run(variable.set, value)
+    reader = values()
+    try:
+        for found in iter(lambda: context.run(_next, reader), []):
+            yield found[0]
+    finally:
+        context.run(reader.close)
+
+
+def _next(values: Iterator[_T]) -> list[_T]:
+    """Returns the next value as a list of one; an empty list at the end."""
+    return [*itertools.islice(values, 1)]
+
+
+def part_of(path: str) -> Part:
+    """Returns what is to be read of a file: all of it, or see `within`."""
+    part = _part.get()
+    return part if part is not None and part.path == path else Part(path)
+
+
+class _Lines(io.RawIOBase):
+    """The plain bytes of a part of a file."""
+
+    def __init__(self, raw: io.RawIOBase, part: Part):
+        super().__init__()
+        self._raw = raw
+        self._left = part.stop - part.start
+        raw.seek(part.start)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        view = memoryview(buffer)[: max(self._left, 0)]
+        number = self._raw.readinto(view) or 0
+        self._left -= number
+        return number
+
+
+def line_parts(path: str, size: int) -> list[Part]:
+    """Divides a file of JSON lines into parts of about `size` bytes.
+
+    Other files, and compressed ones, are one part. `lines` and `records` of the
+    parts are not known yet; `count_lines` counts those of a part.
+    """
+    raw, plain = open_plain(path)
+    with raw, plain:
+        is_compressed = getattr(plain, "raw", None) is not raw
+        if is_compressed or not _has_json_line(plain):
+            return [Part(path)]
+        end = plain.seek(0, os.SEEK_END)
+        starts = [0]
+        for place in range(size, end, size):
+            # The line that this byte is in belongs to the part before.
+            plain.seek(place - 1)
+            while plain.readline(_CHUNK_BYTES)[-1:] not in (b"\n", b""):
+                pass
+            starts.append(plain.tell())
+    starts = sorted({x for x in starts if x < end})
+    if len(starts) < 2:
+        return [Part(path)]
+    return [Part(path, *x) for x in itertools.pairwise([*starts, end])]
+
+
+def _has_json_line(plain: io.BufferedIOBase) -> bool:
+    """Whether a file begins with a line that is a JSON object."""
+    start = plain.read(_CHUNK_BYTES).removeprefix(codecs.BOM_UTF8).lstrip()
+    if not start.startswith(b"{"):
+        return False
+    line, end, _ = start.partition(b"\n")
+    if not end:
+        line += plain.readline(_MAX_FIRST_LINE)
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def count_lines(part: Part) -> tuple[int, int]:
+    """Counts the lines of a part, and those that are not blank."""
+    lines = records = 0
+    is_start = is_blank = True
+    for piece in within(part, plain_lines, part.path):
+        lines += is_start
+        is_blank = (is_start or is_blank) and piece.isspace()
+        is_start = piece.endswith(b"\n")
+        records += is_start and not is_blank
+    return lines, records + (not is_start and not is_blank)
+
+
+def numbered(parts: Sequence[Part], counts: Mapping[Part, tuple]) -> list[Part]:
+    """Tells each part what comes before it; leaves those without records out.
+
+    `counts` has the result of `count_lines` for those that are not whole files.
+    """
+    found, before = [], {}
+    for part in parts:
+        lines, records = before.get(part.path, (0, 0))
+        more = (0, 1) if part.stop is None else counts[part]
+        if more[1]:
+            found.append(part._replace(lines=lines, records=records))
+        before[part.path] = (lines + more[0], records + more[1])
+    return found
+
+
+def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
+    """Opens a plain or compressed file, told by its first bytes.
+
+    Returns:
+        The file as it is, whose position tells how far it has been read, and
+        its plain bytes.
+
+    Raises:
+        UserError: it cannot be read, or `compression` refuses its kind;
+            `MissingFile`: there is none.
+    """
+    try:
+        if is_remote(path):
+            # Opened when it is read, which may be too late for messages.
+            remote = _remote(path)
+            raw = remote.open(path) if remote.exists(path) else None
+        else:
+            raw = open(path, "rb", buffering=0)  # noqa: SIM115
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        # The last is for a name with a null character.
+        raw = None
+    except IsADirectoryError:
+        raise UserError(
+            f"{path} is a directory, but a file is expected."
+        ) from None
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror}). Check that you may "
+            "read it."
+        ) from None
+    if raw is None:
+        raise MissingFile(f"{path}: there is no such file. Check the path.")
+    head = raw.read(compression.HEAD_BYTES)
+    raw.seek(0)
+    part = part_of(path)
+    if part.stop is not None:
+        return raw, io.BufferedReader(_Lines(raw, part), _CHUNK_BYTES)
+    plain = compression.open_compressed(path, raw, head)
+    if plain is None:
+        return raw, io.BufferedReader(raw, _CHUNK_BYTES)
+    compression.check_content(path, plain)
+    return raw, plain
+
+
+def plain_lines(path: str) -> Iterator[bytes]:
+    """Yields the lines of a file in bytes, as `open_plain` reads them.
+
+    A long line comes in parts, of which only the last has a line end.
+    """
+    raw, plain = open_plain(path)
+    with raw, plain:
+        while line := plain.readline(_CHUNK_BYTES):
+            yield line

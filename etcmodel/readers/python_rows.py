@@ -1,0 +1,202 @@
+"""Reads rows from the collections that Python users have."""
+
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+
+from etcmodel import extras
+from etcmodel.errors import show
+from etcmodel.readers import arrow_rows
+from etcmodel.readers import cells
+
+_SOURCE = "the records"
+
+
+def rows_of(
+    source: object,
+    text_field: str | None = None,
+    used: Collection[str] | None = None,
+) -> Iterator[dict]:
+    """Yields rows from the collections that Python users have.
+
+    Args:
+        source: an iterable of dicts, as a list or a Hugging Face
+            `datasets.Dataset`; a pandas `DataFrame`; a `tf.data.Dataset` of
+            dicts; a table or stream of Arrow, or what exports one, such as a
+            data frame of Polars; or a dict from field to column, all of the
+            same length. Where an element is a string it stands for
+            `{"text": element}`.
+        text_field: another name for that field.
+        used: names of the fields that are read; None for all.
+
+    Yields:
+        Dicts from field to value, as of `cells.read_row`. Classes of Hugging
+        Face's `ClassLabel` are replaced by their names.
+
+    Raises:
+        TypeError: `source` or one of its elements is of another type, or a
+            `tf.data.Dataset` has batches.
+        UserError: two columns have one name.
+        ValueError: the columns differ in length.
+    """
+    features = getattr(source, "features", None)
+    if not isinstance(features, Mapping):
+        features = {}
+    if isinstance(source, str | bytes) or not _is_iterable(source):
+        raise TypeError(
+            f"Got {show(source)}, expected rows: an iterable of dicts or "
+            "strings, a DataFrame, a tf.data.Dataset, or a dict of columns."
+        )
+    if hasattr(source, "as_numpy_iterator"):
+        source = _unbatched(source.as_numpy_iterator())
+    elif hasattr(source, "select_columns") and features:
+        source = _selected(source, used)
+    elif hasattr(source, "iloc") and hasattr(source, "columns"):
+        source = _frame_rows(source, used)
+    elif hasattr(source, "__arrow_c_stream__") and hasattr(source, "schema"):
+        source = _arrow_rows(source, used)
+    elif isinstance(source, Mapping):
+        source = _column_rows(source)
+    for index, element in enumerate(source):
+        if element is None or isinstance(element, str | bytes):
+            element = {text_field or "text": element}
+        if not isinstance(element, Mapping):
+            raise TypeError(
+                f"Element {index} is {show(element)}, expected a dict from "
+                'field to value, such as {"text": "..."}, or a string.'
+            )
+        row = cells.read_row(element.items(), used)
+        if len(row) < len(element):
+            arrow_rows.check_names(element, f"{_SOURCE}, element {index}")
+        yield {
+            name: _with_names(value, features.get(name))
+            for name, value in row.items()
+        }
+
+
+def _is_iterable(source: object) -> bool:
+    return hasattr(source, "__iter__") or hasattr(source, "__getitem__")
+
+
+def _unbatched(elements: Iterator[object]) -> Iterator[object]:
+    """Yields the elements of a dataset; raises if they look like batches."""
+    for index, element in enumerate(elements):
+        if index == 0 and isinstance(element, dict) and len(element) > 1:
+            values = element.values()
+            shapes = {getattr(x, "shape", ())[:1] for x in values}
+            # One document may have true or false for each of its texts.
+            has_flags = any(
+                str(getattr(x, "dtype", "")) == "bool" for x in values
+            )
+            if len(shapes) == 1 and shapes != {()} and not has_flags:
+                raise TypeError(
+                    f"All fields of element 0 have {shapes.pop()[0]} values: "
+                    "the dataset seems to be batched. Pass "
+                    "`dataset.unbatch()`. If each element is one document, "
+                    'add a scalar field such as "id".'
+                )
+        yield element
+
+
+def _selected(dataset, used: Collection[str] | None) -> Iterator[dict]:
+    """Yields the rows of a Hugging Face dataset; decodes used columns alone."""
+    names = list(dataset.features)
+    chosen = [x for x in names if used is None or x in used]
+    kind = (getattr(dataset, "format", None) or {}).get("type")
+    if kind in ("pandas", "arrow", "polars"):
+        dataset = dataset.with_format(None)
+    # A transform may need any column.
+    if used is not None and kind != "custom":
+        # Without any column there are no rows.
+        dataset = dataset.select_columns(chosen or names[:1])
+    for index, row in enumerate(dataset):
+        if not isinstance(row, Mapping):
+            raise TypeError(
+                f"Element {index} is a {type(row).__name__}. Pass the data set "
+                "without a format: `dataset.with_format(None)`."
+            )
+        row = {name: row.get(name) for name in names}
+        if not index:
+            _check_no_batch(chosen, row)
+        yield row
+
+
+def _check_no_batch(names: Collection[str], row: Mapping) -> None:
+    """Raises an error if the fields of a row are lists of equal length."""
+    lists = [row[x] for x in names if isinstance(row[x], list)]
+    sizes = {len(x) for x in lists}
+    if 1 < len(lists) == len(names) and len(sizes) == 1:
+        raise TypeError(
+            f"All fields of element 0 are lists of {sizes.pop()} values: the "
+            "dataset seems to be batched. Pass it without `batch`. If each "
+            'element is one document, add a scalar field such as "id".'
+        )
+
+
+def _with_names(value: object, feature: object) -> object:
+    """Returns names for the classes of a Hugging Face `ClassLabel`."""
+    if isinstance(value, list):
+        # The feature of a list's elements, in two forms.
+        inner = getattr(feature, "feature", None)
+        if isinstance(feature, list) and feature:
+            (inner,) = feature
+        return (
+            value if inner is None else [_with_names(x, inner) for x in value]
+        )
+    if not hasattr(feature, "int2str") or not isinstance(value, int):
+        return value
+    if value >= feature.num_classes:
+        return cells.BadCell(
+            "unknown class",
+            f"got class {value}, expected one of {feature.num_classes}",
+        )
+    # -1 stands for an unknown class.
+    return None if value < 0 else feature.int2str(value)
+
+
+def _frame_rows(frame, used: Collection[str] | None) -> Iterator[dict]:
+    """Yields the rows of a pandas DataFrame; the index is left out."""
+    names = [str(x) for x in frame.columns]
+    arrow_rows.check_names(names, _SOURCE)
+    columns = [
+        frame.iloc[:, i]
+        if used is None or name in used
+        else [None] * len(frame)
+        for i, name in enumerate(names)
+    ]
+    for values in zip(*columns, strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def _arrow_rows(source, used: Collection[str] | None) -> Iterator[dict]:
+    """Yields the rows of a table or stream of Arrow."""
+    extras.require("pyarrow")
+    import pyarrow
+
+    reader = pyarrow.RecordBatchReader.from_stream(source)
+    names = reader.schema.names
+    arrow_rows.check_names(names, _SOURCE)
+    for batch in reader:
+        yield from arrow_rows.rows(batch, names, used)
+
+
+def _column_rows(columns: Mapping) -> Iterator[dict]:
+    """Yields rows of a dict of columns."""
+    arrow_rows.check_names(columns, _SOURCE)
+    for name, column in columns.items():
+        if hasattr(column, "column_names"):
+            raise TypeError(
+                f"Got several data sets, {list(columns)}, expected one of them."
+            )
+        if isinstance(column, str | bytes | Mapping) or not hasattr(
+            column, "__len__"
+        ):
+            raise TypeError(
+                f"Column {name!r} is {show(column)}, expected a list of "
+                'values, as of pandas\' to_dict("list").'
+            )
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"Columns must be equally long, got {lengths}.")
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, values, strict=True))

@@ -1,0 +1,445 @@
+"""Typed records of official data files, with errors that say where.
+
+A dataset declares its records as `Record`s, whose fields msgspec reads and
+checks, and a `Format`, which reads files of them.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import re
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Annotated
+from typing import NamedTuple
+
+import msgspec
+
+from etcmodel.errors import BadRecords
+from etcmodel.errors import RecordError
+from etcmodel.errors import UserError
+from etcmodel.errors import show
+from etcmodel.readers import files
+from etcmodel.readers.json_stream import Place
+from etcmodel.readers.json_values import has_invalid_utf8
+
+Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
+"""A string that is more than white space."""
+
+_ADVICE_NO_ANSWERS = "If this file has no answers use --split=predict"
+
+
+class Source(NamedTuple):
+    """The file that a record was read from, and its place there.
+
+    Attributes:
+        path: the file.
+        index: position of the record in the file, from 0.
+        line: the line that the record begins in, from 1, if known.
+    """
+
+    path: str = ""
+    index: int = 0
+    line: int | None = None
+
+    def error(self, reason: str, **kwargs) -> RecordError:
+        """A `RecordError` about what was read there; `kwargs` as for that."""
+        return RecordError(
+            self.path, self.index, reason, line=self.line, **kwargs
+        )
+
+
+class Checked(NamedTuple):
+    """What became of one value of a file.
+
+    Attributes:
+        source: where it stands.
+        record: the record; None if it is of the wrong types.
+        error: why it cannot be used, or None.
+        is_named: whether its id was given, and must be unique.
+    """
+
+    source: Source
+    record: "Record | None"
+    error: RecordError | None
+    is_named: bool = False
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What the records of all datasets have.
+
+    Each has an `id`, unique within the files that are read together.
+    """
+
+    # A name that no field of a file has.
+    source: Source = msgspec.field(default=Source(), name="(source)")
+
+    @property
+    def index(self) -> int:
+        """Position of the record in its file, from 0."""
+        return self.source.index
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What users should know about how the record was read; nothing."""
+        return {}
+
+    def error(self, reason: str, **kwargs) -> RecordError:
+        """A `RecordError` about this record; `kwargs` as for that."""
+        return self.source.error(reason, record_id=self.id, **kwargs)
+
+    def missing_answer(
+        self,
+        name: str,
+        field: str,
+        value: object,
+        split: str,
+        advice: str = _ADVICE_NO_ANSWERS,
+    ) -> RecordError:
+        """The error of a record that is to be learned from, but cannot be.
+
+        `name` says what is missing; `value` is what the `field` has, or None.
+        """
+        missing = "missing" if value is None else "empty"
+        return self.error(
+            f"no {name}",
+            field=field,
+            problem=f"it is {missing}, but the split {split!r} needs it",
+            advice=advice,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """How the official files of a dataset are read.
+
+    Attributes:
+        record: the type of a record in the file, as msgspec reads it.
+        example: what a record looks like; for messages.
+        read_values: called with a path, `json_stream.OnPosition` and `record`;
+            yields the `json_stream.Place` and the value of each record, as a
+            `record` or as JSON (see `json_stream`).
+        check: called with a record and the split; raises `RecordError`s.
+        make: makes a `Record` of what was read and of its `Source`, where that
+            is of another type.
+        id_field: the field with the record's id.
+        merge: makes one record of all with the same id, in the order of the
+            files, which are then read twice; None if there must be but one.
+        splits: what records can be read for; the first is the default, for
+            training. For `"predict"` they need no answers.
+    """
+
+    record: type
+    example: str
+    read_values: Callable[..., Iterator[tuple[Place, object]]]
+    check: Callable[[Record, str], None]
+    make: Callable[..., Record] | None = None
+    id_field: str = "id"
+    merge: Callable[[Sequence[Record]], Record] | None = None
+    splits: tuple[str, ...] = ("train", "dev", "predict")
+
+    def read(
+        self,
+        paths: str | Sequence[str],
+        split: str | None = None,
+        bad_records: BadRecords | None = None,
+        on_position: Callable[[int], None] | None = None,
+        merge: bool = True,
+    ) -> Iterator[Record]:
+        """Yields the usable records of official files, in their order.
+
+        Args:
+            paths: as for `files.find`.
+            split: what the records are for: whether they need answers.
+                Answers that are there are read in any case.
+            bad_records: what to do with records that cannot be used; raise, by
+                default.
+            on_position: called with the number of bytes read so far, of all
+                files together; not when they are read for ids alone.
+            merge: whether those of one id are merged, if the format says so; in
+                the place of the last of them, or at the end if one is bad.
+
+        Raises:
+            RecordError: a record is not of the right types, has an id twice,
+                bytes that are not UTF-8, or no answer that the split needs.
+            UserError: a file cannot be read.
+            ValueError: unknown split.
+        """
+        repeated = self._repeated(paths) if self.merge and merge else {}
+        checked = self._checked(self._values(paths, on_position), split)
+        yield from self.usable(checked, bad_records, repeated)
+
+    def read_part(
+        self, paths: Sequence[str], part: files.Part, split: str
+    ) -> Iterator[Checked]:
+        """Reads a part of one of several files that are read together.
+
+        What is yielded is for `usable`, which compares ids.
+        """
+        yield from self._checked(self._values(paths, None, part), split)
+
+    def _checked(
+        self, values: Iterable[tuple[Source, object]], split: str | None
+    ) -> Iterator[Checked]:
+        """Makes records of values, and checks each by itself."""
+        split = self.splits[0] if split is None else split
+        if split not in self.splits:
+            raise ValueError(
+                f"split is {split!r}, expected one of {self.splits}."
+            )
+        for source, value in values:
+            error = record = None
+            is_named = False
+            try:
+                record = self.parse(value, source)
+                # Where ids may be left out, records are told apart by file.
+                is_named = self._given_id(value) is not None
+                self.check(record, split)
+            except RecordError as found:
+                error = found.without_traceback()
+            # As JSON, a long text takes many times the memory of the record.
+            del value
+            yield Checked(source, record, error, is_named)
+
+    def divide(self, record: Record) -> Iterator[Record]:
+        """Yields what is used of a record: by default itself."""
+        yield record
+
+    def usable(
+        self,
+        checked: Iterable[Checked],
+        bad_records: BadRecords | None,
+        repeated: Mapping[str, int],
+    ) -> Iterator[Record]:
+        """Yields the usable records, of which no two have one id.
+
+        Args:
+            checked: in the order of the files.
+            bad_records: what to do with the others; raise, by default.
+            repeated: how often an id is there whose records are merged.
+        """
+        bad_records = bad_records or BadRecords()
+        seen: set[str] = set()
+        to_merge: dict[str, list[Record]] = {}
+        for _, record, error, is_named in checked:
+            if (
+                record is not None
+                and is_named
+                and self.merge is None
+                and record.id in seen
+            ):
+                error = record.error(
+                    f"duplicate {self.id_field!r}",
+                    field=self.id_field,
+                    problem="a record before it has the same one",
+                    advice="Keep one of them",
+                )
+            if error is not None:
+                bad_records.report(error)
+                continue
+            count = repeated.get(record.id, 1) if is_named else 1
+            if count > 1:
+                same = to_merge.setdefault(record.id, [])
+                same.append(record)
+                if len(same) == count:
+                    yield from self.divide(self.merge(to_merge.pop(record.id)))
+                continue
+            if is_named:
+                seen.add(record.id)
+            yield from self.divide(record)
+        # Some of them were bad.
+        for same in to_merge.values():
+            yield from self.divide(self.merge(same))
+
+    @functools.cached_property
+    def _id_attribute(self) -> str:
+        """The attribute of `record` that the field with the id becomes."""
+        fields = msgspec.structs.fields(self.record)
+        return next(x.name for x in fields if x.encode_name == self.id_field)
+
+    def _given_id(self, value: object) -> object:
+        """The id in what was read; None if there is none."""
+        if isinstance(value, dict):
+            return value.get(self.id_field)
+        return getattr(value, self._id_attribute, None)
+
+    def _values(
+        self, paths, on_position, part: files.Part | None = None
+    ) -> Iterator[tuple[Source, object]]:
+        """Yields the values of files, or of a part of one of them."""
+        if part is not None:
+            arguments = part.path, None, self.record
+            for place, value in files.within(
+                part, self.read_values, *arguments
+            ):
+                yield Source(part.path, *place), value
+            return
+        before = 0
+        for path in files.find(paths):
+
+            def at(position, before=before):
+                if on_position is not None:
+                    on_position(before + position)
+
+            for place, value in self.read_values(path, at, self.record):
+                yield Source(path, *place), value
+            before += files.size(path)
+
+    def _repeated(self, paths) -> dict[str, int]:
+        """How often each id stands there that does so more than once."""
+        counts = collections.Counter()
+        # Of a file that is damaged all is told when it is read to be used.
+        with contextlib.suppress(UserError):
+            for _, value in self._values(paths, None):
+                counts[str(self._given_id(value))] += 1
+        return {key: count for key, count in counts.items() if count > 1}
+
+    def parse(self, value: object, source: Source) -> Record:
+        """Makes a record of what `read_values` yields.
+
+        Raises:
+            RecordError: it is not of the right types.
+        """
+        record = value
+        if not isinstance(value, msgspec.Struct):
+            problem = _Problem(self, value, source)
+            if has_invalid_utf8(value):
+                raise problem.invalid_utf8()
+            try:
+                record = msgspec.convert(value, self.record)
+            except msgspec.ValidationError as error:
+                raise problem.explained(str(error)) from None
+        if self.make is not None:
+            return self.make(record, source)
+        msgspec.structs.force_setattr(record, "source", source)
+        return record
+
+
+class _Problem:
+    """Why a JSON value is no record, in the words of the person who has it."""
+
+    def __init__(self, format_: Format, value: object, source: Source):
+        self._format = format_
+        self._value = value
+        self._source = source
+
+    def _error(self, reason: str, **kwargs) -> RecordError:
+        id_field, record_id = self._format.id_field, None
+        # What is wrong with the id itself is told as its value.
+        if isinstance(self._value, dict) and kwargs.get("field") != id_field:
+            value = self._value.get(id_field)
+            if isinstance(value, str | int) and not isinstance(value, bool):
+                record_id = str(value)
+        return self._source.error(reason, record_id=record_id, **kwargs)
+
+    def invalid_utf8(self) -> RecordError:
+        """The error of bytes that are not UTF-8."""
+        items = self._value.items() if isinstance(self._value, dict) else ()
+        fields = (key for key, value in items if has_invalid_utf8(value))
+        return self._error(
+            "invalid UTF-8",
+            field=next(fields, None),
+            problem="there are bytes that are not UTF-8",
+            advice="Convert the file to UTF-8",
+        )
+
+    def explained(self, message: str) -> RecordError:
+        """The error of a message of msgspec, in the words of these files.
+
+        Example of a message: "Expected `str`, got `int` - at `$.a[0].b`".
+        """
+        message, _, place = message.partition(" - at `$")
+        place = place.rstrip("`").lstrip(".")
+        value = self._value
+        type_ = msgspec.inspect.type_info(self._format.record)
+        for key in re.findall(r"\w+", place):
+            key = int(key) if key.isdigit() else key
+            value, type_ = value[key], _type_of_item(type_, key)
+        missing = re.fullmatch("Object missing required field `(.*)`", message)
+        if missing:
+            field = f"{place}.{missing[1]}" if place else missing[1]
+            names = ", ".join(map(str, list(value)[:8])) or "none"
+            return self._error(
+                f"no field {_without_positions(field)}",
+                field=field,
+                problem=(
+                    f"it is missing ({place or 'the record'} has: {names}); "
+                    f"expected {self._format.example}"
+                ),
+            )
+        if not place:
+            return self._error(
+                "not a JSON object",
+                problem=f"got {show(value)}, expected {self._format.example}",
+            )
+        group, expected = _without_positions(place), _words(type_)
+        if "matching regex" in message:
+            expected = "some text" if isinstance(value, str) else expected
+            return self._error(
+                f"empty {group}",
+                field=place,
+                problem=f"it is empty: got {show(value)}, expected {expected}",
+            )
+        got = show(value)
+        if isinstance(value, list):
+            got += f", a list of {len(value)}"
+        return self._error(
+            f"{group} is not {expected}",
+            field=place,
+            problem=f"got {got}, expected {expected}",
+        )
+
+
+def _without_positions(place: str) -> str:
+    """A place as it groups errors: `a[3].b` is `'a[].b'`."""
+    return repr(re.sub(r"\[\d+\]", "[]", place))
+
+
+def _plain(type_) -> msgspec.inspect.Type:
+    """The type that a value must have if it is not null."""
+    if isinstance(type_, msgspec.inspect.Metadata):
+        return _plain(type_.type)
+    if isinstance(type_, msgspec.inspect.UnionType):
+        null = msgspec.inspect.NoneType
+        return _plain(next(x for x in type_.types if not isinstance(x, null)))
+    return type_
+
+
+def _type_of_item(type_, key: int | str):
+    """The type of what a value of a type has at a key."""
+    type_ = _plain(type_)
+    if isinstance(type_, msgspec.inspect.StructType):
+        if isinstance(key, int):
+            return type_.fields[key].type
+        return {x.encode_name: x.type for x in type_.fields}[key]
+    if isinstance(type_, msgspec.inspect.TupleType):
+        return type_.item_types[key]
+    return type_.item_type
+
+
+_WORDS = {
+    msgspec.inspect.StrType: ("a string", "strings"),
+    msgspec.inspect.IntType: ("a whole number", "whole numbers"),
+    msgspec.inspect.BoolType: ("true or false", "true or false"),
+    msgspec.inspect.StructType: ("a JSON object", "JSON objects"),
+}
+
+
+def _words(type_, plural: bool = False) -> str:
+    """What a value of a type is, for people."""
+    if isinstance(type_, msgspec.inspect.Metadata):
+        described = (type_.extra_json_schema or {}).get("description")
+        return described or _words(type_.type, plural)
+    if isinstance(type_, msgspec.inspect.UnionType):
+        return f"{_words(_plain(type_))} or null"
+    if isinstance(type_, msgspec.inspect.LiteralType):
+        return f"one of {list(type_.values)}"
+    items = getattr(type_, "item_type", None)
+    if items is not None:
+        lists = "lists" if plural else "a list"
+        return f"{lists} of {_words(items, plural=True)}"
+    return _WORDS[type(type_)][plural]

@@ -1,0 +1,182 @@
+"""Reads rows of users' own files and collections as records."""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+from etcmodel.errors import BadRecords
+from etcmodel.errors import UserError
+from etcmodel.errors import show
+from etcmodel.readers import cells
+from etcmodel.readers import files
+from etcmodel.readers import python_rows
+from etcmodel.readers import tables
+from etcmodel.readers.records import Format
+from etcmodel.readers.records import Record
+from etcmodel.readers.records import Source
+from etcmodel.readers.sectioned import DocumentRecord
+from etcmodel.readers.sectioned import Fields
+from etcmodel.readers.sectioned import Row
+
+
+@dataclasses.dataclass(frozen=True)
+class RowFormat(Format):
+    """Reads rows of `tables`; those without an id get their position as id.
+
+    Attributes:
+        fields: names of the rows' fields. If those of query, id and evidence
+            are given, they must occur in at least one row. Rows of Python need
+            only that of the query for predictions.
+        used: names of the fields that are read. Values of others may be of any
+            type.
+    """
+
+    fields: Fields = Fields()
+    used: frozenset[str] = frozenset()
+
+    def read_rows(
+        self,
+        source: object,
+        split: str | None = None,
+        bad_records: BadRecords | None = None,
+        name: str = "rows",
+    ) -> Iterator[Record]:
+        """Yields the usable records of a Python collection, in its order.
+
+        Args:
+            source: see `python_rows.rows_of`.
+            split: as for `read`.
+            bad_records: as for `read`.
+            name: stands in errors for the name of a file.
+
+        Raises:
+            RecordError: as for `read`.
+            TypeError: `source` is no collection of rows.
+            UserError: no row has a named field; raised after the last row.
+            ValueError: unknown split, or columns that differ in length.
+        """
+        fields = self.fields
+        needed = {fields.query}
+        if split != "predict":
+            needed |= {fields.id, fields.evidence}
+        rows = enumerate(python_rows.rows_of(source, fields.text, self.used))
+        values = ((Source(name, index), row) for index, row in rows)
+        values = _with_fields(values, needed, name)
+        checked = self._checked(self._named(values, {name: ""}), split)
+        yield from self.usable(checked, bad_records, {})
+
+    def parse(self, value: object, source: Source) -> Record:
+        """Makes a record of a row; see `Format.parse`."""
+        if isinstance(value, tables.BadRow):
+            raise source.error(
+                value.reason,
+                field=value.field,
+                problem=value.problem,
+                advice=value.advice,
+            )
+        for name, cell in value.items() if isinstance(value, dict) else ():
+            if isinstance(cell, cells.BadCell):
+                raise source.error(
+                    cell.reason,
+                    field=name,
+                    problem=cell.problem,
+                    advice=cell.advice,
+                )
+        return super().parse(value, source)
+
+    def _values(self, paths, on_position, part=None):
+        found = paths if part else files.find(paths)
+        names = [os.path.basename(x) for x in found]
+        if len(set(names)) < len(names):
+            names = found
+        prefixes = dict.fromkeys(found, "")
+        if len(found) > 1:
+            prefixes = {x: f"{y}:" for x, y in zip(found, names, strict=True)}
+        values = super()._values(found, on_position, part)
+        if part is None:
+            fields = self.fields
+            needed = {fields.query, fields.id, fields.evidence}
+            values = _with_fields(values, needed, ", ".join(found))
+        return self._named(values, prefixes)
+
+    def _named(self, values, prefixes: Mapping[str, str]):
+        """Gives rows without an id their position as one."""
+        for source, value in values:
+            if isinstance(value, dict) and value.get(self.id_field) is None:
+                name = f"{prefixes[source.path]}{source.index}"
+                value = {**value, self.id_field: name}
+            yield source, value
+
+
+def _with_fields(values, needed: set[str | None], place: str):
+    """Yields values; raises at the end if a needed field never occurred."""
+    missing = needed - {None}
+    present = {}
+    for source, value in values:
+        if missing and isinstance(value, dict):
+            missing -= value.keys()
+            present |= dict.fromkeys(map(str, value))
+        yield source, value
+    if missing and present:
+        raise UserError(
+            f"{place}: no record has the field "
+            f"{', '.join(map(show, sorted(missing)))}. They have "
+            f"{', '.join([*present][:8])}."
+        )
+
+
+def _read_file(used, read_other, path, on_position=None, record=None):
+    """Reads a file's rows, by `read_other` if that knows its layout."""
+    del record
+    if read_other is not None:
+        rows = read_other(path, on_position)
+        if rows is not None:
+            return rows
+    return tables.read_rows(path, on_position, used)
+
+
+def row_format(
+    make,
+    check,
+    fields: Fields,
+    example: str,
+    labels: Sequence[str] = (),
+    evidence: Sequence[str] = (),
+    others: Sequence[str] = (),
+    read_other: Callable | None = None,
+    **kwargs,
+) -> RowFormat:
+    """Returns the format of rows.
+
+    Args:
+        make: called with a `Row`, returns a `DocumentRecord`.
+        check: see `Format`.
+        fields: names of the rows' fields.
+        example: the end of a row, for messages.
+        labels: the usual names of the field with what is learned.
+        evidence: the usual names of the field with the evidence.
+        others: names of further fields.
+        read_other: called with a path and `json_stream.OnPosition`; returns the
+            rows of a file that is laid out in another way, or None.
+        **kwargs: other attributes of `Format`.
+    """
+    used = fields.used(labels, evidence) | {*others}
+    return RowFormat(
+        record=dict,
+        example=fields.example(example),
+        read_values=functools.partial(_read_file, used, read_other),
+        check=check,
+        used=used,
+        make=functools.partial(_make, make, fields),
+        id_field=fields.id_field,
+        fields=fields,
+        **kwargs,
+    )
+
+
+def _make(make, fields: Fields, values: dict, source: Source) -> DocumentRecord:
+    return make(Row(values, source, fields))

@@ -1,0 +1,481 @@
+"""Documents of sections, paragraphs and texts, read from users' own rows.
+
+A row (see `tables.read_rows` and `python_rows.rows_of`) has its document in one
+field: `text`, `document`, `paragraphs`, `sections` or `context`. The value is
+
+*   a string, whose paragraphs have blank lines between them;
+*   a list of paragraphs, each a string or a list of strings (its units); or
+*   a list of sections: `{"title": "...", "paragraphs": [...]}`, the same with
+    `"text"`, or HotpotQA's `["title", ["sentence", ...]]`.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from etcmodel.errors import RecordError
+from etcmodel.errors import show
+from etcmodel.readers import cells
+from etcmodel.readers.records import Record
+from etcmodel.readers.records import Source
+
+TEXT_FIELDS = ("text", "document", "paragraphs", "sections", "context")
+QUERY_FIELDS = ("query", "question")
+_WHOLE = re.compile(r"-?[0-9]{1,18}(\.0{1,18})?")
+_BLANK_LINES = re.compile(r"\n\s*\n")
+_EXPECTED = (
+    "a string, a list of paragraphs (each a string or a list of strings) or a "
+    'list of sections {"title": "...", "paragraphs": [...]}'
+)
+_NUL_ADVICE = "Convert the file from UTF-16 to UTF-8, or remove the NULs"
+
+
+class Section(msgspec.Struct, frozen=True):
+    """A part of a document under one heading.
+
+    Attributes:
+        title: the heading; empty if there is none.
+        paragraphs: the texts of each paragraph. A paragraph and a text may be
+            empty, so that positions count as in the file.
+    """
+
+    title: str = ""
+    paragraphs: tuple[tuple[str, ...], ...] = ()
+
+
+class DocumentRecord(Record, frozen=True):
+    """A document, with or without a query.
+
+    Attributes:
+        id: the row's id. Without one, the row's position in its file, from 0;
+            `name:position` if several files are read.
+        sections: the document; one section without title if it has none.
+        query: a question as one text, or several texts such as labels.
+        has_units: whether paragraphs are lists of texts in the file, which are
+            then the units to select. False if each paragraph is one text,
+            which is to be split into sentences.
+    """
+
+    id: str
+    sections: tuple[Section, ...]
+    query: tuple[str, ...] = ()
+    has_units: bool = False
+
+    @property
+    def paragraphs(self) -> tuple[tuple[str, ...], ...]:
+        """The paragraphs of all sections, in order."""
+        return tuple(x for section in self.sections for x in section.paragraphs)
+
+
+class Document(NamedTuple):
+    """What the document's field of a row holds.
+
+    Attributes:
+        sections: see `DocumentRecord`.
+        has_units: see `DocumentRecord`.
+        offsets: where the first text of each paragraph begins in the document,
+            in characters. A document of several strings is counted as if it
+            had an empty line between these, and a space between texts of a
+            paragraph.
+    """
+
+    sections: tuple[Section, ...]
+    has_units: bool
+    offsets: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields:
+    """Names of a row's fields; None for the default ones.
+
+    Attributes:
+        text: the field with the document.
+        query: the field with the query.
+        id: the field with the id.
+        label: the field with what is learned.
+        evidence: the field with the evidence of answers.
+    """
+
+    text: str | None = None
+    query: str | None = None
+    id: str | None = None
+    label: str | None = None
+    evidence: str | None = None
+
+    @property
+    def id_field(self) -> str:
+        """The field with the id."""
+        return self.id or "id"
+
+    def used(
+        self, labels: Sequence[str], evidence: Sequence[str]
+    ) -> frozenset[str]:
+        """Returns the names of all fields that may be read.
+
+        Args:
+            labels: the usual names of the field with what is learned.
+            evidence: the usual names of the field with the evidence.
+        """
+        names = {
+            *((self.text,) if self.text else TEXT_FIELDS),
+            *((self.query,) if self.query else QUERY_FIELDS),
+            *((self.label,) if self.label else labels),
+            *((self.evidence,) if self.evidence else evidence),
+            self.id_field,
+        }
+        return frozenset(names)
+
+    def example(self, rest: str) -> str:
+        """Returns what a row looks like; `rest` is its end, for messages."""
+        return f'a row {{"{self.id_field}": "...", {rest}}}'
+
+
+def _group(field: str) -> str:
+    """Returns a place as it groups errors: `a[3].b` is `a[].b`."""
+    return re.sub(r"\[\d+\]", "[]", field)
+
+
+class Row:
+    """A row with its place, for errors that name both.
+
+    Args:
+        values: from field to value.
+        source: where it was read.
+        fields: names of its fields.
+
+    Attributes:
+        id: its id, as a string.
+    """
+
+    def __init__(self, values: Mapping, source: Source, fields: Fields):
+        self.values = values
+        self.source = source
+        self.fields = fields
+        self.id = None
+        self.id = self._read_id()
+
+    def error(self, reason: str, **kwargs) -> RecordError:
+        """Returns an error about the row; `kwargs` as for `RecordError`."""
+        return self.source.error(reason, record_id=self.id, **kwargs)
+
+    def wrong(
+        self, field: str, value: object, expected: str, group: str | None = None
+    ) -> RecordError:
+        """Returns the error of a value that is not what was expected.
+
+        Args:
+            field: the field, with positions inside, as `answers[1].text`.
+            value: what was found there.
+            expected: what should be there, in words.
+            group: the field's name in statistics; the field without positions
+                by default.
+        """
+        got = show(value)
+        if isinstance(value, list):
+            got += f", a list of {len(value)}"
+        group = group or _group(field)
+        return self.error(
+            f"wrong {group!r}",
+            field=field,
+            problem=f"got {got}, expected {expected}",
+        )
+
+    def find(self, name: str | None, defaults: Sequence[str]) -> str | None:
+        """Returns the field that the row has; None if it has none.
+
+        Args:
+            name: the only field to look at, if given.
+            defaults: the fields of which one may be there, otherwise.
+
+        Raises:
+            RecordError: two of them are there.
+        """
+        names = (name,) if name else defaults
+        found = [x for x in names if self.values.get(x) is not None]
+        if len(found) > 1:
+            # Of a table's columns all but one may be empty.
+            found = [x for x in found if self.values[x] != ""] or found[:1]
+        if len(found) > 1:
+            raise self.error(
+                f"two fields: {found[0]!r} and {found[1]!r}",
+                field=found[1],
+                problem=f"the record also has {found[0]!r}; keep one of them",
+            )
+        return found[0] if found else None
+
+    def missing(self, names: Sequence[str], expected: str) -> RecordError:
+        """Returns the error of a field that is needed, but not there."""
+        present = [str(x) for x in self.values if x != self.fields.id_field]
+        present = ", ".join(present[:8]) or "nothing"
+        others = ", ".join(map(repr, names[1:]))
+        others = others and f", as are {others}"
+        return self.error(
+            f"no field {names[0]!r}",
+            field=names[0],
+            problem=(
+                f"it is missing{others}; the record has {present}, expected "
+                f"{expected}"
+            ),
+        )
+
+    def _read_id(self) -> str:
+        field = self.fields.id_field
+        value = self.values.get(field)
+        if value is None:
+            return str(self.source.index)
+        if not isinstance(value, str):
+            expected = "a string or a number"
+            return self.text(field, value, is_cell=True, expected=expected)
+        if not value.strip():
+            raise self.error(
+                f"empty {field!r}",
+                field=field,
+                problem=f"it is empty: got {show(value)}, expected some text",
+            )
+        return value
+
+    def query(self) -> tuple[str, ...]:
+        """Returns the texts of the query; empty if there is none.
+
+        Raises:
+            RecordError: it is neither a string nor a list of strings.
+        """
+        field = self.find(self.fields.query, QUERY_FIELDS)
+        value = "" if field is None else self.values[field]
+        value = given_text(value)
+        if not isinstance(value, list):
+            expected = "a string or a list of strings"
+            text = self.text(field, value, is_cell=True, expected=expected)
+            return (text,) if text.strip() else ()
+        return tuple(
+            self.text(f"{field}[{i}]", x, may_be_empty=False)
+            for i, x in enumerate(value)
+        )
+
+    def document(self) -> Document:
+        """Returns the document of the row.
+
+        Raises:
+            RecordError: there is none, it is of the wrong type, or empty.
+        """
+        field = self.find(self.fields.text, TEXT_FIELDS)
+        if field is None:
+            names = (self.fields.text,) if self.fields.text else TEXT_FIELDS
+            raise self.missing(names, _EXPECTED)
+        value = self.values[field]
+        reader = _DocumentReader(self, field)
+        document = reader.read(value)
+        if not any(
+            text.strip()
+            for section in document.sections
+            for paragraph in section.paragraphs
+            for text in paragraph
+        ):
+            raise self.error(
+                "empty document",
+                field=field,
+                problem=f"it has no text: got {show(value)}",
+            )
+        return document
+
+    def text(
+        self,
+        field: str,
+        value: object,
+        may_be_empty: bool = True,
+        is_cell: bool = False,
+        expected: str = "a string",
+    ) -> str:
+        """Returns a value that must be a string.
+
+        Args:
+            field: its place in the row.
+            value: the value.
+            may_be_empty: whether it may be white space alone.
+            is_cell: whether a number is taken for its digits, as in CSV.
+            expected: what should be there, in words.
+
+        Raises:
+            RecordError: it is not a string, has NUL characters, or is empty
+                although it may not be.
+        """
+        if is_cell and is_number(value):
+            return json.dumps(value)
+        if not isinstance(value, str):
+            raise self.wrong(field, value, expected)
+        if "\0" in value:
+            raise self.error(
+                "NUL characters",
+                field=field,
+                problem="the text has NUL characters, as if it were UTF-16",
+                advice=_NUL_ADVICE,
+            )
+        if not may_be_empty and not value.strip():
+            raise self.error(
+                f"empty {_group(field)!r}",
+                field=field,
+                problem=f"it is empty: got {show(value)}, expected some text",
+            )
+        return value
+
+    def flag(self, field: str, value: object) -> bool:
+        """Returns a value that must be true or false; missing ones are false.
+
+        Takes 1, 1.0, `"true"`, `"1"` and `"1.0"` in capitals or not, and the
+        same for false, since CSV has no other way to write them.
+        """
+        if isinstance(value, str):
+            word = value.strip().lower()
+            value = {"true": True, "false": False, "": None}.get(word, word)
+        value = whole(value)
+        if value not in (None, True, False):
+            raise self.wrong(field, value, "true or false")
+        return bool(value)
+
+
+def given_text(value: object) -> object:
+    """Returns the string of a repr of numbers, such as `"[1]"`: a text."""
+    return value.text if isinstance(value, cells.Printed) else value
+
+
+def is_number(value: object) -> bool:
+    """Tells numbers from true and false."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def whole(value: object) -> object:
+    """Converts 3.0, `"3"` and `"3.0"` to 3; returns other values as they are.
+
+    pandas makes whole numbers floats if values are missing.
+    """
+    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
+        return int(value.strip().partition(".")[0])
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def split_paragraphs(text: str) -> Iterator[tuple[int, str]]:
+    r"""Splits a text at lines of white space alone.
+
+    Example: `" a\nb\n \n\nc"` gives `(1, "a\nb")` and `(8, "c")`.
+
+    Yields:
+        Where each paragraph begins, in characters, and the paragraph without
+        white space around it.
+    """
+    start = 0
+    ends = [x.span() for x in _BLANK_LINES.finditer(text)]
+    for end, next_start in (*ends, (len(text), len(text))):
+        part = text[start:end]
+        stripped = part.lstrip()
+        if stripped:
+            yield start + len(part) - len(stripped), stripped.rstrip()
+        start = next_start
+
+
+class _DocumentReader:
+    """Reads the field with the document, and finds out whether it has units."""
+
+    def __init__(self, row: Row, field: str):
+        self._row = row
+        self._field = field
+        # True or False once a paragraph has been read.
+        self._has_units: bool | None = None
+        # Where paragraphs begin, and where the next string does.
+        self._offsets: list[int] = []
+        self._end = 0
+
+    def read(self, value: object) -> Document:
+        """Returns the document in a value."""
+        if not isinstance(value, list):
+            text = self._row.text(
+                self._field, value, is_cell=True, expected=_EXPECTED
+            )
+            sections = (Section(paragraphs=self._split(self._field, text)),)
+        elif value and all(map(_is_section, value)):
+            sections = tuple(
+                self._section(f"{self._field}[{i}]", x)
+                for i, x in enumerate(value)
+            )
+        else:
+            paragraphs = self._paragraphs(self._field, value)
+            sections = (Section(paragraphs=paragraphs),)
+        return Document(sections, bool(self._has_units), tuple(self._offsets))
+
+    def _section(self, place: str, value: object) -> Section:
+        if isinstance(value, list):
+            # HotpotQA's paragraph.
+            title = self._row.text(f"{place}[0]", value[0])
+            return Section(title, (self._paragraph(f"{place}[1]", value[1]),))
+        names = [x for x in ("paragraphs", "text") if value.get(x) is not None]
+        if len(names) != 1:
+            raise self._row.wrong(
+                place, value, 'a section with "paragraphs" or "text"'
+            )
+        title = value.get("title")
+        title = self._row.text(f"{place}.title", "" if title is None else title)
+        place, content = f"{place}.{names[0]}", value[names[0]]
+        if isinstance(content, str):
+            return Section(title, self._split(place, content))
+        if not isinstance(content, list):
+            raise self._row.wrong(
+                place, content, "a string or a list of paragraphs"
+            )
+        return Section(title, self._paragraphs(place, content))
+
+    def _split(self, place: str, text: str) -> tuple[tuple[str, ...], ...]:
+        """Returns the paragraphs of a string."""
+        self._row.text(place, text)
+        self._check_kind(place, text)
+        found = list(split_paragraphs(text))
+        self._offsets += [self._end + start for start, _ in found]
+        self._end += len(text) + 2
+        return tuple((x,) for _, x in found)
+
+    def _paragraphs(self, place: str, values: list):
+        return tuple(
+            self._paragraph(f"{place}[{i}]", x) for i, x in enumerate(values)
+        )
+
+    def _paragraph(self, place: str, value: object) -> tuple[str, ...]:
+        if not isinstance(value, str | list):
+            raise self._row.wrong(
+                place, value, "a paragraph: a string or a list of strings"
+            )
+        self._check_kind(place, value)
+        if isinstance(value, str):
+            texts = (self._row.text(place, value),)
+        else:
+            texts = tuple(
+                self._row.text(f"{place}[{i}]", x) for i, x in enumerate(value)
+            )
+        self._offsets.append(self._end)
+        self._end += len(" ".join(texts)) + 2
+        return texts
+
+    def _check_kind(self, place: str, value: str | list) -> None:
+        """Raises an error if some paragraphs, but not all, have units."""
+        has_units = isinstance(value, list)
+        if self._has_units not in (None, has_units):
+            expected = "a list of strings" if self._has_units else "a string"
+            raise self._row.wrong(
+                place, value, f"{expected} like the paragraph before it"
+            )
+        self._has_units = has_units
+
+
+def _is_section(value: object) -> bool:
+    """Tells sections from paragraphs."""
+    return isinstance(value, dict) or (
+        isinstance(value, list)
+        and len(value) == 2
+        and isinstance(value[0], str)
+        and isinstance(value[1], list)
+    )

@@ -1,0 +1,352 @@
+"""Reads rows from files of JSON, CSV, TSV, Parquet and Arrow.
+
+The kind of a file follows from its name, without the ending of a compressed
+one, otherwise from its first characters. Arrow reads Parquet and its own files.
+Its readers of CSV and JSON are not used: a row with too few cells or a broken
+line ends them, a quote that is not closed takes in all rows behind it without
+an error, a column whose values are strings in some rows and lists in others
+cannot be read, nor can a row that is longer than a block, and errors name no
+line.
+"""
+
+import collections
+import csv
+import io
+import itertools
+import math
+import os
+import re
+from collections.abc import Collection
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from etcmodel.errors import UserError
+from etcmodel.errors import show
+from etcmodel.readers import arrow_rows
+from etcmodel.readers import cells
+from etcmodel.readers import compression
+from etcmodel.readers import files
+from etcmodel.readers import json_stream
+from etcmodel.readers.json_stream import Place
+from etcmodel.readers.json_values import INVALID_UTF8_MARK
+
+_KINDS = {
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".parquet": "arrow",
+    ".pq": "arrow",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
+# Names that say that each line is a record.
+_LINES = (".jsonl", ".ndjson")
+_EXPECTED = (
+    "JSON lines or an array (.jsonl, .json), a table with a header row (.csv, "
+    ".tsv), or Parquet or Arrow (.parquet, .arrow)"
+)
+_QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
+# Excel's first line, which names the separator.
+_SEPARATOR_LINE = re.compile("sep=(.)", re.IGNORECASE)
+
+
+class BadRow(NamedTuple):
+    """Stands for a row that cannot be read, and says why.
+
+    `row_formats.RowFormat` makes a `RecordError` of it.
+    """
+
+    reason: str
+    problem: str
+    advice: str
+    field: str | None = None
+
+
+def read_rows(
+    path: str,
+    on_position: json_stream.OnPosition = None,
+    used: Collection[str] | None = None,
+) -> Iterator[tuple[Place, object]]:
+    """Yields the rows of a file without holding them all.
+
+    Args:
+        path: JSON lines, a JSON array, CSV, TSV, Parquet or Arrow, local or
+            remote, compressed or not.
+        on_position: called after each row with the bytes read so far; for
+            Parquet and Arrow see `arrow_rows.read`.
+        used: names of the fields that are read; None for all.
+
+    Yields:
+        Pairs of the row's `Place`, with a line for JSON lines, CSV and TSV, and
+        the row: a `dict` from field to value, as of `cells.read_row`, or a
+        `BadRow`. Bytes that are not UTF-8 become
+        `json_values.INVALID_UTF8_MARK`.
+
+    Raises:
+        UserError: the file cannot be read, is of no such kind, or is a JSON
+            object with columns.
+    """
+    kind = _kind(path)
+    if kind == "arrow":
+        rows = arrow_rows.read(path, on_position, used)
+    elif kind in ("csv", "tsv"):
+        rows = _read_table(path, on_position, kind == "tsv")
+    elif json_stream.begins_with(path, rb"\["):
+        rows = json_stream.read_json_array(path, on_position, dict)
+    else:
+        rows = json_stream.read_json_lines(path, on_position, dict)
+        if not compression.without_ending(path).lower().endswith(_LINES):
+            rows = _check_no_columns(path, rows, used or ())
+    for place, row in rows:
+        yield place, _converted(row, used)
+
+
+def _converted(row: object, used: Collection[str] | None) -> object:
+    """Converts the fields of a row that are read."""
+    if not isinstance(row, dict):
+        return row
+    repeated = getattr(row, "repeated", None)
+    if repeated is not None:
+        return BadRow(
+            "repeated field",
+            f"the record has the field {show(repeated)} twice",
+            "Keep one of them",
+        )
+    return cells.read_row(row.items(), used)
+
+
+def _check_no_columns(path: str, rows: Iterator, used: Collection[str]):
+    """Yields the rows of JSON lines; raises if the only one holds columns."""
+    first = [*itertools.islice(rows, 1)]
+    row = first[0][1] if first else None
+    found = _orientation(row, used) if isinstance(row, dict) else None
+    if found is not None:
+        first += itertools.islice(rows, 1)
+        if len(first) == 1:
+            raise UserError(
+                f"{path}: its only object seems to be a table by {found}. "
+                "Write one record a line, as pandas does with "
+                "to_json(path, orient='records', lines=True); if it is one "
+                'record, add a field such as "id": "1".'
+            )
+    yield from first
+    yield from rows
+
+
+def _orientation(value: dict, used: Collection[str]) -> str | None:
+    """Names the way in which an object holds a table; None for a record."""
+    columns = value.values()
+    if value.keys() >= {"columns", "data"}:
+        return "orient='split'"
+    if value.keys() == {"schema", "data"}:
+        return "orient='table'"
+    if columns and all(isinstance(x, list) for x in columns):
+        is_table = len(set(map(len, columns))) == 1
+        return "columns" if is_table else None
+    if columns and all(isinstance(x, dict) for x in columns):
+        by_column = not {*used}.isdisjoint(value)
+        return f"orient='{'columns' if by_column else 'index'}'"
+    return None
+
+
+def _kind(path: str) -> str:
+    """Returns the kind of a file: "json", "csv", "tsv" or "arrow"."""
+    name = compression.without_ending(path.lower())
+    ending = os.path.splitext(name)[1]
+    if ending in _KINDS:
+        return _KINDS[ending]
+    for kind, pattern in (
+        ("arrow", rb"PAR1|ARROW1|\xff\xff\xff\xff"),
+        ("json", rb"[\[{]"),
+        ("tsv", rb"[^\r\n]*\t"),
+        ("csv", rb"[^\r\n]*,"),
+    ):
+        if json_stream.begins_with(path, pattern):
+            return kind
+    raise UserError(
+        f"{path}: its kind is not clear. Expected {_EXPECTED}; rename the file."
+    )
+
+
+def _read_table(path, on_position, is_tsv) -> Iterator[tuple[Place, object]]:
+    """Yields the rows of CSV or TSV."""
+    rows = read_cells(path, on_position, "\t" if is_tsv else None)
+    _, header = next(rows, (0, None))
+    if header is None:
+        raise UserError(f"{path} is empty. Expected a table with a header row.")
+    header = [x.strip() for x in header]
+    if any(INVALID_UTF8_MARK in x for x in header):
+        raise UserError(
+            f"{path}: its header row is not UTF-8. Convert the file to UTF-8."
+        )
+    counts = collections.Counter(filter(None, header))
+    repeated = sorted(x for x, count in counts.items() if count > 1)
+    if repeated:
+        raise UserError(
+            f"{path}: the header row names {show(repeated[0])} twice. Give "
+            "every column its own name."
+        )
+    for index, (line, row_cells) in enumerate(rows):
+        if len(row_cells) == len(header):
+            row = dict(zip(header, row_cells, strict=True))
+        else:
+            row = BadRow(
+                "wrong number of cells",
+                f"the row has {len(row_cells)} cells, but the header row has "
+                f"{len(header)}",
+                "Put quotes around cells with a separator or a line break",
+            )
+        yield Place(index, line), row
+
+
+def read_cells(
+    path: str, on_position: json_stream.OnPosition, delimiter: str | None
+) -> Iterator[tuple[int, list[str]]]:
+    """Yields the first line, from 1, and the cells of each row that has some.
+
+    In TSV, a quote may also be a character of the text, see `_is_quoted`.
+
+    Args:
+        path: CSV or TSV, local or remote, compressed or not.
+        on_position: called with the bytes read so far.
+        delimiter: between cells; None: `,`, `;` or a tab, in this order of
+            preference, whichever the header row has.
+
+    Raises:
+        UserError: the file cannot be read, or its quotes are wrong.
+    """
+    csv.field_size_limit(2**31 - 1)
+    line, size = 1, 0
+
+    def counted(lines):
+        """Yields lines; raises an error if a row has too many characters."""
+        nonlocal size
+        for text in lines:
+            size += len(text)
+            files.check_size(size, f"{path}, line {line}")
+            yield text
+
+    lines = counted(_read_lines(path, on_position))
+    # Blank lines may come before the header row.
+    start = []
+    for text in lines:
+        start.append(text)
+        if text.strip():
+            break
+    named = _SEPARATOR_LINE.fullmatch(start[-1].strip("\r\n"))
+    if named:
+        start[-1], delimiter = "\n", named[1]
+    elif delimiter is None:
+        delimiter = next((x for x in ",;\t" if x in start[-1]), ",")
+    lines = itertools.chain(start, lines)
+    if delimiter == "\t" and not _is_quoted(path):
+        for text in lines:
+            if text.strip("\r\n"):
+                yield line, _plain_cells(text)
+            line, size = line + 1, 0
+        return
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    try:
+        for cells in reader:
+            if cells:
+                yield line, cells
+            line, size = reader.line_num + 1, 0
+    except csv.Error as error:
+        raise UserError(
+            f"{path}, line {line}: the row that begins there is broken "
+            f"({error}). Close its quotes and double those inside a cell, or "
+            "get the file again if it was cut off."
+        ) from None
+
+
+def _is_quoted(path: str) -> bool:
+    """Tells whether quotes of TSV stand around cells with tabs or line breaks.
+
+    Otherwise they may be characters of the text, as other programs than
+    spreadsheets write it, and every line is a row. What leaves fewer rows of
+    another length than the header row is right.
+
+    Raises:
+        UserError: both ways leave none.
+    """
+    num_cells, num_bad, first_open = None, 0, None
+
+    def count(lines):
+        """Yields lines, and counts those that are no rows."""
+        nonlocal num_cells, num_bad, first_open
+        for number, line in enumerate(lines, 1):
+            cells = line.rstrip("\r\n").split("\t")
+            if cells != [""]:
+                num_cells = num_cells or len(cells)
+                num_bad += len(cells) != num_cells
+            if first_open is None and any(
+                x.startswith('"') and x.count('"') % 2 for x in cells
+            ):
+                first_open = number
+            yield line
+
+    lines = count(_read_lines(path, None))
+    num_bad_quoted = 0
+    try:
+        for cells in csv.reader(lines, delimiter="\t", strict=True):
+            num_bad_quoted += bool(cells) and len(cells) != num_cells
+    except csv.Error:
+        num_bad_quoted = math.inf
+        # Counts the rest.
+        collections.deque(lines, maxlen=0)
+    if first_open is None:
+        return False
+    if num_bad == num_bad_quoted:
+        raise UserError(
+            f"{path}, line {first_open}: the quote may be a character of the "
+            "text, or begin a cell with tabs or line breaks; the rest of the "
+            "file does not tell. Convert the table to .csv or .jsonl."
+        )
+    return num_bad_quoted < num_bad
+
+
+def _plain_cells(line: str) -> list[str]:
+    """Splits a line of TSV at its tabs; cells may have quotes around them."""
+    cells = line.rstrip("\r\n").split("\t")
+    return [
+        x[1:-1].replace('""', '"') if _QUOTED_CELL.fullmatch(x) else x
+        for x in cells
+    ]
+
+
+def _read_lines(path: str, on_position) -> Iterator[str]:
+    """Yields lines with their ends; those of spaces before the header empty."""
+    lines = _whole_lines(path, on_position)
+    for line in lines:
+        if line.strip():
+            yield line
+            break
+        yield "\n"
+    yield from lines
+
+
+def _whole_lines(path: str, on_position) -> Iterator[str]:
+    """Yields whole lines with their ends; the last may be empty."""
+    parts, size, number = [], 0, 1
+    for part in json_stream.read_text_lines(path, on_position):
+        # NUL characters: UTF-16 that is read as UTF-8 has them.
+        part = part.replace("\0", INVALID_UTF8_MARK)
+        if parts and parts[-1].endswith("\r"):
+            # A line feed may follow, in the next part.
+            part = parts.pop() + part
+        *lines, rest = io.StringIO(part, newline="").readlines() or [""]
+        if rest.endswith("\n"):
+            lines.append(rest)
+            rest = ""
+        for line in lines:
+            line, parts, size = "".join((*parts, line)), [], 0
+            number += 1
+            yield line
+        parts.append(rest)
+        size += len(rest)
+        files.check_size(size, f"{path}, line {number}")
+    yield "".join(parts)

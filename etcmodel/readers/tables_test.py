@@ -1,0 +1,235 @@
+"""Rows of files."""
+
+import gzip
+import json
+import os
+
+import fsspec
+import numpy as np
+import pandas as pd
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.errors import UserError
+from etcmodel.readers import files
+from etcmodel.readers import tables
+from etcmodel.readers.json_values import INVALID_UTF8_MARK
+
+_ROWS = [{"id": "1", "text": "Brno"}, {"id": "2", "text": "Znojmo, Zlín"}]
+_JSON_LINES = "".join(json.dumps(x) + "\n" for x in _ROWS)
+_CSV = 'id,text\n1,Brno\n\n2,"Znojmo, Zlín"\n'
+_TSV = "id\ttext\n1\tBrno\n2\tZnojmo, Zlín\n"
+
+
+class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
+    def _write(self, name, content):
+        path = os.path.join(self.get_temp_dir(), name)
+        content = content.encode() if isinstance(content, str) else content
+        with open(path, "wb") as stream:
+            stream.write(content)
+        return path
+
+    def _read(self, name, content, **kwargs):
+        read = list(tables.read_rows(self._write(name, content), **kwargs))
+        self.assertEqual(list(range(len(read))), [x.index for x, _ in read])
+        return [row for _, row in read]
+
+    @parameterized.parameters(
+        ("a.jsonl", _JSON_LINES),
+        ("a.json", json.dumps(_ROWS, indent=1)),
+        ("a.ndjson.gz", gzip.compress(_JSON_LINES.encode())),
+        ("a.csv", _CSV),
+        ("a.CSV", "\ufeff\n" + _CSV.replace("\n", "\r\n")),
+        ("a.csv", " \n\t\n" + _CSV),
+        ("a.tsv", " \n\t\n" + _TSV),
+        ("a.csv", 'id;"text"\n1;Brno\n2;Znojmo, Zlín'),
+        ("a.csv.gz", gzip.compress(_CSV.encode())),
+        ("a.tsv", _TSV),
+        # By their content.
+        ("a", json.dumps(_ROWS)),
+        ("a", _JSON_LINES),
+        ("a.data", _CSV),
+        ("a.txt", _TSV),
+    )
+    def test_kinds(self, name, content):
+        positions = []
+        rows = self._read(name, content, on_position=positions.append)
+        self.assertEqual(_ROWS, rows)
+        self.assertEqual(sorted(positions), positions)
+        size = os.path.getsize(self._write(name, content))
+        self.assertEqual(size, positions[-1])
+
+    def test_separator_line_of_excel(self):
+        for content in ("sep=;\nid;text\n1;a,b\n", "SEP=|\r\nid|text\r\n1|a,b"):
+            self.assertEqual(
+                [{"id": "1", "text": "a,b"}], self._read("a.csv", content)
+            )
+
+    @parameterized.parameters(
+        ("list", "by columns"),
+        ("dict", "by orient='columns'"),
+        ("index", "by orient='index'"),
+        ("split", "by orient='split'"),
+    )
+    def test_tables_in_one_object(self, orient, message):
+        """Each would be one record, or none, of another content."""
+        frame = pd.DataFrame({"text": ["a", "b"], "label": ["x", "y"]})
+        content = json.dumps(frame.to_dict(orient))
+        with self.assertRaisesRegex(UserError, f"{message}.*one record a line"):
+            self._read("a.json", content, used={"text", "label"})
+
+    def test_table_with_a_schema(self):
+        frame = pd.DataFrame({"text": ["a", "b"]})
+        with self.assertRaisesRegex(UserError, "by orient='table'"):
+            self._read("a.json", frame.to_json(orient="table"))
+
+    def test_one_record_that_is_no_table(self):
+        for record in (
+            {"id": "1", "text": ["a", "b"], "labels": ["x", "y"]},
+            {"text": ["a", "b"], "labels": []},
+        ):
+            self.assertEqual([record], self._read("a.json", json.dumps(record)))
+        # The name says that a line is a record.
+        record = {"text": ["a"], "labels": ["x"]}
+        self.assertEqual([record], self._read("a.jsonl", json.dumps(record)))
+
+    @parameterized.parameters("a.jsonl", "a.json")
+    def test_repeated_fields(self, name):
+        rows = ['{"text": "a", "id": 1, "text": "b"}', '{"text": "c"}']
+        rows.append('{"text": [{"text": "d", "text": "e"}], "x": 1}')
+        rows.append('{"x": {"y": 1, "y": 2}, "text": "f"}')
+        content = "\n".join(rows)
+        if name == "a.json":
+            content = f"[{','.join(rows)}]"
+        bad, good, nested, unused = self._read(name, content, used={"text"})
+        self.assertIn("the field 'text' twice", bad.problem)
+        self.assertEqual({"text": "c"}, good)
+        self.assertIn("an object has 'text' twice", nested["text"].problem)
+        self.assertEqual({"x": None, "text": "f"}, unused)
+
+    def test_address_of_fsspec(self):
+        """Of a file system that TensorFlow does not know."""
+        fsspec.filesystem("memory").pipe(
+            "/tables/a.csv.gz", gzip.compress(_CSV.encode())
+        )
+        (path,) = files.find("memory://tables/*.gz")
+        for address in (path, "memory://tables/a.csv.gz"):
+            rows = [row for _, row in tables.read_rows(address)]
+            self.assertEqual(_ROWS, rows)
+        for address, message in (
+            ("memory://tables/b.csv", "there is no such file"),
+            ("nothing://tables/b.csv", "cannot be opened"),
+        ):
+            with self.assertRaisesRegex(UserError, message):
+                files.find(address)
+
+    def test_cells(self):
+        """Quotes, line breaks, lists, and a cell of five million characters."""
+        long = "word " * 1_000_000
+        rows = self._read(
+            "a.csv",
+            'text,labels,empty\n"say ""a"",\n\nb",["a"],\n'
+            f'{long},"[""a"", ""b""]",\n[1,[1] One,[]\n',
+        )
+        self.assertEqual(
+            [
+                {"text": 'say "a",\n\nb', "labels": ["a"], "empty": ""},
+                {"text": long, "labels": ["a", "b"], "empty": ""},
+                {"text": "[1", "labels": "[1] One", "empty": []},
+            ],
+            rows,
+        )
+
+    def test_lists_that_pandas_wrote(self):
+        """Python would join the strings of NumPy's print."""
+        lists = [["a", "it's"], np.array(["b", "c"]), [(0, 1)]]
+        frame = pd.DataFrame({"labels": lists})
+        rows = self._read("a.csv", frame.to_csv(index=False))
+        self.assertEqual(
+            [["a", "it's"], ["b", "c"], [[0, 1]]], [x["labels"] for x in rows]
+        )
+
+    @parameterized.parameters(
+        # In quotes, as pandas writes them.
+        ('"say ""a"""\tpos\nb\tneg\n', ['say "a"', "b"]),
+        ('"a\tb"\tpos\n"c\n\td"\tneg\n', ["a\tb", "c\n\td"]),
+        ('"a\n\nb ""c""\n"\tpos\r\nd\tneg', ['a\n\nb "c"\n', "d"]),
+        # Quotes of the text itself.
+        ('"a" b\tpos\n5" disk\tneg\n', ['"a" b', '5" disk']),
+        ('"a, she said\tpos\n"b" or "c\tneg', ['"a, she said', '"b" or "c']),
+    )
+    def test_quotes_of_tsv(self, lines, expected):
+        rows = self._read("a.tsv", f"text\tlabel\n{lines}")
+        self.assertEqual(expected, [x["text"] for x in rows])
+        self.assertEqual(["pos", "neg"], [x["label"] for x in rows])
+
+    def test_open_quote_of_tsv(self):
+        """A row that lacks a cell does not swallow the next one."""
+        path = self._write("a.tsv", 'text\tlabel\n"a\nb\tneg\n')
+        places, (bad, good) = zip(*tables.read_rows(path), strict=True)
+        self.assertEqual(((0, 2), (1, 3)), places)
+        self.assertIn("has 1 cells", bad.problem)
+        self.assertEqual({"text": "b", "label": "neg"}, good)
+
+    @parameterized.parameters('"a\tpos\nb"\tneg\n', '"a\tpos\n\nb"\tneg\n')
+    def test_tsv_that_can_be_read_in_two_ways(self, lines):
+        """Two rows, or one whose first cell has a tab and a line break."""
+        with self.assertRaisesRegex(UserError, "line 2: the quote.*or begin a"):
+            self._read("a.tsv", f"text\tlabel\n{lines}")
+        # Other rows may tell.
+        row = '"c\nd"\tpos\n'
+        first, _ = self._read("a.tsv", f"text\tlabel\n{lines}{row}")
+        self.assertStartsWith(first["text"], "a\tpos\n")
+        first, *_ = self._read("a.tsv", f'text\tlabel\n{lines}"c" d\tpos\n')
+        self.assertEqual({"text": '"a', "label": "pos"}, first)
+
+    def test_tsv_of_one_column(self):
+        rows = self._read("a.tsv", 'text\n"a" b\n"c"\n')
+        self.assertEqual([{"text": '"a" b'}, {"text": "c"}], rows)
+
+    def test_quotes_of_tsv_behind_a_blank_line(self):
+        (row,) = self._read("a.tsv", ' \ntext\tlabel\n"a\tb"\tpos\n')
+        self.assertEqual({"text": "a\tb", "label": "pos"}, row)
+
+    def test_rows_of_other_lengths(self):
+        path = self._write("a.csv", '\nid,text\n1,"a\nb"\n2\n\n3,c,d\n')
+        places, rows = zip(*tables.read_rows(path), strict=True)
+        self.assertEqual(((0, 3), (1, 5), (2, 7)), places)
+        good, short, long = rows
+        self.assertEqual({"id": "1", "text": "a\nb"}, good)
+        self.assertIn("has 1 cells, but the header row has 2", short.problem)
+        self.assertIn("has 3 cells", long.problem)
+
+    @parameterized.parameters("a.csv", "a.tsv")
+    def test_lines_behind_a_long_one(self, name):
+        content = f"id,text\n1,{'a b ' * 300_000}\n2,c\n"
+        path = self._write(name, content.replace(",", "\t"))
+        (_, long), (place, row) = tables.read_rows(path)
+        self.assertLen(long["text"], 1_200_000)
+        self.assertEqual(((1, 3), {"id": "2", "text": "c"}), (place, row))
+
+    def test_encodings(self):
+        (row,) = self._read("a.csv", "text\nZlín\n".encode("latin-1"))
+        self.assertEqual({"text": f"Zl{INVALID_UTF8_MARK}n"}, row)
+        with self.assertRaisesRegex(UserError, "a.csv: its header row is not"):
+            self._read("a.csv", "id,text\n1,Zlín\n".encode("utf-16"))
+
+    @parameterized.parameters(
+        ("a.csv", "", "is empty"),
+        ("a.csv", "id,text,text\n1,2,3", "names 'text' twice"),
+        ("a.csv", 'text\n"a', "line 2: the row that begins there is broken"),
+        ("a", "Some text", "its kind is not clear. Expected JSON lines"),
+        ("a.jsonl", '{"id": "1"}\n{"id', "line 2: the JSON ends too early"),
+        (
+            "a.parquet",
+            b"PAR1 and so on",
+            "data of Parquet or Arrow are damaged",
+        ),
+    )
+    def test_errors(self, name, content, message):
+        with self.assertRaisesRegex(UserError, message):
+            self._read(name, content)
+
+
+if __name__ == "__main__":
+    tf.test.main()

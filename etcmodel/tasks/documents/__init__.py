@@ -1,0 +1,1 @@
+"""Shared by the tasks about documents: sections, units, spans of answers."""

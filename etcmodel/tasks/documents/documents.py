@@ -1,0 +1,364 @@
+"""Documents of titled sections, paragraphs and texts, for users' own tasks.
+
+A request holds the titles and the texts of a document's paragraphs. The long
+input is a CLS token, the query and the paragraphs. The global input is a CLS
+token, one token for each text (or word piece) of the query, and, for each
+paragraph, its own token followed by one for its title and for each sentence
+(ETC paper, Figure 5).
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
+from typing import ClassVar
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.errors import UserError
+from etcmodel.feature_utils import layout
+from etcmodel.feature_utils import ragged_rows
+from etcmodel.feature_utils import token_types
+from etcmodel.feature_utils.text import sentences
+from etcmodel.feature_utils.text import texts
+from etcmodel.feature_utils.text import tokenizers
+from etcmodel.pipeline.preprocessor import EtcPreprocessor
+from etcmodel.pipeline.preprocessor import RawInput
+from etcmodel.pipeline.preprocessor import RecordView
+from etcmodel.pipeline.preprocessor import count_cut
+from etcmodel.readers.sectioned import DocumentRecord
+from etcmodel.tasks.documents.document_options import UNITS as UNITS
+
+# The section with the CLS token, which has a global token of its own.
+CLS = layout.Section(
+    "cls",
+    token_type_id=token_types.SENTENCE,
+    unit_global=layout.GlobalToken("cls", token_types.CLS_GLOBAL),
+    link_sentences=False,
+    cut="keep",
+    tokens=("cls",),
+)
+# A rough test; `sentences` splits by what follows the punctuation.
+_MARKS = set(".!?…。！？।؟")
+_MARKS_ALONE = re.compile("[。！？।]")
+# Each run is looked at once, however long it is.
+_PUNCTUATION = re.compile(r"(?<![^\w\s])[^\w\s]+(?=\s|$)")
+
+
+class Units(NamedTuple):
+    """The units of documents.
+
+    Attributes:
+        texts: `<string>[batch, (paragraphs), (units)]`.
+        numbers: the number of each unit in its paragraph, from 0, -1 for a
+            title, `<int32>[batch, (paragraphs), (units)]`. Texts are counted as
+            they are given, empty ones included.
+    """
+
+    texts: tf.RaggedTensor
+    numbers: tf.RaggedTensor
+
+
+def find_units(
+    titles: tf.Tensor | tf.RaggedTensor,
+    contents: tf.Tensor | tf.RaggedTensor,
+    kind: str,
+) -> Units:
+    """Finds the units of paragraphs; graph code.
+
+    Example: the title `["Oslo"]` and texts `[["It rains. It snows.", "Why?"]]`
+    have the "sentences" `[["Oslo", "It rains.", "It snows.", "Why?"]]` of the
+    numbers `[[-1, 0, 1, 2]]`, and the "paragraphs" `[["Oslo", "It rains. It
+    snows. Why?"]]` `[[-1, 0]]`. A text without a character is no unit.
+
+    Args:
+        titles: `<string>[batch, paragraphs]`, padded with "", or ragged.
+        contents: `<string>[batch, paragraphs, texts]`, likewise.
+        kind: one of `UNITS`.
+    """
+    if kind in ("paragraphs", "blocks"):
+        # [batch, paragraphs]
+        joined = tf.strings.strip(
+            tf.strings.reduce_join(contents, axis=2, separator=" ")
+        )
+        contents = tf.expand_dims(joined, 2)
+        if isinstance(joined, tf.RaggedTensor):
+            # [all paragraphs, (1)]
+            each = tf.RaggedTensor.from_tensor(joined.values[:, tf.newaxis])
+            contents = joined.with_values(each)
+    # [batch, (paragraphs), (1 + texts)]
+    given = tokenizers.sanitize(
+        texts.without_padding(
+            tf.concat([tf.expand_dims(titles, 2), contents], axis=2)
+        )
+    )
+    # [all paragraphs, (1 + texts)]
+    rows = given.values
+    # [all titles and texts]
+    index = tf.cast(
+        ragged_rows.index_in(ragged_rows.owners_in(rows), rows.row_splits),
+        tf.int32,
+    )
+    values = tf.strings.strip(rows.values)
+    is_whole = tf.equal(index, 0) | (kind != "sentences")
+    is_unit = is_whole & tf.not_equal(values, "")
+    # [all titles and texts, (units)]
+    found = tf.RaggedTensor.from_row_lengths(
+        tf.boolean_mask(values, is_unit), tf.cast(is_unit, tf.int64)
+    )
+    if kind == "sentences":
+        split = sentences.split_sentences(tf.where(is_whole, "", values))
+        found = tf.concat([found, split], axis=1)
+
+    def by_paragraph(values):
+        """`[batch, (paragraphs), (units)]`."""
+        return given.with_values(
+            ragged_rows.merge(rows.with_values(found.with_values(values)))
+        )
+
+    # [all units]
+    index = tf.gather(index, ragged_rows.owners_in(found)) - 1
+    if kind == "sentences":
+        paragraph = by_paragraph(index).values
+        owner = ragged_rows.owners_in(paragraph)
+        number = ragged_rows.index_in(owner, paragraph.row_splits)
+        # [all paragraphs]: 1 if there is a title, which is no sentence.
+        titles = ragged_rows.sum_rows(tf.equal(index, -1), paragraph.row_splits)
+        index = tf.cast(number - tf.gather(titles, owner), tf.int32)
+    return Units(by_paragraph(found.values), by_paragraph(index))
+
+
+def make_layout(
+    kind: str, query_level: str, values: Sequence[layout.Value] = ()
+) -> layout.LayoutSpec:
+    """Makes the layout of documents.
+
+    Args:
+        kind: one of `UNITS`.
+        query_level: what of a query has a global token: "unit" or "token".
+        values: what is laid out beside the tokens.
+    """
+    has_paragraphs = kind in ("sentences", "texts")
+    query_global = layout.GlobalToken("question", token_types.QUESTION_GLOBAL)
+    return layout.LayoutSpec(
+        sections=(
+            CLS,
+            layout.Section(
+                "query",
+                token_type_id=token_types.QUESTION,
+                cut="keep",
+                **{f"{query_level}_global": query_global},
+            ),
+            layout.Section(
+                "document",
+                token_type_id=token_types.SENTENCE,
+                group_global=layout.GlobalToken(
+                    "paragraph", token_types.PARAGRAPH_GLOBAL
+                )
+                if has_paragraphs
+                else None,
+                unit_global=layout.GlobalToken("sentence", token_types.GLOBAL),
+            ),
+        ),
+        values=values,
+    )
+
+
+class DocumentPreprocessor(EtcPreprocessor):
+    """Turns a query and the paragraphs of a document into features.
+
+    Attributes:
+        QUERY_LEVEL: what of a query has a global token: "unit" or "token".
+        VALUES: what is laid out beside the tokens.
+    """
+
+    QUERY_LEVEL: ClassVar[str] = "unit"
+    VALUES: ClassVar[Sequence[layout.Value]] = ()
+
+    INPUTS = {
+        "query": RawInput(tf.string, ("records", "query texts")),
+        "titles": RawInput(tf.string, ("records", "paragraphs")),
+        "texts": RawInput(tf.string, ("records", "paragraphs", "texts")),
+    }
+    REQUEST = {
+        "query": np.array([[b"Where does Jan Novak live?"]], dtype=object),
+        "titles": np.array([[b"Jan Novak", b""]], dtype=object),
+        "texts": np.array(
+            [
+                [
+                    [b"Jan Novak is a cook. He lives in Krakow."],
+                    [b"Krakow is a city in Poland."],
+                ]
+            ],
+            dtype=object,
+        ),
+    }
+
+    @property
+    def kind(self) -> str:
+        """What the units are; see `UNITS`."""
+        # The records resolve "auto"; a bare request uses sentences.
+        return "sentences" if self.config.units == "auto" else self.config.units
+
+    def layout_spec(self):
+        """See `make_layout`."""
+        return make_layout(self.kind, self.QUERY_LEVEL, self.VALUES)
+
+    def lay_out(
+        self,
+        query: tf.Tensor | tf.RaggedTensor,
+        token_ids: tf.RaggedTensor,
+        **values: tf.RaggedTensor,
+    ) -> layout.Layout:
+        """Lays out a query and the tokens of units; graph code.
+
+        Args:
+            query: `<string>[batch, query texts]`, padded with "", or ragged.
+            token_ids: `<int32>[batch, (paragraphs), (units), (tokens)]`.
+            **values: of `VALUES`.
+        """
+        query = tokenizers.sanitize(texts.without_padding(query))
+        query_ids = layout.one_group(self.tokenizer.tokenize(query))
+        return self.engine(
+            {"query": query_ids, "document": token_ids}, values=values
+        )
+
+    @staticmethod
+    def raw(record):
+        """Query, titles and texts; first paragraphs have sections' titles.
+
+        The title of a section without paragraphs comes before the next title,
+        or in a paragraph of its own at the end.
+        """
+        paragraphs, titles = [], []
+        for section in record.sections:
+            if section.title:
+                titles.append(section.title)
+            for texts_ in section.paragraphs:
+                paragraphs.append((" ".join(titles), texts_))
+                titles = []
+        if titles:
+            paragraphs.append((" ".join(titles), ()))
+        return {
+            "query": list(record.query),
+            "titles": [title for title, _ in paragraphs],
+            "texts": [list(texts_) for _, texts_ in paragraphs],
+        }
+
+    @staticmethod
+    def count(
+        record: DocumentRecord,
+        view: RecordView,
+        names: tuple[str | None, str | None] = ("paragraphs", "units"),
+    ) -> dict[str, int]:
+        """Counts what was cut, and records without a query.
+
+        `names` is what groups and units are called, see `count_cut`.
+        """
+        return {
+            **record.counts,
+            **count_cut(view, {"document": names}),
+            "records_without_query": int(not record.query),
+        }
+
+    def describe(self, record):
+        """See `Preprocessor.describe`."""
+        return [("query", ", ".join(record.query) or "none")]
+
+    def name_global(self, record, section, group, unit):
+        """`[CLS]`, `query 0`, `par 2`, `unit 2.0`."""
+        if section == "cls":
+            return "[CLS]"
+        if section == "query":
+            return f"query {unit}"
+        return f"par {group}" if unit < 0 else f"unit {group}.{unit}"
+
+
+def to_blocks(token_ids: tf.RaggedTensor, size: int) -> tf.RaggedTensor:
+    """Cuts the tokens of documents into blocks; graph code.
+
+    `<int32>[batch, (paragraphs), (units), (tokens)]` becomes `[batch, (blocks),
+    (1), (tokens)]`. Example: `[[[[7, 8]], [[9]]]]` in blocks of two gives
+    `[[[[7, 8]], [[9]]]]`, and so does `[[[[7], [8, 9]]]]`.
+    """
+    # [batch, (tokens)]
+    tokens = ragged_rows.merge(ragged_rows.merge(token_ids))
+    size = tf.constant(size, tf.int64)
+    lengths = tf.cast(tokens.row_lengths(), tf.int64)
+    blocks = tf.math.floordiv(lengths + size - 1, size)
+    # [all blocks]
+    record = tf.repeat(tf.range(tokens.nrows()), blocks)
+    splits = ragged_rows.cumulative(blocks)
+    index = ragged_rows.index_in(record, splits)
+    sizes = tf.minimum(size, tf.gather(lengths, record) - size * index)
+    return layout.groups_of_one(
+        tf.RaggedTensor.from_row_splits(
+            tf.RaggedTensor.from_row_lengths(
+                tokens.values, sizes, validate=False
+            ),
+            splits,
+            validate=False,
+        )
+    )
+
+
+def complete_units(config: Any, records: Iterable[Any]) -> Any:
+    """Completes a configuration with the units that the records have."""
+    finder = UnitsFinder(config.units, config.HAS_BLOCKS)
+    for record in records:
+        finder.see(record)
+    return dataclasses.replace(config, units=finder.found)
+
+
+def _has_sentence_end(text: str) -> bool:
+    """Returns whether punctuation that ends a word or text has a mark."""
+    return bool(_MARKS_ALONE.search(text)) or any(
+        not _MARKS.isdisjoint(x[0]) for x in _PUNCTUATION.finditer(text)
+    )
+
+
+class UnitsFinder:
+    """Finds out what `units="auto"` stands for, from all records.
+
+    Args:
+        kind: "auto", or the kind of units that is wanted.
+        has_blocks: whether they may be blocks.
+
+    Attributes:
+        found: the kind of units, when all records were seen.
+    """
+
+    def __init__(self, kind: str, has_blocks: bool = True):
+        self._kind = kind
+        self._has_blocks = has_blocks
+        self._given = self._structured = self._total = 0
+
+    def see(self, record):
+        """Looks at a record, and returns it."""
+        self._total += 1
+        self._given += record.has_units
+        texts_ = [t for s in record.sections for p in s.paragraphs for t in p]
+        has_sentences = any(map(_has_sentence_end, texts_))
+        self._structured += len(texts_) > 1 or has_sentences
+        return record
+
+    @property
+    def found(self) -> str:
+        """The kind of units; a `UserError` if records do not agree."""
+        if self._kind != "auto":
+            return self._kind
+        if self._given == self._total > 0:
+            return "texts"
+        if self._given:
+            raise UserError(
+                f"In {self._given} of {self._total} records, paragraphs are "
+                "lists of texts, in the others strings. Use one form, or set "
+                "--units=texts or --units=sentences."
+            )
+        # A few records with one sentence do not turn the rest into blocks.
+        if self._has_blocks and 2 * self._structured <= self._total:
+            return "blocks"
+        return "sentences"

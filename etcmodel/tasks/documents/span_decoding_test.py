@@ -1,0 +1,496 @@
+import functools
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from etcmodel.tasks.documents import span_decoding as decoding
+
+_WORDS = ["a", "of", "Zürich", "日本", "naïve", "x-y", "1,000", "Ω"]
+_LONG, _GLOBAL = 70, 24
+
+
+def _random_record(rng, num_paragraphs):
+    """One record as the layout engine would place it, with its texts.
+
+    Some titles and sentences have no token or are empty, some have no place in
+    the input.
+    """
+    words = [int(n) for n in rng.integers(1, 4, size=2)]
+    types = [1] + [3] * words[0]
+    sentences = [-1, *range(1, words[0] + 1)]
+    starts, ends = [-1] * len(types), [-1] * len(types)
+    cuts = [0] * len(types)
+    global_units = [-1] * len(types)
+    units, sizes = [], []
+    for _ in range(num_paragraphs):
+        global_units.append(-1)
+        sizes.append(int(rng.integers(1, 4)))
+        for place in range(sizes[-1]):
+            text = b"" if place == 0 or rng.random() < 0.5 else b" "
+            tokens = []
+            for _ in range(int(rng.integers(-2, 8))):
+                word = rng.choice(_WORDS).encode("utf-8")
+                tokens.append((len(text), len(text) + len(word)))
+                text += word + b" "
+            units.append(text)
+            if rng.random() < 0.1:  # There was no room for it.
+                continue
+            for number, (start, end) in enumerate(tokens):
+                types.append(2 if place == 0 else 1)
+                joins = number > 0 and rng.random() < 0.3
+                cuts.append(int(joins))
+                cuts[-2] += 2 * joins
+                sentences.append(len(global_units))
+                starts.append(start)
+                ends.append(end)
+            global_units.append(len(units) - 1)
+    return {
+        "types": types,
+        "sentences": sentences,
+        "starts": starts,
+        "ends": ends,
+        "cuts": cuts,
+        "global_units": global_units,
+        "units": units,
+        "sizes": sizes,
+    }
+
+
+def _dense(records, name, length, pad=-1):
+    rows = np.full([len(records), length], pad, np.int32)
+    for row, record in zip(rows, records, strict=True):
+        row[: len(record[name])] = record[name]
+    return tf.constant(rows)
+
+
+def inputs_of(records, long_length=_LONG, global_length=_GLOBAL):
+    """Features, context and texts of a batch."""
+    features = {
+        "long_token_type_ids": _dense(records, "types", long_length, pad=0),
+        "long_sentence_ids": _dense(records, "sentences", long_length),
+    }
+    context = {
+        "global_units": _dense(records, "global_units", global_length),
+        "long_starts": _dense(records, "starts", long_length),
+        "long_ends": _dense(records, "ends", long_length),
+        "long_word_cuts": _dense(records, "cuts", long_length, pad=0),
+    }
+    text = {
+        name: tf.ragged.constant([record[name] for record in records], dtype, 1)
+        for name, dtype in (("units", tf.string), ("sizes", tf.int32))
+    }
+    text["paragraph_sizes"] = text.pop("sizes")
+    return features, context, text
+
+
+def _decode(logits, features, context, text, threshold, longest=30, **shape):
+    """The answers of a batch."""
+    chosen = decoding.select_candidates(logits, features, context, longest)
+    return decoding.decode_answers(chosen, **text, threshold=threshold, **shape)
+
+
+def _softmax(values):
+    exponents = np.exp(values - values.max(-1, keepdims=True))
+    return exponents / exponents.sum(-1, keepdims=True)
+
+
+def _sigmoid(values):
+    return 1 / (1 + np.exp(-values))
+
+
+def _find_runs(labels, sentences):
+    """First and last token of every run, in plain Python."""
+    runs = []
+    is_open = False
+    for i, (label, sentence) in enumerate(zip(labels, sentences, strict=True)):
+        if label == 2 or sentence < 0:
+            is_open = False
+        elif label == 0 or not is_open or sentence != sentences[i - 1]:
+            runs.append((i, i))
+            is_open = True
+        else:
+            runs[-1] = (runs[-1][0], i)
+    return runs
+
+
+def _candidates(logits, i, types, sentences, cuts, max_answer_length):
+    """All spans of record i: (rank, begin, end, probability, sentence)."""
+    # The first and the last token of each one's word.
+    firsts, lasts = [], []
+    for j, cut in enumerate(cuts):
+        firsts.append(firsts[-1] if cut % 2 else j)
+    for j, cut in reversed(list(enumerate(cuts))):
+        lasts.insert(0, lasts[0] if cut >= 2 else j)
+    text = [
+        t in (1, 2) and s >= 0 for t, s in zip(types, sentences, strict=True)
+    ]
+    if "answer_bio_logits" in logits:
+        p = logits["answer_bio_logits"][i][: len(types)].astype(np.float64)
+        p = _softmax(p)
+        inside = [s if t else -1 for s, t in zip(sentences, text, strict=True)]
+        labels = p.argmax(-1)[firsts]
+        labels[(labels == 0) & (firsts != np.arange(len(types)))] = 1
+        for begin, end in _find_runs(labels.tolist(), inside):
+            if end - begin < max_answer_length:
+                mean = p.max(-1)[begin : end + 1].mean()
+                yield (0, mean), begin, end, mean, sentences[begin]
+        for j in np.flatnonzero(text).tolist():
+            if firsts[j] == j:
+                yield (-1, p[j, 0]), j, lasts[j], p[j, 0], sentences[j]
+        return
+    begin_p, end_p = (
+        _softmax(logits[f"answer_{name}_logits"][i].astype(np.float64))
+        for name in ("begin", "end")
+    )
+    for begin in range(len(types)):
+        for end in range(begin, len(types)):
+            if (
+                text[begin]
+                and text[end]
+                and sentences[begin] == sentences[end]
+                and end - begin + 1 <= max_answer_length
+            ):
+                p = begin_p[begin] * end_p[end]
+                parts = (firsts[begin] < begin) + (lasts[end] > end)
+                yield (-parts, p), begin, end, p, sentences[begin]
+
+
+def _best_span(logits, i, record, threshold, max_answer_length):
+    """The answer by trying every span: its text and probability, or None."""
+    facts = _sigmoid(logits["supporting_fact_logits"][i].astype(np.float64))
+    spans = list(
+        _candidates(
+            logits,
+            i,
+            record["types"],
+            record["sentences"],
+            record["cuts"],
+            max_answer_length,
+        )
+    )
+    if not spans:
+        return None
+    if threshold is None:
+        spans = [
+            ((rank, value * facts[span[-1]]), *span)
+            for (rank, value), *span in spans
+        ]
+    chosen = [span for span in spans if facts[span[4]] >= (threshold or 0.0)]
+    if not chosen:
+        best = max(facts[span[4]] for span in spans)
+        chosen = [span for span in spans if facts[span[4]] == best]
+    _, begin, end, probability, sentence = max(chosen, key=lambda x: x[0])
+    text = record["units"][record["global_units"][sentence]]
+    return text[record["starts"][begin] : record["ends"][end]], probability
+
+
+def reference_answer(logits, i, record, threshold, max_answer_length):
+    """The answer's type, text and probability, in plain Python."""
+    kinds = _softmax(logits["answer_type_logits"][i].astype(np.float64))
+    kind = int(kinds.argmax())
+    span = _best_span(logits, i, record, threshold, max_answer_length)
+    text, probability = [span or (b"", 0.0), (b"yes", 1.0), (b"no", 1.0)][kind]
+    given = 3 if kind == 0 and span is None else kind
+    return given, text, kinds[kind] * probability
+
+
+def reference_facts(logits, i, record):
+    """(paragraph, sentence) -> probability, of sentences with text."""
+    places = [
+        (paragraph, place)
+        for paragraph, size in enumerate(record["sizes"])
+        for place in range(size)
+    ]
+    return {
+        (places[segment][0], places[segment][1] - 1): _sigmoid(
+            logits["supporting_fact_logits"][i, j]
+        )
+        for j, segment in enumerate(record["global_units"])
+        if segment >= 0 and places[segment][1] and record["units"][segment]
+    }
+
+
+def _random_logits(
+    rng, records, encoding, long_length=_LONG, global_length=_GLOBAL
+):
+    size = len(records)
+    logits = {
+        "supporting_fact_logits": rng.normal(size=[size, global_length]),
+        # Most answers are spans.
+        "answer_type_logits": rng.normal(size=[size, 3]) + [2, 0, 0],
+    }
+    if encoding == "bio":
+        shape = [size, long_length, 3]
+        logits["answer_bio_logits"] = 2 * rng.normal(size=shape)
+    else:
+        for name in ("begin", "end"):
+            values = 2 * rng.normal(size=[size, long_length])
+            for row, record in zip(values, records, strict=True):
+                row[len(record["types"]) :] = -1e4
+            logits[f"answer_{name}_logits"] = values
+    return {name: x.astype(np.float32) for name, x in logits.items()}
+
+
+def random_batch(seed, encoding):
+    """Records, and logits for them."""
+    rng = np.random.default_rng(seed)
+    # The last one has no text at all.
+    records = [_random_record(rng, n) for n in (1, 2, 3, 2, 3, 1, 0)]
+    assert max(len(record["types"]) for record in records) <= _LONG
+    return records, _random_logits(rng, records, encoding)
+
+
+class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
+    """Random batches, against a reference that tries every span."""
+
+    @parameterized.product(
+        encoding=("span", "bio"),
+        max_answer_length=(1, 2, 99),
+        seed=(1, 2),
+    )
+    def test_answers(self, encoding, max_answer_length, seed):
+        records, logits = random_batch(seed, encoding)
+        for threshold in (0.0, 0.3, 0.5, 0.8, 1.0, None):
+            result = _decode(
+                logits, *inputs_of(records), threshold, max_answer_length
+            )
+            for i, record in enumerate(records):
+                kind, text, probability = reference_answer(
+                    logits, i, record, threshold, max_answer_length
+                )
+                self.assertEqual(kind, result["answer_type"][i])
+                self.assertEqual(text, result["answer"][i].numpy())
+                self.assertAllClose(
+                    probability, result["answer_probability"][i], rtol=1e-4
+                )
+
+    def test_supporting_facts(self):
+        """Titles, empty sentences, and what was cut, are none."""
+        records, logits = random_batch(4, "span")
+        expected = np.zeros([len(records), 4, 5])
+        for i, record in enumerate(records):
+            for place, probability in reference_facts(
+                logits, i, record
+            ).items():
+                expected[(i, *place)] = probability
+        self.assertIn(b"", records[0]["units"][1:])
+        for shape in (tf.constant([4, 5]), None):
+            result = _decode(logits, *inputs_of(records), 0.5, shape=shape)
+            found = result["supporting_fact_probabilities"].numpy()
+            cut = expected[:, : found.shape[1], : found.shape[2]]
+            self.assertAllClose(cut, found, rtol=1e-5)
+            self.assertAllClose(expected.sum(), found.sum(), rtol=1e-5)
+        # Three paragraphs of at most two sentences.
+        self.assertEqual((7, 3, 2), found.shape)
+
+    @parameterized.parameters("span", "bio")
+    def test_unknown_shapes(self, encoding):
+        records, logits = random_batch(6, encoding)
+        arguments = logits, *inputs_of(records)
+
+        def unknown(value):
+            if isinstance(value, tf.RaggedTensor):
+                return tf.RaggedTensorSpec([None, None], value.dtype)
+            return tf.TensorSpec([None] * len(value.shape), value.dtype)
+
+        decode = tf.function(
+            lambda *x: _decode(*x, 0.5),
+            input_signature=tf.nest.map_structure(unknown, arguments),
+        )
+        expected = _decode(*arguments, 0.5)
+        for name, value in decode(*arguments).items():
+            if value.dtype == tf.string:
+                self.assertAllEqual(expected[name], value)
+            else:
+                self.assertAllClose(expected[name], value)
+        # No record, with and without lengths.
+        for lengths in ((_LONG, _GLOBAL), (0, 0)):
+            rng = np.random.default_rng(0)
+            logits = _random_logits(rng, [], encoding, *lengths)
+            result = decode(logits, *inputs_of([], *lengths))
+            self.assertEqual([0], result["answer"].shape)
+            self.assertEqual(
+                0, result["supporting_fact_probabilities"].shape[0]
+            )
+
+    @parameterized.parameters("span", "bio")
+    def test_compiles(self, encoding):
+        """At static shapes, as a TPU needs it."""
+        records, logits = random_batch(7, encoding)
+        features, context, _ = inputs_of(records)
+        choose = functools.partial(
+            decoding.select_candidates, max_answer_length=5
+        )
+        compiled = tf.function(choose, jit_compile=True, autograph=False)
+        expected = choose(logits, features, context)
+        result = compiled(logits, features, context)
+        self.assertEqual(set(expected), set(result))
+        has_span = expected["scores"] > -1e8
+        for name, value in expected.items():
+            got = result[name]
+            # What stands for no span does not matter.
+            if name in ("scores", "probabilities", "starts", "ends"):
+                value, got = value[has_span], got[has_span]
+            self.assertAllClose(value, got)
+
+
+class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
+    # A question of two words, a title of two, sentences of three words and of
+    # one.
+    RECORD = {
+        "types": [1, 3, 3, 2, 2, 1, 1, 1, 1, 0],
+        "sentences": [-1, 1, 2, 4, 4, 5, 5, 5, 6, -1],
+        "units": ["Émile X", " né à Bâle", "Fin."],
+        "sizes": [3],
+        "global_units": [-1, -1, -1, -1, 0, 1, 2, -1],
+        # SentencePiece counts the space before "à" to it.
+        "starts": [-1, -1, -1, 0, 7, 1, 4, 8, 0, -1],
+        "ends": [-1, -1, -1, 6, 8, 4, 7, 13, 3, -1],
+        "cuts": [0] * 10,
+    }
+
+    def _decode(self, begin, end, facts, cuts=None):
+        """The answers for probabilities."""
+        record = self.RECORD | ({} if cuts is None else {"cuts": cuts})
+        begin, end, facts = (
+            np.array([values], np.float32) + 1e-37
+            for values in (begin, end, facts)
+        )
+        logits = {
+            "answer_begin_logits": np.log(begin),
+            "answer_end_logits": np.log(end),
+            "supporting_fact_logits": np.log(facts / (1 - facts)),
+            "answer_type_logits": np.log([[0.8, 0.1, 0.1]]).astype(np.float32),
+        }
+        return _decode(logits, *inputs_of([record], 10, 8), 0.5)
+
+    def test_example(self):
+        # 0.5 * 0.1 < 0.3 * 0.4, and 0.5 * 0.4 is no span.
+        result = self._decode(
+            [0, 0, 0, 0, 0, 0, 0.3, 0.2, 0.5, 0],
+            [0, 0, 0, 0, 0, 0.5, 0, 0.4, 0.1, 0],
+            [0.9, 0.9, 0.9, 0.9, 0.2, 0.6, 0.7, 0.9],
+        )
+        self.assertEqual("à Bâle", result["answer"][0].numpy().decode())
+        self.assertAllClose([0.8 * 0.12], result["answer_probability"])
+        self.assertAllEqual([0], result["answer_type"])
+        self.assertAllClose(
+            [[[0.6, 0.7]]], result["supporting_fact_probabilities"]
+        )
+
+    def test_equals(self):
+        """The first of several spans of the same probability."""
+        same = [0, 0, 0, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0]
+        for facts, expected in (
+            ([0.7] * 8, "Émile"),
+            ([0.1] * 5 + [0.7] * 3, "né"),
+        ):
+            (answer,) = self._decode(same, same, facts)["answer"].numpy()
+            self.assertEqual(expected, answer.decode())
+
+    def test_whole_words(self):
+        """The best span of them; parts of words only where nothing is whole."""
+        begin = [0, 0, 0, 0, 0, 0.1, 0.5, 0.3, 0.1, 0]
+        end = [0, 0, 0, 0, 0, 0.3, 0.2, 0.5, 0, 0]
+        facts = [0.1] * 5 + [0.9, 0.1, 0.1]
+        for cuts, expected, probability in (
+            ([0] * 10, "\u00e0 B\u00e2le", 0.25),
+            # "n\u00e9" and "\u00e0" are one word: 0.3 * 0.5 > 0.1 * 0.5.
+            ([0] * 5 + [2, 1, 0, 0, 0], "B\u00e2le", 0.15),
+            # All three, of which the first two do not end one.
+            ([0] * 5 + [2, 3, 1, 0, 0], "n\u00e9 \u00e0 B\u00e2le", 0.05),
+        ):
+            result = self._decode(begin, end, facts, cuts)
+            (answer,) = result["answer"].numpy()
+            self.assertEqual(expected, answer.decode())
+            self.assertAllClose(
+                [0.8 * probability], result["answer_probability"], rtol=1e-3
+            )
+        # Beyond the longest answer, there are parts alone.
+        logits = {
+            f"answer_{name}_logits": np.log(np.array([x], np.float32) + 1e-9)
+            for name, x in (("begin", begin), ("end", end))
+        }
+        logits["supporting_fact_logits"] = np.zeros([1, 8], np.float32)
+        record = self.RECORD | {"cuts": [0] * 5 + [2, 3, 1, 0, 0]}
+        features, context, _ = inputs_of([record], 10, 8)
+        spans = decoding.best_spans(
+            logits, *features.values(), context["long_word_cuts"], 2
+        )
+        # Which begin or end with the word, rather than neither.
+        self.assertAllEqual([6, 7], [spans.begins[0, 5], spans.ends[0, 5]])
+        self.assertAllClose(0.25, spans.probabilities[0, 5], rtol=1e-3)
+
+    @parameterized.parameters(0, 1, 2, 9)
+    def test_only_text(self, position):
+        """CLS, question and padding are no answers, however probable."""
+        begin = [1e-30] * 10
+        begin[position] = 1.0
+        # Were their probabilities below those that can be told apart.
+        begin[8] = 1e-29
+        facts = [0.9] * 4 + [0.1] * 3 + [0.9]
+        self.assertEqual(b"Fin", self._decode(begin, begin, facts)["answer"][0])
+
+    def test_runs(self):
+        """The runs that the reference finds; each, were it the surest."""
+        labels = [2, 0, 1, 0, 2, 1, 1, 2, 0, 1]
+        runs = [(1, 2), (3, 3), (5, 6), (8, 9)]
+        self.assertEqual(runs, _find_runs(labels, [1] * 10))
+        for labels, sure, expected in (
+            *((labels, run, run) for run in runs),
+            # Of equals the first.
+            ([2, 0, 2, 0, 0], (0, 4), (1, 1)),
+        ):
+            logits = 2.0 * np.eye(3, dtype=np.float32)[labels]
+            logits[sure[0] : sure[1] + 1] *= 3
+            spans = decoding.best_spans(
+                {
+                    "answer_bio_logits": logits[np.newaxis],
+                    "supporting_fact_logits": np.zeros([1, 2], np.float32),
+                },
+                np.ones([1, len(labels)], np.int32),
+                np.ones([1, len(labels)], np.int32),
+                np.zeros([1, len(labels)], np.int32),
+                30,
+            )
+            self.assertEqual(
+                expected, (int(spans.begins[0, 1]), int(spans.ends[0, 1]))
+            )
+
+    def test_choice_of_a_sentence(self):
+        """The example of the documentation."""
+        scores = tf.constant([[-1.0, -3.0, -2.0]])
+        probabilities = tf.constant([[0.1, 0.6, 0.7]])
+        for threshold, expected in ((0.0, 0), (0.5, 2), (0.9, 2), (None, 2)):
+            chosen = decoding.choose_sentences(scores, probabilities, threshold)
+            self.assertAllEqual([expected], chosen)
+
+    def test_product_of_labels(self):
+        """0.9 times 0.5 is more than 0.45 times 0.8."""
+        labels = tf.constant([[[0.9, 0.05, 0.05], [0.45, 0.3, 0.25]]])
+        facts = tf.constant([[0.5, 0.8]])
+        spans = decoding.best_spans(
+            {
+                "answer_bio_logits": tf.math.log(labels),
+                "supporting_fact_logits": tf.math.log(facts / (1 - facts)),
+            },
+            tf.constant([[1, 1]]),
+            tf.constant([[0, 1]]),
+            tf.constant([[0, 0]]),
+            30,
+        )
+        self.assertAllClose([[0.9, 0.45]], spans.probabilities)
+        chosen = decoding.choose_sentences(spans.scores, facts, None)
+        self.assertAllEqual([0], chosen)
+
+    def test_is_answer_token(self):
+        """The example of the documentation."""
+        is_answer = decoding.is_answer_token(
+            tf.constant([[1, 3, 2, 1, 0]]), tf.constant([[-1, 1, 3, 4, -1]])
+        )
+        self.assertAllEqual([[False, False, True, True, False]], is_answer)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,1 @@
+"""Shared by the tasks of ReadTwice: segments of documents, and mentions."""

@@ -1,0 +1,379 @@
+"""Documents as segments with entity mentions: ReadTwice's input; graph code.
+
+A document is cut into segments of a fixed number of tokens, each of which
+begins with the same tokens: the CLS token, or that and a question. Segments may
+overlap. Mentions are spans of the text; in a segment they are spans of tokens.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from etcmodel.feature_utils import ragged_rows
+from etcmodel.feature_utils.entity_masking import UNKNOWN_ENTITY
+from etcmodel.tasks.read_twice import mention_selection
+
+_NUM_ENTITIES = 2**31 - 3
+
+
+class Mentions(NamedTuple):
+    """Spans of documents, each `<int32>[documents, (mentions)]`, in order.
+
+    Begins and exclusive ends are bytes; labels are entities, 1 if unknown.
+    """
+
+    begins: tf.RaggedTensor
+    ends: tf.RaggedTensor
+    labels: tf.RaggedTensor
+
+
+@dataclasses.dataclass(frozen=True)
+class SegmentConfig:
+    """Sizes of segments.
+
+    Fields of type `int` are at least 1, unless their metadata tell what is
+    `min_value`.
+
+    Attributes:
+        block_length: tokens of a segment: the CLS and at least one of text.
+        max_num_annotations: mentions of a segment. Of more, those of different
+            entities are kept, spread over the segment; repeated ones come last.
+    """
+
+    block_length: int = dataclasses.field(
+        default=512, metadata={"min_value": 2}
+    )
+    max_num_annotations: int = 32
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            min_value = field.metadata.get("min_value", 1)
+            if field.type is int and value < min_value:
+                raise ValueError(
+                    f"{field.name} is {value}, expected at least {min_value}."
+                )
+
+
+class Segments(NamedTuple):
+    """Segments of all documents, one after the other.
+
+    Attributes:
+        token_ids: `<int32>[segments, block_length]`, 0 behind the last token.
+        is_continuation: likewise, 1 for tokens that continue a word.
+        documents: `<int32>[segments]` index of the document of each.
+        block_pos: its number in the document, from 1.
+        annotation_begins: `<int32>[segments, max_num_annotations]` first token
+            of each mention.
+        annotation_ends: its last token.
+        annotation_labels: its entity, 0 for padding.
+        mentions_cut: `<int32>[segments]` mentions for which there was no room.
+    """
+
+    token_ids: tf.Tensor
+    is_continuation: tf.Tensor
+    documents: tf.Tensor
+    block_pos: tf.Tensor
+    annotation_begins: tf.Tensor
+    annotation_ends: tf.Tensor
+    annotation_labels: tf.Tensor
+    mentions_cut: tf.Tensor
+
+
+def entity_labels(names: tf.Tensor) -> tf.Tensor:
+    """Numbers of entities, the same everywhere for the same name.
+
+    `<string>[...]` ids of entities, such as "Q42", give `<int32>[...]`: 1 for
+    "", hashes from 2 on for others.
+    """
+    hashes = tf.strings.to_hash_bucket_fast(names, _NUM_ENTITIES) + 2
+    return tf.where(
+        tf.equal(names, ""), UNKNOWN_ENTITY, tf.cast(hashes, tf.int32)
+    )
+
+
+def locate_spans(starts, ends, span_begins, span_ends):
+    """First and last tokens that spans of text touch; last < first if none.
+
+    All are `<int32>[documents, (tokens)]` or `[documents, (spans)]`, in bytes,
+    ends are exclusive. Example: the tokens of "Jan lives in Brno" are at 0-3,
+    4-9, 10-12 and 13-17. A span from 10 to 17 gives the tokens 2 to 3, one from
+    1 to 2 token 0 to 0, and one from 3 to 4, the space, 1 to 0: none.
+    """
+    # Bytes are counted through all documents, so that one search does.
+    limit = tf.cast(
+        tf.maximum(
+            tf.reduce_max(tf.concat([[0], ends.values], 0)),
+            tf.reduce_max(tf.concat([[0], span_ends.values], 0)),
+        ),
+        tf.int64,
+    )
+
+    def count(ragged):
+        """`<int64>[all of the documents]`."""
+        row = ragged_rows.owners_in(ragged)
+        return tf.cast(ragged.values, tf.int64) + row * (limit + 1)
+
+    # [spans]
+    first = tf.searchsorted(count(ends), count(span_begins), side="right")
+    last = tf.searchsorted(count(starts), count(span_ends), side="left") - 1
+    base = tf.gather(
+        tf.cast(starts.row_starts(), tf.int32),
+        ragged_rows.owners_in(span_begins),
+    )
+    return (
+        span_begins.with_values(first - base),
+        span_begins.with_values(last - base),
+    )
+
+
+class Windows(NamedTuple):
+    """Which tokens of which text each segment has, each `<int32>[segments]`."""
+
+    texts: tf.Tensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+
+
+def find_windows(
+    is_continuation: tf.RaggedTensor, room: tf.Tensor, overlap: int = 0
+) -> Windows:
+    """Cuts texts into windows that may overlap; none of a text without tokens.
+
+    A window, of `room` tokens (`<int32>[texts]`), begins with the last
+    `overlap` tokens of the one before it, or fewer, so that it does not begin
+    inside of a word. Example: with room for 5 and an overlap of 3, a text of 8
+    tokens, of which the second to the fourth continue the first one's word, has
+    windows from 0 to 5 and from 4 to 8.
+    """
+    # Tokens are counted through all texts.
+    offsets = tf.cast(is_continuation.row_starts(), tf.int32)
+    limits = tf.cast(is_continuation.row_limits(), tf.int32)
+    (word_starts,) = tf.unstack(
+        tf.where(tf.equal(is_continuation.values, 0)), axis=1
+    )
+    # [words + 1], the last one behind all tokens
+    word_starts = tf.concat(
+        [
+            tf.cast(word_starts, tf.int32),
+            tf.fill([1], tf.shape(is_continuation.values)[0]),
+        ],
+        axis=0,
+    )
+
+    def next_starts(starts, ends):
+        """`<int32>[texts]` where the windows behind some others begin."""
+        shared = tf.maximum(ends - overlap, starts)
+        next_word = tf.gather(word_starts, tf.searchsorted(word_starts, shared))
+        return tf.minimum(next_word, ends)
+
+    def step(number, starts, ends, all_starts, all_ends):
+        all_starts = all_starts.write(number, starts)
+        all_ends = all_ends.write(number, ends)
+        starts = next_starts(starts, ends)
+        # A text that is at its end goes on with empty windows.
+        starts = tf.where(ends < limits, starts, limits)
+        return (
+            number + 1,
+            starts,
+            tf.minimum(starts + room, limits),
+            all_starts,
+            all_ends,
+        )
+
+    # At least once, which tells the number of texts.
+    number, _, _, all_starts, all_ends = tf.while_loop(
+        lambda number, starts, *_: (
+            tf.equal(number, 0) | tf.reduce_any(starts < limits)
+        ),
+        step,
+        (
+            0,
+            offsets,
+            tf.minimum(offsets + room, limits),
+            *(
+                tf.TensorArray(
+                    tf.int32, 0, dynamic_size=True, element_shape=[None]
+                )
+                for _ in range(2)
+            ),
+        ),
+        parallel_iterations=1,
+    )
+    shape = [number, tf.shape(offsets)[0]]
+    # [texts, windows]
+    starts = tf.transpose(tf.reshape(all_starts.stack(), shape))
+    ends = tf.transpose(tf.reshape(all_ends.stack(), shape))
+    # [segments, 2]
+    places = tf.where(starts < ends)
+    texts = tf.cast(places[:, 0], tf.int32)
+    offset = tf.gather(offsets, texts)
+    return Windows(
+        texts,
+        tf.gather_nd(starts, places) - offset,
+        tf.gather_nd(ends, places) - offset,
+    )
+
+
+def lay_out_tokens(
+    values: tf.RaggedTensor,
+    windows: Windows,
+    prefixes: tf.RaggedTensor,
+    length: int,
+    fill: int = 0,
+) -> tf.Tensor:
+    """What segments have at each of their tokens, `<int32>[segments, length]`.
+
+    `values` are those of the texts' tokens, `prefixes` stand before them in
+    each segment, both `<int32>[texts, (tokens)]`; `fill` stands behind them.
+    """
+    offsets = tf.gather(tf.cast(values.row_starts(), tf.int32), windows.texts)
+    # [segments, (tokens)]
+    places = tf.ragged.range(offsets + windows.starts, offsets + windows.ends)
+    own = places.with_values(tf.gather(values.values, places.values))
+    return tf.concat(
+        [
+            tf.gather(prefixes, windows.texts),
+            own.with_row_splits_dtype(prefixes.row_splits.dtype),
+        ],
+        axis=1,
+    ).to_tensor(fill, shape=[None, length])
+
+
+def lay_out_mentions(
+    first_tokens: tf.RaggedTensor,
+    last_tokens: tf.RaggedTensor,
+    labels: tf.RaggedTensor,
+    windows: Windows,
+    shift: tf.Tensor,
+    max_mentions: int,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The mentions that begin in each segment.
+
+    `first_tokens` (in order), `last_tokens` and `labels` are `<int32>[texts,
+    (mentions)]`. Mentions without a token (last < first) are left out; those
+    that go on behind a segment are cut. `shift`, `<int32>[segments]`, says how
+    many tokens stand before a segment's. Of more than `max_mentions` of a
+    segment, `mention_selection` selects those of different entities.
+
+    Returns:
+        First token, last token and label (0 for padding) of each mention,
+        `<int32>[segments, max_mentions]`, and `<int32>[segments]` mentions for
+        which there was no room.
+    """
+    has_tokens = last_tokens.values >= first_tokens.values
+    text, first, last, label = (
+        tf.boolean_mask(x, has_tokens)
+        for x in (
+            ragged_rows.owners_in(first_tokens),
+            first_tokens.values,
+            last_tokens.values,
+            labels.values,
+        )
+    )
+    # Tokens are counted through all texts, so that one search does.
+    size = tf.cast(
+        tf.reduce_max(tf.concat([[0], first, windows.ends], 0)), tf.int64
+    )
+
+    def count(texts, tokens):
+        return tf.cast(texts, tf.int64) * (size + 1) + tf.cast(tokens, tf.int64)
+
+    places = count(text, first)
+    # [segments, (mentions)]
+    found = tf.ragged.range(
+        tf.searchsorted(places, count(windows.texts, windows.starts)),
+        tf.searchsorted(places, count(windows.texts, windows.ends)),
+    )
+    num_found = tf.cast(found.row_lengths(), tf.int32)
+    selected = mention_selection.select_mentions(
+        found.with_values(tf.gather(label, found.values)), max_mentions
+    )
+    found = ragged_rows.keep(found, selected.values)
+    segment = ragged_rows.owners_in(found)
+    shift = shift - windows.starts
+
+    def table(values):
+        """`<int32>[segments, max_mentions]`."""
+        return found.with_values(values).to_tensor(shape=[None, max_mentions])
+
+    return (
+        table(tf.gather(first, found.values) + tf.gather(shift, segment)),
+        table(
+            tf.minimum(
+                tf.gather(last, found.values),
+                tf.gather(windows.ends, segment) - 1,
+            )
+            + tf.gather(shift, segment)
+        ),
+        table(tf.gather(label, found.values)),
+        tf.maximum(num_found - max_mentions, 0),
+    )
+
+
+def cut_into_segments(
+    token_ids: tf.RaggedTensor,
+    is_continuation: tf.RaggedTensor,
+    first_tokens: tf.RaggedTensor,
+    last_tokens: tf.RaggedTensor,
+    labels: tf.RaggedTensor,
+    cls_id: int,
+    config: SegmentConfig,
+) -> Segments:
+    """Cuts documents into segments; none of a document without tokens.
+
+    Tokens are `<int32>[documents, (tokens)]`, mentions as for
+    `lay_out_mentions`. Example: with segments of 4 tokens, the tokens 11, 12,
+    13, 14 with a mention of the tokens 2 to 3 give `[[cls, 11, 12, 13],
+    [cls, 14, 0, 0]]`; the mention is cut to the segment in which it begins,
+    from 3 to 3.
+    """
+    room = config.block_length - 1
+    # [documents, 1]
+    ones = tf.RaggedTensor.from_uniform_row_length(
+        tf.ones([token_ids.nrows()], tf.int32), 1
+    )
+    windows = find_windows(is_continuation, room * ones.values)
+    begins, ends, labels, cut = lay_out_mentions(
+        *(first_tokens, last_tokens, labels, windows),
+        tf.ones_like(windows.texts),
+        config.max_num_annotations,
+    )
+    return Segments(
+        token_ids=lay_out_tokens(
+            token_ids, windows, cls_id * ones, config.block_length
+        ),
+        is_continuation=lay_out_tokens(
+            is_continuation, windows, 0 * ones, config.block_length
+        ),
+        documents=windows.texts,
+        block_pos=windows.starts // room + 1,
+        annotation_begins=begins,
+        annotation_ends=ends,
+        annotation_labels=labels,
+        mentions_cut=cut,
+    )
+
+
+class SegmentBuilder(tf.Module):
+    """Turns documents into segments with mentions."""
+
+    def __init__(self, config: SegmentConfig, tokenizer, name=None):
+        super().__init__(name=name)
+        self.config = config
+        self.tokenizer = tokenizer
+
+    def build(self, texts: tf.Tensor, mentions: Mentions) -> Segments:
+        """Builds the segments of `<string>[documents]` and their mentions."""
+        ids, starts, ends = self.tokenizer.tokenize_with_offsets(texts)
+        first, last = locate_spans(starts, ends, mentions.begins, mentions.ends)
+        return cut_into_segments(
+            ids,
+            self.tokenizer.is_continuation(ids),
+            first,
+            last,
+            mentions.labels,
+            self.tokenizer.special_ids["cls"],
+            self.config,
+        )
