@@ -16,7 +16,7 @@ import yaml
 from absl.testing import parameterized
 from official.core import exp_factory
 
-from etcmodel.api import estimators
+from etcmodel.estimators import estimators
 from etcmodel.cli import training
 from etcmodel.errors import UserError
 from etcmodel.pipeline import tfrecords

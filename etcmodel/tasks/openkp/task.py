@@ -113,7 +113,7 @@ TASK = TaskSpec(
             {**_NO_VISUAL, "use_hard_g2l_mask": False},
         ),
         "etc/openkp_fixed_blocks": Experiment(
-            "the same for records with --fixed_block_size",
+            "the same for records with `fixed_block_size`",
             {**_NO_VISUAL, "use_hard_g2l_mask": False},
         ),
         "etc/openkp_large": Experiment("large", _LARGE),

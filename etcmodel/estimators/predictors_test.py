@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 import etcmodel
-from etcmodel.api import predictors
+from etcmodel.estimators import predictors
 from etcmodel.errors import UserError
 from testing.tasks import write_small_saved_model
 

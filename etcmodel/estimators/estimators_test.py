@@ -14,7 +14,7 @@ import pandas as pd
 import tensorflow as tf
 
 import etcmodel
-from etcmodel.api import estimators
+from etcmodel.estimators import estimators
 from etcmodel.datasets import selection
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
