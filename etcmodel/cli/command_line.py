@@ -2,7 +2,6 @@
 
 import contextlib
 import difflib
-import functools
 import importlib
 import itertools
 import os
@@ -199,11 +198,16 @@ def _check(name: str, module: ModuleType, flag_values, advice: str) -> None:
         raise UserError(f"{name} needs {listed}. {advice}")
 
 
-@functools.cache
 def _flag_names() -> frozenset[str]:
     """Returns the names of the flags of all commands and tasks."""
-    kinds = [load(name).Options for name in COMMANDS]
-    kinds += [x.preprocessing_config_class for x in registry.tasks().values()]
+    modules = [f"etcmodel.{module}" for module, _ in COMMANDS.values()]
+    kinds = [importlib.import_module(x).Options for x in modules]
+    for task in registry.tasks().values():
+        # Some are imported with TensorFlow, which may not be loaded yet.
+        kind = task.preprocessing_config
+        if sys.modules.get("tensorflow") is not None:
+            kind = task.preprocessing_config_class
+        kinds += [kind] if isinstance(kind, type) else []
     return frozenset(
         field.name.rstrip("_")
         for kind in kinds

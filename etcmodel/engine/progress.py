@@ -153,7 +153,8 @@ class TrainingProgress:
         """Prints the result of a validation; its time does not count."""
         if self._bar is not None:
             self._bar.unpause()
-            self._start += self._clock() - self._time
+            now = self._line_time = self._clock()
+            self._start += now - self._time
         self.write(text)
 
 

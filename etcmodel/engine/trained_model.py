@@ -1,7 +1,6 @@
 """Builds the model of a run with its weights; works under both Kerases."""
 
 import dataclasses
-import os
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -118,21 +117,6 @@ def load(
         "has_queries": (records or {}).get("has_queries", False),
     }
     return TrainedModel(spec, model, task_model, preprocessor, metadata, path)
-
-
-def find_vocabulary(model_dir: str, given: str | None = None) -> str:
-    """Returns the vocabulary of a run; a `UserError` if it is missing."""
-    records = runs.read(model_dir).get("records") or {}
-    if not given and "vocab_file" in records:
-        given = os.path.join(model_dir, records["vocab_file"])
-    if not given:
-        raise UserError(
-            f"{model_dir} has no copy of the vocabulary. Name it with "
-            "`vocab_file`."
-        )
-    if records:
-        runs.check_vocabulary(given, records, model_dir)
-    return given
 
 
 def _build_options(model_params) -> dict[str, bool]:

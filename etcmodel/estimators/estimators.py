@@ -125,7 +125,9 @@ class Estimator(predictors.RowPredictor):
         """Raises an error for a value that no training could use."""
         spec, fields = self._spec, self._fields()
         values = {
-            kind: {x: self.options[x] for x in names if x in self.options}
+            kind: {
+                x: _plain(self.options[x]) for x in names if x in self.options
+            }
             for kind, names in fields.items()
         }
         options_lib.check(

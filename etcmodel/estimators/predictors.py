@@ -107,7 +107,7 @@ class Predictor:
             registry.get_with_answers(self.task),
             self.model_dir,
             params,
-            trained_model.find_vocabulary(self.model_dir),
+            runs.find_vocabulary(self.model_dir),
         ).answers()
 
     def _export(self, directory: str, overwrite: bool) -> None:
@@ -339,13 +339,12 @@ def _with_warning(
 
 
 def _warn(message: str) -> None:
-    """Warns of the line outside this package that led here."""
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    """Warns of the line outside this file that led here."""
     frames = traceback.extract_stack()
     level = next(
         number
         for number, frame in enumerate(reversed(frames), 1)
-        if number == len(frames) or not frame.filename.startswith(here)
+        if number == len(frames) or frame.filename != __file__
     )
     # That of this function is the first.
     warnings.warn(message, stacklevel=level)

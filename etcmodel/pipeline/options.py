@@ -53,9 +53,11 @@ def flag_fields(options: type) -> list[dataclasses.Field]:
 
 
 def type_of(options: type, name: str) -> type:
-    """Returns the type of an option: int for `int | None`."""
+    """Returns the type of an option: int for `int | None` and `list[int]`."""
     hint = typing.get_type_hints(options)[name]
-    return (*typing.get_args(hint), hint)[0]
+    while arguments := typing.get_args(hint):
+        hint = arguments[0]
+    return hint
 
 
 def descriptions(options: type) -> dict[str, str]:

@@ -33,7 +33,7 @@ def find_sizes(
     sizes = dict((metadata or {}).get("preprocessing_config", {}))
     if not spec.reads_segments:
         sizes |= {
-            name: _length(name, sizes, getattr(model_params, name))
+            name: _length(name, sizes, getattr(model_params, name, 0))
             for name in LENGTHS
         }
     known = {*spec.size_names()} - {*spec.reading}

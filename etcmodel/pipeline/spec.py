@@ -203,11 +203,15 @@ class TaskSpec:
 
 
 def _taken(options_class: type, source: Any) -> Any:
-    """Makes options of the attributes of an object; defaults for None."""
-    if source is None:
-        return options_class()
+    """Makes options of the attributes of an object; others are defaults."""
     names = [field.name for field in dataclasses.fields(options_class)]
-    return options_class(**{name: getattr(source, name) for name in names})
+    return options_class(
+        **{
+            name: getattr(source, name)
+            for name in names
+            if hasattr(source, name)
+        }
+    )
 
 
 def load(place: str) -> Any:

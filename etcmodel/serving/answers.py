@@ -33,6 +33,7 @@ class Answers:
 
     Attributes:
         spec: the task.
+        answer: the signature.
         sizes: the preprocessing configuration of the training records.
         has_queries: whether all training records are known to have queries.
         num_cut: number of records truncated so far.
@@ -51,13 +52,13 @@ class Answers:
         self.sizes = metadata.get("preprocessing_config", {})
         self.has_queries = metadata.get("has_queries", False)
         self.num_cut = self.num_refused = 0
-        self._task_model, self._answer = task_model, answer
+        self._task_model, self.answer = task_model, answer
         self._owner = owner
 
     def predict(self, raw: Sequence[dict[str, Any]]) -> list[Any]:
         """Predicts a batch of the inputs of requests, not padded."""
         inputs = load(self.spec.preprocessor).pad_batch(raw)
-        answers = self._answer(
+        answers = self.answer(
             **{name: tf.constant(x) for name, x in inputs.items()}
         )
         if "tokens_cut" in answers:

@@ -44,14 +44,11 @@ class Place(NamedTuple):
 
     def __str__(self):
         path = self.path if self.given is None else self.given
-        if self.is_option:
-            return f"`{self.name}={path}`"
-        return f"{self.name} {path}"
-
-    @property
-    def is_option(self) -> bool:
-        """Whether the name is that of an option or parameter, not a text."""
-        return " " not in self.name
+        if " " in self.name:
+            return f"{self.name} {path}"
+        # Parameters of a configuration have dots.
+        is_option = "." not in self.name
+        return f"`{self.name}={path}`" if is_option else f"{self.name}={path}"
 
 
 def lies_in(path: str, other: str) -> bool:

@@ -190,6 +190,21 @@ def check_own_vocabulary(metadata: dict) -> str:
     return vocab_file
 
 
+def find_vocabulary(model_dir: str, given: str | None = None) -> str:
+    """Returns the vocabulary of a run; a `UserError` if it is missing."""
+    records = read(model_dir).get("records") or {}
+    if not given and "vocab_file" in records:
+        given = os.path.join(model_dir, records["vocab_file"])
+    if not given:
+        raise UserError(
+            f"{model_dir} has no copy of the vocabulary. Name it with "
+            "`vocab_file`."
+        )
+    if records:
+        check_vocabulary(given, records, model_dir)
+    return given
+
+
 def find(model_dir: str) -> dict | None:
     """Reads `etcmodel.json`; None if there is no run."""
     return _read(model_dir, RUN_FILE)
