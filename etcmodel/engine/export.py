@@ -55,8 +55,8 @@ def export(options: Options, reporter: Reporter | None = None) -> Result:
     paths.check(options)
     experiment, configured = run_options.use_saved_params(options, reporter)
     registry.get_with_answers(registry.task_of_experiment(experiment).name)
-    runs.check_checkpoint(options.model_dir, options.checkpoint)
     vocab_file = runs.find_vocabulary(options.model_dir, options.vocab_file)
+    runs.check_checkpoint(options.model_dir, options.checkpoint)
     with run_options.logging_level(options.verbose):
         model = _load(options, experiment, configured, vocab_file, reporter)
         _write(model, options)

@@ -84,6 +84,8 @@ def load(
     task_params = types.SimpleNamespace(**params["task"])
     runs.use_tuned(spec, task_params, path, model_dir)
     records = runs.read(model_dir).get("records")
+    if records:
+        runs.check_vocabulary(vocab_file, records, model_dir)
     model_params = types.SimpleNamespace(**params["task"]["model"])
     sizes = sizes_lib.find_sizes(spec, records, model_params)
     try:
