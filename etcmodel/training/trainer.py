@@ -256,7 +256,10 @@ class RecordsTask(base_task.Task):
         parse = functools.partial(self.parse, is_training=params.is_training)
         if not self.SPEC.reads_segments:
             return input_pipeline.read_batches(
-                *(params, parse, input_context, self._num_sorted(params)),
+                params,
+                parse,
+                input_context,
+                self._num_sorted(params),
                 self.first_step,
             )
         number = self.sizes["num_blocks_per_example"]
