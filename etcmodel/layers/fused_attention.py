@@ -49,6 +49,8 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
             that must be equal in order to share a projection but are not.
     """
 
+    _initializers = ("initializer",)
+
     def __init__(
         self,
         long_hidden_size: int,

@@ -30,6 +30,8 @@ class FusedSideAttention(relative_attention.MultiHeadLayer):
         ValueError: `hidden_size` is no multiple of `num_heads`.
     """
 
+    _initializers = ("initializer",)
+
     def __init__(
         self,
         hidden_size: int,

@@ -32,6 +32,8 @@ class ProjectAttentionHeads(keras_compat.ConstructorConfig):
         ValueError: `num_heads` or `size_per_head` is below 1.
     """
 
+    _initializers = ("initializer",)
+
     def __init__(
         self,
         num_heads: int,
@@ -116,6 +118,8 @@ class QkvRelativeAttention(
     Raises:
         ValueError: `relative_vocab_size` is below 1.
     """
+
+    _initializers = ("initializer",)
 
     def __init__(
         self,
@@ -251,6 +255,8 @@ class RelativeAttention(MultiHeadLayer):
     Raises:
         ValueError: a total size is no multiple of `num_heads`.
     """
+
+    _initializers = ("initializer",)
 
     _added_to_config = _SUBLAYERS
 

@@ -72,6 +72,8 @@ class SideAttention(relative_attention.MultiHeadLayer):
             one of the arguments that it needs is missing.
     """
 
+    _initializers = ("initializer",)
+
     def __init__(
         self,
         hidden_size: int,

@@ -79,6 +79,8 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
             where parameters are shared.
     """
 
+    _activations = ("hidden_act",)
+
     def __init__(
         self,
         long_hidden_size: int,

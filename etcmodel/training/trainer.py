@@ -486,17 +486,6 @@ def _options(options_class: type, params: base_config.Config) -> Any:
     )
 
 
-def _with_fields(options: type, base: type, **defaults) -> type:
-    """Makes a configuration that also has the fields of a dataclass."""
-    namespace = {
-        "__doc__": options.__doc__,
-        "__annotations__": {name: kind for name, (kind, _) in defaults.items()},
-        **{name: default for name, (_, default) in defaults.items()},
-    }
-    name = options.__name__ + base.__name__
-    return dataclasses.dataclass(type(name, (options, base), namespace))
-
-
 # Name of a task -> result of `task_classes`.
 _CLASSES: dict[str, tuple[type, type]] = {}
 
@@ -508,15 +497,22 @@ def task_classes(spec: TaskSpec) -> tuple[type, type]:
     """
     if spec.name not in _CLASSES:
         params = ReadTwiceModelParams if spec.reads_segments else EtcModelParams
-        model = _with_fields(spec.model_options, params)
-        config = _with_fields(
-            spec.options,
-            RecordsConfig,
-            model=(model, dataclasses.field(default_factory=model)),
-        )
-        task = type("Task", (RecordsTask,), {"SPEC": spec})
-        task = task_factory.register_task_cls(config)(task)
-        _CLASSES[spec.name] = task, config
+
+        @dataclasses.dataclass
+        class Model(spec.model_options, params):
+            __doc__ = spec.model_options.__doc__
+
+        @dataclasses.dataclass
+        class Config(spec.options, RecordsConfig):
+            __doc__ = spec.options.__doc__
+
+            model: Model = dataclasses.field(default_factory=Model)
+
+        @task_factory.register_task_cls(Config)
+        class Task(RecordsTask):
+            SPEC = spec
+
+        _CLASSES[spec.name] = Task, Config
     return _CLASSES[spec.name]
 
 
