@@ -88,8 +88,9 @@ def is_vectorized() -> bool:
 def _has_counter(scope):
     """Whether a scope starts with the counter of a vectorized loop."""
     graph = tf.compat.v1.get_default_graph()
-    # A `tf.while_loop` or `tf.cond` in the body has a graph of its own.
-    while graph is not None:
+    # A `tf.while_loop` or `tf.cond` in the body has a graph of its own, with
+    # the scope of the graph around it.
+    while graph is not None and _is_within(graph.get_name_scope(), scope):
         try:
             counter = graph.get_operation_by_name(
                 f"{scope}/PlaceholderWithDefault"
@@ -105,6 +106,10 @@ def _has_counter(scope):
             and tf.get_static_value(counter.inputs[0]) == 0
         )
     return False
+
+
+def _is_within(inner, outer):
+    return f"{inner}/".startswith(f"{outer}/")
 
 
 @functools.cache

@@ -157,14 +157,19 @@ class VectorizedTest(tf.test.TestCase, parameterized.TestCase):
                 x = tf.compat.v1.placeholder_with_default(x, x.shape)
                 return self.ask(x)
 
+        def in_a_function_after_a_loop(x):
+            tf.vectorized_map(tf.identity, x)
+            return tf.function(self.ask, autograph=False)(x, scope)
+
         for run in (
             lambda x: self.ask(x, scope),
             after_a_loop,
+            in_a_function_after_a_loop,
             with_a_placeholder,
         ):
             tf.function(run, autograph=False)(X)
         self.ask(X, scope)
-        self.assertEqual([False] * 4, self.answers)
+        self.assertEqual([False] * 5, self.answers)
 
     @parameterized.parameters("loop_body", "loop_body_mine")
     def test_layers_in_scopes_of_others_keep_their_backward_pass(self, scope):
