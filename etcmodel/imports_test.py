@@ -93,6 +93,14 @@ class ImportsTest(unittest.TestCase):
         for path in self.files("ops"):
             self.assertNotIn("tf.keras", path.read_text("utf-8"), path)
 
+    def test_one_module_uses_private_modules_of_tensorflow(self):
+        users = [
+            str(path.relative_to(PACKAGE))
+            for path in self.files(".")
+            if "tensorflow.python" in path.read_text("utf-8")
+        ]
+        self.assertEqual(["ops/tensorflow_internals.py"], users)
+
     def test_no_task_imports_another(self):
         tasks = [p.parent.name for p in PACKAGE.glob("tasks/*/task.py")]
         self.assertGreater(len(tasks), 3)

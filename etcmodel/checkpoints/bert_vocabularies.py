@@ -240,7 +240,8 @@ def _special_tokens(folder) -> dict[str, str]:
                 token = token.get("content", token)
             if not isinstance(token, str | None):
                 raise _damaged(
-                    *(folder, file),
+                    folder,
+                    file,
                     f"{name} to be a token, or an object with its content",
                 )
             found[name] = token
@@ -321,7 +322,11 @@ def _read_sentencepiece(path, content, settings, added) -> Vocabulary:
     )
     layouts = {
         "camembert": (
-            *("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"),
+            "<s>NOTUSED",
+            "<pad>",
+            "</s>NOTUSED",
+            "<unk>",
+            "<unk>NOTUSED",
             *own[1:],
         ),
         "xlmroberta": ("<s>", "<pad>", "</s>", "<unk>", *own[3:]),

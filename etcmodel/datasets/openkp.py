@@ -26,8 +26,16 @@ from etcmodel.readers.records import Source
 from etcmodel.readers.records import Text
 
 _OWN_FEATURES = (
-    *("x", "width", "y", "height", "is_block", "is_inline", "is_heading"),
-    *("is_leaf", "font_size", "is_bold"),
+    "x",
+    "width",
+    "y",
+    "height",
+    "is_block",
+    "is_inline",
+    "is_heading",
+    "is_leaf",
+    "font_size",
+    "is_bold",
 )
 # Of a node and of its parent, in pixels, from 0 to 1 or in points.
 FEATURES = (*_OWN_FEATURES, *(f"parent_{name}" for name in _OWN_FEATURES))

@@ -380,7 +380,7 @@ class ErrorsTest(tf.test.TestCase):
             loaded.return_value.sizes = {}
             loaded.return_value.has_queries = False
             (record,) = model._read(rows, "predict")
-        self.assertEqual((("a ?",),), record.paragraphs)
+        self.assertEqual((("a \ud83d",),), record.paragraphs)
         with self.assertRaisesRegex(UserError, "'text'.*of the type object"):
             self._make().fit([{"text": object(), "selected": [0]}])
 

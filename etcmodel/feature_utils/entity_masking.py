@@ -64,7 +64,6 @@ def mask_same_entity_mentions(
     masked_lm_weights,
     mask_token_id: int,
     apply_across_whole_batch: bool,
-    block_ids=None,
 ) -> tf.Tensor:
     """Masks all mentions of those entities of which a token is masked.
 
@@ -75,11 +74,11 @@ def mask_same_entity_mentions(
     to the ReadTwice paper, section 2.2, which masks chosen mentions alone.
 
     `masked_lm_positions`, `<int>[batch, predictions]`, with a weight of less
-    than 1 do not count. Mentions and `block_ids` are as in `mask_tokens`; with
-    `apply_across_whole_batch` mentions in other segments of the document are
-    masked, too. Example: `[0, 13, 2, 3, 4, 5, 13, 7]`, masked at the positions
-    1 and 6 with the token 13, with mentions of the entity 100 from 0 to 0 and
-    from 5 to 7, becomes `[13, 13, 2, 3, 4, 13, 13, 13]`.
+    than 1 do not count. Mentions are as in `mask_tokens`; with
+    `apply_across_whole_batch` mentions in all segments are masked. Example:
+    `[0, 13, 2, 3, 4, 5, 13, 7]`, masked at the positions 1 and 6 with the token
+    13, with mentions of the entity 100 from 0 to 0 and from 5 to 7, becomes
+    `[13, 13, 2, 3, 4, 13, 13, 13]`.
     """
     token_ids = tf.convert_to_tensor(token_ids)
     batch, length = shapes.get_shape_list(token_ids, 2, "token_ids")
@@ -104,7 +103,7 @@ def mask_same_entity_mentions(
     )
     # [batch, length]
     is_masked = tf.reshape(is_masked > 0, [batch, length])
-    documents = _document_ids(batch, apply_across_whole_batch, block_ids)
+    documents = _document_ids(batch, apply_across_whole_batch, None)
     is_hidden = _same_entity_tokens(begins, ends, labels, is_masked, documents)
     return tf.where(
         is_hidden, tf.cast(mask_token_id, token_ids.dtype), token_ids

@@ -24,6 +24,9 @@ class DenseLayers(keras_compat.ConstructorConfig):
         ValueError: `hidden_sizes` is empty, or one is below 1.
     """
 
+    _initializers = ("kernel_initializer", "bias_initializer")
+    _activations = ("activation",)
+
     def __init__(
         self,
         hidden_sizes: Sequence[int],

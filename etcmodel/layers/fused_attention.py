@@ -49,6 +49,8 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
             that must be equal in order to share a projection but are not.
     """
 
+    _initializers = ("initializer",)
+
     def __init__(
         self,
         long_hidden_size: int,
@@ -141,50 +143,76 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
                 )
 
     def _make_query_key_value_projections(self):
-        # Projection -> the one that it is.
-        shared = {}
-        if self.share_qkv_projections:
-            shared["global_query"] = "long_query"
-        for name in ("key", "value"):
-            if self.share_kv_projections or self.share_qkv_projections:
-                shared[f"l2g_{name}"] = f"l2l_{name}"
-                shared[f"g2l_{name}"] = f"g2g_{name}"
-            if self.share_qkv_projections:
-                shared[f"g2g_{name}"] = f"l2l_{name}"
-        names = ["long_query", "global_query"] + [
-            f"{direction}_{name}"
-            for direction in _DIRECTIONS
-            for name in ("key", "value")
-        ]
-        for name in names:
-            if name in shared:
-                layer = getattr(self, f"{shared[name]}_projection")
-            else:
-                layer = self._make_head_projection(
-                    f"{name}_projection",
-                    self.long_total_att_size
-                    if name.startswith("l")
-                    else self.global_total_att_size,
-                )
-            setattr(self, f"{name}_projection", layer)
+        def make(name, total_size, shared=None):
+            if shared is not None:
+                return shared
+            return self._make_head_projection(name, total_size)
+
+        long_size = self.long_total_att_size
+        global_size = self.global_total_att_size
+        shares_all = self.share_qkv_projections
+        # l2g with l2l, and g2l with g2g
+        shares_pairs = self.share_kv_projections or shares_all
+
+        self.long_query_projection = make("long_query_projection", long_size)
+        self.global_query_projection = make(
+            "global_query_projection",
+            global_size,
+            self.long_query_projection if shares_all else None,
+        )
+        self.l2l_key_projection = make("l2l_key_projection", long_size)
+        self.l2l_value_projection = make("l2l_value_projection", long_size)
+        self.l2g_key_projection = make(
+            "l2g_key_projection",
+            long_size,
+            self.l2l_key_projection if shares_pairs else None,
+        )
+        self.l2g_value_projection = make(
+            "l2g_value_projection",
+            long_size,
+            self.l2l_value_projection if shares_pairs else None,
+        )
+        self.g2g_key_projection = make(
+            "g2g_key_projection",
+            global_size,
+            self.l2l_key_projection if shares_all else None,
+        )
+        self.g2g_value_projection = make(
+            "g2g_value_projection",
+            global_size,
+            self.l2l_value_projection if shares_all else None,
+        )
+        self.g2l_key_projection = make(
+            "g2l_key_projection",
+            global_size,
+            self.g2g_key_projection if shares_pairs else None,
+        )
+        self.g2l_value_projection = make(
+            "g2l_value_projection",
+            global_size,
+            self.g2g_value_projection if shares_pairs else None,
+        )
 
     def build(self, input_shape):
         """Builds everything; the sizes are the constructor's."""
-        long_shape = (None, None, self.long_hidden_size)
-        global_shape = (None, None, self.global_hidden_size)
-        of_long = ("long_query", "l2l_key", "l2l_value", "g2l_key", "g2l_value")
-        of_global = (
-            "global_query",
-            "g2g_key",
-            "g2g_value",
-            "l2g_key",
-            "l2g_value",
-        )
-        for names, shape in ((of_long, long_shape), (of_global, global_shape)):
-            for name in names:
-                keras_compat.build_once(
-                    getattr(self, f"{name}_projection"), shape
-                )
+        for layer in (
+            self.long_query_projection,
+            self.l2l_key_projection,
+            self.l2l_value_projection,
+            self.g2l_key_projection,
+            self.g2l_value_projection,
+        ):
+            keras_compat.build_once(layer, (None, None, self.long_hidden_size))
+        for layer in (
+            self.global_query_projection,
+            self.g2g_key_projection,
+            self.g2g_value_projection,
+            self.l2g_key_projection,
+            self.l2g_value_projection,
+        ):
+            keras_compat.build_once(
+                layer, (None, None, self.global_hidden_size)
+            )
         for layer, total_size in (
             (self.long_qkv_attention, self.long_total_att_size),
             (self.global_qkv_attention, self.global_total_att_size),
@@ -236,8 +264,20 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
         long_queries = self.long_query_projection(long_input)
         global_queries = self.global_query_projection(global_input)
         keys = (
-            self._keys("l2l", long_input, l2l_att_mask, l2l_relative_att_ids),
-            self._keys("l2g", global_input, l2g_att_mask, l2g_relative_att_ids),
+            attention.Keys(
+                self.l2l_key_projection(long_input),
+                self.l2l_value_projection(long_input),
+                l2l_att_mask,
+                l2l_relative_att_ids,
+                "l2l_",
+            ),
+            attention.Keys(
+                self.l2g_key_projection(global_input),
+                self.l2g_value_projection(global_input),
+                l2g_att_mask,
+                l2g_relative_att_ids,
+                "l2g_",
+            ),
         )
         layer = self.long_qkv_attention.qkv_relative_attention
         long_call = (
@@ -253,8 +293,20 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
         with tf.control_dependencies([long_output]):
             long_input = tf.identity(long_input)
         keys = (
-            self._keys("g2g", global_input, g2g_att_mask, g2g_relative_att_ids),
-            self._keys("g2l", long_input, g2l_att_mask, g2l_relative_att_ids),
+            attention.Keys(
+                self.g2g_key_projection(global_input),
+                self.g2g_value_projection(global_input),
+                g2g_att_mask,
+                g2g_relative_att_ids,
+                "g2g_",
+            ),
+            attention.Keys(
+                self.g2l_key_projection(long_input),
+                self.g2l_value_projection(long_input),
+                g2l_att_mask,
+                g2l_relative_att_ids,
+                "g2l_",
+            ),
         )
         layer = self.global_qkv_attention
         global_call = (
@@ -268,9 +320,13 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
         )
         outputs = [
             # [batch, long, long_hidden_size]
-            self._project("long", long_output),
+            dense_rows.apply(
+                self.long_output_projection, long_output, row_rank=2
+            ),
             # [batch, global, global_hidden_size]
-            self._project("global", global_output),
+            dense_rows.apply(
+                self.global_output_projection, global_output, row_rank=2
+            ),
         ]
         if not return_attention_scores:
             return outputs
@@ -280,20 +336,6 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
             *attention.global_scores(*global_call[:-1], global_query_positions),
         )
         return outputs, dict(zip(_DIRECTIONS, scores, strict=True))
-
-    def _keys(self, name, inputs, mask, ids):
-        """What the queries of one kind attend to in one input."""
-        return attention.Keys(
-            getattr(self, f"{name}_key_projection")(inputs),
-            getattr(self, f"{name}_value_projection")(inputs),
-            mask,
-            ids,
-            f"{name}_",
-        )
-
-    def _project(self, stream, output):
-        layer = getattr(self, f"{stream}_output_projection")
-        return dense_rows.apply(layer, output, row_rank=2)
 
     def compute_output_shape(
         self, long_input_shape=None, global_input_shape=None, input_shape=None

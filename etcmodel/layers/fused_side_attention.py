@@ -30,6 +30,8 @@ class FusedSideAttention(relative_attention.MultiHeadLayer):
         ValueError: `hidden_size` is no multiple of `num_heads`.
     """
 
+    _initializers = ("initializer",)
+
     def __init__(
         self,
         hidden_size: int,
@@ -48,15 +50,25 @@ class FusedSideAttention(relative_attention.MultiHeadLayer):
         self.share_kv_projections = share_kv_projections
         self.initializer = tf.keras.initializers.get(initializer)
 
-        names = ["main_query", "main_key", "main_value"]
-        if not share_kv_projections:
-            names += ["side_key", "side_value"]
-        for name in names:
-            name += "_projection"
-            setattr(self, name, self._make_head_projection(name, hidden_size))
+        self.main_query_projection = self._make_head_projection(
+            "main_query_projection", hidden_size
+        )
+        self.main_key_projection = self._make_head_projection(
+            "main_key_projection", hidden_size
+        )
+        self.main_value_projection = self._make_head_projection(
+            "main_value_projection", hidden_size
+        )
         if share_kv_projections:
             self.side_key_projection = self.main_key_projection
             self.side_value_projection = self.main_value_projection
+        else:
+            self.side_key_projection = self._make_head_projection(
+                "side_key_projection", hidden_size
+            )
+            self.side_value_projection = self._make_head_projection(
+                "side_value_projection", hidden_size
+            )
         self.att_dropout = dropout.RecomputingDropout(
             att_dropout_prob, dtype=self.dtype_policy, name="att_dropout"
         )

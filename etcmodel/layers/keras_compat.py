@@ -87,10 +87,12 @@ def _add_untrained(add_weight, *args, **kwargs):
 class ConstructorConfig(tf.keras.layers.Layer):
     """A layer whose config is the arguments of its constructor.
 
-    Each is an attribute of the same name. A name ends with "initializer", "act"
-    or "activation" if it is one.
+    Each is an attribute of the same name.
     """
 
+    # Arguments that are initializers, and those that are activations.
+    _initializers = ()
+    _activations = ()
     # Arguments that `get_config` of a subclass adds.
     _added_to_config = ()
 
@@ -101,9 +103,9 @@ class ConstructorConfig(tf.keras.layers.Layer):
             if name in self._added_to_config:
                 continue
             value = getattr(self, name)
-            if name.endswith("initializer"):
+            if name in self._initializers:
                 value = initializers.serialize(value)
-            elif name.endswith(("act", "activation")):
+            elif name in self._activations:
                 value = tf.keras.activations.serialize(value)
             config[name] = value
         return config

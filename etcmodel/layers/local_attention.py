@@ -19,6 +19,8 @@ class QkvRelativeLocalAttention(
     Figure 2c). The other arguments are those of `QkvRelativeAttention`.
     """
 
+    _initializers = ("initializer",)
+
     def __init__(
         self,
         local_radius: int,

@@ -32,6 +32,8 @@ class ProjectAttentionHeads(keras_compat.ConstructorConfig):
         ValueError: `num_heads` or `size_per_head` is below 1.
     """
 
+    _initializers = ("initializer",)
+
     def __init__(
         self,
         num_heads: int,
@@ -116,6 +118,8 @@ class QkvRelativeAttention(
     Raises:
         ValueError: `relative_vocab_size` is below 1.
     """
+
+    _initializers = ("initializer",)
 
     def __init__(
         self,
@@ -252,6 +256,8 @@ class RelativeAttention(MultiHeadLayer):
         ValueError: a total size is no multiple of `num_heads`.
     """
 
+    _initializers = ("initializer",)
+
     _added_to_config = _SUBLAYERS
 
     def __init__(
@@ -301,15 +307,21 @@ class RelativeAttention(MultiHeadLayer):
             for name, layer in zip(_SUBLAYERS, given, strict=True)
             if layer is not None
         }
-        for name, total_size in (
-            ("query_projection", total_key_size),
-            ("key_projection", total_key_size),
-            ("value_projection", total_value_size),
-        ):
-            layer = self._injected.get(name)
-            if layer is None:
-                layer = self._make_head_projection(name, total_size)
-            setattr(self, name, layer)
+        if query_projection is None:
+            query_projection = self._make_head_projection(
+                "query_projection", total_key_size
+            )
+        self.query_projection = query_projection
+        if key_projection is None:
+            key_projection = self._make_head_projection(
+                "key_projection", total_key_size
+            )
+        self.key_projection = key_projection
+        if value_projection is None:
+            value_projection = self._make_head_projection(
+                "value_projection", total_value_size
+            )
+        self.value_projection = value_projection
         self.qkv_relative_attention = (
             qkv_relative_attention
             or QkvRelativeAttention(

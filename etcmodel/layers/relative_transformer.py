@@ -24,6 +24,8 @@ class RelativeTransformerLayers(stack.TransformerStack):
             `num_attention_heads`.
     """
 
+    _activations = ("hidden_act",)
+
     def __init__(
         self,
         hidden_size: int,

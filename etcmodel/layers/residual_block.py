@@ -33,6 +33,9 @@ class ResidualBlock(keras_compat.ConstructorConfig):
         inner_kernel_initializer: likewise.
     """
 
+    _initializers = ("inner_kernel_initializer",)
+    _activations = ("inner_activation",)
+
     _added_to_config = ("inner_layer", "normalization_layer")
 
     def __init__(

@@ -72,6 +72,8 @@ class SideAttention(relative_attention.MultiHeadLayer):
             one of the arguments that it needs is missing.
     """
 
+    _initializers = ("initializer",)
+
     def __init__(
         self,
         hidden_size: int,
@@ -106,10 +108,15 @@ class SideAttention(relative_attention.MultiHeadLayer):
         self.value_projection = None
         self.output_projection = None
         if num_heads:
-            for name in ("query", "key", "value"):
-                name += "_projection"
-                layer = self._make_head_projection(name, hidden_size)
-                setattr(self, name, layer)
+            self.query_projection = self._make_head_projection(
+                "query_projection", hidden_size
+            )
+            self.key_projection = self._make_head_projection(
+                "key_projection", hidden_size
+            )
+            self.value_projection = self._make_head_projection(
+                "value_projection", hidden_size
+            )
             self.output_projection = self._make_output_projection(
                 "output_projection", hidden_size
             )
@@ -147,8 +154,11 @@ class SideAttention(relative_attention.MultiHeadLayer):
             )
         if mode is None:
             return
-        for name in ("pos_embed_size", "use_one_hot_embeddings"):
-            if getattr(self, name) is None:
+        for name, value in (
+            ("pos_embed_size", self.pos_embed_size),
+            ("use_one_hot_embeddings", self.use_one_hot_embeddings),
+        ):
+            if value is None:
                 raise ValueError(f"pos_embed_mode {mode!r} needs {name}.")
         relative_attention.check_at_least_1(pos_embed_size=self.pos_embed_size)
 

@@ -42,6 +42,8 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
             there is to be a default side input.
     """
 
+    _activations = ("hidden_act",)
+
     def __init__(
         self,
         hidden_size: int,

@@ -10,28 +10,6 @@ from etcmodel.layers import stack
 from etcmodel.layers.activations import gelu
 from etcmodel.layers.activations import get_layer_activation
 
-# Sublayers of the attention, by the output that they are for.
-_OF_ONE_OUTPUT = {
-    "long": (
-        "long_query_projection",
-        "l2l_key_projection",
-        "l2l_value_projection",
-        "l2g_key_projection",
-        "l2g_value_projection",
-        "long_qkv_attention",
-        "long_output_projection",
-    ),
-    "global": (
-        "global_query_projection",
-        "g2g_key_projection",
-        "g2g_value_projection",
-        "g2l_key_projection",
-        "g2l_value_projection",
-        "global_qkv_attention",
-        "global_output_projection",
-    ),
-}
-
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class GlobalLocalTransformerLayers(stack.TransformerStack):
@@ -78,6 +56,8 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
         ValueError: sizes are no multiples of the number of heads, or differ
             where parameters are shared.
     """
+
+    _activations = ("hidden_act",)
 
     def __init__(
         self,
@@ -153,24 +133,23 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
                 f"{self.num_hidden_layers}"
             )
         heads = self.num_attention_heads
-        for stream in ("long", "global"):
-            size = getattr(self, f"{stream}_hidden_size")
+        for stream, size in (
+            ("long", self.long_hidden_size),
+            ("global", self.global_hidden_size),
+        ):
             if self.att_size_per_head is None and size % heads:
                 raise ValueError(
                     f"{self.name}: {stream}_hidden_size ({size}) is no "
                     f"multiple of num_attention_heads ({heads}); change one of "
                     "them or give att_size_per_head"
                 )
-        for option in (
-            "share_feed_forward_params",
-            "share_kv_projections",
-            "share_qkv_projections",
-            "share_att_output_projection",
+        for option, is_on in (
+            ("share_feed_forward_params", self.share_feed_forward_params),
+            ("share_kv_projections", self.share_kv_projections),
+            ("share_qkv_projections", self.share_qkv_projections),
+            ("share_att_output_projection", self.share_att_output_projection),
         ):
-            if (
-                getattr(self, option)
-                and self.long_hidden_size != self.global_hidden_size
-            ):
+            if is_on and self.long_hidden_size != self.global_hidden_size:
                 raise ValueError(
                     f"{self.name}: {option} needs equal hidden sizes, but "
                     f"long_hidden_size is {self.long_hidden_size} and "
@@ -219,17 +198,18 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
     def _make_feed_forward_blocks(self, i):
         """The long and the global stream's block of layer `i`."""
 
-        def make_layers(stream):
-            dense = self._make_dense_layers(
-                getattr(self, f"{stream}_intermediate_size"),
-                getattr(self, f"{stream}_hidden_size"),
-            )
+        def make_layers(intermediate_size, hidden_size):
+            dense = self._make_dense_layers(intermediate_size, hidden_size)
             return dense, self._make_layer_norm("layer_norm")
 
-        dense, norm = global_dense, global_norm = make_layers("long")
+        dense, norm = global_dense, global_norm = make_layers(
+            self.long_intermediate_size, self.long_hidden_size
+        )
         long_name = f"feed_forward_layer_{i}"
         if not self.share_feed_forward_params:
-            global_dense, global_norm = make_layers("global")
+            global_dense, global_norm = make_layers(
+                self.global_intermediate_size, self.global_hidden_size
+            )
             long_name = f"long_{long_name}"
         return (
             self._make_block(dense, long_name, norm),
@@ -245,17 +225,38 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
         used. What both streams share is not among them.
         """
         block = self.fused_att_layers[-1]
-        needed = {}
-        for i, (each, names) in enumerate(_OF_ONE_OUTPUT.items()):
-            feed_forward = getattr(self, f"{each}_feed_forward_layers")[-1]
-            needed[each] = [
-                *(getattr(block.inner_layer, name) for name in names),
-                feed_forward.inner_layer,
-                *feed_forward.normalization_layers,
-            ]
-            # Applied before, the other stream attends to what it gives.
-            if not self.use_pre_activation_order:
-                needed[each].append(block.normalization_layers[i])
+        layer = block.inner_layer
+        long_feed_forward = self.long_feed_forward_layers[-1]
+        global_feed_forward = self.global_feed_forward_layers[-1]
+        needed = {
+            "long": [
+                layer.long_query_projection,
+                layer.l2l_key_projection,
+                layer.l2l_value_projection,
+                layer.l2g_key_projection,
+                layer.l2g_value_projection,
+                layer.long_qkv_attention,
+                layer.long_output_projection,
+                long_feed_forward.inner_layer,
+                *long_feed_forward.normalization_layers,
+            ],
+            "global": [
+                layer.global_query_projection,
+                layer.g2g_key_projection,
+                layer.g2g_value_projection,
+                layer.g2l_key_projection,
+                layer.g2l_value_projection,
+                layer.global_qkv_attention,
+                layer.global_output_projection,
+                global_feed_forward.inner_layer,
+                *global_feed_forward.normalization_layers,
+            ],
+        }
+        # Applied before, the other stream attends to what it gives.
+        if not self.use_pre_activation_order:
+            long_norm, global_norm = block.normalization_layers
+            needed["long"].append(long_norm)
+            needed["global"].append(global_norm)
         own = needed.pop(stream)
         (other,) = needed.values()
         return [x for x in own if not any(x is y for y in other)]

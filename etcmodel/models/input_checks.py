@@ -138,7 +138,11 @@ def block_checks(
         expected = "expected the number of a segment in its document, from 1"
         found.append(
             checks.in_range(
-                *("block_pos", block_pos, 1, most, expected),
+                "block_pos",
+                block_pos,
+                1,
+                most,
+                expected,
                 is_used=block_ids > 0,
             )
         )

@@ -119,8 +119,7 @@ def describe_options(encoder: tf.keras.Model) -> dict[str, Any]:
     config = encoder.get_config()
     options = {name: config[name] for name in encoder.OPTIONS}
     layers = {
-        name: getattr(encoder, f"{name}_projection")
-        for name in config["value_layers"]
+        name: encoder.value_layer(name) for name in config["value_layers"]
     }
     if layers:
         options["value_layers"] = {

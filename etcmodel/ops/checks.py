@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from etcmodel.ops import shared_graphs
+from etcmodel.ops import tensorflow_internals
 
 
 class Check(NamedTuple):
@@ -74,7 +74,7 @@ def guard(
         example: right values, for the error.
         *tensors: what to return.
     """
-    if not checks or shared_graphs.is_compiled_whole():
+    if not checks or tensorflow_internals.is_compiled_whole():
         return list(tensors)
     # [1 + checks * batch], first what is found if nothing is wrong
     is_broken = tf.concat([[False], *(x.is_broken for x in checks)], axis=0)

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-# No public function tells what an accumulator watches.
-from tensorflow.python.eager import forwardprop_util
+from etcmodel.ops import tensorflow_internals
 
 _is_forward_only = False
 _state = threading.local()
@@ -81,7 +80,7 @@ def custom_gradient(
     def call(*tensors, **captured):
         if _is_forward_only:
             return function(*tensors, **captured)[0]
-        if is_plain() or is_vectorized():
+        if is_plain() or tensorflow_internals.is_vectorized():
             return without_gradient(*tensors, **captured)
         return _call(function, without_gradient, _distinct(tensors), captured)
 
@@ -107,7 +106,10 @@ def _call(function, plain, tensors, captured):
         def backward(*upstream):
             # What comes back may be sparse.
             upstream = [tf.convert_to_tensor(x) for x in upstream]
-            if is_vectorized() or is_eager != tf.executing_eagerly():
+            if (
+                tensorflow_internals.is_vectorized()
+                or is_eager != tf.executing_eagerly()
+            ):
                 return vjp(
                     lambda *inputs: plain(*inputs, **captured),
                     tensors,
@@ -146,19 +148,6 @@ def _backward(grad, plain, tensors, upstream, captured):
         )
 
     return recorded(forward, gradients, inputs)
-
-
-def is_vectorized() -> bool:
-    """Whether TensorFlow vectorizes the current function over a loop.
-
-    `tf.vectorized_map` and a tape's `jacobian` do. There, operations lose their
-    custom gradients, and higher derivatives of loops would be wrong.
-    """
-    if tf.executing_eagerly():
-        return False
-    # A second one in a graph is called `loop_body_1`.
-    scopes = tf.get_current_name_scope().split("/")
-    return any(scope.startswith("loop_body") for scope in scopes)
 
 
 def replace_tensors(
@@ -205,14 +194,9 @@ def recorded(forward: Callable, plain: Callable, tensors: Sequence):
     pass, and fails at loops and tapes in them. `forward` gives outputs and
     their backward pass, `plain` the same outputs by differentiable operations.
     """
-    if is_forward_mode(tensors):
+    if tensorflow_internals.is_forward_mode(tensors):
         return plain(*tensors)
     return tf.custom_gradient(forward)(*tensors)
-
-
-def is_forward_mode(tensors: Sequence) -> bool:
-    """Whether a `tf.autodiff.ForwardAccumulator` watches any float tensor."""
-    return bool(forwardprop_util.pack_tangents(list(tensors)).tangents)
 
 
 def vjp(function: Callable, inputs: Sequence, upstream: Sequence) -> list:

@@ -15,12 +15,9 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-# No public function tells whether XLA compiles a graph, and what tapes record.
-from tensorflow.python.ops import control_flow_util
-from tensorflow.python.ops import gradients_util
-
 from etcmodel.ops import compilation
 from etcmodel.ops import custom_gradients
+from etcmodel.ops import tensorflow_internals
 from etcmodel.ops import traces
 
 # What has been traced, the latest last. A `tf.function` tells the devices and
@@ -52,8 +49,8 @@ def shared(function: Callable, is_inlined: bool = False) -> Callable:
 
     A call runs the function itself
 
-    * in eager mode, in forward mode, and inside of `plain` functions and
-      vectorized loops (see `custom_gradients`);
+    * in eager mode, in forward mode, inside of `plain` functions (see
+      `custom_gradients`), and in loops that TensorFlow vectorizes;
     * if several tapes record, or a persistent one: TensorFlow would trace
       derivatives of a higher order, which keep scores;
     * in a graph that XLA compiles as a whole: calls of functions would double
@@ -74,9 +71,9 @@ def shared(function: Callable, is_inlined: bool = False) -> Callable:
         if (
             tf.executing_eagerly()
             or _is_inlined
-            or is_compiled_whole()
+            or tensorflow_internals.is_compiled_whole()
             or custom_gradients.is_plain()
-            or custom_gradients.is_vectorized()
+            or tensorflow_internals.is_vectorized()
         ):
             return function(*args, **kwargs)
         bound = signature.bind(*args, **kwargs)
@@ -89,9 +86,9 @@ def shared(function: Callable, is_inlined: bool = False) -> Callable:
             return function(*args)
         if not custom_gradients.is_forward_only():
             floats = [x for x in tensors if x.dtype.is_floating]
-            if _has_several_tapes(floats) or custom_gradients.is_forward_mode(
+            if tensorflow_internals.has_several_tapes(
                 floats
-            ):
+            ) or tensorflow_internals.is_forward_mode(floats):
                 return function(*args)
         key = (
             function,
@@ -110,19 +107,6 @@ def shared(function: Callable, is_inlined: bool = False) -> Callable:
 def is_inlined() -> bool:
     """Returns whether graphs are built within `inlined`."""
     return _is_inlined
-
-
-def is_compiled_whole() -> bool:
-    """Returns whether XLA compiles all of the graph that is being built."""
-    return control_flow_util.GraphOrParentsInXlaContext(
-        tf.compat.v1.get_default_graph()
-    )
-
-
-def _has_several_tapes(tensors):
-    """Whether gradients of these tensors may be differentiated again."""
-    kinds = gradients_util.POSSIBLE_GRADIENT_TYPES_HIGHER_ORDER
-    return gradients_util.PossibleTapeGradientTypes(tensors) == kinds
 
 
 def _traced(key, function, args, is_inlined):

@@ -215,8 +215,10 @@ def read_metadata(files: Iterable[str]) -> dict | None:
             continue
         metadata["num_examples"] += found["num_examples"]
         for key in (
-            *("task", "preprocessing_config"),
-            *("vocab_fingerprint", "tokenizer"),
+            "task",
+            "preprocessing_config",
+            "vocab_fingerprint",
+            "tokenizer",
         ):
             if found[key] != metadata[key]:
                 raise UserError(

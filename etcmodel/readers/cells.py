@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from etcmodel.errors import show
+from etcmodel.readers import json_values
 from etcmodel.readers import reprs
 from etcmodel.readers.reprs import UnreadableError
 
@@ -121,7 +122,7 @@ def _plain(value: object) -> object:
     if isinstance(value, enum.Enum) and not isinstance(value, str | int):
         return _plain(value.value)
     if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value).decode("utf-8", "etcmodel.mark_invalid_bytes")
+        return json_values.decode(bytes(value))
     if isinstance(value, BadCell):
         raise UnreadableError(*value)
     if type(value).__name__ in ("NAType", "NaTType"):

@@ -18,8 +18,11 @@ from etcmodel import extras
 from etcmodel.errors import UserError
 
 DAMAGES = (
-    *(EOFError, OSError),
-    *(zlib.error, lzma.LZMAError, zipfile.BadZipFile),
+    EOFError,
+    OSError,
+    zlib.error,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
 )
 """What reading damaged or cut off data raises."""
 

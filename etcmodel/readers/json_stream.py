@@ -149,11 +149,7 @@ def _check_start(
         return b"".join(parts)
     if first.startswith((b"[", b"{")):
         raise UserError(f"{path} {other}")
-    text = (
-        "".join(json_values.decoded([first]))
-        .encode()[:40]
-        .decode("utf-8", "replace")
-    )
+    text = json_values.decode(first).encode()[:40].decode("utf-8", "replace")
     text = text.replace("\uffff", "\ufffd")
     raise UserError(
         f"{path} is not JSON: it begins with {show(text)}. Expected {expected} "

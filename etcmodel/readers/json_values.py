@@ -12,6 +12,8 @@ import msgspec
 
 # Stands for bytes that are not UTF-8: no text has these noncharacters in a row.
 INVALID_UTF8_MARK = "\uffff\ufffe\uffff"
+# What Python's "surrogateescape" turns such a byte into.
+_ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
 # Halves of a character as JSON writes them, a whole one, and any escape.
 _HIGH, _LOW = r"\\u[dD][89abAB]\w\w", r"\\u[dD][c-fC-F]\w\w"
 _ESCAPE = re.compile(rf"{_HIGH}{_LOW}|({_HIGH}|{_LOW})|\\.", re.DOTALL)
@@ -21,21 +23,23 @@ _HALF = re.compile(f"{_HIGH}|{_LOW}")
 _UNFINISHED = re.compile(r"(?:\\u[dD][89abAB]\w\w)?\\\w{0,5}\Z")
 
 
-def _mark_invalid_bytes(error: UnicodeError) -> tuple[str, int]:
-    return INVALID_UTF8_MARK, error.end
-
-
-codecs.register_error("etcmodel.mark_invalid_bytes", _mark_invalid_bytes)
-
-
 def decoded(chunks: Iterable[bytes]) -> Iterator[str]:
     """Decodes UTF-8; other bytes become `INVALID_UTF8_MARK`."""
-    decoder = codecs.getincrementaldecoder("utf-8")(
-        errors="etcmodel.mark_invalid_bytes"
-    )
-    for chunk in chunks:
-        yield decoder.decode(chunk)
-    yield decoder.decode(b"", final=True)
+    unfinished = b""
+    for chunk in itertools.chain(chunks, [None]):
+        data, is_end = unfinished + (chunk or b""), chunk is None
+        try:
+            text, used = codecs.utf_8_decode(data, "strict", is_end)
+        except UnicodeDecodeError:
+            text, used = codecs.utf_8_decode(data, "surrogateescape", is_end)
+            text = _ESCAPED_BYTE.sub(INVALID_UTF8_MARK, text)
+        unfinished = data[used:]
+        yield text
+
+
+def decode(data: bytes) -> str:
+    """Decodes UTF-8; other bytes become `INVALID_UTF8_MARK`."""
+    return "".join(decoded([data]))
 
 
 def cleaned(chunks: Iterable[bytes]) -> Iterator[bytes]:

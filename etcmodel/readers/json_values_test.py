@@ -1,5 +1,8 @@
 """JSON values; json_stream_test.py has files of them."""
 
+import subprocess
+import sys
+
 from absl.testing import absltest
 
 from etcmodel.readers import json_values
@@ -22,6 +25,33 @@ class JsonValuesTest(absltest.TestCase):
             b'{"a": "\xff"}',
         ):
             self.assertIsNone(decode(data))
+
+    def test_text_in_chunks_of_any_size(self):
+        mark = json_values.INVALID_UTF8_MARK
+        for data, expected in (
+            ("aé€😀".encode(), "aé€😀"),
+            # No beginning, no end, an overlong slash, half of a character
+            (b"a\xffb\x80", f"a{mark}b{mark}"),
+            ("é€".encode()[:-1] + b"a", f"é{mark * 2}a"),
+            ("😀".encode()[:-1], mark * 3),
+            (b"\xc0\xaf", mark * 2),
+            ("\udc80".encode("utf-8", "surrogatepass"), mark * 3),
+            (b"", ""),
+        ):
+            self.assertEqual(expected, json_values.decode(data))
+            for size in range(1, len(data) + 1):
+                chunks = [data[i : i + size] for i in range(0, len(data), size)]
+                self.assertEqual(expected, "".join(json_values.decoded(chunks)))
+
+    def test_codecs_of_the_process_are_left_alone(self):
+        script = (
+            "import codecs\n"
+            "def fail(*args): raise AssertionError(args)\n"
+            "codecs.register = codecs.register_error = fail\n"
+            "from etcmodel.readers import cells, json_values\n"
+            "assert json_values.decode(b'\\xff') == cells.read_cell(b'\\xff')\n"
+        )
+        subprocess.run([sys.executable, "-c", script], check=True)
 
     def test_invalid_utf8_in_nested_values(self):
         mark = json_values.INVALID_UTF8_MARK

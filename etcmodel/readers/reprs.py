@@ -39,8 +39,14 @@ _NAMES = {
 }
 _PRINTED = ast.List | ast.Tuple | ast.Set | ast.Dict | ast.Call | ast.Attribute
 _NO_REPR = (
-    *(ValueError, TypeError, SyntaxError, AttributeError, IndexError),
-    *(RecursionError, MemoryError, decimal.DecimalException),
+    ValueError,
+    TypeError,
+    SyntaxError,
+    AttributeError,
+    IndexError,
+    RecursionError,
+    MemoryError,
+    decimal.DecimalException,
 )
 _ADVICE = "Write it as JSON, or as a list of one string if it is the text"
 

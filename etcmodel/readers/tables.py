@@ -16,6 +16,7 @@ import itertools
 import math
 import os
 import re
+import threading
 from collections.abc import Collection
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -219,7 +220,6 @@ def read_cells(
     Raises:
         UserError: the file cannot be read, or its quotes are wrong.
     """
-    csv.field_size_limit(2**31 - 1)
     line, size = 1, 0
 
     def counted(lines):
@@ -251,7 +251,7 @@ def read_cells(
         return
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
-        for cells in reader:
+        for cells in _parsed(reader):
             if cells:
                 yield line, cells
             line, size = reader.line_num + 1, 0
@@ -261,6 +261,42 @@ def read_cells(
             f"({error}). Close its quotes and double those inside a cell, or "
             "get the file again if it was cut off."
         ) from None
+
+
+def _parsed(reader) -> Iterator[list[str]]:
+    """Yields a `csv.reader`'s rows, with cells of any size."""
+    while True:
+        with _cells_of_any_size:
+            row = next(reader, None)
+        if row is None:
+            return
+        yield row
+
+
+class _CellsOfAnySize:
+    """Lifts the process's limit on the size of a cell while threads parse."""
+
+    _NO_LIMIT = 2**31 - 1
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._num_users = 0
+
+    def __enter__(self):
+        with self._lock:
+            if not self._num_users:
+                self._before = csv.field_size_limit(self._NO_LIMIT)
+            self._num_users += 1
+
+    def __exit__(self, *error):
+        with self._lock:
+            self._num_users -= 1
+            # Another limit is one that another thread has set since.
+            if not self._num_users and csv.field_size_limit() == self._NO_LIMIT:
+                csv.field_size_limit(self._before)
+
+
+_cells_of_any_size = _CellsOfAnySize()
 
 
 def _is_quoted(path: str) -> bool:
@@ -292,7 +328,7 @@ def _is_quoted(path: str) -> bool:
     lines = count(_read_lines(path, None))
     num_bad_quoted = 0
     try:
-        for cells in csv.reader(lines, delimiter="\t", strict=True):
+        for cells in _parsed(csv.reader(lines, delimiter="\t", strict=True)):
             num_bad_quoted += bool(cells) and len(cells) != num_cells
     except csv.Error:
         num_bad_quoted = math.inf

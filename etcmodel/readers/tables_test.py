@@ -1,8 +1,10 @@
 """Rows of files."""
 
+import csv
 import gzip
 import json
 import os
+from concurrent import futures
 
 import fsspec
 import numpy as np
@@ -207,6 +209,46 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         (_, long), (place, row) = tables.read_rows(path)
         self.assertLen(long["text"], 1_200_000)
         self.assertEqual(((1, 3), {"id": "2", "text": "c"}), (place, row))
+
+    @parameterized.parameters("a.csv", "a.tsv")
+    def test_the_limit_of_the_csv_module_stays(self, name):
+        limit = csv.field_size_limit(1000)
+        self.addCleanup(csv.field_size_limit, limit)
+        content = "id,text\n" + f'1,"{"a " * 1000}"\n' * 3
+        path = self._write(name, content.replace(",", "\t"))
+        # Two are read in turns.
+        readers = [tables.read_rows(path) for _ in range(2)]
+        for rows in zip(*readers, strict=True):
+            self.assertEqual(1000, csv.field_size_limit())
+            for _, row in rows:
+                self.assertLen(row["text"], 2000)
+        with self.assertRaises(UserError):
+            self._read("b.csv", 'text\n"a')
+        self.assertEqual(1000, csv.field_size_limit())
+
+    def test_the_limit_of_the_csv_module_stays_in_threads(self):
+        limit = csv.field_size_limit(1000)
+        self.addCleanup(csv.field_size_limit, limit)
+        path = self._write("a.csv", "text\n" + f"{'a ' * 1000}\n" * 300)
+
+        def count(_):
+            return sum(len(row["text"]) for _, row in tables.read_rows(path))
+
+        with futures.ThreadPoolExecutor(4) as executor:
+            counts = list(executor.map(count, range(8)))
+        self.assertEqual([600_000] * 8, counts)
+        self.assertEqual(1000, csv.field_size_limit())
+
+    def test_a_limit_that_is_set_meanwhile_stays(self):
+        limit = csv.field_size_limit()
+        self.addCleanup(csv.field_size_limit, limit)
+
+        def rows():
+            csv.field_size_limit(2000)
+            yield ["a"]
+
+        self.assertEqual([["a"]], list(tables._parsed(rows())))
+        self.assertEqual(2000, csv.field_size_limit())
 
     def test_encodings(self):
         (row,) = self._read("a.csv", "text\nZlín\n".encode("latin-1"))

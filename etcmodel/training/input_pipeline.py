@@ -69,7 +69,7 @@ def read_batches(
             dataset = sort_by_length(dataset, size, sorted_batches, params.seed)
         dataset = dataset.batch(size, drop_remainder=params.is_training)
         dataset = _parsed(
-            *(dataset, parse, params, input_context, first_step * replicas)
+            dataset, parse, params, input_context, first_step * replicas
         )
         dataset = dataset.map(lambda *x: tf.nest.map_structure(fill, x))
         if params.is_training or replicas == 1:
@@ -240,7 +240,7 @@ def read_blocks(
 
     def batch(dataset, input_context):
         dataset = _parsed(
-            *(dataset, parse, params, input_context, first_step * number)
+            dataset, parse, params, input_context, first_step * number
         )
         if not params.is_training:
             nothing = dataset.take(1).map(

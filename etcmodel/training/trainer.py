@@ -212,7 +212,10 @@ class RecordsTask(base_task.Task):
         parse = functools.partial(self.parse, is_training=params.is_training)
         if not self.SPEC.reads_segments:
             return input_pipeline.read_batches(
-                *(params, parse, input_context, self._num_sorted(params)),
+                params,
+                parse,
+                input_context,
+                self._num_sorted(params),
                 self.first_step,
             )
         number = self.sizes["num_blocks_per_example"]
@@ -430,17 +433,6 @@ class RecordsTask(base_task.Task):
         )
 
 
-def _with_fields(options: type, base: type, **defaults) -> type:
-    """Makes a configuration that also has the fields of a dataclass."""
-    namespace = {
-        "__doc__": options.__doc__,
-        "__annotations__": {name: kind for name, (kind, _) in defaults.items()},
-        **{name: default for name, (_, default) in defaults.items()},
-    }
-    name = options.__name__ + base.__name__
-    return dataclasses.dataclass(type(name, (options, base), namespace))
-
-
 # Name of a task -> result of `task_classes`.
 _CLASSES: dict[str, tuple[type, type]] = {}
 
@@ -452,15 +444,22 @@ def task_classes(spec: TaskSpec) -> tuple[type, type]:
     """
     if spec.name not in _CLASSES:
         params = ReadTwiceModelParams if spec.reads_segments else EtcModelParams
-        model = _with_fields(spec.model_options, params)
-        config = _with_fields(
-            spec.options,
-            RecordsConfig,
-            model=(model, dataclasses.field(default_factory=model)),
-        )
-        task = type("Task", (RecordsTask,), {"SPEC": spec})
-        task = task_factory.register_task_cls(config)(task)
-        _CLASSES[spec.name] = task, config
+
+        @dataclasses.dataclass
+        class Model(spec.model_options, params):
+            __doc__ = spec.model_options.__doc__
+
+        @dataclasses.dataclass
+        class Config(spec.options, RecordsConfig):
+            __doc__ = spec.options.__doc__
+
+            model: Model = dataclasses.field(default_factory=Model)
+
+        @task_factory.register_task_cls(Config)
+        class Task(RecordsTask):
+            SPEC = spec
+
+        _CLASSES[spec.name] = Task, Config
     return _CLASSES[spec.name]
 
 

@@ -133,7 +133,8 @@ def _make(value: _Json, source: Source) -> NQRecord:
     if annotations is not None:
         annotations = tuple(
             Annotation(
-                *(x.long_answer.start, x.long_answer.end),
+                x.long_answer.start,
+                x.long_answer.end,
                 tuple((span.start, span.end) for span in x.short_answers),
                 x.yes_no_answer.lower(),
             )

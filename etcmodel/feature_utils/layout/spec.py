@@ -509,8 +509,11 @@ class LayoutSpec:
             links.insert(0, DEFAULT_LINK)
         values = [
             ValueFeature(
-                *(x.feature or x.name, x.source),
-                *(tuple(x.shape), x.dtype.name, x.added_to),
+                x.feature or x.name,
+                x.source,
+                tuple(x.shape),
+                x.dtype.name,
+                x.added_to,
             )
             for x in self.values
             if x.added_to is not None

@@ -67,8 +67,12 @@ SENTENCEPIECE_OPTIONAL_TOKENS: dict[str, str] = {
 # What a WordPiece vocabulary must have, in the order in which one that is
 # made for this package can begin.
 WORDPIECE_RESERVED_TOKENS: tuple[str, ...] = (
-    *("[PAD]", *(f"[unused{i}]" for i in range(5))),
-    *("[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+    "[PAD]",
+    *(f"[unused{i}]" for i in range(5)),
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
 )
 # Keys of unknown words: a polynomial of their bytes, less than this prime.
 _PRIME = 2**31 - 1

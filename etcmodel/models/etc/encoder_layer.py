@@ -92,9 +92,8 @@ class ConfiguredLayer(graph_layer.GraphLayer):
             **options,
         )
 
-    def _first_positions(self, token_ids, limit_name):
+    def _first_positions(self, token_ids, limit, limit_name):
         """Returns 0, 1, 2, ..., `<int32>[1, length]`, if there are so many."""
-        limit = getattr(self.config, limit_name)
         length = shapes.get_shape_list(token_ids)[1]
         advice = f"Cut the input, or configure a larger {limit_name}."
         if isinstance(length, int) and length > limit:

@@ -81,24 +81,28 @@ class EtcModel(encoder_layer.EncoderLayer):
             config.segment_vocab_size,
             use_one_hot_lookup=True,
         )
-        for stream in ("long", "global"):
-            lookup, name = None, f"position_emb_lookup_{stream}"
-            if config.max_absolute_position_embeddings:
-                lookup = self._make_lookup(
-                    name, config.max_absolute_position_embeddings
-                )
-            setattr(self, name, lookup)
-        for stream in ("long", "global"):
-            name = f"{stream}_emb_layer_norm"
-            setattr(self, name, self._make_norm(name))
-            name = f"{stream}_emb_dropout"
-            dropout = layers.RecomputingDropout(
-                dropout_probs[0], dtype=self.dtype_policy, name=name
-            )
-            setattr(self, name, dropout)
+        self.position_emb_lookup_long = self._make_position_lookup(
+            "position_emb_lookup_long"
+        )
+        self.position_emb_lookup_global = self._make_position_lookup(
+            "position_emb_lookup_global"
+        )
+        self.long_emb_layer_norm = self._make_norm("long_emb_layer_norm")
+        self.long_emb_dropout = layers.RecomputingDropout(
+            dropout_probs[0], dtype=self.dtype_policy, name="long_emb_dropout"
+        )
+        self.global_emb_layer_norm = self._make_norm("global_emb_layer_norm")
+        self.global_emb_dropout = layers.RecomputingDropout(
+            dropout_probs[0], dtype=self.dtype_policy, name="global_emb_dropout"
+        )
         self.global_local_transformer_layers = self._make_transformer(
             *dropout_probs
         )
+
+    def _make_position_lookup(self, name):
+        """Makes an absolute position table; None if there are no positions."""
+        num_positions = self.config.max_absolute_position_embeddings
+        return self._make_lookup(name, num_positions) if num_positions else None
 
     def _make_transformer(self, hidden_dropout, attention_dropout):
         config = self.config
@@ -312,12 +316,21 @@ class EtcModel(encoder_layer.EncoderLayer):
         # [batch, length, hidden_size]
         embeddings = self.token_emb_lookup(token_ids)
         embeddings += self.segment_emb_lookup(token_type_ids)
-        position_lookup = getattr(self, f"position_emb_lookup_{stream}")
+        if stream == "long":
+            position_lookup = self.position_emb_lookup_long
+            layer_norm = self.long_emb_layer_norm
+            dropout = self.long_emb_dropout
+        else:
+            position_lookup = self.position_emb_lookup_global
+            layer_norm = self.global_emb_layer_norm
+            dropout = self.global_emb_dropout
         if position_lookup is not None:
             if position_ids is None:
                 # [1, length]
                 position_ids = self._first_positions(
-                    token_ids, "max_absolute_position_embeddings"
+                    token_ids,
+                    self.config.max_absolute_position_embeddings,
+                    "max_absolute_position_embeddings",
                 )
             embeddings += position_lookup(position_ids)
         elif position_ids is not None:
@@ -328,10 +341,7 @@ class EtcModel(encoder_layer.EncoderLayer):
             )
         if adder is not None:
             embeddings += tf.cast(adder, embeddings.dtype)
-        embeddings = getattr(self, f"{stream}_emb_layer_norm")(embeddings)
-        return getattr(self, f"{stream}_emb_dropout")(
-            embeddings, training=training
-        )
+        return dropout(layer_norm(embeddings), training=training)
 
     def compute_output_shape(
         self, token_ids_shape, global_token_ids_shape=None

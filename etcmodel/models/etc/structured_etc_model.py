@@ -136,6 +136,7 @@ class StructuredEtcModel(etc_model.EtcModel):
                 layer = self._make_dense(
                     f"{value.name}_projection", use_bias=False
                 )
+            # Checkpoints know the layer by this attribute.
             setattr(self, f"{value.name}_projection", layer)
         if given:
             raise ValueError(
@@ -146,7 +147,11 @@ class StructuredEtcModel(etc_model.EtcModel):
     @property
     def added_layers(self):
         """The layers that embed values."""
-        return [getattr(self, f"{x.name}_projection") for x in self._embedded]
+        return [self.value_layer(x.name) for x in self._embedded]
+
+    def value_layer(self, name: str) -> tf.keras.layers.Layer:
+        """Returns the layer that embeds a value."""
+        return getattr(self, f"{name}_projection")
 
     @property
     def _embedded(self):
@@ -156,8 +161,9 @@ class StructuredEtcModel(etc_model.EtcModel):
     def build(self, input_shape):
         """Builds everything; the sizes are known."""
         for value in self._embedded:
-            projection = getattr(self, f"{value.name}_projection")
-            keras_compat.build_once(projection, (None, None, *value.shape))
+            keras_compat.build_once(
+                self.value_layer(value.name), (None, None, *value.shape)
+            )
         keras_compat.build_once(self.side_inputs, None)
         stack, unused = self.global_local_transformer_layers, []
         for output in set(OUTPUTS).difference(self.outputs_used):
@@ -225,7 +231,7 @@ class StructuredEtcModel(etc_model.EtcModel):
         if value.name not in self._given:
             values = tf.cast(values, self.compute_dtype)
         # [batch, length, hidden_size]
-        embedded = getattr(self, f"{value.name}_projection")(values)
+        embedded = self.value_layer(value.name)(values)
         embedded = tf.cast(embedded, self.compute_dtype)
         added = {value.source: embedded}
         if value.source == "global" and "long" in value.added_to:
@@ -282,9 +288,7 @@ class StructuredEtcModel(etc_model.EtcModel):
             **{name: getattr(self.side_inputs, name) for name in self.OPTIONS},
             "outputs": self.outputs_used,
             "value_layers": {
-                name: tf.keras.layers.serialize(
-                    getattr(self, f"{name}_projection")
-                )
+                name: tf.keras.layers.serialize(self.value_layer(name))
                 for name in self._given
             },
         }

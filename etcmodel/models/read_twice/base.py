@@ -50,7 +50,9 @@ class ReadTwiceBase(encoder_layer.EncoderLayer):
             position_ids,
         )
         # [1, length]
-        first_positions = self._first_positions(token_ids, "max_seq_length")
+        first_positions = self._first_positions(
+            token_ids, self.config.max_seq_length, "max_seq_length"
+        )
         if position_ids is None:
             position_ids = first_positions
         embedded = self.token_emb_lookup(token_ids)

@@ -134,7 +134,9 @@ class VisualEmbedding(_Layer):
         self.classes = self._make(dense, "classes", hidden_size, use_bias=False)
         self.dense_layers = [
             self._make(
-                *(dense, f"dense_{i}", hidden_size),
+                dense,
+                f"dense_{i}",
+                hidden_size,
                 activation=get_activation(self.hidden_act),
                 # Half precision cannot tell neighbouring lines apart.
                 dtype="float32",
@@ -180,7 +182,9 @@ class NgramHead(_Layer):
         sizes = range(1, number + 1)
         self.convolutions = [
             self._make(
-                *(tf.keras.layers.Dense, f"convolution_{n}", hidden_size),
+                tf.keras.layers.Dense,
+                f"convolution_{n}",
+                hidden_size,
                 activation=get_activation(self.hidden_act),
                 divisor=n,
             )
@@ -192,7 +196,9 @@ class NgramHead(_Layer):
         ]
         self.logits = [
             self._make(
-                *(tf.keras.layers.Dense, f"logit_{n}", 1),
+                tf.keras.layers.Dense,
+                f"logit_{n}",
+                1,
                 use_bias=False,
                 dtype="float32",
             )

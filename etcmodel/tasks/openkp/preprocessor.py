@@ -42,7 +42,10 @@ LAYOUT = layout.LayoutSpec(
     values=[
         _WORDS,
         layout.Value(
-            *("visual", "nodes", "unit", "global"),
+            "visual",
+            "nodes",
+            "unit",
+            "global",
             dtype=tf.float32,
             shape=(_NUM_FEATURES,),
             embed=("global", "long"),

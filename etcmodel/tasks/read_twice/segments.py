@@ -336,7 +336,10 @@ def cut_into_segments(
     )
     windows = find_windows(is_continuation, room * ones.values)
     begins, ends, labels, cut = lay_out_mentions(
-        *(first_tokens, last_tokens, labels, windows),
+        first_tokens,
+        last_tokens,
+        labels,
+        windows,
         tf.ones_like(windows.texts),
         config.max_num_annotations,
     )

@@ -186,8 +186,11 @@ class WikiHopPreprocessor(EtcPreprocessor):
         for why, field, unit, number, kept in (
             ("query is too long", "query", "tokens", *query[:2]),
             (
-                *("too many candidates", "candidates", "candidates"),
-                *(total, candidates.kept_units),
+                "too many candidates",
+                "candidates",
+                "candidates",
+                total,
+                candidates.kept_units,
             ),
         ):
             if kept < number:
