@@ -5,31 +5,23 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
+from absl import flags
 from absl.testing import parameterized
 
 from etcmodel import models
-from etcmodel.cli.training_test import parse_flags
+from etcmodel.cli import training
 from etcmodel.errors import UserError
+from etcmodel.pipeline import options
 from etcmodel.pipeline import tfrecords
 from etcmodel.tasks import registry
 from etcmodel.training import provenance
 from etcmodel.training import runs
 from testing.tasks import CommandTestCase
 from testing.tasks import write_json
+from testing.tasks import write_run
 from testing.tasks import write_test_vocab
 
 _NOT_A_RUN = "run: it has no etcmodel.json. Give the --model_dir of `train`"
-
-
-def write_run(model_dir, note=None, params=None):
-    """Writes what `train` leaves in a model directory, but no checkpoint."""
-    note = note or {"task": "wikihop", "experiment": "etc/wikihop"}
-    write_json(os.path.join(model_dir, "etcmodel.json"), note)
-    if params is not None:
-        task = {"model": {}, **params.get("task", {})}
-        params = {"trainer": {"validation_steps": -1}, **params, "task": task}
-        # JSON is YAML.
-        write_json(os.path.join(model_dir, "params.yaml"), params)
 
 
 class _RunTestCase(CommandTestCase):
@@ -90,7 +82,9 @@ class FindCheckpointTest(_RunTestCase):
 class NoteTest(_RunTestCase):
     def _use(self, *arguments):
         """The experiment, and the configuration files."""
-        flag_values = parse_flags(*arguments)
+        flag_values = flags.FlagValues()
+        options.define(flag_values, training.TrainerFlags)
+        flag_values(["program", *arguments])
         experiment = runs.use_saved_params(flag_values, self.model_dir)
         return experiment, flag_values.config_file
 
