@@ -172,11 +172,8 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
 class ReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
     def _make_document(self, rng, number):
         """Segments of a document, the last tokens of each of them padding."""
-        segments, length, mentions = (
-            rng.integers(1, 5),
-            small_read_twice.LENGTH,
-            3,
-        )
+        length, mentions = small_read_twice.LENGTH, 3
+        segments = rng.integers(1, 5)
         sizes = rng.integers(2, length + 1, size=segments)
         ids = rng.integers(1, small_read_twice.VOCAB, size=[segments, length])
         ids[np.arange(length) >= sizes[:, None]] = 0
