@@ -3,10 +3,10 @@ import os
 import tensorflow as tf
 
 from benchmarks import attention
-from benchmarks import harness_test
+from testing.benchmark_runs import ProgramCase
 
 
-class AttentionTest(harness_test.ProgramCase):
+class AttentionTest(ProgramCase):
     def test_program(self):
         output = os.path.join(self.get_temp_dir(), "results")
         floors, timed, skipped = self.run_program(

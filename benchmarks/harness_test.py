@@ -9,8 +9,6 @@ from absl.testing import parameterized
 from benchmarks import gemm_floor
 from benchmarks import harness
 from benchmarks import layer
-from benchmarks import measure
-from benchmarks import measure_test
 from benchmarks import program
 
 
@@ -113,41 +111,6 @@ class StepTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(loss, 31 + 42 * 10)
         self.assertAllClose(input_gradient, [[21, 43]])
         self.assertAllClose(kernel_gradient, [[1, 10], [10, 100]])
-
-
-# The limit is between the estimates of `sparse` and of `dense`.
-_FLAGS = """
-    --lengths=32 --radius=7 --heads=2 --head_size=4 --global_length=6
-    --repeats=1 --memory_limit_gb=3.8e-5
-    --implementations=sparse,no_such,appendix_a,dense
-"""
-
-
-class ProgramCase(tf.test.TestCase):
-    """Runs `attention` or `layer`, for their tests."""
-
-    def run_program(self, benchmark, arguments):
-        values = program.parse(benchmark, *_FLAGS.split(), *arguments.split())
-        with mock.patch.object(
-            measure, "StepProcess", measure_test.InThisProcess
-        ):
-            lines = program.run(benchmark, values)
-        floors = {x["mode"]: x for x in lines if "products" in x}
-        for line in floors.values():
-            self.assertEqual("floor", line["implementation"])
-            self.assertGreater(line["gflop_per_s"], 0)
-        lowest = min(x["median_ms"] for x in floors.values())
-        timed = [x for x in lines if "ratio_to_floor" in x]
-        for line in timed:
-            time, floor = line["median_ms"], floors[line["mode"]]["median_ms"]
-            self.assertGreater(time, 0)
-            self.assertGreater(line["warm_up_s"], 0)
-            self.assertEqual(12.5, line["peak_mb"])
-            self.assertEqual("default", line["allocator"])
-            self.assertAllClose(line["ratio_to_floor"], time / floor)
-            self.assertAllClose(line["ratio_to_best_floor"], time / lowest)
-            self.assertEqual(32, line["length"])
-        return floors, timed, [x for x in lines if "skipped" in x]
 
 
 class PlotTest(tf.test.TestCase):

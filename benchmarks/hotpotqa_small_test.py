@@ -12,11 +12,11 @@ from absl.testing import parameterized
 from benchmarks import hotpotqa_small
 from benchmarks import program
 from benchmarks import training_runs
-from benchmarks import training_runs_test
 from etcmodel.datasets.hotpotqa.records import FORMAT
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.datasets.hotpotqa.records import Paragraph
 from etcmodel.datasets.question_answering import squad
+from testing import benchmark_commands
 
 _RECORD = HotpotQARecord(
     id="a",
@@ -129,8 +129,8 @@ class StagesTest(tf.test.TestCase, parameterized.TestCase):
     def _run(self, *arguments):
         """Runs all stages; returns the flags of each command, by its name."""
         values = program.parse(hotpotqa_small.PROGRAM, "--dev=DEV", *arguments)
-        metrics = training_runs_test.write_metrics(sp_f1=0.25)
-        with training_runs_test.fake_commands(evaluate=metrics) as seen:
+        metrics = benchmark_commands.write_metrics(sp_f1=0.25)
+        with benchmark_commands.fake_commands(evaluate=metrics) as seen:
             stages = hotpotqa_small.Stages(values, self.runs, [_PAINTER])
             self.assertEqual({"sp_f1": 0.25}, stages.run())
         self.names = [name for name, _ in seen]

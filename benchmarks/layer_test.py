@@ -1,10 +1,10 @@
 import tensorflow as tf
 
-from benchmarks import harness_test
 from benchmarks import layer
+from testing.benchmark_runs import ProgramCase
 
 
-class LayerTest(harness_test.ProgramCase):
+class LayerTest(ProgramCase):
     def test_program(self):
         floors, timed, _ = self.run_program(
             layer.PROGRAM,

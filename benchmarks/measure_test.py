@@ -6,6 +6,7 @@ from unittest import mock
 import tensorflow as tf
 
 from benchmarks import measure
+from testing.benchmark_runs import InThisProcess
 
 
 def take_memory(megabytes, kept_megabytes):
@@ -17,24 +18,6 @@ def take_memory(megabytes, kept_megabytes):
         return tf.reduce_max(numbers) + kept[0]
 
     return step
-
-
-class InThisProcess:
-    """Stands in for a `measure.StepProcess` where one would take long."""
-
-    def __init__(self, make_step, *args, allocator="default"):
-        assert allocator in measure.ALLOCATORS
-        self.step = make_step(*args)
-        self.warm_up_seconds = measure.warm_up(self.step)
-
-    def milliseconds(self):
-        return 1e3 * measure.warm_up(self.step)
-
-    def peak_megabytes(self):
-        return 12.5
-
-    def close(self):
-        self.step = None
 
 
 class TimeTest(tf.test.TestCase):

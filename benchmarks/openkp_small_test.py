@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from benchmarks import openkp_small
 from benchmarks import program
-from benchmarks import training_runs_test
+from testing import benchmark_commands
 
 
 class OpenKPSmallTest(tf.test.TestCase):
@@ -13,8 +13,8 @@ class OpenKPSmallTest(tf.test.TestCase):
         values = program.parse(
             openkp_small.PROGRAM, "--pages=6", "--heldout=4", *arguments
         )
-        metrics = training_runs_test.write_metrics(f1_at_3=0.5)
-        with training_runs_test.fake_commands(evaluate=metrics) as seen:
+        metrics = benchmark_commands.write_metrics(f1_at_3=0.5)
+        with benchmark_commands.fake_commands(evaluate=metrics) as seen:
             return program.run(openkp_small.PROGRAM, values), seen
 
     def test_rows(self):

@@ -11,8 +11,8 @@ from benchmarks import own_documents
 from benchmarks import plain_bert
 from benchmarks import program
 from benchmarks import training_runs
-from benchmarks import training_runs_test
 from etcmodel import checkpoints
+from testing import benchmark_commands
 from testing.tasks import write_json
 
 
@@ -36,7 +36,7 @@ class OwnDocumentsTest(tf.test.TestCase):
             own_documents.PROGRAM, "--lift=BERT", "--seeds=4,5", *arguments
         )
         with (
-            training_runs_test.fake_commands(**outputs) as seen,
+            benchmark_commands.fake_commands(**outputs) as seen,
             mock.patch.object(checkpoints, "read_bert"),
             mock.patch.object(
                 plain_bert,
@@ -75,7 +75,7 @@ class OwnDocumentsTest(tf.test.TestCase):
             *("--part=authors", f"--train={path}", f"--dev={path}"),
             *("--layers=2", "--epochs=2", "--batch_size=1"),
             *("--label_smoothing=0.25", "--units=paragraphs"),
-            evaluate=training_runs_test.write_metrics(accuracy=0.5),
+            evaluate=benchmark_commands.write_metrics(accuracy=0.5),
         )
         self.assertEqual("2", str(commands["lift"][0]["num_hidden_layers"]))
         # Three others, which know the words; two lengths, with words and
@@ -174,7 +174,7 @@ class OwnDocumentsTest(tf.test.TestCase):
             *("--part=select", f"--train={path}", f"--train={path}"),
             *(f"--dev={path}", "--init=RUN", "--batch_size=1"),
             "--threshold=0.4",
-            evaluate=training_runs_test.write_metrics(
+            evaluate=benchmark_commands.write_metrics(
                 f1=0.5, precision=0.25, recall=1.0, loss=3.0
             ),
         )

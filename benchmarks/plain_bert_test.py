@@ -7,10 +7,9 @@ import tensorflow as tf
 
 from benchmarks import plain_bert
 from etcmodel.checkpoints import bert_files
-from etcmodel.checkpoints import bert_files_test
 from etcmodel.checkpoints import lifting
-from etcmodel.checkpoints import lifting_test
 from etcmodel.models import EtcModel
+from testing import small_berts
 
 _WORDS = "jan eve lives sings in brno krakow where does who ? .".split()
 
@@ -21,9 +20,9 @@ class PlainBertTest(tf.test.TestCase):
         folder = self.get_temp_dir()
         tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
         tokens += _WORDS[:num_words]
-        lifting_test.write_vocab(os.path.join(folder, "vocab.txt"), tokens)
+        small_berts.write_vocab(os.path.join(folder, "vocab.txt"), tokens)
         shapes = {
-            **bert_files_test.SHAPES,
+            **small_berts.SHAPES,
             "embeddings.word_embeddings": (len(tokens), 8),
             "embeddings.position_embeddings": (40, 8),
         }
@@ -31,12 +30,12 @@ class PlainBertTest(tf.test.TestCase):
             path=folder,
             architecture="bert",
             sizes={
-                **bert_files_test.SIZES,
+                **small_berts.SIZES,
                 "vocab_size": len(tokens),
                 "hidden_act": "exact_gelu",
             },
             layer_norm_epsilon=1e-12,
-            weights=bert_files_test.make_weights(shapes=shapes),
+            weights=small_berts.make_weights(shapes=shapes),
             names={name: name for name in shapes},
             left_out={},
             vocab_file=os.path.join(folder, "vocab.txt"),
@@ -59,7 +58,7 @@ class PlainBertTest(tf.test.TestCase):
                 "input_type_ids": tf.zeros([1, 5], tf.int32),
             }
         )["sequence_output"][0]
-        expected = lifting_test.encode_long(model, ids)
+        expected = small_berts.encode_long(model, ids)
         self.assertAllClose(expected, found, 1e-4, 1e-4)
 
     def test_mean_vectors(self):

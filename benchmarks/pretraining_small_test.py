@@ -9,7 +9,7 @@ from absl.testing import parameterized
 from benchmarks import pretraining_small
 from benchmarks import program
 from benchmarks import training_runs
-from benchmarks import training_runs_test
+from testing import benchmark_commands
 
 
 def _parse(*arguments):
@@ -45,7 +45,7 @@ class PretrainingSmallTest(tf.test.TestCase, parameterized.TestCase):
             mock.patch.object(
                 pretraining_small, "_read_tokens", return_value=[1]
             ),
-            training_runs_test.fake_commands(),
+            benchmark_commands.fake_commands(),
         ):
             reader.read.return_value = corpus
             pretraining_small.prepare(_parse(*arguments), runs)
@@ -55,9 +55,9 @@ class PretrainingSmallTest(tf.test.TestCase, parameterized.TestCase):
     def test_rows(self):
         """Next to the lifted model, its sizes with random weights."""
         values = _parse("--steps=5", "--lift_steps=30", "--lift=bert")
-        metrics = training_runs_test.write_metrics(mlm_loss=1.0)
+        metrics = benchmark_commands.write_metrics(mlm_loss=1.0)
         with (
-            training_runs_test.fake_commands(evaluate=metrics) as seen,
+            benchmark_commands.fake_commands(evaluate=metrics) as seen,
             mock.patch.object(pretraining_small, "prepare", return_value=7.0),
         ):
             first, *rows = program.run(pretraining_small.PROGRAM, values)

@@ -8,8 +8,8 @@ from absl.testing import parameterized
 
 from benchmarks import program
 from benchmarks import read_twice_by_heart
-from benchmarks import training_runs_test
 from etcmodel.datasets import narrativeqa
+from testing import benchmark_commands
 from testing import reading
 
 
@@ -56,8 +56,8 @@ class ReadTwiceByHeartTest(tf.test.TestCase, parameterized.TestCase):
 
     def _run(self, *arguments, **outputs):
         values = program.parse(read_twice_by_heart.PROGRAM, *arguments)
-        metrics = training_runs_test.write_metrics(span_loss=0.5, rouge_l=99.0)
-        with training_runs_test.fake_commands(
+        metrics = benchmark_commands.write_metrics(span_loss=0.5, rouge_l=99.0)
+        with benchmark_commands.fake_commands(
             evaluate=metrics, **outputs
         ) as seen:
             return program.run(read_twice_by_heart.PROGRAM, values), seen

@@ -5,8 +5,8 @@ import tensorflow as tf
 
 from benchmarks import program
 from benchmarks import read_twice_small
-from benchmarks import training_runs_test
 from etcmodel.datasets.hotpotqa import answer_only
+from testing import benchmark_commands
 
 
 class ReadTwiceSmallTest(tf.test.TestCase):
@@ -36,8 +36,8 @@ class ReadTwiceSmallTest(tf.test.TestCase):
             read_twice_small.PROGRAM,
             *("--records=6", "--heldout=4", f"--output={output}"),
         )
-        metrics = training_runs_test.write_metrics(em=0.5, span_loss=1.0)
-        with training_runs_test.fake_commands(evaluate=metrics) as seen:
+        metrics = benchmark_commands.write_metrics(em=0.5, span_loss=1.0)
+        with benchmark_commands.fake_commands(evaluate=metrics) as seen:
             rows = program.run(read_twice_small.PROGRAM, values)
         self.assertEqual(
             [*read_twice_small.VARIANTS], [x["name"] for x in rows[1:]]

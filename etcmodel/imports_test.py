@@ -89,6 +89,16 @@ class ImportsTest(unittest.TestCase):
                     path,
                 )
 
+    def test_tests_share_what_is_in_testing_and_import_no_test(self):
+        tests = {x for x in modules.module_files() if x.stem.endswith("_test")}
+        names = {".".join(x.with_suffix("").parts) for x in tests}
+        self.assertGreater(len(names), 100)
+        for path in modules.module_files():
+            if path in tests or path.parts[0] == "testing":
+                imported = imported_names(modules.ROOT / path)
+                imported |= {x.rpartition(".")[0] for x in imported}
+                self.assertEqual(set(), names & imported, path)
+
     def test_ops_know_nothing_of_keras(self):
         for path in self.files("ops"):
             self.assertNotIn("tf.keras", path.read_text("utf-8"), path)

@@ -106,6 +106,34 @@ def two_device_strategy():
     return strategy
 
 
+def run_on_replicas(strategy, replica_step, batch):
+    """Splits arrays over replicas; returns what all replicas find, gathered."""
+    import numpy as np
+    import tensorflow as tf
+
+    number = strategy.num_replicas_in_sync
+
+    def distribute(x):
+        return strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(
+                np.split(x, number)[context.replica_id_in_sync_group]
+            )
+        )
+
+    inputs = {name: distribute(x) for name, x in batch.items()}
+
+    def gather(inputs):
+        context = tf.distribute.get_replica_context()
+        found = replica_step(**inputs)
+        return [context.all_gather(tf.identity(x), axis=0) for x in found]
+
+    @tf.function
+    def step():
+        return strategy.run(gather, (inputs,))
+
+    return [strategy.experimental_local_results(x)[0].numpy() for x in step()]
+
+
 def call_in_fresh_process(function, *args):
     """Calls a function of a module in a process of its own.
 

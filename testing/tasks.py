@@ -546,3 +546,14 @@ def write_small_saved_model(directory: str) -> str:
         overwrite=True,
     )
     return output
+
+
+def write_run(model_dir, note=None, params=None):
+    """Writes what `train` leaves in a model directory, but no checkpoint."""
+    note = note or {"task": "wikihop", "experiment": "etc/wikihop"}
+    write_json(os.path.join(model_dir, "etcmodel.json"), note)
+    if params is not None:
+        task = {"model": {}, **params.get("task", {})}
+        params = {"trainer": {"validation_steps": -1}, **params, "task": task}
+        # JSON is YAML.
+        write_json(os.path.join(model_dir, "params.yaml"), params)

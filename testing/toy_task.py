@@ -13,9 +13,12 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.feature_utils import layout
+from etcmodel.feature_utils.text import tokenizers
 from etcmodel.models.heads import make_logits_layer
+from etcmodel.pipeline import example_maker
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline import task_model
+from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.preprocessor import Encoded
 from etcmodel.pipeline.preprocessor import EtcPreprocessor
 from etcmodel.pipeline.preprocessor import Labelled
@@ -27,6 +30,7 @@ from etcmodel.pipeline.spec import Tuned
 from etcmodel.readers.json_stream import read_json_lines
 from etcmodel.readers.records import Format
 from etcmodel.readers.records import Record
+from testing import helpers
 
 VOCAB = "a bb ccc dddd eeeee"
 
@@ -275,3 +279,32 @@ TASK = TaskSpec(
         ),
     },
 )
+
+
+def _write_vocab(directory):
+    tokens = [*tokenizers.WORDPIECE_RESERVED_TOKENS, *VOCAB.split()]
+    return helpers.write_vocab(directory, tokens)
+
+
+def make_preprocessor(directory, **sizes):
+    """The preprocessor of the toy task."""
+    return TASK.make_preprocessor(Sizes(**sizes), _write_vocab(directory))
+
+
+# Windows of four words: three, one, two and one of them.
+RECORDS = (
+    ToyRecord("r0", "a bb a a bb ccc a a dddd", "dddd"),
+    ToyRecord("r1", "bb a", "bb"),
+    ToyRecord("r2", "a a a a eeeee", "eeeee"),
+    ToyRecord("r3", "ccc", "ccc"),
+)
+
+
+def write_records(directory, split="dev"):
+    """Stores the records in two files."""
+    encoder = example_maker.of_task(TASK, Sizes(), _write_vocab(directory))
+    with tfrecords.ShardedWriter(directory, split, 2) as writer:
+        for made in encoder.make_examples(RECORDS, split):
+            for row in made.rows:
+                writer.write(encoder.schema.serialize(row))
+    return directory

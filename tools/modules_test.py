@@ -1,9 +1,8 @@
-import pathlib
-import shutil
-import tempfile
 import unittest
 from unittest import mock
 
+from testing.small_project import clear_caches
+from testing.small_project import make_project
 from tools import modules
 
 # A small project: which of its modules and tests import what.
@@ -42,27 +41,13 @@ TABLE = [all_layers.Norm]
 }
 
 
-def make_project(test: unittest.TestCase, files=FILES) -> pathlib.Path:
-    """Writes a project into a directory of its own, which is its root."""
-    root = pathlib.Path(tempfile.mkdtemp())
-    test.addCleanup(shutil.rmtree, root)
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text, "utf-8")
-    return root
-
-
 class ModulesTest(unittest.TestCase):
     def setUp(self):
-        patch = mock.patch.object(modules, "ROOT", make_project(self))
+        patch = mock.patch.object(modules, "ROOT", make_project(self, FILES))
         patch.start()
-        self.addCleanup(self.forget)
+        self.addCleanup(clear_caches, modules)
         self.addCleanup(patch.stop)
-        self.forget()
-
-    def forget(self):
-        for function in vars(modules).values():
-            getattr(function, "cache_clear", lambda: None)()
+        clear_caches(modules)
 
     def test_a_name_of_a_package_is_the_defining_modules(self):
         self.assertEqual(

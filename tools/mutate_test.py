@@ -5,8 +5,8 @@ from unittest import mock
 
 import yaml
 
+from testing import small_project
 from tools import modules
-from tools import modules_test
 from tools import mutate
 
 FILES = {
@@ -88,7 +88,7 @@ class MutateTest(unittest.TestCase):
             f"tools/{name}.py": (modules.ROOT / f"tools/{name}.py").read_text()
             for name in names
         }
-        root = modules_test.make_project(self, FILES | tools)
+        root = small_project.make_project(self, FILES | tools)
         self.folder = root / "tools" / "mutations"
         self.folder.mkdir()
         for module, name, value in (
@@ -97,8 +97,8 @@ class MutateTest(unittest.TestCase):
         ):
             self.enterContext(mock.patch.object(module, name, value))
         # What is known of the modules is of another project.
-        modules_test.ModulesTest.forget(self)
-        self.addCleanup(modules_test.ModulesTest.forget, self)
+        small_project.clear_caches(modules)
+        self.addCleanup(small_project.clear_caches, modules)
 
     def write(self, *changes, tests=TESTS):
         entries = [

@@ -4,8 +4,8 @@ import subprocess
 import sys
 import unittest
 
+from testing.small_project import make_project
 from tools import modules
-from tools import modules_test
 
 _KERAS = """
 import os
@@ -70,7 +70,7 @@ class RunTestsTest(unittest.TestCase):
     """Runs the tool in a small project that is a git checkout."""
 
     def setUp(self):
-        self.root = modules_test.make_project(self, FILES)
+        self.root = make_project(self, FILES)
         for name in ("modules", "run_tests", "suite_plugin"):
             shutil.copy(
                 modules.ROOT / "tools" / f"{name}.py", self.root / "tools"

@@ -5,7 +5,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.checkpoints import bert_configs
-from etcmodel.checkpoints.bert_files_test import SIZES
+from testing.small_berts import SIZES
 
 
 class BertConfigsTest(tf.test.TestCase, parameterized.TestCase):

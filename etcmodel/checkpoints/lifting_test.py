@@ -7,7 +7,6 @@ from absl.testing import parameterized
 
 from etcmodel import weight_paths
 from etcmodel.checkpoints import bert_files
-from etcmodel.checkpoints import bert_files_test as files_test
 from etcmodel.checkpoints import lifting
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.models import EtcConfig
@@ -18,50 +17,16 @@ from etcmodel.models import ReadTwiceModel
 from etcmodel.models.etc import side_inputs
 from etcmodel.models.etc.structured_etc_model import StructuredEtcModel
 from testing import helpers
+from testing.small_berts import SIZES
+from testing.small_berts import TOKENS
+from testing.small_berts import encode_long
+from testing.small_berts import hidden_states
+from testing.small_berts import make_bert
+from testing.small_berts import write_json
+from testing.small_berts import write_vocab
 
 # Words, not global tokens, which are 1 to 5.
 _IDS = [7, 10, 9, 9, 6]
-# Of the vocabulary.
-TOKENS = [*tokenizers.WORDPIECE_RESERVED_TOKENS, "one"]
-
-
-def make_bert(folder, exact=True, vocab=True, head=False, **config):
-    """A BERT of `files_test.SIZES`, with a vocabulary of one word."""
-    shapes = files_test.SHAPES | (files_test.HEAD if head else {})
-    weights = files_test.make_weights(shapes=shapes)
-    if exact:
-        files_test.write_hugging_face(
-            folder, weights, "bert.", "cls.predictions.transform.", **config
-        )
-    else:
-        files_test.write_original(folder, weights, **config)
-    if vocab:
-        write_vocab(os.path.join(folder, "vocab.txt"), TOKENS)
-    return bert_files.read_bert(folder), weights
-
-
-def write_vocab(path, tokens):
-    with open(path, "w") as stream:
-        stream.write("".join(f"{token}\n" for token in tokens))
-    return path
-
-
-def encode_long(model, ids):
-    """What an `EtcModel` makes of a text alone, `[length, hidden_size]`."""
-    config = model.config
-    labels = np.random.default_rng(0).integers(
-        config.relative_vocab_size,
-        size=[1, len(ids), 2 * config.local_radius + 1],
-        dtype=np.int32,
-    )
-    outputs, _ = model(
-        tf.constant([ids]),
-        tf.constant([[1, 1]]),
-        l2g_att_mask=tf.zeros([1, len(ids), 2], tf.int32),
-        l2l_relative_att_ids=labels,
-        l2g_relative_att_ids=labels[:, :, :2],
-    )
-    return outputs[0]
 
 
 class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
@@ -87,9 +52,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(7, config.max_absolute_position_embeddings)
         model = EtcModel(config)
         report = lifting.lift(model, bert, global_tokens="cls")
-        expected = files_test.hidden_states(
-            weights, files_test.SIZES, _IDS, exact
-        )
+        expected = hidden_states(weights, SIZES, _IDS, exact)
         self.assertAllClose(encode_long(model, _IDS), expected, 1e-5, 1e-5)
         # Global tokens are encoded as BERT encodes [CLS] by itself.
         _, outputs = model(
@@ -99,9 +62,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
             g2l_att_mask=tf.zeros([1, 2, 5], tf.int32),
             g2g_att_mask=tf.eye(2, dtype=tf.int32)[tf.newaxis],
         )
-        cls = files_test.hidden_states(
-            weights, files_test.SIZES, [TOKENS.index("[CLS]")], exact
-        )
+        cls = hidden_states(weights, SIZES, [TOKENS.index("[CLS]")], exact)
         for row in outputs[0]:
             self.assertAllClose(cls[0], row, 1e-5, 1e-5)
         self.check_report(report, model, bert)
@@ -152,7 +113,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
             text, question = model(
                 {name: tf.constant([x]) for name, x in features.items()}
             )
-        expected = files_test.hidden_states(weights, files_test.SIZES, _IDS)
+        expected = hidden_states(weights, SIZES, _IDS)
         self.assertAllClose(expected[:3], question[0, :3], 1e-5, 1e-5)
         self.assertAllClose(expected[3:], text[0, 3:], 1e-5, 1e-5)
 
@@ -214,7 +175,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         weights["embeddings.position_embeddings"][:] = 0
         self.assertAllClose(
             encode_long(model, _IDS),
-            files_test.hidden_states(weights, files_test.SIZES, _IDS),
+            hidden_states(weights, SIZES, _IDS),
             1e-5,
             1e-5,
         )
@@ -321,7 +282,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         )
         with self.assertRaisesRegex(ValueError, "12 tokens, but .* 11 rows"):
             lifting.lift(EtcModel(config), bert, path)
-        files_test.write_json(self.folder, "vocab.json", {"<s>": 0})
+        write_json(self.folder, "vocab.json", {"<s>": 0})
         path = os.path.join(self.folder, "vocab.json")
         with self.assertRaisesRegex(ValueError, "no tokenizer can be made"):
             lifting.lift(EtcModel(config), bert, path)
@@ -360,9 +321,7 @@ class LiftReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
         model = self.make(bert)
         self.assertEqual(7, model.config.max_seq_length)
         report = lifting.lift(model, bert)
-        expected = files_test.hidden_states(
-            weights, files_test.SIZES, _IDS, exact
-        )
+        expected = hidden_states(weights, SIZES, _IDS, exact)
         output = model(tf.constant([_IDS]))
         self.assertAllClose(output.first_read[0], expected, 1e-5, 1e-5)
         self.assertEqual(
@@ -391,7 +350,7 @@ class LiftReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
         )
         second = model.second_transformer(model(tf.constant([_IDS])).first_read)
         self.assertAllClose(
-            files_test.hidden_states(weights, files_test.SIZES, _IDS),
+            hidden_states(weights, SIZES, _IDS),
             second[0],
             1e-5,
             1e-5,
@@ -452,7 +411,7 @@ class RealBertTest(tf.test.TestCase):
             ids = [cls, *tokenizer.tokenize(text).numpy(), sep]
             self.assertAllClose(
                 encode_long(model, ids),
-                files_test.hidden_states(bert.weights, bert.sizes, ids),
+                hidden_states(bert.weights, bert.sizes, ids),
                 1e-4,
                 1e-4,
             )

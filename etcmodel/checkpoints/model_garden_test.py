@@ -10,11 +10,12 @@ from official.nlp.modeling import models
 from official.nlp.modeling import networks
 
 from etcmodel.checkpoints import bert_files
-from etcmodel.checkpoints import bert_files_test as files_test
 from etcmodel.checkpoints import lifting
-from etcmodel.checkpoints import lifting_test
 from etcmodel.models import EtcModel
 from etcmodel.models import LanguageModelHead
+from testing.small_berts import SIZES
+from testing.small_berts import encode_long
+from testing.small_berts import write_json
 
 _IDS = [3, 10, 9, 9, 6]
 
@@ -50,10 +51,10 @@ class ModelGardenTest(tf.test.TestCase, parameterized.TestCase):
         """Writes a checkpoint, and reads it as a BERT."""
         folder = self.get_temp_dir()
         tf.train.Checkpoint(**items).write(os.path.join(folder, "ckpt"))
-        files_test.write_json(
+        write_json(
             folder,
             "bert_config.json",
-            {"hidden_act": "gelu"} | files_test.SIZES,
+            {"hidden_act": "gelu"} | SIZES,
         )
         return bert_files.read_bert(folder)
 
@@ -73,9 +74,7 @@ class ModelGardenTest(tf.test.TestCase, parameterized.TestCase):
             )
         )
         lifting.lift(model, bert, global_tokens="keep")
-        self.assertAllClose(
-            lifting_test.encode_long(model, _IDS), expected[0], 1e-4, 1e-4
-        )
+        self.assertAllClose(encode_long(model, _IDS), expected[0], 1e-4, 1e-4)
 
     def test_with_the_head(self):
         encoder, inputs = self.make("BertEncoderV2")
@@ -98,7 +97,7 @@ class ModelGardenTest(tf.test.TestCase, parameterized.TestCase):
         head = LanguageModelHead(11, 8, layer_norm_epsilon=1e-12)
         head.build((None, 8))
         lifting.lift(model, bert, global_tokens="keep", head=head)
-        states = lifting_test.encode_long(model, _IDS)
+        states = encode_long(model, _IDS)
         self.assertAllClose(
             head(tf.gather(states, [1, 3]), model.get_token_embedding_table()),
             expected[0],
@@ -110,12 +109,10 @@ class ModelGardenTest(tf.test.TestCase, parameterized.TestCase):
         encoder, _ = self.make("BertEncoderV2")
         folder = self.get_temp_dir()
         self.save(encoder=encoder)
-        files_test.write_json(
+        write_json(
             folder,
             "bert_config.json",
-            {"hidden_act": "gelu"}
-            | files_test.SIZES
-            | {"num_attention_heads": 8},
+            {"hidden_act": "gelu"} | SIZES | {"num_attention_heads": 8},
         )
         with self.assertRaisesRegex(ValueError, r"\[2, 4\]"):
             bert_files.read_bert(folder)

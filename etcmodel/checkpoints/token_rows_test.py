@@ -5,10 +5,11 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.checkpoints import lifting
-from etcmodel.checkpoints import lifting_test
 from etcmodel.checkpoints import token_rows
-from etcmodel.checkpoints.lifting_test import TOKENS
 from etcmodel.models import EtcModel
+from testing.small_berts import TOKENS
+from testing.small_berts import make_bert
+from testing.small_berts import write_vocab
 
 # Without tokens for sentences, questions, candidates and paragraphs.
 _FEW = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[unused1]", "one"]
@@ -18,13 +19,11 @@ class TokenRowsTest(tf.test.TestCase, parameterized.TestCase):
     def setUp(self):
         super().setUp()
         self.folder = self.get_temp_dir()
-        self.bert, self.weights = lifting_test.make_bert(
-            self.folder, vocab=False
-        )
+        self.bert, self.weights = make_bert(self.folder, vocab=False)
 
     def write(self, name, tokens):
         path = os.path.join(self.folder, name)
-        return lifting_test.write_vocab(path, tokens)
+        return write_vocab(path, tokens)
 
     def test_no_vocabulary(self):
         found = token_rows.find_token_rows(self.bert, None)

@@ -1,9 +1,6 @@
 """Sources that docs/warm_starts.md says are refused: a case for each line."""
 
 import os
-import pathlib
-import re
-import unicodedata
 
 import numpy as np
 import tensorflow as tf
@@ -12,10 +9,13 @@ from safetensors import numpy as safetensors_numpy
 
 from etcmodel.checkpoints import bert_files
 from etcmodel.checkpoints import lifting
-from etcmodel.checkpoints import warm_starts_test as warm_starts
 from etcmodel.models import EtcModel
-
-_DOCS = pathlib.Path(__file__).parents[2] / "docs" / "warm_starts.md"
+from testing.small_berts import write_json
+from testing.warm_starts import LINES
+from testing.warm_starts import documented_sources
+from testing.warm_starts import make_weights
+from testing.warm_starts import rewrite
+from testing.warm_starts import write
 
 REFUSED = {}
 
@@ -26,16 +26,16 @@ def refuses(name, message):
 
 @refuses("fewer rows than tokens", r"14 tokens, but .* has 12 rows")
 def too_few_rows(folder):
-    warm_starts.write(folder, warm_starts.make_weights(12))
+    write(folder, make_weights(12))
 
 
 @refuses(
     "LoRA and other adapters", r"base_layer.*PEFT's `merge_and_unload\(\)`"
 )
 def lora(folder):
-    warm_starts.write(folder)
+    write(folder)
     name = "bert.encoder.layer.0.attention.self.query"
-    warm_starts.rewrite(
+    rewrite(
         folder,
         lambda x: {
             f"{name}.weight": f"{name}.base_layer.weight",
@@ -46,7 +46,7 @@ def lora(folder):
 
 @refuses("`pytorch_model.bin` alone", "pytorch_model.bin.*save_pretrained")
 def pickled(folder):
-    warm_starts.write(folder)
+    write(folder)
     os.rename(
         os.path.join(folder, "model.safetensors"),
         os.path.join(folder, "pytorch_model.bin"),
@@ -55,13 +55,13 @@ def pickled(folder):
 
 @refuses("another file name that `--from` does not name", "Give a file: .*fp16")
 def variant(folder):
-    warm_starts.write(folder)
-    warm_starts.rewrite(folder, file="model.fp16.safetensors")
+    write(folder)
+    rewrite(folder, file="model.fp16.safetensors")
 
 
 @refuses("quantized weights", "int8, expected float32.*without quantization")
 def quantized(folder):
-    warm_starts.write(folder)
+    write(folder)
     path = os.path.join(folder, "model.safetensors")
     tensors = safetensors_numpy.load_file(path)
     name = "bert.encoder.layer.0.output.dense.weight"
@@ -71,12 +71,12 @@ def quantized(folder):
 
 @refuses("other encoders: ALBERT, DeBERTa, BigBird, ...", "'deberta'.*relative")
 def other_encoder(folder):
-    warm_starts.write(folder, model_type="deberta")
+    write(folder, model_type="deberta")
 
 
 @refuses("ELECTRA with narrower embeddings", "embedding_size is 4, expected 8")
 def narrow_electra(folder):
-    warm_starts.write(folder, model_type="electra", embedding_size=4)
+    write(folder, model_type="electra", embedding_size=4)
 
 
 @refuses(
@@ -84,17 +84,15 @@ def narrow_electra(folder):
     "distance_embedding.weight in the encoder",
 )
 def more_weights(folder):
-    warm_starts.write(folder)
+    write(folder)
     name = "bert.encoder.layer.0.attention.self.distance_embedding.weight"
-    warm_starts.rewrite(
-        folder, lambda x: x.replace("bert.pooler.dense.bias", name)
-    )
+    rewrite(folder, lambda x: x.replace("bert.pooler.dense.bias", name))
 
 
 @refuses("two encoders in one file", "several encoders.*'left.*'right")
 def two_encoders(folder):
-    warm_starts.write(folder)
-    warm_starts.rewrite(
+    write(folder)
+    rewrite(
         folder,
         lambda x: x.replace(
             "bert.embeddings.pos", "right.bert.embeddings.pos"
@@ -106,8 +104,8 @@ def two_encoders(folder):
     "words split with a dictionary (Japanese)", "BertJapaneseTokenizer, which"
 )
 def japanese(folder):
-    warm_starts.write(folder)
-    warm_starts.write_json(
+    write(folder)
+    write_json(
         folder,
         "tokenizer_config.json",
         {"tokenizer_class": "BertJapaneseTokenizer"},
@@ -116,10 +114,8 @@ def japanese(folder):
 
 @refuses("no recognizable special tokens", r"lacks \[CLS\], \[SEP\]")
 def no_special_tokens(folder):
-    lines = [
-        x.replace("[CLS]", "x").replace("[SEP]", "y") for x in warm_starts.LINES
-    ]
-    warm_starts.write(folder, lines=lines)
+    lines = [x.replace("[CLS]", "x").replace("[SEP]", "y") for x in LINES]
+    write(folder, lines=lines)
 
 
 @refuses(
@@ -147,14 +143,7 @@ class RefusedTest(tf.test.TestCase, parameterized.TestCase):
             lifting.lift(EtcModel(config), bert)
 
     def test_the_page_has_a_line_for_each_case(self):
-        text = unicodedata.normalize("NFC", _DOCS.read_text("utf-8"))
-        lifted, refused = (
-            re.findall(r"^\| ([^|]+) \|", part, re.MULTILINE)[2:]
-            for part in text.split("## What is refused")
-        )
-        # Model Garden's code runs under Keras 2 alone; see its own test.
-        lifted.remove("Model Garden's encoders, with `bert_config.json`")
-        self.assertCountEqual(warm_starts.LIFTED, lifted)
+        _, refused = documented_sources()
         self.assertCountEqual(REFUSED, refused)
 
 

@@ -4,7 +4,6 @@ warm_starts_refused_test.py has those that are refused.
 """
 
 import io
-import json
 import os
 import pathlib
 import re
@@ -20,19 +19,18 @@ from safetensors import numpy as safetensors_numpy
 from safetensors import tensorflow as safetensors_tensorflow
 
 from etcmodel.checkpoints import bert_files
-from etcmodel.checkpoints import bert_files_test as files_test
 from etcmodel.checkpoints import bert_vocabularies
 from etcmodel.checkpoints import lifting
-from etcmodel.checkpoints import lifting_test
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.models import EtcModel
+from testing import small_berts
+from testing.warm_starts import LINES
+from testing.warm_starts import WORDS
+from testing.warm_starts import make_weights
+from testing.warm_starts import rewrite
+from testing.warm_starts import write
 
-_UNUSED = [f"[unused{i}]" for i in range(5)]
-_WORDS = ["one", "two", "##s", "three"]
-# As BERT's own, in small. [CLS] is in row 7, [SEP] in 8, "one" in 10.
-LINES = ["[PAD]", *_UNUSED, "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_WORDS]
 _TEXT, _ROWS = "one twos", [7, 10, 11, 12, 8]
-_MLM = "cls.predictions.transform."
 
 
 class Source(NamedTuple):
@@ -65,50 +63,6 @@ LIFTED = {}
 
 def lifts(name):
     return lambda function: LIFTED.setdefault(name, function)
-
-
-def make_weights(rows=14, head=False, types=2, positions=9):
-    shapes = files_test.SHAPES | (files_test.HEAD if head else {})
-    weights = files_test.make_weights(
-        shapes=shapes
-        | {
-            "embeddings.word_embeddings": (rows, 8),
-            "embeddings.position_embeddings": (positions, 8),
-            "embeddings.token_type_embeddings": (types, 8),
-        }
-    )
-    if head:
-        weights["mlm.bias"] = np.arange(rows, dtype=np.float32)
-    return weights
-
-
-def write(folder, weights=None, lines=LINES, prefix="bert.", **config):
-    """A directory as Hugging Face's library writes it; returns the weights."""
-    weights = weights or make_weights()
-    rows = len(weights["embeddings.word_embeddings"])
-    head = config.pop("head", _MLM)
-    config = {"vocab_size": rows, "type_vocab_size": 2} | config
-    files_test.write_hugging_face(folder, weights, prefix, head, **config)
-    if lines is not None:
-        lifting_test.write_vocab(os.path.join(folder, "vocab.txt"), lines)
-    return weights
-
-
-def rewrite(folder, rename=lambda x: x, file="model.safetensors", **metadata):
-    """Gives tensors other names; leaves out those that are called None."""
-    path = os.path.join(folder, "model.safetensors")
-    tensors = safetensors_numpy.load_file(path)
-    os.remove(path)
-    tensors = {rename(name): x for name, x in tensors.items()}
-    tensors.pop(None, None)
-    path = os.path.join(folder, file)
-    safetensors_numpy.save_file(tensors, path, metadata.get("metadata"))
-    return path
-
-
-def write_json(folder, name, content):
-    with open(os.path.join(folder, name), "w", encoding="utf-8") as stream:
-        json.dump(content, stream)
 
 
 @lifts("BERT, cased or uncased")
@@ -154,7 +108,9 @@ def shards(folder):
             {x: tensors[x] for x in tensors if index[x] == file},
             os.path.join(folder, file),
         )
-    write_json(folder, "model.safetensors.index.json", {"weight_map": index})
+    small_berts.write_json(
+        folder, "model.safetensors.index.json", {"weight_map": index}
+    )
     # One of the files means all of them.
     return Source(os.path.join(folder, "model-1.safetensors"), weights)
 
@@ -222,8 +178,8 @@ def untied(folder):
 @lifts("Google's checkpoint, with `bert_config.json`")
 def google(folder):
     weights = make_weights(head=True)
-    files_test.write_original(folder, weights, vocab_size=len(LINES))
-    lifting_test.write_vocab(os.path.join(folder, "vocab.txt"), LINES)
+    small_berts.write_original(folder, weights, vocab_size=len(LINES))
+    small_berts.write_vocab(os.path.join(folder, "vocab.txt"), LINES)
     path = os.path.join(folder, "bert_model.ckpt")
     return Source(path, weights, exact=False)
 
@@ -248,7 +204,7 @@ def roberta(folder):
         model_type="roberta", pad_token_id=1, type_vocab_size=1,
     )  # fmt: skip
     ids = {x.replace("\u2581", "\u0120"): i for i, x in enumerate(own)}
-    write_json(folder, "vocab.json", ids)
+    small_berts.write_json(folder, "vocab.json", ids)
     rows = [own.index(x) for x in model.encode("one two", out_type=str)]
     return Source(
         folder,
@@ -310,7 +266,7 @@ def camembert(folder):
 @lifts("a BERT with XLM-RoBERTa's tokenizer")
 def bert_with_sentencepiece(folder):
     weights, text, ids = write_sentencepiece(folder, "bert", 2, 1)
-    write_json(
+    small_berts.write_json(
         folder,
         "tokenizer_config.json",
         {"tokenizer_class": "XLMRobertaTokenizerFast"},
@@ -346,7 +302,7 @@ def distilbert(folder):
         return None if is_none else name
 
     rewrite(folder, rename)
-    write_json(
+    small_berts.write_json(
         folder,
         "config.json",
         {
@@ -406,10 +362,10 @@ def trained(folder):
 
 @lifts("special tokens of other names: `special_tokens_map.json`")
 def other_names(folder):
-    lines = [*LINES[:7], "<s>", "</s>", "[MASK]", *_WORDS, "[CLS]"]
+    lines = [*LINES[:7], "<s>", "</s>", "[MASK]", *WORDS, "[CLS]"]
     weights = write(folder, make_weights(15), lines)
     names = {"cls_token": "<s>", "sep_token": {"content": "</s>"}}
-    write_json(folder, "special_tokens_map.json", names)
+    small_berts.write_json(folder, "special_tokens_map.json", names)
     return Source(folder, weights, notes=("cls_token '<s>'",))
 
 
@@ -436,15 +392,15 @@ def padded(folder):
 @lifts("added tokens: `added_tokens.json` and the like")
 def added_tokens(folder):
     weights = write(folder, make_weights(18))
-    write_json(folder, "added_tokens.json", {"four": 14, "one": 10})
+    small_berts.write_json(folder, "added_tokens.json", {"four": 14, "one": 10})
     decoder = {"15": {"content": "five"}, "7": {"content": "[CLS]"}}
     config = {"added_tokens_decoder": decoder}
-    write_json(folder, "tokenizer_config.json", config)
+    small_berts.write_json(folder, "tokenizer_config.json", config)
     added = {
         "added_tokens": [{"id": 16, "content": "six"}],
         "pre_tokenizer": {"type": "BertPreTokenizer"},
     }
-    write_json(folder, "tokenizer.json", added)
+    small_berts.write_json(folder, "tokenizer.json", added)
     notes = ("3 tokens were added behind the 14", "^1 spare rows")
     rows = [7, 16, 15, 14, 10, 8]
     return Source(folder, weights, "six five four one", rows, notes=notes)
@@ -504,17 +460,17 @@ class WarmStartsTest(tf.test.TestCase, parameterized.TestCase):
             tokenizer.special_ids["separator"],
         ]
         self.assertAllClose(
-            files_test.hidden_states(
+            small_berts.hidden_states(
                 {
                     "embeddings.token_type_embeddings": np.zeros([1, 8]),
                     **source.weights,
                 },
-                files_test.SIZES,
+                small_berts.SIZES,
                 source.rows,
                 source.exact,
                 source.position,
             ),
-            lifting_test.encode_long(model, ids),
+            small_berts.encode_long(model, ids),
             1e-5,
             1e-5,
         )

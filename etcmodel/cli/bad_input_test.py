@@ -11,12 +11,12 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.datasets.nq.records_test import original_record
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.spec import load
 from etcmodel.tasks import registry
 from etcmodel.training import evaluation
 from testing import reading
+from testing import samples
 from testing import tasks
 from testing.tasks import REMOVE
 from testing.tasks import changed
@@ -85,7 +85,7 @@ _TASKS = {
         ("--long_length=512", "--global_length=64", "--stride=448"),
         "[unused102] [unused103] what is brno a city moravia <",
         "example_id",
-        original_record(),
+        samples.nq(),
         (
             ("example_id", REMOVE, "no field 'example_id'"),
             (

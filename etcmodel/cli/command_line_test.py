@@ -18,8 +18,8 @@ from etcmodel.cli import command_line
 from etcmodel.cli import flags as flags_lib
 from etcmodel.errors import UserError
 from etcmodel.pipeline import options
-from etcmodel.training.configuration_test import KERAS_2
 from testing import tasks
+from testing.keras_version import KERAS_2
 from testing.tasks import CommandTestCase
 from testing.tasks import run_cli
 

@@ -25,12 +25,12 @@ from etcmodel.tasks import registry
 from etcmodel.training import lifted
 from etcmodel.training import run_directory
 from etcmodel.training import runs
-from etcmodel.training.runs_test import write_run
 from testing.models import small_records
 from testing.tasks import CommandTestCase
 from testing.tasks import read_json
 from testing.tasks import run_cli
 from testing.tasks import write_json
+from testing.tasks import write_run
 
 _COMMANDS = ("train", "evaluate", "export")
 # What a disk that was full, or a broken copy, leaves.

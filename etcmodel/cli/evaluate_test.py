@@ -4,7 +4,6 @@ import tensorflow as tf
 
 from etcmodel.engine import runner as runner_lib
 from etcmodel.training import configuration
-from etcmodel.training.runs_test import write_run
 from testing import tasks
 from testing.tasks import run_cli
 
@@ -19,7 +18,7 @@ _PARAMS = {
 class EvaluateTest(tasks.CommandTestCase):
     def setUp(self):
         super().setUp()
-        write_run(self.directory, params=_PARAMS)
+        tasks.write_run(self.directory, params=_PARAMS)
 
     def _evaluate(self, *arguments, metrics=None, saved=True):
         """Runs the command, but for the evaluation itself."""
@@ -73,7 +72,7 @@ class EvaluateTest(tasks.CommandTestCase):
         """In float32, whatever the run was trained in."""
         name = "runtime.mixed_precision_dtype"
         runtime = {"mixed_precision_dtype": "bfloat16"}
-        write_run(self.directory, params={**_PARAMS, "runtime": runtime})
+        tasks.write_run(self.directory, params={**_PARAMS, "runtime": runtime})
         tasks.write_json(self.path("own.yaml"), {"runtime": runtime})
         for arguments, expected in (
             ([], None),
@@ -87,7 +86,7 @@ class EvaluateTest(tasks.CommandTestCase):
     def test_a_threshold_that_is_set_cannot_be_chosen(self):
         note = {"task": "select", "experiment": "etc/select"}
         task = {**_PARAMS["task"], "threshold": 0.25}
-        write_run(self.directory, note, {"task": task})
+        tasks.write_run(self.directory, note, {"task": task})
         self.assert_fails(
             self._evaluate("--tune"),
             "task.threshold is 0.25.*params_override=task.threshold=null",

@@ -3,9 +3,9 @@ import os
 import tensorflow as tf
 
 from etcmodel.pipeline import tfrecords
-from etcmodel.training.runs_test import write_run
 from testing.tasks import CommandTestCase
 from testing.tasks import run_cli
+from testing.tasks import write_run
 from testing.tasks import write_test_vocab
 
 _SMALL = {"task": {"model": {"encoder": {"preset": "tiny"}}}}

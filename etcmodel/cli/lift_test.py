@@ -6,10 +6,9 @@ from absl.testing import parameterized
 
 from etcmodel import checkpoints
 from etcmodel import models
-from etcmodel.checkpoints import bert_files_test
-from etcmodel.checkpoints import lifting_test
 from etcmodel.checkpoints import vocabularies
 from etcmodel.weight_paths import get_weight_paths
+from testing import small_berts
 from testing import tasks
 from testing.tasks import CommandTestCase
 from testing.tasks import run_cli
@@ -20,7 +19,7 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
         super().setUp()
         self.source = self.path("bert")
         os.mkdir(self.source)
-        self.bert, self.weights = lifting_test.make_bert(self.source)
+        self.bert, self.weights = small_berts.make_bert(self.source)
         self.output = self.path("lifted")
 
     def lift(self, *arguments):
@@ -73,10 +72,8 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
         checkpoints.load_etc(model, self.output)
         ids = [7, 10, 9, 6]
         self.assertAllClose(
-            lifting_test.encode_long(model, ids),
-            bert_files_test.hidden_states(
-                self.weights, bert_files_test.SIZES, ids
-            ),
+            small_berts.encode_long(model, ids),
+            small_berts.hidden_states(self.weights, small_berts.SIZES, ids),
             1e-5,
             1e-5,
         )
@@ -84,8 +81,8 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
             self.assertIn("pooler.dense.bias: left out (pooler)", stream.read())
 
     def test_read_twice_with_another_vocabulary(self):
-        vocab = lifting_test.write_vocab(
-            self.path("new.txt"), [*lifting_test.TOKENS, "more"]
+        vocab = small_berts.write_vocab(
+            self.path("new.txt"), [*small_berts.TOKENS, "more"]
         )
         out = self.assert_succeeds(
             self.lift("--model=read_twice", f"--vocab_file={vocab}")
@@ -138,7 +135,7 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
 
     def test_a_vocabulary_that_lacks_tokens(self):
         lines = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "One"]
-        lifting_test.write_vocab(self.path("bert", "vocab.txt"), lines)
+        small_berts.write_vocab(self.path("bert", "vocab.txt"), lines)
         settings = {"do_lower_case": False}
         tasks.write_json(self.path("bert", "tokenizer_config.json"), settings)
         out = self.assert_succeeds(self.lift())

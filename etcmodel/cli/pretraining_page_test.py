@@ -10,8 +10,8 @@ import tempfile
 
 import tensorflow as tf
 
-from etcmodel.checkpoints import lifting_test
 from testing import tasks
+from testing.small_berts import make_bert
 
 _PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/pretraining.md"
 _STEPS = 2
@@ -59,7 +59,7 @@ class PretrainingPageTest(tf.test.TestCase):
         with open("held_out.jsonl", "w") as stream:
             stream.write('{"text": "' + "Jan is here. " * 8 + '"}\n')
         os.mkdir("bert-base-uncased")
-        lifting_test.make_bert("bert-base-uncased")
+        make_bert("bert-base-uncased")
 
     def _one_layer(self):
         """What is smaller than `--small`."""

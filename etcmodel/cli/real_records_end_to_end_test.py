@@ -6,9 +6,9 @@ import os
 
 import tensorflow as tf
 
-from etcmodel.cli import end_to_end_test
 from etcmodel.datasets.hotpotqa import metrics as hotpotqa_metrics
 from etcmodel.serving import exported
+from testing import learning
 from testing import tasks
 from testing.helpers import real_data_path
 
@@ -31,13 +31,13 @@ class _RealRecords(tasks.EndToEndTestCase):
         return path, real_data_path("vocab/bert_uncased_vocab.txt")
 
 
-class WikiHopTest(end_to_end_test.Learning, _RealRecords):
+class WikiHopTest(learning.Learning, _RealRecords):
     task = "wikihop"
     mode = "train_and_eval"
     names = ("accuracy",)
     features = ("--long_length=256", "--global_length=96")
     overrides = {
-        **end_to_end_test.Learning.overrides,
+        **learning.Learning.overrides,
         "task.validation_data.global_batch_size": 5,
     }
 
@@ -69,12 +69,12 @@ class WikiHopTest(end_to_end_test.Learning, _RealRecords):
         )
 
 
-class HotpotQATest(end_to_end_test.Learning, _RealRecords):
+class HotpotQATest(learning.Learning, _RealRecords):
     task = "hotpotqa"
     names = ("f1", "sp_f1", "joint_f1")
     features = ("--long_length=944", "--global_length=96")
     overrides = {
-        **end_to_end_test.Learning.overrides,
+        **learning.Learning.overrides,
         "task.train_data.global_batch_size": 6,
         "task.validation_data.global_batch_size": 4,
     }
@@ -137,7 +137,7 @@ class HotpotQATest(end_to_end_test.Learning, _RealRecords):
         self.assertAllClose(self.evaluate(), metrics, rtol=1e-4)
 
 
-class NQTest(end_to_end_test.NQ, _RealRecords):
+class NQTest(learning.NQ, _RealRecords):
     """Two pages, of which one has no answer.
 
     The long answer of the other has 1,424 words: only one window of 2,048
@@ -146,7 +146,7 @@ class NQTest(end_to_end_test.NQ, _RealRecords):
 
     features = ("--long_length=2048", "--global_length=128", "--stride=1800")
     overrides = {
-        **end_to_end_test.Learning.overrides,
+        **learning.Learning.overrides,
         "task.train_data.global_batch_size": 4,
         "task.validation_data.global_batch_size": 3,
     }

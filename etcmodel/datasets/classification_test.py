@@ -19,11 +19,6 @@ from testing.helpers import real_data_path
 _NFC, _NFD = "Caf\u00e9", "Cafe\u0301"
 
 
-def good_record(**changes):
-    """A small row with a label."""
-    return {"id": "7", "text": "Brno is in Moravia.", "label": "city"} | changes
-
-
 def _labels(values, **reading):
     rows = [{"text": "a", "label": x} for x in values]
     read = classification.make_format(**reading).read_rows(rows, "predict")

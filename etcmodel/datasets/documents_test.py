@@ -11,17 +11,8 @@ from etcmodel.datasets import documents as records
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
+from testing import samples
 from testing.helpers import real_data_path
-
-DOCUMENT = {
-    "id": "a",
-    "text": "Ján lives in Brno (Moravia).",
-    "mentions": [
-        {"start": 13, "end": 17},
-        {"start": 0, "end": 3, "entity": "Q1"},
-        {"start": 4, "end": 9, "entity": None},
-    ],
-}
 
 
 class RecordsTest(tf.test.TestCase, parameterized.TestCase):
@@ -32,13 +23,17 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         return path
 
     def test_json_lines(self):
-        values = DOCUMENT, {"text": "x"}, {"text": "y", "mentions": []}
+        values = samples.DOCUMENT, {"text": "x"}, {"text": "y", "mentions": []}
         path = self._write("\n".join(map(json.dumps, values)).encode())
         mentions = (
             records.Mention(0, 3, "Q1"),
             *(records.Mention(4, 9), records.Mention(13, 17)),
         )
-        expected = ("a", DOCUMENT["text"], mentions), ("1", "x"), ("2", "y", ())
+        expected = (
+            ("a", samples.DOCUMENT["text"], mentions),
+            ("1", "x"),
+            ("2", "y", ()),
+        )
         self.assertEqual(
             [
                 records.Document(*x, source=(path, i, i + 1))

@@ -10,36 +10,8 @@ from absl.testing import parameterized
 from etcmodel.datasets import openkp
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
+from testing import samples
 from testing.helpers import real_data_path
-
-_WORDS = "Jan Novak  Brno is in Moravia"
-# A heading of 26 points in a block.
-_HEADING = [48.0, 619.0, 114.0, 36.0, 1.0, 0.0, 1.0, 0.0, 26.0, 0.0]
-
-
-def node(start, end, text=None, features=None):
-    """A node of `_WORDS`, by single spaces: of its seven words one is empty."""
-    if text is None:
-        text = " ".join(_WORDS.split(" ")[start:end])
-    return {
-        "Id": 0,
-        "text": text,
-        "feature": _HEADING * 2 if features is None else features,
-        "start_idx": start,
-        "end_idx": end,
-    }
-
-
-def good_record(nodes=None, **changes):
-    """A small record as in the official files."""
-    nodes = [node(0, 2), node(2, 7)] if nodes is None else nodes
-    return {
-        "url": "http://a.com",
-        "text": _WORDS,
-        "VDOM": json.dumps(nodes),
-        "KeyPhrases": [["Jan", "Novak"], ["moravia "], []],
-        **changes,
-    }
 
 
 class RecordsTest(tf.test.TestCase, parameterized.TestCase):
@@ -50,13 +22,16 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         return list(openkp.FORMAT.read(path, *args))
 
     def test_reads_a_record(self):
-        (record,) = self._read([good_record()])
+        (record,) = self._read([samples.openkp()])
         self.assertEqual("http://a.com", record.id)
         self.assertEqual(
             ("Jan", "Novak", "", "Brno", "is", "in", "Moravia"), record.words
         )
         self.assertEqual([(0, 2), (2, 7)], [x[:2] for x in record.nodes])
-        self.assertEqual((*_HEADING, *_HEADING), record.nodes[1].features)
+        self.assertEqual(
+            (*samples.OPENKP_HEADING, *samples.OPENKP_HEADING),
+            record.nodes[1].features,
+        )
         # One that is empty is none.
         self.assertEqual((("Jan Novak", "moravia"),), record.annotations)
         self.assertEqual(record.annotations, openkp.gold(record))
@@ -64,23 +39,55 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ([5], "node 0 is 5: Expected `object`, got `int`"),
         ([{"text": "a"}], "missing required field `feature`"),
-        ([node(0, 2, features=[1.0, "a"])], r"Expected `float`, got `str`"),
-        ([node(0, 2), node(1, 7)], "node 1: got start_idx 1 and end_idx 7, e"),
-        ([node(2, 7), node(0, 2)], "node 1: .* expected 7 .where the node be"),
-        ([node(2, 1)], "start_idx 2 and end_idx 1"),
-        ([node(-1, 1)], "start_idx -1"),
-        ([node(0, 8)], "end_idx 8, .* number of words, here 7"),
-        ([node(0, 2, "Jan")], "text is 'Jan', but its words .* 'Jan Novak'"),
         (
-            [node(0, 2, features=_HEADING)],
+            [samples.openkp_node(0, 2, features=[1.0, "a"])],
+            r"Expected `float`, got `str`",
+        ),
+        (
+            [samples.openkp_node(0, 2), samples.openkp_node(1, 7)],
+            "node 1: got start_idx 1 and end_idx 7, e",
+        ),
+        (
+            [samples.openkp_node(2, 7), samples.openkp_node(0, 2)],
+            "node 1: .* expected 7 .where the node be",
+        ),
+        ([samples.openkp_node(2, 1)], "start_idx 2 and end_idx 1"),
+        ([samples.openkp_node(-1, 1)], "start_idx -1"),
+        ([samples.openkp_node(0, 8)], "end_idx 8, .* number of words, here 7"),
+        (
+            [samples.openkp_node(0, 2, "Jan")],
+            "text is 'Jan', but its words .* 'Jan Novak'",
+        ),
+        (
+            [samples.openkp_node(0, 2, features=samples.OPENKP_HEADING)],
             "node 0: it has 10 features, exp.*20",
         ),
         (
-            [node(0, 2, features=[float("nan"), *_HEADING[1:], *_HEADING])],
+            [
+                samples.openkp_node(
+                    0,
+                    2,
+                    features=[
+                        float("nan"),
+                        *samples.OPENKP_HEADING[1:],
+                        *samples.OPENKP_HEADING,
+                    ],
+                )
+            ],
             r"feature\[0\], x, is nan, expected a finite number",
         ),
         (
-            [node(0, 2, features=[*_HEADING, *_HEADING[:-1], 0.5])],
+            [
+                samples.openkp_node(
+                    0,
+                    2,
+                    features=[
+                        *samples.OPENKP_HEADING,
+                        *samples.OPENKP_HEADING[:-1],
+                        0.5,
+                    ],
+                )
+            ],
             r"feature\[19\], parent_is_bold, is 0.5, expected 0 or 1",
         ),
     )
@@ -88,12 +95,12 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(
             RecordError, rf"\(id 'http://a.com'\), field 'VDOM': .*{message}"
         ):
-            self._read([good_record(nodes)])
+            self._read([samples.openkp(nodes)])
 
     def test_a_page_without_text(self):
         for record in (
-            good_record([node(2, 3)]),
-            good_record([node(0, 1, "")], text=""),
+            samples.openkp([samples.openkp_node(2, 3)]),
+            samples.openkp([samples.openkp_node(0, 1, "")], text=""),
         ):
             with self.assertRaisesRegex(RecordError, "none of its . nodes has"):
                 self._read([record])
@@ -103,10 +110,10 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         """The page with most of its phrases; and all annotations."""
         (other, record) = self._read(
             [
-                good_record(KeyPhrases=[["elsewhere"], ["Jan"]]),
-                good_record(url="http://b.com"),
-                good_record(KeyPhrases=[["Jan"], ["IN", "Moravia"]]),
-                good_record(KeyPhrases=[["Brno"], ["an novak"], ["Jan"]]),
+                samples.openkp(KeyPhrases=[["elsewhere"], ["Jan"]]),
+                samples.openkp(url="http://b.com"),
+                samples.openkp(KeyPhrases=[["Jan"], ["IN", "Moravia"]]),
+                samples.openkp(KeyPhrases=[["Brno"], ["an novak"], ["Jan"]]),
             ]
         )
         self.assertEqual(("http://b.com", 1), (other.id, other.num_pages))
@@ -124,7 +131,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     def test_one_of_several_pages_is_bad(self):
         bad_records = BadRecords(skip=True)
         (record,) = self._read(
-            [good_record(), good_record([5])], "train", bad_records
+            [samples.openkp(), samples.openkp([5])], "train", bad_records
         )
         self.assertEqual(
             (1, 1, 1),

@@ -10,26 +10,14 @@ from sklearn import metrics
 
 from etcmodel.datasets import selection
 from etcmodel.datasets.unit_positions import Selected
+from testing import samples
 from testing.helpers import real_data_path
-
-
-def good_record(**changes):
-    """A small row with a selected sentence."""
-    return {
-        "id": "7",
-        "query": "Where is Brno?",
-        "paragraphs": [
-            ["Brno is a city.", "It is in Moravia."],
-            ["Jan sings."],
-        ],
-        "selected": [[0, 1]],
-    } | changes
 
 
 class RecordsTest(parameterized.TestCase):
     @parameterized.parameters("selected", "evidence", "supporting_facts", "why")
     def test_reads_a_record(self, field):
-        row = good_record()
+        row = samples.selection()
         row[field] = row.pop("selected")
         reading = {"label_field": "why"} if field == "why" else {}
         (record,) = selection.make_format(**reading).read_rows([row])
@@ -39,7 +27,7 @@ class RecordsTest(parameterized.TestCase):
 
     def test_paragraphs(self):
         (record,) = selection.make_format(units="paragraphs").read_rows(
-            [good_record(selected=[1])]
+            [samples.selection(selected=[1])]
         )
         self.assertEqual(Selected(((1, -1),)), selection.gold(record))
         with self.assertRaisesRegex(ValueError, "units is 'words'"):
@@ -53,7 +41,7 @@ class RecordsTest(parameterized.TestCase):
     @parameterized.parameters(([], Selected()), (None, None), ("", None))
     def test_nothing_selected(self, value, expected):
         (record,) = selection.FORMAT.read_rows(
-            [good_record(selected=value)], "predict"
+            [samples.selection(selected=value)], "predict"
         )
         self.assertEqual(expected, selection.gold(record))
 

@@ -13,52 +13,15 @@ from etcmodel.datasets import triviaqa
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
+from testing import samples
 from testing.helpers import real_data_path
-
-
-def good_record(**changes):
-    """A small record as in the official files."""
-    return {
-        "QuestionId": "tc_1",
-        "QuestionSource": "http://a.com",
-        "Question": "Which city of Moravia has a Špilberk?",
-        "EntityPages": [
-            {"DocSource": "TagMe", "Filename": "Brno.txt", "Title": "Brno"}
-        ],
-        "SearchResults": [{"Filename": "4/4_2.txt", "Rank": 0}],
-        "Answer": {
-            "Aliases": ["Brünn", "BRNO"],
-            "NormalizedAliases": ["brünn", "brno"],
-            "Value": "Brno",
-            "HumanAnswers": ["The Brno!"],
-            "Type": "WikipediaEntity",
-        },
-        **changes,
-    }
-
-
-def write_evidence(root, **changes):
-    """The pages of `good_record`; None for one that is not there."""
-    pages = {
-        "wikipedia/Brno.txt": "Brno is a city.\n\n It has a castle. \n",
-        "web/4/4_2.txt": "Špilberk, in Brünn",
-        **changes,
-    }
-    for name, text in pages.items():
-        path = os.path.join(root, "evidence", name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        if text is None:
-            os.remove(path)
-            continue
-        with open(path, "wb") as stream:
-            stream.write(text if isinstance(text, bytes) else text.encode())
 
 
 class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     def _write(self, values, **pages):
         root = self.get_temp_dir()
-        write_evidence(root)
-        write_evidence(root, **pages)
+        samples.write_evidence(root)
+        samples.write_evidence(root, **pages)
         os.mkdir(os.path.join(root, "qa"))
         path = os.path.join(root, "qa", "web-dev.json")
         with open(path, "w") as stream:
@@ -66,8 +29,8 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         return path
 
     def test_reads_a_record(self):
-        unanswered = good_record(QuestionId="b", Answer=None)
-        path = self._write([good_record(), unanswered])
+        unanswered = samples.triviaqa(QuestionId="b", Answer=None)
+        path = self._write([samples.triviaqa(), unanswered])
         record, other = triviaqa.FORMAT.read(path, "predict")
         self.assertIsNone(triviaqa.gold(other))
         self.assertEqual("tc_1", record.id)
@@ -95,7 +58,10 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     def test_bad_evidence(self, pages, message):
         """Left out, or an error that names the record, the field and file."""
         path = self._write(
-            [good_record(), good_record(QuestionId="b", SearchResults=[])],
+            [
+                samples.triviaqa(),
+                samples.triviaqa(QuestionId="b", SearchResults=[]),
+            ],
             **pages,
         )
         with self.assertRaisesRegex(RecordError, f"'tc_1'.*{message}"):
@@ -107,7 +73,9 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("../qa/web-dev.json", "a/../../x", "/dev/null")
     def test_evidence_from_elsewhere(self, name):
-        path = self._write([good_record(SearchResults=[{"Filename": name}])])
+        path = self._write(
+            [samples.triviaqa(SearchResults=[{"Filename": name}])]
+        )
         with self.assertRaisesRegex(
             RecordError, f"SearchResults.0..Filename.*{name}.*evidence/web"
         ):
@@ -116,7 +84,10 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     def test_pages_without_text(self):
         """There is nothing to learn, but the question counts in a measure."""
         path = self._write(
-            [good_record(), good_record(QuestionId="b", EntityPages=[])],
+            [
+                samples.triviaqa(),
+                samples.triviaqa(QuestionId="b", EntityPages=[]),
+            ],
             **{"wikipedia/Brno.txt": " \n", "web/4/4_2.txt": ""},
         )
         with self.assertRaisesRegex(
@@ -129,14 +100,14 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_missing_page_of_several(self):
         """The others are used, and it is counted."""
-        path = self._write([good_record()], **{"web/4/4_2.txt": None})
+        path = self._write([samples.triviaqa()], **{"web/4/4_2.txt": None})
         (record,) = triviaqa.FORMAT.read(path)
         self.assertEqual("Brno is a city.\nIt has a castle.", record.text)
         self.assertEqual({"evidence_pages_missing": 1}, record.counts)
 
     def test_pages_are_not_looked_for(self):
         """They are opened: in a bucket, each question takes a while."""
-        path = self._write([good_record()])
+        path = self._write([samples.triviaqa()])
         with mock.patch("os.path.exists", wraps=os.path.exists) as exists:
             list(triviaqa.FORMAT.read(path))
         asked = [str(call.args[0]) for call in exists.call_args_list]
@@ -148,7 +119,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         name = "Jos\u00e9 \u1ec7.txt"
         names = [unicodedata.normalize(x, name) for x in ("NFC", "NFD")]
         path = self._write(
-            [good_record(EntityPages=[{"Filename": x} for x in names])],
+            [samples.triviaqa(EntityPages=[{"Filename": x} for x in names])],
             **{f"wikipedia/{unicodedata.normalize(form, names[0])}": "Here."},
         )
         (record,) = triviaqa.FORMAT.read(path)

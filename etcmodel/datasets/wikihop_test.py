@@ -6,19 +6,8 @@ import os
 import tensorflow as tf
 
 from etcmodel.datasets import wikihop
+from testing import samples
 from testing.helpers import real_data_path
-
-
-def good_record(**changes):
-    """A small record as in the official files."""
-    record = {
-        "id": "WH_1",
-        "query": "country_of_citizenship jan novak",
-        "supports": ["Jan Novak was born in Brno.", "Brno is in Moravia."],
-        "candidates": ["austria", "Czech Republic ", "poland"],
-        "answer": " czech republic",
-    }
-    return record | changes
 
 
 class RecordsTest(tf.test.TestCase):
@@ -29,7 +18,7 @@ class RecordsTest(tf.test.TestCase):
         return list(wikihop.FORMAT.read(path, *args))
 
     def test_reads_a_record(self):
-        (record,) = self._read([good_record()])
+        (record,) = self._read([samples.wikihop()])
         self.assertEqual("WH_1", record.id)
         self.assertEqual("country_of_citizenship jan novak", record.query)
         self.assertLen(record.supports, 2)
@@ -40,13 +29,13 @@ class RecordsTest(tf.test.TestCase):
         # Compared without case and surrounding space.
         self.assertEqual(1, record.answer_index)
         # Nothing is left out of either.
-        self.assertEqual([record], self._read([good_record()], "dev"))
+        self.assertEqual([record], self._read([samples.wikihop()], "dev"))
 
     def test_answer_in_other_characters(self):
         """A candidate in the other normal form of Unicode is the answer."""
         candidates = ["Oslo", "Mu\u0308nchen\u00a0Ost", "Ulm"]
         (record,) = self._read(
-            [good_record(candidates=candidates, answer="M\u00fcnchen Ost")]
+            [samples.wikihop(candidates=candidates, answer="M\u00fcnchen Ost")]
         )
         self.assertEqual(1, record.answer_index)
         # The official metric compares characters.
@@ -56,7 +45,9 @@ class RecordsTest(tf.test.TestCase):
             wikihop.score({"a": prediction}, {"a": wikihop.gold(record)}),
         )
         # One that is equal by the metric comes first.
-        same = good_record(candidates=["e\u0301", "\u00e9"], answer="\u00c9")
+        same = samples.wikihop(
+            candidates=["e\u0301", "\u00e9"], answer="\u00c9"
+        )
         (record,) = self._read([same], "train")
         self.assertEqual(1, record.answer_index)
 
@@ -75,7 +66,7 @@ class RecordsTest(tf.test.TestCase):
             )
 
     def test_predict_needs_no_answer(self):
-        records = [good_record(id="a", answer="france"), good_record()]
+        records = [samples.wikihop(id="a", answer="france"), samples.wikihop()]
         del records[1]["answer"]
         read = self._read(records, "predict")
         self.assertEqual([None, None], [r.answer_index for r in read])

@@ -11,19 +11,8 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.demo import corpus
+from testing.trades import TELLTALES
 
-# The words that only one trade's sentences have: the solver below does not
-# share the generator's tables.
-TELLTALES = {
-    "lighthouse": {"lighthouse", "beacon", "lantern"},
-    "beehives": {"beehives", "honey", "bees"},
-    "saltworks": {"saltworks", "brine", "salt"},
-    "vineyard": {"vineyard", "grapes", "wine"},
-    "shipyard": {"shipyard", "masts", "boats"},
-    "glassworks": {"glassworks", "bottles", "glass"},
-    "weavers": {"weavers", "looms", "wool"},
-    "printers": {"printers", "almanacs", "books"},
-}
 _NUM_RECORDS = 400
 
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 from etcmodel.datasets import wikihop as records_lib
 from etcmodel.demo import corpus
 from etcmodel.demo import world
-from etcmodel.demo.corpus_test import TELLTALES
 from etcmodel.demo.question import QUESTION
+from testing.trades import TELLTALES
 
 
 def _told():

@@ -6,7 +6,7 @@ import re
 import tensorflow as tf
 
 from etcmodel.demo import world
-from etcmodel.demo.corpus_test import TELLTALES
+from testing.trades import TELLTALES
 
 
 def _words(text):

@@ -6,11 +6,11 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel import layers
-from etcmodel.layers import fused_attention_test
-from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.models import EtcConfig
 from etcmodel.models import EtcModel
 from etcmodel.ops import attention
+from testing import model_inputs
+from testing.layer_checks import randomize
 
 BATCH, LONG, GLOBAL, RADIUS, HEADS, LABELS = 2, 7, 3, 2, 2, 6
 
@@ -20,7 +20,7 @@ def make_fused(**options):
         8, 8, HEADS, RADIUS, relative_vocab_size=LABELS, **options
     )
     layer.build((None, None, 8))
-    shared.randomize(layer)
+    randomize(layer)
     return layer
 
 
@@ -67,7 +67,7 @@ class FusedGlobalLocalAttentionTest(ScoresTestCase):
     @pytest.mark.both_kerases
     def test_are_those_that_weigh_the_values(self):
         layer = make_fused()
-        call = fused_attention_test.make_call(1, LONG, GLOBAL, RADIUS)
+        call = model_inputs.make_attention_call(1, LONG, GLOBAL, RADIUS)
         expected = layer(**call, att_implementation="streaming")
         outputs, scores = layer(
             **call,
@@ -115,7 +115,7 @@ class FusedGlobalLocalAttentionTest(ScoresTestCase):
     @pytest.mark.both_kerases
     def test_of_chosen_queries(self, positions):
         layer = make_fused()
-        call = fused_attention_test.make_call(1, LONG, GLOBAL, RADIUS)
+        call = model_inputs.make_attention_call(1, LONG, GLOBAL, RADIUS)
         _, expected = layer(**call, return_attention_scores=True)
         _, scores = layer(
             **call,
@@ -135,7 +135,7 @@ class FusedGlobalLocalAttentionTest(ScoresTestCase):
 
     def test_are_those_before_dropout(self):
         layer = make_fused(att_dropout_prob=0.5)
-        call = fused_attention_test.make_call(1, LONG, GLOBAL, RADIUS)
+        call = model_inputs.make_attention_call(1, LONG, GLOBAL, RADIUS)
         options = dict(return_attention_scores=True)
         _, expected = layer(**call, **options, training=False)
         _, scores = layer(**call, **options, training=True)

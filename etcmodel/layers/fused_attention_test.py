@@ -6,9 +6,9 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.layers import fused_attention
-from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.ops import attention
-from testing import attention_cases
+from testing import model_inputs
+from testing.layer_checks import randomize
 
 IMPLEMENTATIONS = ("full", "sparse", "streaming")
 
@@ -23,91 +23,6 @@ PROJECTIONS = [
     "long_output",
     "global_output",
 ]
-VOCAB = 6
-
-
-def make_call(seed, long_len, global_len, radius, long_size=8, global_size=8):
-    """Random arguments of the layer's call; every token sees itself."""
-    rng = np.random.default_rng(seed)
-    width = 2 * radius + 1
-
-    def ints(high, *shape):
-        return tf.constant(rng.integers(high, size=shape), tf.int32)
-
-    shapes = {
-        "l2l": (2, long_len, width),
-        "g2g": (2, global_len, global_len),
-        "l2g": (2, long_len, global_len),
-        "g2l": (2, global_len, long_len),
-    }
-    masks = {f"{piece}_att_mask": ints(2, *s) for piece, s in shapes.items()}
-    masks["l2l_att_mask"] |= tf.one_hot(radius, width, dtype=tf.int32)
-    masks["g2g_att_mask"] |= tf.eye(global_len, dtype=tf.int32)
-    return dict(
-        long_input=tf.constant(
-            rng.standard_normal((2, long_len, long_size)), tf.float32
-        ),
-        global_input=tf.constant(
-            rng.standard_normal((2, global_len, global_size)), tf.float32
-        ),
-        **masks,
-        **{
-            f"{piece}_relative_att_ids": ints(VOCAB, *shape)
-            for piece, shape in shapes.items()
-        },
-    )
-
-
-def randomize(layer, seed=0):
-    """Sets all weights, those that start as zeros too."""
-    rng = np.random.default_rng(seed)
-    layer.set_weights(
-        [0.5 * rng.standard_normal(w.shape) for w in layer.get_weights()]
-    )
-
-
-def reference(layer, call):
-    """Both outputs by the paper's equations, from the layer's weights."""
-    inputs = {"l": call["long_input"], "g": call["global_input"]}
-    outputs = []
-    # The order of the keys is that of the masks' columns.
-    for name, pieces in (("long", ("l2l", "l2g")), ("global", ("g2g", "g2l"))):
-
-        def project(piece, kind):
-            projection = getattr(layer, f"{piece}_{kind}_projection")
-            return shared.project(projection, inputs[piece[-1]])
-
-        def keys(kind, pieces=pieces):
-            return np.concatenate([project(x, kind) for x in pieces], axis=1)
-
-        def columns(kind, pieces=pieces):
-            parts = [call.get(f"{piece}_{kind}") for piece in pieces]
-            if parts[0] is None:
-                return None
-            if pieces[0] == "l2l":
-                parts[0] = attention_cases.square_of_band(parts[0])
-            return np.concatenate(parts, axis=-1)
-
-        tables = getattr(layer, f"{name}_qkv_attention")
-        tables = getattr(tables, "qkv_relative_attention", tables)
-        labels = columns("relative_att_ids")
-        projection = getattr(layer, f"{name}_query_projection")
-        attended = attention_cases.reference_attention(
-            shared.project(projection, inputs[name[0]]),
-            keys("key"),
-            keys("value"),
-            columns("att_mask"),
-            labels,
-            None if labels is None else np.array(tables.relative_emb_table),
-            None if labels is None else np.array(tables.relative_bias_table),
-        )
-        outputs.append(
-            shared.dense(
-                getattr(layer, f"{name}_output_projection"),
-                attended.reshape(*attended.shape[:2], -1),
-            )
-        )
-    return outputs
 
 
 class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
@@ -142,7 +57,7 @@ class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_weights_have_the_documented_paths_and_shapes(self):
         layer = fused_attention.FusedGlobalLocalAttention(
-            8, 6, 2, 3, 4, 12, relative_vocab_size=VOCAB
+            8, 6, 2, 3, 4, 12, relative_vocab_size=model_inputs.RELATIVE_VOCAB
         )
         layer.build((None, None, 8))
         kernels = {
@@ -156,8 +71,12 @@ class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
             "global_output_projection": (12, 6),
         }
         tables = {
-            "long_qkv_attention.qkv_relative_attention": (VOCAB, 2, 2),
-            "global_qkv_attention": (VOCAB, 2, 6),
+            "long_qkv_attention.qkv_relative_attention": (
+                model_inputs.RELATIVE_VOCAB,
+                2,
+                2,
+            ),
+            "global_qkv_attention": (model_inputs.RELATIVE_VOCAB, 2, 6),
         }
         for name, shapes in (
             ("kernel", kernels),
@@ -171,9 +90,9 @@ class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_missing_masks_allow_everything(self):
         layer = fused_attention.FusedGlobalLocalAttention(8, 8, 2, 2)
-        call = make_call(5, 7, 3, 2)
+        call = model_inputs.make_attention_call(5, 7, 3, 2)
         layer.build((None, None, 8))
-        randomize(layer)
+        randomize(layer, scale=0.5)
         inputs = (call["long_input"], call["global_input"])
         ones = {
             name: tf.ones_like(value)
@@ -196,9 +115,9 @@ class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
     )
     def test_masks_and_ids_of_any_type(self, dtype, implementation):
         layer = fused_attention.FusedGlobalLocalAttention(
-            8, 8, 2, 2, relative_vocab_size=VOCAB
+            8, 8, 2, 2, relative_vocab_size=model_inputs.RELATIVE_VOCAB
         )
-        call = make_call(8, 7, 3, 2)
+        call = model_inputs.make_attention_call(8, 7, 3, 2)
         other = dict(call)
         for name in ("l2l_att_mask", "g2g_att_mask"):
             other[name] = tf.cast(call[name], dtype)
@@ -211,8 +130,10 @@ class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_errors_name_the_argument(self):
         make = fused_attention.FusedGlobalLocalAttention
-        layer = make(8, 8, 2, 2, relative_vocab_size=VOCAB)
-        call = make_call(6, 5, 3, 2)
+        layer = make(
+            8, 8, 2, 2, relative_vocab_size=model_inputs.RELATIVE_VOCAB
+        )
+        call = model_inputs.make_attention_call(6, 5, 3, 2)
         wrong = attention.SegmentMask([[0] * 5] * 2)
         for message, arguments, options in (
             ("long_total_att_size", (8, 8, 2, 1), {"long_total_att_size": 7}),

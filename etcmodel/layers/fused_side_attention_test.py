@@ -5,126 +5,12 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.layers import fused_side_attention
-from etcmodel.layers import residual_block
-from etcmodel.ops import recompute
 from etcmodel.ops.attention import memory_attention
 from testing import attention_cases
+from testing import layer_checks
+from testing import references
 
 HIDDEN, BATCH, MAIN, SIDE = 12, 2, 5, 3
-
-
-def randomize(layer, seed=0):
-    """Gives all weights values as large as those of the inputs."""
-    rng = np.random.default_rng(seed)
-    layer.set_weights([rng.normal(size=w.shape) for w in layer.get_weights()])
-
-
-def project(projection, x):
-    """What a `ProjectAttentionHeads` makes of an array, in float64."""
-    kernel = np.array(projection.linear.kernel, np.float64)
-    flat = np.array(x, np.float64) @ kernel + np.array(projection.linear.bias)
-    heads, size = projection.num_heads, projection.size_per_head
-    return flat.reshape(*flat.shape[:-1], heads, size)
-
-
-def dense(layer, x):
-    """What a `Dense` layer makes of an array, in float64."""
-    return x @ np.array(layer.kernel, np.float64) + np.array(layer.bias)
-
-
-def reference(layer, main, side=None, mask=None):
-    """The layer's output from its weights: `mask` has all columns."""
-    keys = project(layer.main_key_projection, main)
-    values = project(layer.main_value_projection, main)
-    if side is not None:
-        side = np.broadcast_to(side, (len(main), *np.shape(side)[-2:]))
-        keys = np.concatenate(
-            [keys, project(layer.side_key_projection, side)], axis=1
-        )
-        values = np.concatenate(
-            [values, project(layer.side_value_projection, side)], axis=1
-        )
-    output = attention_cases.reference_attention(
-        project(layer.main_query_projection, main), keys, values, mask
-    )
-    output = output.reshape(*output.shape[:2], -1)
-    return dense(layer.output_projection, output)
-
-
-def check_gradients(test, layer, inputs, compute, expected):
-    """Compares a slope of a float64 layer with one of a reference.
-
-    `compute` gets tensors, `expected` arrays and the layer's present weights.
-    """
-    rng = np.random.default_rng(5)
-    weights = layer.get_weights()
-    points = [np.asarray(x, np.float64) for x in inputs]
-    steps = [rng.normal(size=x.shape) for x in points]
-    weight_steps = [rng.normal(size=w.shape) for w in weights]
-    tensors = [tf.constant(x) for x in points]
-    with tf.GradientTape() as tape:
-        tape.watch(tensors)
-        output = compute(*tensors)
-        upstream = rng.normal(size=output.shape)
-        loss = tf.reduce_sum(output * upstream)
-    gradients = tape.gradient(loss, tensors + list(layer.trainable_weights))
-    slope = sum(
-        np.sum(np.array(tf.convert_to_tensor(g)) * step)
-        for g, step in zip(gradients, steps + weight_steps, strict=True)
-    )
-
-    def loss_at(size):
-        layer.set_weights(
-            [w + size * s for w, s in zip(weights, weight_steps, strict=True)]
-        )
-        moved = [x + size * s for x, s in zip(points, steps, strict=True)]
-        return np.sum(expected(*moved) * upstream)
-
-    size = 1e-6
-    expected_slope = (loss_at(size) - loss_at(-size)) / (2 * size)
-    layer.set_weights(weights)
-    test.assertAllClose(slope, expected_slope, rtol=1e-5, atol=1e-5)
-
-
-def check_dropout(test, attend):
-    """Checks dropout of 0.25, from `training` to probabilities of 1/16 each."""
-    probs = np.array(attend(True))
-    kept = probs != 0
-    # Four deviations of 2,000 draws.
-    test.assertGreater(kept.size, 2000)
-    test.assertBetween(kept.mean(), 0.71, 0.79)
-    test.assertAllClose(probs[kept], np.full(kept.sum(), 1 / 16 / 0.75))
-    test.assertNotAllEqual(probs, attend(True))
-    for training in (None, False):
-        test.assertAllClose(attend(training), np.full(probs.shape, 1 / 16))
-    # In a recomputed function all follows from its seed.
-    outputs = []
-    for is_recomputing in (False, True):
-        with recompute.RecomputeContext(is_recomputing, tf.constant(3)):
-            outputs.append(attend(True))
-    test.assertAllEqual(*outputs)
-
-
-def check_recomputed_chains(test, make_stack, call, blocks):
-    """Checks how often the blocks of a stack of two layers run, with reruns."""
-    for period, training, num_runs in (
-        (0, True, 2),
-        (1, True, 3),
-        (1, None, 3),
-        (1, False, 2),
-    ):
-        stack = make_stack(grad_checkpointing_period=period)
-        call(stack, training)
-        with mock.patch.object(
-            residual_block.ResidualBlock,
-            "_normalize",
-            autospec=True,
-            side_effect=lambda block, streams, training: streams,
-        ) as normalize:
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(call(stack, training))
-            tape.gradient(loss, stack.trainable_variables)
-        test.assertEqual(blocks * num_runs, normalize.call_count)
 
 
 def make_inputs(side_rank=2, batch=BATCH, main=MAIN, side=SIDE):
@@ -143,7 +29,7 @@ def make_inputs(side_rank=2, batch=BATCH, main=MAIN, side=SIDE):
 def make_layer(num_heads=3, **kwargs):
     layer = fused_side_attention.FusedSideAttention(HIDDEN, num_heads, **kwargs)
     layer.build((None, None, HIDDEN))
-    randomize(layer)
+    layer_checks.randomize(layer)
     return layer
 
 
@@ -164,19 +50,21 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
         )
         main, side, mask = make_inputs(side_rank)
         for given in (None, mask):
-            expected = reference(layer, main, side, given)
+            expected = references.fused_side_attention(layer, main, side, given)
             output = layer(main, side_input=side, att_mask=given)
             self.assertEqual(output.shape, [BATCH, MAIN, HIDDEN])
             self.assertAllClose(output, expected, 1e-9, 1e-9)
-        expected = reference(layer, main, None, mask[..., :MAIN])
+        expected = references.fused_side_attention(
+            layer, main, None, mask[..., :MAIN]
+        )
         output = layer(main, att_mask=mask[..., :MAIN])
         self.assertAllClose(output, expected, 1e-9, 1e-9)
-        check_gradients(
+        layer_checks.check_gradients(
             self,
             layer,
             [main, side],
             lambda a, b: layer(a, side_input=b, att_mask=mask),
-            lambda a, b: reference(layer, a, b, mask),
+            lambda a, b: references.fused_side_attention(layer, a, b, mask),
         )
 
     @parameterized.product(
@@ -223,7 +111,10 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
             compute.get_concrete_function().output_shapes.as_list(),
         )
         self.assertAllClose(
-            output, reference(layer, main, side, mask), 1e-9, 1e-9
+            output,
+            references.fused_side_attention(layer, main, side, mask),
+            1e-9,
+            1e-9,
         )
         queries, *_ = attend.call_args.args
         self.assertEqual(queries.shape[0], None if is_dynamic else 3)
@@ -254,7 +145,7 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
         )
         self.assertAllClose(
             attend(side_att_mask=mask[:, 1, MAIN:]),
-            reference(
+            references.fused_side_attention(
                 layer,
                 main,
                 side,
@@ -298,7 +189,7 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
             probs.append(layer(main, side_input=side, training=training))
             return probs[-1]
 
-        check_dropout(self, attend)
+        layer_checks.check_dropout(self, attend)
         for part in (probs[0][..., :8], probs[0][..., 8:]):
             self.assertNear(np.mean(part != 0), 0.75, 0.05)
 

@@ -1,25 +1,9 @@
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.layers import relative_attention
-from testing import attention_cases
-
-
-def reference(layer, from_seq, to_seq, att_mask, relative_att_ids):
-    """What a `RelativeAttention` makes of arrays, in float64."""
-    tables = layer.qkv_relative_attention
-    attended = attention_cases.reference_attention(
-        shared.project(layer.query_projection, from_seq),
-        shared.project(layer.key_projection, to_seq),
-        shared.project(layer.value_projection, to_seq),
-        att_mask,
-        relative_att_ids,
-        np.array(tables.relative_emb_table),
-        np.array(tables.relative_bias_table),
-    )
-    attended = attended.reshape(*attended.shape[:2], -1)
-    return shared.dense(layer.output_projection, attended)
+from testing import layer_checks
+from testing import references
 
 
 class QkvRelativeAttentionTest(tf.test.TestCase):
@@ -41,7 +25,7 @@ class QkvRelativeAttentionTest(tf.test.TestCase):
         # Equal scores, and one-hot values: the output is the probabilities.
         queries, keys = tf.zeros([1, 64, 2, 4]), tf.zeros([1, 16, 2, 4])
         values = tf.repeat(tf.eye(16)[np.newaxis, :, np.newaxis], 2, axis=2)
-        shared.check_dropout(
+        layer_checks.check_dropout(
             self,
             lambda training: layer(queries, keys, values, training=training),
         )
@@ -64,8 +48,8 @@ class RelativeAttentionTest(tf.test.TestCase):
         ids = rng.integers(4, size=(2, 6, 8))
         call = dict(to_seq=to_seq, att_mask=mask, relative_att_ids=ids)
         layer(from_seq, **call)
-        shared.randomize(layer)
-        expected = reference(layer, from_seq, **call)
+        layer_checks.randomize(layer)
+        expected = references.relative_attention(layer, from_seq, **call)
         self.assertAllClose(layer(from_seq, **call), expected, 1e-9, 1e-9)
 
     def test_build_makes_all_weights(self):

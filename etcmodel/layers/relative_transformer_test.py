@@ -2,11 +2,9 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.layers import fused_side_attention_test as shared
-from etcmodel.layers import relative_attention_test
 from etcmodel.layers import relative_transformer
-from etcmodel.layers.side_attention_test import normalize
-from etcmodel.layers.side_transformer_test import feed_forward
+from testing import layer_checks
+from testing import references
 
 _HIDDEN, _LABELS = 8, 5
 
@@ -31,33 +29,33 @@ class RelativeTransformerLayersTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(False, True)
     def test_equals_the_reference_with_gradients(self, pre):
         layer = _make_layer(use_pre_activation_order=pre)
-        shared.randomize(layer)
+        layer_checks.randomize(layer)
         rng = np.random.default_rng(0)
         mask = rng.binomial(1, 0.7, size=[2, 6, 6])
         ids = rng.integers(0, _LABELS, size=[2, 6, 6])
         inputs = rng.normal(size=[2, 6, _HIDDEN])
 
         def attend(inner, x):
-            return relative_attention_test.reference(inner, x, x, mask, ids)
+            return references.relative_attention(inner, x, x, mask, ids)
 
         def reference(x):
             for pair in zip(
                 layer.attention_layers, layer.feed_forward_layers, strict=True
             ):
                 for block, inner in zip(
-                    pair, (attend, feed_forward), strict=True
+                    pair, (attend, references.feed_forward), strict=True
                 ):
                     (norm,) = block.normalization_layers
-                    y = normalize(norm, x) if pre else x
+                    y = references.normalize(norm, x) if pre else x
                     x = x + inner(block.inner_layer, y)
-                    x = x if pre else normalize(norm, x)
+                    x = x if pre else references.normalize(norm, x)
             return x
 
         def apply(x):
             return layer(x, att_mask=mask, relative_att_ids=ids)
 
         self.assertAllClose(apply(inputs), reference(inputs), 1e-9, 1e-9)
-        shared.check_gradients(self, layer, [inputs], apply, reference)
+        layer_checks.check_gradients(self, layer, [inputs], apply, reference)
 
     def test_names_and_number_of_weights(self):
         layer = _make_layer()

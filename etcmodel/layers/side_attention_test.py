@@ -4,10 +4,11 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.layers import side_attention
 from etcmodel.ops.attention import memory_attention
 from testing import attention_cases
+from testing import layer_checks
+from testing import references
 
 HIDDEN, BATCH, MAIN, SIDE, POSITIONS = 21, 3, 4, 6, 2
 MODES = (
@@ -17,100 +18,6 @@ MODES = (
     "simple_relative",
     "query_dot_relative",
 )
-
-
-def normalize(layer, x):
-    """What a layer normalization makes of an array, in float64."""
-    x = x - x.mean(-1, keepdims=True)
-    x = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-12)
-    return x * np.array(layer.gamma, np.float64) + np.array(layer.beta)
-
-
-def softmax_of_best(scores, k):
-    """Softmax of the k highest scores of a list; 0 for the others."""
-    probs = np.zeros(len(scores))
-    best = np.argsort(-np.array(scores), kind="stable")[:k]
-    if len(best):
-        weights = np.exp(np.array(scores)[best] - max(scores))
-        probs[best] = weights / weights.sum()
-    return probs
-
-
-def reference(
-    layer,
-    main,
-    side,
-    att_mask=None,
-    main_pos=None,
-    side_pos=None,
-    att_value_mask=None,
-):
-    """The layer's output from its weights, one token and head at a time."""
-    main, side = np.asarray(main, np.float64), np.asarray(side, np.float64)
-    batch, main_len, hidden = main.shape
-    side = np.broadcast_to(side, (batch, *side.shape[-2:]))
-    heads = max(layer.num_heads, 1)
-    size = hidden // heads
-
-    def split(x):
-        return x.reshape(*x.shape[:-1], heads, size)
-
-    if layer.num_heads:
-        queries = shared.project(layer.query_projection, main)
-        keys = shared.project(layer.key_projection, side)
-        values = shared.project(layer.value_projection, side)
-    else:
-        queries, keys, values = split(main), split(side), split(side)
-    mode, limit = layer.pos_embed_mode, layer.pos_embed_size
-    if mode is not None:
-        table = np.array(
-            layer.block_position_emb_lookup.embedding_table, np.float64
-        )
-        side_pos = np.broadcast_to(side_pos, side.shape[:2])
-        if mode.startswith("absolute"):
-            # Those beyond the table count as the last one.
-            main_pos, side_pos = (
-                np.minimum(x, len(table) - 1) for x in (main_pos, side_pos)
-            )
-    if mode == "absolute_add_ln":
-        norm = layer.block_position_emb_layer_norm
-        queries = normalize(norm, queries + split(table[main_pos])[:, None])
-        keys = normalize(norm, keys + split(table[side_pos]))
-    output = np.zeros([batch, main_len, heads, size])
-    for b, i, h in np.ndindex(batch, main_len, heads):
-        query = queries[b, i, h]
-        scores, candidates = [], []
-        for j in range(side.shape[1]):
-            if att_mask is not None and not att_mask[b, i, j]:
-                continue
-            score = query @ keys[b, j, h]
-            if mode == "absolute":
-                score += (
-                    split(table[main_pos[b]])[h]
-                    @ split(table[side_pos[b, j]])[h]
-                )
-            elif mode in ("simple_relative", "query_dot_relative"):
-                distance = int(main_pos[b]) - int(side_pos[b, j])
-                row = table[max(-limit, min(limit, distance)) + limit]
-                if mode == "simple_relative":
-                    score += row[h]
-                else:
-                    score += query @ split(row)[h]
-            scores.append(score / np.sqrt(size))
-            candidates.append(values[b, j, h])
-        if layer.enable_default_side_input:
-            default = np.array(layer.default_side_input, np.float64)
-            scores.append(query @ split(default)[h] / np.sqrt(size))
-            candidates.append(np.zeros(size))
-        probs = softmax_of_best(scores, layer.top_k_attention)
-        for prob, value in zip(probs, candidates, strict=True):
-            output[b, i, h] += prob * value
-    output = output.reshape(batch, main_len, hidden)
-    if layer.num_heads:
-        output = shared.dense(layer.output_projection, output)
-    if att_value_mask is not None:
-        output = output * att_value_mask[..., None]
-    return output
 
 
 def make_layer(num_heads=3, mode=None, hidden=HIDDEN, seed=0, **kwargs):
@@ -123,7 +30,7 @@ def make_layer(num_heads=3, mode=None, hidden=HIDDEN, seed=0, **kwargs):
         } | kwargs
     layer = side_attention.SideAttention(hidden, num_heads, **kwargs)
     layer.build((None, None, hidden))
-    shared.randomize(layer, seed)
+    layer_checks.randomize(layer, seed)
     return layer
 
 
@@ -146,7 +53,7 @@ def make_call(side_rank=2, hidden=HIDDEN, seed=1):
 def expect(layer, call):
     """The reference's output for a call."""
     names = {"main_input": "main", "side_input": "side"}
-    return reference(
+    return references.side_attention(
         layer, **{names.get(name, name): x for name, x in call.items()}
     )
 
@@ -188,12 +95,12 @@ class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(output.shape, [BATCH, MAIN, HIDDEN])
         self.assertAllClose(output, expect(layer, call), 1e-9, 1e-9)
         inputs = [call.pop("main_input"), call.pop("side_input")]
-        shared.check_gradients(
+        layer_checks.check_gradients(
             self,
             layer,
             inputs,
             lambda a, b: layer(a, b, **call),
-            lambda a, b: reference(layer, a, b, **call),
+            lambda a, b: references.side_attention(layer, a, b, **call),
         )
 
     @parameterized.parameters(
@@ -349,7 +256,7 @@ class SideAttentionTest(parameterized.TestCase, tf.test.TestCase):
         )
         # Equal scores, and one-hot values: the output is the probabilities.
         main, side = tf.zeros([8, 30, size]), tf.eye(size)
-        shared.check_dropout(
+        layer_checks.check_dropout(
             self, lambda training: layer(main, side, training=training)
         )
 

@@ -5,10 +5,10 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.layers import fused_side_attention_test as fused_test
-from etcmodel.layers import side_attention_test as side_test
 from etcmodel.layers import side_transformer
 from etcmodel.ops import recompute
+from testing import layer_checks
+from testing import references
 
 HIDDEN, BATCH, MAIN, SIDE = 8, 2, 5, 3
 
@@ -46,54 +46,6 @@ def make_inputs(side_rank=2, batch=BATCH, main=MAIN, side=SIDE):
     )
 
 
-def apply_block(block, x, inner):
-    """A residual block around what its inner layer gives, in float64."""
-    return side_test.normalize(block.normalization_layers[0], x + inner)
-
-
-def gelu(x):
-    """Its tanh form."""
-    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-
-
-def feed_forward(layer, x, activation=gelu):
-    """Two dense layers, in float64."""
-    x = activation(fused_test.dense(layer.layers[0], x))
-    return fused_test.dense(layer.layers[1], x)
-
-
-def reference(layer, main, sides, mask=None):
-    """The stack's output from its weights, in float64.
-
-    `mask` is `<int>[batch, main, main + side]`, whatever the sides are.
-    """
-    x = np.asarray(main, np.float64)
-    for i in range(layer.num_hidden_layers):
-        block = layer.attention_layers[i]
-        side = sides[i]
-        if layer.num_cross_attention_heads is None:
-            columns = None if mask is None else np.array(mask)
-            if columns is not None and side is None:
-                columns = columns[..., : x.shape[1]]
-            inner = fused_test.reference(block.inner_layer, x, side, columns)
-            x = apply_block(block, x, inner)
-        else:
-            main_mask, side_mask = None, None
-            if mask is not None:
-                main_mask = np.array(mask)[..., : x.shape[1]]
-                side_mask = np.array(mask)[..., x.shape[1] :]
-            inner = fused_test.reference(block.inner_layer, x, mask=main_mask)
-            x = apply_block(block, x, inner)
-            block = layer.cross_attention_layers[i]
-            if side is None:
-                side, side_mask = np.zeros([0, HIDDEN]), None
-            inner = side_test.reference(block.inner_layer, x, side, side_mask)
-            x = apply_block(block, x, inner)
-        block = layer.feed_forward_layers[i]
-        x = apply_block(block, x, feed_forward(block.inner_layer, x))
-    return x
-
-
 VARIANTS = (
     {},
     {"share_kv_projections": True},
@@ -118,16 +70,16 @@ class TransformerWithSideInputLayersTest(
         ):
             self.assertAllClose(
                 layer(main, side_input=argument, att_mask=given),
-                reference(layer, main, sides, given),
+                references.side_transformer(layer, main, sides, given),
                 1e-9,
                 1e-9,
             )
-        fused_test.check_gradients(
+        layer_checks.check_gradients(
             self,
             layer,
             [main, side, other],
             lambda x, a, b: layer(x, side_input=[a, b], att_mask=mask),
-            lambda x, a, b: reference(layer, x, [a, b], mask),
+            lambda x, a, b: references.side_transformer(layer, x, [a, b], mask),
         )
 
     @parameterized.parameters({}, {"num_cross_attention_heads": 2})
@@ -350,7 +302,7 @@ class TransformerWithSideInputLayersTest(
 
     def test_checkpointing_runs_the_chains_again(self):
         main, side, _ = make_inputs()
-        fused_test.check_recomputed_chains(
+        layer_checks.check_recomputed_chains(
             self,
             make_layer,
             lambda layer, training: layer(
@@ -395,7 +347,7 @@ class TransformerWithSideInputLayersTest(
         path = os.path.join(self.get_temp_dir(), "model.keras")
         model.save(path)
         self.assertAllClose(
-            reference(layer, main, [None, side]),
+            references.side_transformer(layer, main, [None, side]),
             tf.keras.models.load_model(path)([main, side]),
             1e-4,
             1e-4,

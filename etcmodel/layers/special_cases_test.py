@@ -3,9 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.layers import side_attention_test
-from etcmodel.layers import side_transformer_test
 from etcmodel.layers import transformer
+from testing import references
 
 SIZE, HEADS = 12, 3
 
@@ -30,7 +29,7 @@ def standard_transformer(stack, tokens):
         attended = attention(tokens, tokens)
         tokens = normalize(block.normalization_layers[0], tokens + attended)
         # With the tanh form of gelu, as BERT's.
-        fed = side_transformer_test.feed_forward(
+        fed = references.feed_forward(
             feed_forward.inner_layer, np.array(tokens)
         )
         tokens = normalize(feed_forward.normalization_layers[0], tokens + fed)
@@ -38,7 +37,7 @@ def standard_transformer(stack, tokens):
 
 
 def normalize(norm, x):
-    normalized = side_attention_test.normalize(norm, np.array(x))
+    normalized = references.normalize(norm, np.array(x))
     return tf.constant(normalized, tf.float32)
 
 

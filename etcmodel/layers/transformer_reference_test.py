@@ -5,12 +5,12 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.layers import fused_attention_test as fused_test
-from etcmodel.layers import fused_side_attention_test as shared
-from etcmodel.layers import side_attention_test as side_test
-from etcmodel.layers import side_transformer_test
 from etcmodel.layers import transformer
 from testing import attention_cases as tools
+from testing import model_inputs
+from testing import references
+from testing.layer_checks import check_gradients
+from testing.layer_checks import randomize
 
 LONG, GLOBAL, SIZE, RADIUS = 7, 3, 8, 2
 
@@ -25,12 +25,12 @@ def make_stack(**options):
         local_radius=RADIUS,
         long_intermediate_size=9,
         global_intermediate_size=9,
-        relative_vocab_size=fused_test.VOCAB,
+        relative_vocab_size=model_inputs.RELATIVE_VOCAB,
         dtype="float64",
     )
     stack = transformer.GlobalLocalTransformerLayers(**(arguments | options))
     stack.build((None, None, SIZE))
-    fused_test.randomize(stack)
+    randomize(stack, scale=0.5)
     return stack
 
 
@@ -39,54 +39,15 @@ def make_call(global_size):
 
     A token of each stream sees nothing.
     """
-    call = fused_test.make_call(0, LONG, GLOBAL, RADIUS, SIZE, global_size)
+    call = model_inputs.make_attention_call(
+        0, LONG, GLOBAL, RADIUS, SIZE, global_size
+    )
     call = {name: np.array(x) for name, x in call.items()}
     for stream, row in (("l2", 4), ("g2", 1)):
         for piece in ("l", "g"):
             call[f"{stream}{piece}_att_mask"][0, row] = 0
     inputs = [call.pop("long_input"), call.pop("global_input")]
     return [x.astype(np.float64) for x in inputs], call
-
-
-def apply_block(block, streams, inner, pre):
-    """A residual block around a function of a list of arrays to one."""
-
-    def normalized(streams):
-        return [
-            side_test.normalize(norm, x)
-            for norm, x in zip(block.normalization_layers, streams, strict=True)
-        ]
-
-    outputs = inner(normalized(streams) if pre else streams)
-    streams = [x + y for x, y in zip(streams, outputs, strict=True)]
-    return streams if pre else normalized(streams)
-
-
-def reference(
-    stack, streams, side_inputs, pre, activation=side_transformer_test.gelu
-):
-    """Both outputs, by section 3 of the paper, from the stack's weights."""
-
-    def attend(streams):
-        inputs = dict(zip(("long_input", "global_input"), streams, strict=True))
-        return fused_test.reference(block.inner_layer, side_inputs | inputs)
-
-    def feed_forward(streams):
-        layer = block.inner_layer
-        return [side_transformer_test.feed_forward(layer, *streams, activation)]
-
-    feed_forwards = zip(
-        stack.long_feed_forward_layers,
-        stack.global_feed_forward_layers,
-        strict=True,
-    )
-    for block, blocks in zip(
-        stack.fused_att_layers, feed_forwards, strict=True
-    ):
-        streams = apply_block(block, streams, attend, pre)
-        for i, block in enumerate(blocks):
-            (streams[i],) = apply_block(block, [streams[i]], feed_forward, pre)
-    return streams
 
 
 class TransformerReferenceTest(parameterized.TestCase, tf.test.TestCase):
@@ -110,7 +71,9 @@ class TransformerReferenceTest(parameterized.TestCase, tf.test.TestCase):
                 )
 
         def expected(*streams):
-            outputs = reference(stack, list(streams), side_inputs, pre)
+            outputs = references.transformer(
+                stack, list(streams), side_inputs, pre
+            )
             return np.concatenate([x.ravel() for x in outputs])
 
         for implementation in ("full", "sparse", "streaming"):
@@ -130,7 +93,7 @@ class TransformerReferenceTest(parameterized.TestCase, tf.test.TestCase):
                 self.assertAllClose(
                     actual(*streams), expected(*streams), 1e-9, 1e-9
                 )
-                shared.check_gradients(self, stack, streams, actual, expected)
+                check_gradients(self, stack, streams, actual, expected)
 
     @pytest.mark.both_kerases
     def test_original_options(self):

@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.layers import residual_block
 from etcmodel.layers import transformer
 from etcmodel.ops import recompute
+from testing.layer_checks import check_recomputed_chains
 
 _BATCH, _LONG, _GLOBAL, _HIDDEN, _RADIUS, _LABELS = 2, 11, 5, 8, 3, 6
 
@@ -185,7 +185,7 @@ class GlobalLocalTransformerLayersTest(
         self.check_checkpointing(layer, "streaming", in_graph=False)
 
     def test_checkpointing_runs_the_chains_again(self):
-        shared.check_recomputed_chains(
+        check_recomputed_chains(
             self,
             _make_layer,
             lambda layer, training: layer(*_make_streams(), training=training)[

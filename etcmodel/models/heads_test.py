@@ -2,9 +2,8 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.layers import fused_side_attention_test as fused_test
-from etcmodel.layers import side_transformer_test as transformer_test
 from etcmodel.models import heads
+from testing import references
 
 
 class LogitsTest(tf.test.TestCase, parameterized.TestCase):
@@ -16,7 +15,7 @@ class LogitsTest(tf.test.TestCase, parameterized.TestCase):
         inputs = np.random.default_rng(2).normal(size=[2, 4, 8])
         logits = layer(tf.constant(inputs, tf.float32))
         self.assertEqual(tf.float32, logits.dtype)
-        self.assertAllClose(fused_test.dense(layer, inputs), logits, 1e-5, 1e-6)
+        self.assertAllClose(references.dense(layer, inputs), logits, 1e-5, 1e-6)
 
     def test_initial_weights(self):
         # The layer is `make_logits_layer`'s.
@@ -65,12 +64,12 @@ class GlobalChoiceHeadTest(tf.test.TestCase, parameterized.TestCase):
         self._randomized(head)
         x = self.inputs.astype(np.float64)
         if add_final_layer:
-            x = transformer_test.apply_block(
+            x = references.residual_block(
                 head.transform,
                 x,
-                transformer_test.feed_forward(head.transform.inner_layer, x),
+                references.feed_forward(head.transform.inner_layer, x),
             )
-        logits = fused_test.dense(head.logit, x)[..., 0]
+        logits = references.dense(head.logit, x)[..., 0]
         expected = np.where(self.types == 6, logits, -10000.0)
         self.assertAllClose(
             expected, head(self.inputs, self.types), rtol=1e-4, atol=1e-4

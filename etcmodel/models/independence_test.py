@@ -14,9 +14,9 @@ from absl.testing import parameterized
 from etcmodel.feature_utils import etc_features
 from etcmodel.models import EtcConfig
 from etcmodel.models.etc import structured_etc_model as encoder_lib
-from etcmodel.models.read_twice import read_twice_model_test as read_twice
 from etcmodel.ops.attention import dispatch
 from etcmodel.ops.attention import streaming
+from testing import small_read_twice
 
 VOCAB, TYPES, HIDDEN = 20, 8, 8
 
@@ -172,9 +172,10 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
 class ReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
     def _make_document(self, rng, number):
         """Segments of a document, the last tokens of each of them padding."""
-        segments, length, mentions = rng.integers(1, 5), read_twice.LENGTH, 3
+        length, mentions = small_read_twice.LENGTH, 3
+        segments = rng.integers(1, 5)
         sizes = rng.integers(2, length + 1, size=segments)
-        ids = rng.integers(1, read_twice.VOCAB, size=[segments, length])
+        ids = rng.integers(1, small_read_twice.VOCAB, size=[segments, length])
         ids[np.arange(length) >= sizes[:, None]] = 0
         ends = rng.integers(sizes[:, None], size=[segments, mentions])
         return dict(
@@ -200,8 +201,8 @@ class ReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
         ("new_layers_cross_attention", "entity", "none"),
     )
     def test_documents(self, second_read, summary_mode, postprocessing):
-        model = read_twice.make_model(
-            **read_twice.SECOND_READS[second_read]
+        model = small_read_twice.make_model(
+            **small_read_twice.SECOND_READS[second_read]
             | dict(
                 summary_mode=summary_mode,
                 text_block_extract_every_x=2,

@@ -5,33 +5,14 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.layers import EmbeddingLookup
-from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.models import pretraining_heads
-from etcmodel.models.read_twice import read_twice_model_test as model_test
 from etcmodel.models.read_twice.config import ReadTwiceConfig
 from etcmodel.models.read_twice.read_twice_model import ReadTwiceModel
+from testing import model_references
+from testing import small_read_twice
+from testing.layer_checks import randomize
 
 HIDDEN, EMBEDDING, VOCAB = 6, 4, 11
-
-ACTIVATIONS = {
-    None: lambda x: x,
-    "gelu": lambda x: (
-        0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-    ),
-    "relu": lambda x: np.maximum(x, 0),
-    "tanh": np.tanh,
-}
-
-
-def head_reference(head, hidden_states, table):
-    """The logits from the head's weights, in float64."""
-    x = shared.dense(head.dense, hidden_states)
-    x = ACTIVATIONS[head.activation](x)
-    x = x - x.mean(-1, keepdims=True)
-    x = x / np.sqrt((x * x).mean(-1, keepdims=True) + head.layer_norm_epsilon)
-    norm = head.layer_norm
-    x = x * np.array(norm.gamma, np.float64) + np.array(norm.beta)
-    return x @ table.T + np.array(head.output_bias, np.float64)
 
 
 def make_head(activation="gelu", seed=0, **kwargs):
@@ -40,7 +21,7 @@ def make_head(activation="gelu", seed=0, **kwargs):
         VOCAB, EMBEDDING, activation, **kwargs
     )
     head.build((None, None, HIDDEN))
-    shared.randomize(head, seed)
+    randomize(head, seed)
     return head
 
 
@@ -67,7 +48,9 @@ class LanguageModelHeadTest(tf.test.TestCase, parameterized.TestCase):
         head = make_head(
             activation, dtype="float64", layer_norm_epsilon=epsilon
         )
-        expected = head_reference(head, self.states, self.table)
+        expected = model_references.language_model_head(
+            head, self.states, self.table
+        )
         logits = head(self.states, self.table)
         self.assertEqual(tf.float32, logits.dtype)
         self.assertAllClose(logits, expected, 1e-6, 1e-6)
@@ -104,7 +87,10 @@ class LanguageModelHeadTest(tf.test.TestCase, parameterized.TestCase):
         bias = 1000 + np.arange(VOCAB) / 8
         head.set_weights([bias if w.shape == (VOCAB,) else w for w in weights])
         logits = head(tf.constant(self.states, tf.bfloat16), self.table)
-        expected = head_reference(head, self.states, self.table) - bias
+        expected = (
+            model_references.language_model_head(head, self.states, self.table)
+            - bias
+        )
         self.assertEqual(tf.float32, logits.dtype)
         error = np.abs(logits - bias - expected).mean()
         self.assertLess(error, 0.02 * np.abs(expected).mean())
@@ -155,15 +141,15 @@ class Pretraining(tf.keras.layers.Layer):
 class WithTheEncoderTest(tf.test.TestCase):
     def test_one_table_for_both(self):
         """In a functional model that is saved and loaded."""
-        config = model_test.make_config(embedding_size=EMBEDDING)
+        config = small_read_twice.make_config(embedding_size=EMBEDDING)
         layer = Pretraining(config.to_dict())
-        ids = model_test.make_batch()["token_ids"]
+        ids = small_read_twice.make_batch()["token_ids"]
         inputs = tf.keras.Input(ids.shape[1:], dtype=ids.dtype)
         model = tf.keras.Model(inputs, layer(inputs))
-        shared.randomize(layer)
+        randomize(layer)
         # The table of tokens is there once.
         shapes = [tuple(w.shape) for w in model.trainable_weights]
-        self.assertEqual(1, shapes.count((model_test.VOCAB, EMBEDDING)))
+        self.assertEqual(1, shapes.count((small_read_twice.VOCAB, EMBEDDING)))
         path = os.path.join(self.get_temp_dir(), "model.keras")
         model.save(path)
         loaded = tf.keras.models.load_model(path)
@@ -174,7 +160,7 @@ class WithTheEncoderTest(tf.test.TestCase):
             for each in (layer, copy):
                 table = each.encoder.token_emb_lookup.embedding_table
                 table.assign(factor * table)
-            logits = head_reference(
+            logits = model_references.language_model_head(
                 layer.head,
                 layer.encoder(ids).final_hidden_states.numpy(),
                 np.array(layer.encoder.get_token_embedding_table()),

@@ -7,6 +7,7 @@ from absl.testing import parameterized
 from etcmodel.models import span_loss
 from testing.helpers import call_in_fresh_process
 from testing.helpers import call_on_two_workers
+from testing.helpers import run_on_replicas
 from testing.helpers import two_device_strategy
 
 LENGTH, OPTIONS = 5, 3
@@ -128,31 +129,6 @@ def compute(batch, ids, supporting):
         *options,
         tape.gradient(sums[1], choices),
     ]
-
-
-def run_on_replicas(strategy, replica_step, batch):
-    """Splits arrays over replicas; returns what all replicas find, gathered."""
-    number = strategy.num_replicas_in_sync
-
-    def distribute(x):
-        return strategy.experimental_distribute_values_from_function(
-            lambda context: tf.constant(
-                np.split(x, number)[context.replica_id_in_sync_group]
-            )
-        )
-
-    inputs = {name: distribute(x) for name, x in batch.items()}
-
-    def gather(inputs):
-        context = tf.distribute.get_replica_context()
-        found = replica_step(**inputs)
-        return [context.all_gather(tf.identity(x), axis=0) for x in found]
-
-    @tf.function
-    def step():
-        return strategy.run(gather, (inputs,))
-
-    return [strategy.experimental_local_results(x)[0].numpy() for x in step()]
 
 
 def run(strategy):

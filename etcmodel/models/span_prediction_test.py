@@ -4,9 +4,9 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.layers import fused_side_attention_test as fused_test
-from etcmodel.layers import side_transformer_test as transformer_test
 from etcmodel.models import span_prediction
+from testing import references
+from testing.layer_checks import randomize
 
 HIDDEN, BLOCKS, LENGTH = 6, 2, 5
 PADDING = 7
@@ -17,19 +17,19 @@ IDS = np.array([[0, 3, 7, 4, 7], [5, 0, 2, 6, 0]], np.int32)
 def head_reference(head, x):
     """The logits from the head's weights, in float64."""
     if head.transform is not None:
-        x = x + transformer_test.feed_forward(head.transform.inner_layer, x)
+        x = x + references.feed_forward(head.transform.inner_layer, x)
         x = x - x.mean(-1, keepdims=True)
         x = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-3)
         norm = head.transform.normalization_layers[0]
         x = x * np.array(norm.gamma, np.float64) + np.array(norm.beta)
-    return fused_test.dense(head.span_logits, x)
+    return references.dense(head.span_logits, x)
 
 
 def make_head(intermediate_size=9, **kwargs):
     """A built head with random weights."""
     head = span_prediction.SpanPredictionHead(intermediate_size, **kwargs)
     head.build((None, None, HIDDEN))
-    fused_test.randomize(head)
+    randomize(head)
     return head
 
 

@@ -19,13 +19,7 @@ from etcmodel.pipeline.preprocessor import on_host
 from etcmodel.pipeline.preprocessor import pad
 from testing import toy_task as toy
 from testing.tasks import write_test_vocab
-
-
-def make_toy_preprocessor(directory, **sizes):
-    """The preprocessor of the toy task."""
-    return toy.TASK.make_preprocessor(
-        toy.Sizes(**sizes), write_test_vocab(directory, toy.VOCAB)
-    )
+from testing.toy_task import make_preprocessor
 
 
 class PadTest(tf.test.TestCase, parameterized.TestCase):
@@ -140,7 +134,7 @@ class SameSizesTest(tf.test.TestCase, parameterized.TestCase):
 
 class RecordViewTest(tf.test.TestCase):
     def test_takes_records_apart(self):
-        builder = make_toy_preprocessor(self.get_temp_dir(), long_length=2)
+        builder = make_preprocessor(self.get_temp_dir(), long_length=2)
         batch = builder(tf.constant(["a bb ccc", "", "dddd"]))
         views = [RecordView(on_host(batch), i) for i in range(3)]
         self.assertEqual([2, 1, 1], [view.number for view in views])
@@ -262,7 +256,7 @@ class TrimTest(tf.test.TestCase, parameterized.TestCase):
             "b": features["global_token_ids"],
             "c": np.ones([len(used)]),
         }
-        preprocessor = make_toy_preprocessor(self.get_temp_dir())
+        preprocessor = make_preprocessor(self.get_temp_dir())
         with mock.patch.object(toy.ToyPreprocessor, "SCHEMA", schema):
             made = preprocessor._trim(
                 *(
@@ -282,7 +276,7 @@ class TrimTest(tf.test.TestCase, parameterized.TestCase):
 class TokensCutTest(tf.test.TestCase):
     def test_by_hand(self):
         """Of all sections of a record."""
-        preprocessor = make_toy_preprocessor(self.get_temp_dir())
+        preprocessor = make_preprocessor(self.get_temp_dir())
 
         def counts(tokens, kept):
             nothing = tf.zeros([3], tf.int32)

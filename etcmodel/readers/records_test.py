@@ -10,55 +10,45 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.datasets import classification as classification
-from etcmodel.datasets import classification_test as classification_test
 from etcmodel.datasets import documents as pretraining
-from etcmodel.datasets import documents_test as pretraining_test
 from etcmodel.datasets import openkp as openkp
-from etcmodel.datasets import openkp_test as openkp_test
 from etcmodel.datasets import question_answering as question_answering
 from etcmodel.datasets import selection as selection
-from etcmodel.datasets import selection_test as selection_test
 from etcmodel.datasets import triviaqa as triviaqa
-from etcmodel.datasets import triviaqa_test as triviaqa_test
 from etcmodel.datasets import wikihop as wikihop
-from etcmodel.datasets import wikihop_test as wikihop_test
 from etcmodel.datasets.hotpotqa import records as hotpotqa
-from etcmodel.datasets.hotpotqa import records_test as hotpotqa_test
 from etcmodel.datasets.nq import records as nq
-from etcmodel.datasets.nq import records_test as nq_test
-from etcmodel.datasets.question_answering import (
-    records_test as question_answering_test,
-)
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 from etcmodel.readers import files
+from testing import samples
 from testing.tasks import REMOVE
 from testing.tasks import changed
 
-_NQ = nq_test.original_record()
+_NQ = samples.nq()
 # The module, a good record, the field with its id, the one with "Moravia".
 _FORMATS = {
-    "wikihop": (wikihop, wikihop_test.good_record(), "id", "supports"),
-    "hotpotqa": (hotpotqa, hotpotqa_test.good_record(), "_id", "context"),
+    "wikihop": (wikihop, samples.wikihop(), "id", "supports"),
+    "hotpotqa": (hotpotqa, samples.hotpotqa(), "_id", "context"),
     "nq": (nq, _NQ, "example_id", "document_tokens"),
     "nq_simplified": (
-        *(nq, nq_test.to_simplified(_NQ)),
+        *(nq, samples.simplified_nq(_NQ)),
         *("example_id", "document_text"),
     ),
-    "openkp": (openkp, openkp_test.good_record(), "url", "text"),
-    "pretraining": (pretraining, pretraining_test.DOCUMENT, "id", "text"),
+    "openkp": (openkp, samples.openkp(), "url", "text"),
+    "pretraining": (pretraining, samples.DOCUMENT, "id", "text"),
     "triviaqa": (
-        *(triviaqa, triviaqa_test.good_record()),
+        *(triviaqa, samples.triviaqa()),
         *("QuestionId", "Question"),
     ),
     "classify": (
-        *(classification, classification_test.good_record()),
+        *(classification, samples.classification()),
         *("id", "text"),
     ),
-    "select": (selection, selection_test.good_record(), "id", "paragraphs"),
+    "select": (selection, samples.selection(), "id", "paragraphs"),
     "answer": (
-        *(question_answering, question_answering_test.good_record()),
+        *(question_answering, samples.question_answering()),
         *("id", "text"),
     ),
 }
@@ -358,7 +348,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             else "".join(json.dumps(value) + "\n" for value in values)
         )
         root = self.get_temp_dir()
-        triviaqa_test.write_evidence(root)
+        samples.write_evidence(root)
         os.makedirs(os.path.join(root, "qa"), exist_ok=True)
         path = os.path.join(root, "qa", "data")
         with open(path, "wb") as stream:

@@ -7,20 +7,18 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.datasets import classification
-from etcmodel.datasets import classification_test
 from etcmodel.datasets import question_answering
 from etcmodel.datasets import selection
-from etcmodel.datasets import selection_test
-from etcmodel.datasets.question_answering import records_test
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
+from testing import samples
 
 # Module, good row, field with what is learned.
 _TASKS = {
-    "classify": (classification, classification_test.good_record(), "label"),
-    "select": (selection, selection_test.good_record(), "selected"),
-    "answer": (question_answering, records_test.good_record(), "answers"),
+    "classify": (classification, samples.classification(), "label"),
+    "select": (selection, samples.selection(), "selected"),
+    "answer": (question_answering, samples.question_answering(), "answers"),
 }
 _LONG = "Brno is a city in Moravia. " * 200_000
 

@@ -5,33 +5,15 @@ import tempfile
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 from etcmodel.errors import UserError
 from etcmodel.ops import custom_gradients
 from etcmodel.serving import exported
 from etcmodel.serving import saved_model as saved_model_lib
-from etcmodel.serving import warmup_test
+from testing import saved_models
 
 # What is noted, without checksums.
 _NOTE = {"task": "words", "options": {}}
-
-
-def stored_functions(saved_model):
-    """The functions of a SavedModel."""
-    with open(os.path.join(saved_model, "saved_model.pb"), "rb") as file:
-        stored = saved_model_pb2.SavedModel.FromString(file.read())
-    return stored.meta_graphs[0].graph_def.library.function
-
-
-def names_of_stored_gradients(saved_model):
-    """The operations of a SavedModel that have a gradient of their own."""
-    return [
-        (function.signature.name, node.name)
-        for function in stored_functions(saved_model)
-        for node in function.node_def
-        if node.attr["_gradient_op_type"].s.startswith(b"CustomGradient")
-    ]
 
 
 @custom_gradients.custom_gradient
@@ -113,7 +95,7 @@ class ExportTest(tf.test.TestCase):
             answer(text=tf.constant(["b", "a", "zebra"]))["score"],
         )
         # Warm-up requests are such that they are answered.
-        requests = warmup_test.read_warmup_requests(self.path)
+        requests = saved_models.read_warmup_requests(self.path)
         self.assertLen(requests, 2)
         for (name, inputs), expected in zip(requests, (12.0, 6.0), strict=True):
             outputs = loaded.signatures[name](
@@ -122,8 +104,8 @@ class ExportTest(tf.test.TestCase):
             self.assertAllClose([expected], outputs["score"])
 
     def test_stores_no_gradients(self):
-        self.assertNotEmpty(stored_functions(self.path))
-        self.assertEmpty(names_of_stored_gradients(self.path))
+        self.assertNotEmpty(saved_models.stored_functions(self.path))
+        self.assertEmpty(saved_models.names_of_stored_gradients(self.path))
 
     def test_what_is_in_the_directory(self):
         # And no keras_metadata.pb.

@@ -5,9 +5,9 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.models import EtcConfig
-from etcmodel.pipeline.preprocessor_test import make_toy_preprocessor
 from etcmodel.serving import signatures as signatures_lib
 from testing import toy_task as toy
+from testing.toy_task import make_preprocessor
 
 
 class ReadInPartsTest(tf.test.TestCase, parameterized.TestCase):
@@ -69,7 +69,7 @@ class ServingModuleTest(tf.test.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.builder = make_toy_preprocessor(tempfile.mkdtemp())
+        cls.builder = make_preprocessor(tempfile.mkdtemp())
         cls.task_model = toy.TASK.make_model(
             options=toy.Options(threshold=-1e3)
         )

@@ -33,12 +33,13 @@ from etcmodel.readers import tables
 from etcmodel.readers.row_formats import RowFormat
 from etcmodel.serving import answers as answers_lib
 from etcmodel.serving import exported
-from etcmodel.serving import saved_model_test
-from etcmodel.serving import warmup_test
 from etcmodel.tasks import registry
 from etcmodel.weight_paths import get_weight_paths
 from testing import helpers
 from testing import task_runs
+from testing.saved_models import names_of_stored_gradients
+from testing.saved_models import read_warmup_requests
+from testing.saved_models import stored_functions
 
 _ROOT = pathlib.Path(etcmodel.__file__).parents[1]
 # Values of a text that is empty, by dtype; -1 of others.
@@ -66,9 +67,7 @@ def _preprocessor(task):
 
 def _features_request(task):
     """A request to the signature `features`, and what is of the same sizes."""
-    requests = dict(
-        warmup_test.read_warmup_requests(task_runs.run_of(task).saved_model)
-    )
+    requests = dict(read_warmup_requests(task_runs.run_of(task).saved_model))
     request = requests["features"]
     if task in task_runs.READ_TWICE:
         mentions = [x for x in request if x.startswith("annotation_")]
@@ -508,8 +507,8 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     def test_stores_no_gradients_and_needs_no_xla(self, task):
         """Loading warns of stored gradients that cannot be used."""
         path = task_runs.run_of(task).saved_model
-        self.assertEmpty(saved_model_test.names_of_stored_gradients(path))
-        for function in saved_model_test.stored_functions(path):
+        self.assertEmpty(names_of_stored_gradients(path))
+        for function in stored_functions(path):
             self.assertFalse(function.attr["_XlaMustCompile"].b)
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
@@ -517,7 +516,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         """All are the same request, with the same answers."""
         signatures, *_ = task_runs.load_of(task)
         requests = dict(
-            warmup_test.read_warmup_requests(task_runs.run_of(task).saved_model)
+            read_warmup_requests(task_runs.run_of(task).saved_model)
         )
         self.assertEqual(
             {"serving_default", "serialized_examples", "features"},

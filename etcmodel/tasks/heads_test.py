@@ -9,11 +9,8 @@ from absl.testing import parameterized
 
 from etcmodel.models import EtcConfig
 from etcmodel.tasks import registry
-from etcmodel.tasks.hotpotqa import model_test as hotpotqa
-from etcmodel.tasks.nq import model_test as nq
 from etcmodel.tasks.nq.model import POSITIONS
-from etcmodel.tasks.openkp import model_test as openkp
-from etcmodel.tasks.wikihop import model_test as wikihop
+from testing import model_inputs
 from testing.models import set_random_weights
 
 _NGRAMS = {"ngram_logits": [2, 5, 12]}
@@ -23,13 +20,13 @@ _FACTS = {"supporting_fact_logits": [2, 11], "answer_type_logits": [2, 3]}
 _MODELS = {
     "wikihop": (
         {},
-        wikihop.example_features(),
+        model_inputs.wikihop(),
         (7, 6),
         {"logits": [2, 8]},
     ),
     "hotpotqa_span": (
         {"answer_encoding": "span"},
-        hotpotqa.example_features(),
+        model_inputs.hotpotqa(),
         (10, 10),
         {
             **_FACTS,
@@ -39,23 +36,23 @@ _MODELS = {
     ),
     "hotpotqa_bio": (
         {"answer_encoding": "bio"},
-        hotpotqa.example_features(),
+        model_inputs.hotpotqa(),
         (10, 10),
         {**_FACTS, "answer_bio_logits": [2, 12, 3]},
     ),
     "nq": (
         {},
-        nq.example_features(),
+        model_inputs.nq(),
         (10, 5),
         {
             "answer_type_logits": [2, 5],
             **{f"{name}_logits": [2, 12] for name in POSITIONS},
         },
     ),
-    "openkp": ({}, openkp.example_features(), (6, 2), _NGRAMS),
+    "openkp": ({}, model_inputs.openkp(), (6, 2), _NGRAMS),
     "answer": (
         {"answer_encoding": "bio"},
-        hotpotqa.example_features(),
+        model_inputs.hotpotqa(),
         (10, 10),
         {
             **_FACTS,
@@ -65,11 +62,11 @@ _MODELS = {
     ),
     "classify": (
         {"pooling": "max"},
-        hotpotqa.example_features(),
+        model_inputs.hotpotqa(),
         (10, 10),
         {"logits": [2, 3]},
     ),
-    "select": ({}, hotpotqa.example_features(), (10, 10), {"logits": [2, 11]}),
+    "select": ({}, model_inputs.hotpotqa(), (10, 10), {"logits": [2, 11]}),
 }
 # What is noted of the records, where the model depends on it.
 _SIZES = {"classify": {"kind": "single", "labels": ["a", "b", "c"]}}

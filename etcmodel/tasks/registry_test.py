@@ -3,8 +3,8 @@ import tensorflow as tf
 
 from etcmodel.errors import UserError
 from etcmodel.tasks import registry
-from etcmodel.training.configuration_test import KERAS_2
 from testing import tasks
+from testing.keras_version import KERAS_2
 
 
 class RegistryTest(tf.test.TestCase):

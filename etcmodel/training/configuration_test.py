@@ -7,8 +7,8 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.errors import UserError
+from testing.keras_version import KERAS_2
 
-KERAS_2 = tf.keras.layers.Layer.__module__.startswith("tf_keras")
 if KERAS_2:
     from official.modeling import optimization
 

@@ -11,9 +11,9 @@ from etcmodel.errors import UserError
 from etcmodel.pipeline import tfrecords
 from etcmodel.training import damaged_records
 from etcmodel.training import evaluation
-from etcmodel.training import evaluation_test
 from etcmodel.training import trainer
 from testing import toy_task as toy
+from testing.toy_task import write_records
 
 _TASK, _CONFIG = trainer.task_classes(toy.TASK)
 _NOTE = {
@@ -51,7 +51,7 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         super().setUpClass()
         cls.good = tempfile.mkdtemp()
         cls.addClassCleanup(shutil.rmtree, cls.good)
-        evaluation_test.write_records(cls.good)
+        write_records(cls.good)
         tfrecords.write_json(cls.good, tfrecords.METADATA_FILE, _NOTE)
 
     def setUp(self):

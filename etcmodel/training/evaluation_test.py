@@ -8,34 +8,11 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.errors import UserError
-from etcmodel.pipeline import example_maker
 from etcmodel.pipeline import example_schema
-from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.record_keys import record_keys
 from etcmodel.training import evaluation
+from testing import toy_task
 from testing import toy_task as toy
-from testing.tasks import encode_records
-from testing.tasks import write_test_vocab
-
-# Windows of four words: three, one, two and one of them.
-_RECORDS = (
-    toy.ToyRecord("r0", "a bb a a bb ccc a a dddd", "dddd"),
-    toy.ToyRecord("r1", "bb a", "bb"),
-    toy.ToyRecord("r2", "a a a a eeeee", "eeeee"),
-    toy.ToyRecord("r3", "ccc", "ccc"),
-)
-
-
-def write_records(directory, split="dev"):
-    """Stores the records in two files."""
-    vocab_file = write_test_vocab(directory, toy.VOCAB)
-    encoder = example_maker.of_task(toy.TASK, toy.Sizes(), vocab_file)
-    with tfrecords.ShardedWriter(directory, split, 2) as writer:
-        for encoded in encode_records(encoder, _RECORDS, split):
-            for example in encoded.examples:
-                writer.write(example)
-    return directory
-
 
 # Record, window, word, logit and weight.
 _ROWS = [
@@ -55,7 +32,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.directory = write_records(
+        cls.directory = toy_task.write_records(
             tempfile.mkdtemp(dir=cls().get_temp_dir())
         )
         cls.records = evaluation.read_records(
@@ -65,7 +42,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
     def test_reads_each_record_once(self):
         found = {record.id: record for record in self.records}
         self.assertLen(self.records, 4)
-        for record in _RECORDS:
+        for record in toy_task.RECORDS:
             stored = found[record.id]
             words = record.text.split()
             self.assertEqual(record.answer, stored.gold)
@@ -93,7 +70,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_records_without_an_answer(self):
         directory = tempfile.mkdtemp(dir=self.get_temp_dir())
-        write_records(directory, "predict")
+        toy_task.write_records(directory, "predict")
         self.assertEmpty(
             evaluation.read_records(
                 toy.TASK, toy.ToyPreprocessor.SCHEMA, directory
@@ -188,7 +165,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
                 toy.ToyPreprocessor.SCHEMA, chosen, owner, self.records
             ),
         )
-        texts = {record.id: record.text.split() for record in _RECORDS}
+        texts = {record.id: record.text.split() for record in toy_task.RECORDS}
         # None for the third: it has no row.
         self.assertEqual(
             {

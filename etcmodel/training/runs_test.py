@@ -18,20 +18,10 @@ from etcmodel.training import runs
 from testing.flags import parse_options
 from testing.tasks import CommandTestCase
 from testing.tasks import write_json
+from testing.tasks import write_run
 from testing.tasks import write_test_vocab
 
 _NOT_A_RUN = "run: it has no etcmodel.json. Give the `model_dir` of `train`"
-
-
-def write_run(model_dir, note=None, params=None):
-    """Writes what `train` leaves in a model directory, but no checkpoint."""
-    note = note or {"task": "wikihop", "experiment": "etc/wikihop"}
-    write_json(os.path.join(model_dir, "etcmodel.json"), note)
-    if params is not None:
-        task = {"model": {}, **params.get("task", {})}
-        params = {"trainer": {"validation_steps": -1}, **params, "task": task}
-        # JSON is YAML.
-        write_json(os.path.join(model_dir, "params.yaml"), params)
 
 
 class _RunTestCase(CommandTestCase):

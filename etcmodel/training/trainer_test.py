@@ -11,9 +11,9 @@ from official.core import task_factory
 
 from etcmodel.errors import UserError
 from etcmodel.pipeline import tfrecords
-from etcmodel.training import evaluation_test
 from etcmodel.training import trainer
 from testing import toy_task as toy
+from testing.toy_task import write_records
 
 _TASK, _CONFIG = trainer.task_classes(toy.TASK)
 
@@ -51,7 +51,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         directory = tempfile.mkdtemp()
         cls.addClassCleanup(shutil.rmtree, directory)
         # Seven windows of four records.
-        cls.records = evaluation_test.write_records(directory)
+        cls.records = write_records(directory)
         _write_note(cls.records)
 
     def _config(self, train=None, validation=None, **model):

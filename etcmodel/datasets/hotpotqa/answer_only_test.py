@@ -5,15 +5,15 @@ import os
 import tensorflow as tf
 
 from etcmodel.datasets.hotpotqa import answer_only
-from etcmodel.datasets.hotpotqa import records_test
 from etcmodel.errors import RecordError
+from testing import samples
 
 
 class ReadingTest(tf.test.TestCase):
     def _read(self, split="predict", **changes):
         path = os.path.join(self.get_temp_dir(), "data.json")
         with open(path, "w") as stream:
-            json.dump([records_test.good_record(**changes)], stream)
+            json.dump([samples.hotpotqa(**changes)], stream)
         (record,) = answer_only.FORMAT.read(path, split)
         return record
 

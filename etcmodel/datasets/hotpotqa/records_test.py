@@ -10,25 +10,8 @@ from absl.testing import parameterized
 from etcmodel.datasets.hotpotqa import records
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.datasets.hotpotqa.records import Paragraph
+from testing import samples
 from testing.helpers import real_data_path
-
-
-def good_record(**changes):
-    """A small record as in the official files; None removes a field."""
-    record = {
-        "_id": "5a7a",
-        "question": "In which country was Jan born?",
-        "context": [
-            ["Jan", ["Jan was born in Brno.", " He paints."]],
-            ["Brno", ["Brno is a city.", " It is in Moravia.", ""]],
-        ],
-        "answer": "Czech Republic",
-        "supporting_facts": [["Jan", 0], ["Brno", 1]],
-        "type": "bridge",
-        "level": "hard",
-    }
-    record.update(changes)
-    return {key: value for key, value in record.items() if value is not None}
 
 
 class RecordsTest(tf.test.TestCase, parameterized.TestCase):
@@ -40,7 +23,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*records.FORMAT.splits)
     def test_reads_a_record(self, split):
-        (record,) = self._read([good_record()], split)
+        (record,) = self._read([samples.hotpotqa()], split)
         first = Paragraph("Jan", ("Jan was born in Brno.", " He paints."))
         second = "Brno is a city.", " It is in Moravia.", ""
         self.assertEqual(
@@ -60,7 +43,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(0, record.num_missing_facts)
 
     def test_what_may_be_absent(self):
-        value = good_record(type=None, level=None)
+        value = samples.hotpotqa(type=None, level=None)
         for field in ("answer", "supporting_facts"):
             del value[field]
         (record,) = self._read([value], "predict")
@@ -83,7 +66,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             expected = json.load(stream)
         for record, value in zip(read, expected, strict=True):
             read_back = json.loads(msgspec.json.encode(record))
-            for field in good_record():
+            for field in samples.hotpotqa():
                 self.assertEqual(value[field], read_back[field])
             named = [
                 [record.context[paragraph].title, sentence]
@@ -119,7 +102,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         ("no_sentences", [["Jan", 0], ["E", 0]], ((0, 0), (4, 0)), 0),
     )
     def test_fact_positions(self, facts, positions, missing):
-        value = good_record(supporting_facts=facts)
+        value = samples.hotpotqa(supporting_facts=facts)
         value["context"] += [["Jan", ["a", "b", "c"]], ["E", []], ["E", ["d"]]]
         (record,) = self._read([value])
         self.assertEqual(positions, record.fact_positions)
@@ -127,7 +110,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_titles_in_other_characters(self):
         """Facts have their paragraph's title, in the other normal form too."""
-        value = good_record(
+        value = samples.hotpotqa(
             supporting_facts=[["Jos\u00e9 &amp; co", 0], ["Brno", 0], ["x", 0]]
         )
         value["context"].append(["Jose\u0301\u00a0& co", ["a"]])

@@ -12,80 +12,12 @@ from etcmodel.datasets.nq import records
 from etcmodel.datasets.nq.records import Annotation
 from etcmodel.datasets.nq.records import Candidate
 from etcmodel.datasets.nq.records import NQRecord
+from testing import samples
 from testing.helpers import real_data_path
-
-_CANDIDATES = "long_answer_candidates"
-_TOKENS = (
-    ["<H1>", "Brno", "</H1>", "<P>", "Brno", "is", "a", "city", "</P>"]
-    + ['<Table class="x y">', "<Tr>", "<Td>", "Moravia", "<", "</Td>"]
-    + ["</Tr>", "</Table>"]
-)
-_IS_HTML = (
-    [True, False, True, True, False, False, False, False, True]
-    + [True, True, True, False, False, True]
-    + [True, True]
-)
-
-
-def _span(start, end, **more):
-    return {"start_token": start, "end_token": end, **more}
-
-
-def original_record(**changes):
-    """A small record in the original format."""
-    record = {
-        "annotations": [
-            {
-                "annotation_id": 13676402902866580638,
-                "long_answer": _span(3, 9, candidate_index=0, start_byte=1),
-                "short_answers": [_span(6, 8, start_byte=1), _span(4, 5)],
-                "yes_no_answer": "NONE",
-            },
-            {
-                "annotation_id": 7,
-                "long_answer": _span(-1, -1, candidate_index=-1),
-                "short_answers": [],
-                "yes_no_answer": "YES",
-            },
-            {
-                "annotation_id": 8,
-                "long_answer": _span(9, 17),
-                "short_answers": [],
-                "yes_no_answer": "NO",
-            },
-        ],
-        "document_html": "<html>",
-        "document_title": "Brno",
-        "document_tokens": [
-            {"token": token, "html_token": html, "start_byte": 1, "end_byte": 2}
-            for token, html in zip(_TOKENS, _IS_HTML, strict=True)
-        ],
-        "document_url": "https://en.wikipedia.org/wiki/Brno",
-        "example_id": -2543388002166163252,
-        _CANDIDATES: [
-            _span(3, 9, top_level=True, start_byte=1, end_byte=2),
-            _span(9, 17, top_level=True),
-            _span(10, 16, top_level=False),
-        ],
-        "question_text": "what is brno",
-        "question_tokens": ["what", "is", "brno"],
-    }
-    record.update(changes)
-    return record
-
-
-def to_simplified(record):
-    """The record as in `simplified-nq-train.jsonl`."""
-    names = ("annotations", "document_url", "example_id", "question_text")
-    simplified = {name: record[name] for name in (*names, _CANDIDATES)}
-    simplified["document_text"] = " ".join(
-        token["token"].replace(" ", "_") for token in record["document_tokens"]
-    )
-    return simplified
 
 
 def simplified_record(**changes):
-    return {**to_simplified(original_record()), **changes}
+    return {**samples.simplified_nq(samples.nq()), **changes}
 
 
 class RecordsTest(tf.test.TestCase, parameterized.TestCase):
@@ -100,7 +32,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             id="-2543388002166163252",
             question="what is brno",
             tokens=tuple(tokens),
-            is_html=tuple(_IS_HTML),
+            is_html=tuple(samples.NQ_IS_HTML),
             candidates=(
                 Candidate(3, 9, True),
                 Candidate(9, 17, True),
@@ -116,8 +48,10 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*records.FORMAT.splits)
     def test_reads_both_formats(self, split):
-        (record,) = self._read([original_record()], split)
-        self.assertEqual(self._expected(_TOKENS, record.source), record)
+        (record,) = self._read([samples.nq()], split)
+        self.assertEqual(
+            self._expected(samples.NQ_TOKENS, record.source), record
+        )
         self.assertEqual(
             (Candidate(3, 9, True), Candidate(9, 17, True)),
             record.top_level_candidates,
@@ -127,14 +61,14 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         (record,) = self._read([simplified_record()], split)
         tokens = [
             '<Table_class="x_y">' if " " in token else token
-            for token in _TOKENS
+            for token in samples.NQ_TOKENS
         ]
         self.assertEqual(self._expected(tokens, record.source), record)
 
     def test_formats_are_told_apart_by_record(self):
         content = [
             simplified_record(example_id=1),
-            original_record(example_id=2),
+            samples.nq(example_id=2),
             simplified_record(example_id=3),
         ]
         read = self._read(content)
@@ -145,7 +79,9 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     def test_simplified_tokens_are_split_at_single_spaces(self):
         text = "<P> a\u00a0b  c\u2003d\ne < > <> <x > 1<2 </P>"
         value = simplified_record(document_text=text, annotations=[])
-        (record,) = self._read([{**value, _CANDIDATES: []}], "predict")
+        (record,) = self._read(
+            [{**value, "long_answer_candidates": []}], "predict"
+        )
         self.assertEqual(
             ("<P>", "a\u00a0b", "", "c\u2003d\ne", "<", ">", "<>", "<x", ">")
             + ("1<2", "</P>"),
@@ -164,11 +100,13 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         def used(values):
             return {x: y for x, y in values.items() if x not in unused}
 
-        text = json.dumps(original_record())
+        text = json.dumps(samples.nq())
         value = json.loads(text, object_hook=used)
         self.assertLess(len(json.dumps(value)), len(text) - 500)
         (record,) = self._read([value])
-        self.assertEqual(self._expected(_TOKENS, record.source), record)
+        self.assertEqual(
+            self._expected(samples.NQ_TOKENS, record.source), record
+        )
 
     def test_ids_may_be_strings_and_answers_absent(self):
         """As in the test file of Kaggle's competition."""
@@ -209,7 +147,9 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(os.path.getsize(path), positions[-1])
             with gzip.open(path, "rt", encoding="utf-8") as stream:
                 values = [json.loads(line) for line in stream]
-            simplified = self._read([to_simplified(value) for value in values])
+            simplified = self._read(
+                [samples.simplified_nq(value) for value in values]
+            )
             for record, value, simple in zip(
                 read, values, simplified, strict=True
             ):

@@ -8,25 +8,19 @@ from etcmodel.datasets.question_answering.places import Place
 from etcmodel.datasets.question_answering.records import Answer
 from etcmodel.errors import RecordError
 from etcmodel.readers import cells
+from testing import samples
 from testing.helpers import real_data_path
 
-_TEXT = "Jan lives in Brno.\n\nBrno is in Moravia."
 _BRNO = Answer("Brno", Place(0, 0, 13, 17))
 _MORAVIA = Answer("Moravia", Place(1, 0, 11, 18))
 
 
-def good_record(**changes):
-    """A small row with an answer."""
-    return {
-        "id": "7",
-        "question": "Where is Brno?",
-        "text": _TEXT,
-        "answers": [{"text": "Moravia", "answer_start": 31}],
-    } | changes
-
-
 def _read(split="train", reading=None, **changes):
-    row = {x: y for x, y in good_record(**changes).items() if y != "REMOVE"}
+    row = {
+        x: y
+        for x, y in samples.question_answering(**changes).items()
+        if y != "REMOVE"
+    }
     format_ = records.make_format(**(reading or {}))
     (record,) = format_.read_rows([row], split)
     return record

@@ -2,11 +2,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.models.etc import contrastive_loss
-from etcmodel.models.span_loss_test import run_on_replicas
+from testing import model_references
 from testing.helpers import call_in_fresh_process
+from testing.helpers import run_on_replicas
 from testing.helpers import two_device_strategy
+from testing.layer_checks import randomize
 
 ITEMS, HIDDEN = 6, 4
 WEIGHTS = [1.0, 1.0, 0.0, 1.0, 1.0, 0.0]
@@ -16,7 +17,7 @@ def make_loss(dtype="float64"):
     """A built loss with random weights."""
     layer = contrastive_loss.BatchContrastiveLoss(dtype=dtype)
     layer.build((None, HIDDEN))
-    shared.randomize(layer, 0)
+    randomize(layer, 0)
     return layer
 
 
@@ -24,25 +25,6 @@ def make_items():
     """Predictions and encodings."""
     rng = np.random.default_rng(1)
     return [rng.normal(size=[ITEMS, HIDDEN]) for _ in range(2)]
-
-
-def reference(kernel, predictions, encodings, weights):
-    """The loss of each item and whether it is right, one by one, in float64."""
-    kernel, predictions, encodings = (
-        np.asarray(x, np.float64) for x in (kernel, predictions, encodings)
-    )
-    real = [j for j in range(len(weights)) if weights[j]]
-    losses, right = [], []
-    for i in range(len(weights)):
-        scores = {j: predictions[i] @ kernel @ encodings[j] for j in real}
-        if not weights[i]:
-            losses.append(0.0)
-            right.append(0.0)
-            continue
-        total = np.log(sum(np.exp(x) for x in scores.values()))
-        losses.append(total - scores[i])
-        right.append(float(max(scores, key=scores.get) == i))
-    return losses, right
 
 
 def run(strategy):
@@ -78,7 +60,9 @@ class BatchContrastiveLossTest(tf.test.TestCase):
         layer = make_loss()
         predictions, encodings = make_items()
         kernel = np.array(layer.bilinear.kernel)
-        losses, right = reference(kernel, predictions, encodings, WEIGHTS)
+        losses, right = model_references.contrastive_loss(
+            kernel, predictions, encodings, WEIGHTS
+        )
         contrast = layer(
             *(tf.constant(x) for x in (predictions, encodings)),
             tf.constant(WEIGHTS),
@@ -113,7 +97,7 @@ class BatchContrastiveLossTest(tf.test.TestCase):
         items = [tf.cast(x, tf.bfloat16) for x in make_items()]
         contrast = layer(*items, tf.constant(WEIGHTS))
         self.assertEqual(tf.float32, contrast.losses.dtype)
-        expected, _ = reference(
+        expected, _ = model_references.contrastive_loss(
             np.array(layer.bilinear.kernel, np.float64),
             *(np.float64(x) for x in items),
             WEIGHTS,

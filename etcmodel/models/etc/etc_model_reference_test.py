@@ -11,14 +11,11 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.layers import fused_side_attention_test as fused_test
-from etcmodel.layers import side_attention_test as side_test
-from etcmodel.layers import transformer_reference_test as transformer_test
-from etcmodel.layers.side_transformer_test import gelu
 from etcmodel.models import EtcConfig
 from etcmodel.models import EtcModel
 from etcmodel.ops.attention import dispatch
 from etcmodel.ops.attention import streaming
+from testing import references
 
 BATCH, LONG, GLOBAL, RADIUS, HIDDEN, VOCAB, TYPES = 2, 7, 3, 2, 4, 9, 3
 LABELS, POSITIONS = 8, 10
@@ -50,13 +47,13 @@ def _embed(model, stream, prefix, call, adder):
     lookup = model.token_emb_lookup
     x = np.array(lookup.embedding_table)[call[f"{prefix}token_ids"]]
     if lookup.projection is not None:
-        x = fused_test.dense(lookup.projection, x)
+        x = references.dense(lookup.projection, x)
     types = np.array(model.segment_emb_lookup.embedding_table)
     x = x + types[call[f"{prefix}token_type_ids"]] + adder
     if model.config.max_absolute_position_embeddings:
         lookup = getattr(model, f"position_emb_lookup_{stream}")
         x = x + np.array(lookup.embedding_table)[call[f"{prefix}position_ids"]]
-    return side_test.normalize(getattr(model, f"{stream}_emb_layer_norm"), x)
+    return references.normalize(getattr(model, f"{stream}_emb_layer_norm"), x)
 
 
 def reference(model, call, adders):
@@ -68,7 +65,7 @@ def reference(model, call, adders):
         adders: those of the long and of the global embeddings.
     """
     config = model.config
-    return transformer_test.reference(
+    return references.transformer(
         model.global_local_transformer_layers,
         [
             _embed(model, "long", "", call, adders[0]),
@@ -76,7 +73,9 @@ def reference(model, call, adders):
         ],
         call,
         config.use_pre_activation_order,
-        {"gelu": gelu, "relu": lambda x: np.maximum(x, 0)}[config.hidden_act],
+        {"gelu": references.gelu, "relu": lambda x: np.maximum(x, 0)}[
+            config.hidden_act
+        ],
     )
 
 

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.models import EtcConfig
-from etcmodel.models.etc import contrastive_loss_test
 from etcmodel.models.etc import pretraining
 from etcmodel.tasks.pretrain import sentence_masking
+from testing import model_references
+from testing.layer_checks import randomize
 
 # Two texts in the first row: sentences of 3, 2 and 2 tokens, of which the last
 # is masked; then one of two sentences; padding.
@@ -25,7 +25,7 @@ def make_model(**options):
         use_hard_g2l_mask=True,
     )
     model = pretraining.EtcPretrainModel(config, **options)
-    shared.randomize(model, 0)
+    randomize(model, 0)
     return model
 
 
@@ -85,7 +85,7 @@ class EtcPretrainModelTest(tf.test.TestCase):
             )
             alone.append(encoded[0, 0].numpy())
         foreseen = [*global_output.numpy()[0, [0, 2]], global_output[1, 1]]
-        losses, right = contrastive_loss_test.reference(
+        losses, right = model_references.contrastive_loss(
             np.array(model.contrast.bilinear.kernel),
             np.array(foreseen),
             np.array(alone),

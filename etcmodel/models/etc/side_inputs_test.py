@@ -1,43 +1,17 @@
-import numpy as np
 import tensorflow as tf
 
 from etcmodel.models.etc.side_inputs import SideInputs
+from testing import model_inputs
 
 _HARD_MASKS = {"use_hard_g2l_mask": True, "use_hard_l2g_mask": True}
 _IGNORED = {"ignore_hard_g2l_types": (6, 7), "ignore_hard_l2g_types": (3,)}
 
 
-def make_sentences(batch=2):
-    """Two sentences and padding."""
-    row = {
-        "long_token_ids": [5, 6, 7, 8, 9, 0, 0],
-        "long_breakpoints": [0, 0, 0, 0, 1, 0, 0],
-        "sentence_ids": [0, 0, 1, 1, 1, 0, 0],
-        "global_token_ids": [1, 1, 0],
-        "global_breakpoints": [0, 1, 0],
-    }
-    return {k: np.array([v] * batch, np.int32) for k, v in row.items()}
-
-
-def make_paragraphs(batch=2):
-    """A question of one token, two candidates, a paragraph, padding."""
-    row = {
-        "long_token_ids": [3, 6, 7, 8, 9, 0, 0],
-        "long_token_type_ids": [3, 1, 1, 1, 1, 0, 0],
-        "long_sentence_ids": [2, 4, 4, 5, 5, -1, -1],
-        "long_paragraph_ids": [-1, 3, 3, 3, 3, -1, -1],
-        "long_paragraph_breakpoints": [1, 0, 0, 0, 1, 0, 0],
-        "l2g_linked_ids": [-1, 0, -1, 1, -1, -1, -1],
-        "global_token_ids": [4, 4, 3, 5, 1, 1, 0],
-        "global_token_type_ids": [6, 6, 5, 7, 1, 1, 0],
-        "global_paragraph_breakpoints": [0, 1, 1, 0, 0, 1, 0],
-    }
-    return {k: np.array([v] * batch, np.int32) for k, v in row.items()}
-
-
 class SideInputsTest(tf.test.TestCase):
     def test_sentences(self):
-        batch = {k: tf.constant(v) for k, v in make_sentences().items()}
+        batch = {
+            k: tf.constant(v) for k, v in model_inputs.make_sentences().items()
+        }
         side_inputs = SideInputs(4, 4, use_hard_g2l_mask=True)(batch)
         # Rows: two sentences, which see their own tokens only, and padding.
         self.assertAllEqual(
@@ -55,7 +29,9 @@ class SideInputsTest(tf.test.TestCase):
         )
 
     def test_paragraphs(self):
-        batch = {k: tf.constant(v) for k, v in make_paragraphs().items()}
+        batch = {
+            k: tf.constant(v) for k, v in model_inputs.make_paragraphs().items()
+        }
         side_inputs = SideInputs(
             4,
             4,
@@ -100,7 +76,9 @@ class SideInputsTest(tf.test.TestCase):
         )
 
     def test_without_labels(self):
-        batch = {k: tf.constant(v) for k, v in make_sentences().items()}
+        batch = {
+            k: tf.constant(v) for k, v in model_inputs.make_sentences().items()
+        }
         self.assertCountEqual(
             ["l2l_att_mask", "g2g_att_mask", "l2g_att_mask", "g2l_att_mask"],
             SideInputs(4, 0)(batch),

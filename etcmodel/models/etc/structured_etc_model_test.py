@@ -12,11 +12,10 @@ from etcmodel.models import EtcModel
 from etcmodel.models import build_encoder
 from etcmodel.models.etc import structured_etc_model as encoder_lib
 from etcmodel.models.etc.side_inputs import SideInputs
-from etcmodel.models.etc.side_inputs_test import make_paragraphs
-from etcmodel.models.etc.side_inputs_test import make_sentences
 from etcmodel.ops.attention import dispatch
 from etcmodel.ops.attention import streaming
 from etcmodel.weight_paths import get_weight_paths
+from testing import model_inputs
 
 _HARD_MASKS = {"use_hard_g2l_mask": True, "use_hard_l2g_mask": True}
 _IGNORED = {"ignore_hard_g2l_types": (6, 7), "ignore_hard_l2g_types": (3,)}
@@ -62,7 +61,7 @@ class OutputsTest(tf.test.TestCase, parameterized.TestCase):
             encoder_lib.StructuredEtcModel(config, outputs=x)
             for x in (encoder_lib.OUTPUTS, [used])
         )
-        batch = make_sentences()
+        batch = model_inputs.make_sentences()
         with tf.GradientTape() as tape:
             output = both(batch)[encoder_lib.OUTPUTS.index(used)]
         paths = get_weight_paths(both)
@@ -97,7 +96,7 @@ class OutputsTest(tf.test.TestCase, parameterized.TestCase):
             part.trainable = True
             self.assertCountEqual(expected, map(id, encoder.trainable_weights))
         with tf.GradientTape() as tape:
-            output = encoder(make_sentences())[used]
+            output = encoder(model_inputs.make_sentences())[used]
         self.assertNotIn(None, tape.gradient(output, encoder.trainable_weights))
 
     def test_build_encoder(self):
@@ -128,7 +127,7 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_positions_of_paragraphs(self):
         # The question, one token, stands first.
-        batch = make_paragraphs()
+        batch = model_inputs.make_paragraphs()
         first = {name: x.copy() for name, x in batch.items()}
         first["global_token_type_ids"][:, 0] = 5
         for inputs in (batch, first):
@@ -140,7 +139,7 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
                 global_position_ids=[0, 0, 1, 0, 0, 0, 0],
             )
         self.check_inputs(
-            make_sentences(),
+            model_inputs.make_sentences(),
             "sentences",
             config={"absolute_positions": "paragraph"},
             position_ids=[1, 2, 3, 4, 5, 1, 2],
@@ -148,7 +147,7 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_question_words_in_global(self):
-        batch = make_paragraphs()
+        batch = model_inputs.make_paragraphs()
         expected = batch["global_token_ids"][0]
         self.check_inputs(batch, config={}, global_token_ids=expected)
         # The token 3 of the question has the third global token.
@@ -171,7 +170,9 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_same_as_with_tensors(self, structure, hard_masks, options):
         batch = (
-            make_sentences() if structure == "sentences" else make_paragraphs()
+            model_inputs.make_sentences()
+            if structure == "sentences"
+            else model_inputs.make_paragraphs()
         )
         batch = {k: tf.constant(v) for k, v in batch.items()}
         # Large weights, so that every pair matters.
@@ -292,7 +293,8 @@ def _all_shapes(function, *inputs):
 
 class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        ("sentences", make_sentences), ("paragraphs", make_paragraphs)
+        ("sentences", model_inputs.make_sentences),
+        ("paragraphs", model_inputs.make_paragraphs),
     )
     @pytest.mark.both_kerases
     def test_inputs_and_outputs(self, structure, make_batch):
@@ -334,7 +336,7 @@ class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
         path = os.path.join(self.get_temp_dir(), "exported")
         model.export(path)
         loaded = tf.saved_model.load(path)
-        batch = _pad(make_sentences(3), 2)
+        batch = _pad(model_inputs.make_sentences(3), 2)
         self.assertAllClose(
             model(batch)["long_output"],
             loaded.serve({k: tf.constant(v) for k, v in batch.items()})[
@@ -348,7 +350,7 @@ class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
     def test_fitting_with_xla_and_a_last_batch_of_one(self):
         features = {
             name: np.concatenate([x[:1]] * 3)
-            for name, x in make_sentences().items()
+            for name, x in model_inputs.make_sentences().items()
         }
         encoder = build_encoder(
             _make_config(num_hidden_layers=1, grad_checkpointing_period=1)

@@ -2,52 +2,20 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.layers import fused_side_attention_test as shared
 from etcmodel.models.read_twice import coreference_loss
+from testing import model_references
+from testing.layer_checks import randomize
 
 HIDDEN, ITEMS, ALL = 6, 5, 8
 # Entities 7, 8 and 9; an unknown one, and one that is not there.
 IDS = np.array([7, 8, 1, 7, 0, 8, 9, 1])
 
 
-def coreference_reference(
-    layer,
-    states,
-    ids,
-    all_states,
-    all_ids,
-    labels_mask=None,
-    labels_weight=None,
-):
-    """The loss of each item, one pair at a time, in float64."""
-    states = np.asarray(states, np.float64)
-    if layer.apply_linear_layer:
-        states = states @ np.array(layer.linear.kernel, np.float64)
-    bias = np.array(layer.batch_coref_loss_bias, np.float64)[0]
-    ignored = (layer.padding_id, layer.unknown_id)
-    result = []
-    for i, item_id in enumerate(ids):
-        total = weights = 0.0
-        for j, other_id in enumerate(all_ids):
-            if item_id in ignored or other_id in ignored or j == i:
-                continue
-            is_same = item_id == other_id
-            if labels_mask is not None:
-                is_same = is_same and labels_mask[i, j]
-            weight = 1.0 if labels_weight is None else labels_weight[i, j]
-            score = states[i] @ np.asarray(all_states[j], np.float64) + bias
-            # -log(sigmoid(score)) or -log(1 - sigmoid(score))
-            total += weight * np.log1p(np.exp(-score if is_same else score))
-            weights += weight
-        result.append(total / (weights + 1e-5))
-    return np.array(result)
-
-
 def make_loss(seed=0, **kwargs):
     """A built loss with random weights."""
     layer = coreference_loss.BatchCoreferenceResolutionLoss(**kwargs)
     layer.build((None, HIDDEN))
-    shared.randomize(layer, seed)
+    randomize(layer, seed)
     return layer
 
 
@@ -98,7 +66,7 @@ class BatchCoreferenceResolutionLossTest(
             options["labels_mask"] = mask
         if with_weight:
             options["labels_weight"] = weight
-        expected = coreference_reference(
+        expected = model_references.coreference_loss(
             layer, states[:ITEMS], IDS[:ITEMS], states, IDS, **options
         )
         actual = layer(states[:ITEMS], IDS[:ITEMS], states, IDS, **options)
@@ -157,7 +125,9 @@ class BatchCoreferenceResolutionLossTest(
         layer = make_loss(apply_linear_layer=apply_linear_layer, dtype=policy)
         states, mask, weight = make_items()
         args = (IDS[:ITEMS], states, IDS, mask, weight)
-        expected = coreference_reference(layer, states[:ITEMS], *args)
+        expected = model_references.coreference_loss(
+            layer, states[:ITEMS], *args
+        )
         actual = layer(tf.constant(states[:ITEMS], tf.float32), *args)
         self.assertEqual(tf.float32, actual.dtype)
         self.assertAllClose(actual, expected, 1e-5, 1e-5)
@@ -165,7 +135,7 @@ class BatchCoreferenceResolutionLossTest(
         rounded = tf.constant(states, tf.bfloat16)
         exact = tf.cast(rounded, tf.float64).numpy()
         actual = layer(rounded[:ITEMS], IDS[:ITEMS], rounded, *args[2:])
-        expected = coreference_reference(
+        expected = model_references.coreference_loss(
             layer, exact[:ITEMS], IDS[:ITEMS], exact, *args[2:]
         )
         self.assertEqual(tf.float32, actual.dtype)

@@ -3,11 +3,10 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.layers import fused_side_attention_test as fused_test
-from etcmodel.layers import side_attention_test as side_test
-from etcmodel.layers import side_transformer_test as transformer_test
 from etcmodel.models.read_twice import decoder as decoder_lib
-from etcmodel.models.read_twice import read_twice_model_test as model_test
+from testing import references
+from testing.layer_checks import check_gradients
+from testing.small_read_twice import make_config
 
 LENGTH, HIDDEN, MEMORIES = 5, 12, 4
 PADDING = 3
@@ -25,7 +24,7 @@ def make_decoder(num_layers=2, heads=3, dtype=None, config=None, **kwargs):
         summary_padding_token_id=PADDING,
     ) | (config or {})
     decoder = decoder_lib.ReadTwiceDecoderModel(
-        model_test.make_config(**config),
+        make_config(**config),
         num_layers,
         heads,
         dtype=dtype,
@@ -49,9 +48,9 @@ def reference(decoder, memories, side_mask=MASK, positions=None):
         positions = np.arange(LENGTH)
     lookup = decoder.token_emb_lookup
     x = np.array(lookup.embedding_table, np.float64)[IDS]
-    x = fused_test.dense(lookup.projection, x)
+    x = references.dense(lookup.projection, x)
     table = decoder.position_emb_lookup_long.embedding_table
-    x = side_test.normalize(
+    x = references.normalize(
         decoder.emb_layer_norm, x + np.array(table)[positions]
     )
     mask = np.zeros([len(IDS), LENGTH, LENGTH + MEMORIES], bool)
@@ -60,7 +59,7 @@ def reference(decoder, memories, side_mask=MASK, positions=None):
         mask[text, token, other] = is_token and other <= token
     mask[:, :, LENGTH:] = side_mask[:, None]
     transformer = decoder.transformer_with_side_inputs
-    return transformer_test.reference(
+    return references.side_transformer(
         transformer,
         x,
         [memories] * transformer.num_hidden_layers,
@@ -92,7 +91,7 @@ class ReadTwiceDecoderModelTest(tf.test.TestCase, parameterized.TestCase):
         )
         layers = decoder.transformer_with_side_inputs.attention_layers
         self.assertLen(layers, number)
-        fused_test.check_gradients(
+        check_gradients(
             self,
             decoder,
             [make_memories()],

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from etcmodel.models.read_twice import coreference_loss
-from etcmodel.models.read_twice import read_twice_model_test as model_test
 from etcmodel.ops import collectives
+from testing import small_read_twice
 from testing.helpers import call_in_fresh_process
 from testing.helpers import call_on_two_workers
 from testing.helpers import two_device_strategy
@@ -17,7 +17,7 @@ from testing.helpers import two_device_strategy
 
 def make_batch():
     """Eight segments: documents 1 and 2 are on both replicas, 3 on one."""
-    parts = [model_test.make_batch(seed) for seed in (1, 2)]
+    parts = [small_read_twice.make_batch(seed) for seed in (1, 2)]
     batch = {
         name: tf.concat([part[name] for part in parts], axis=0)[:8]
         for name in parts[0]
@@ -40,8 +40,8 @@ def run(strategy, weights, is_graph):
         The loss, outputs, memories, and the gradients of all weights.
     """
     with strategy.scope():
-        model = model_test.make_model(
-            **model_test.PAPER, **model_test.NO_DROPOUT
+        model = small_read_twice.make_model(
+            **small_read_twice.PAPER, **small_read_twice.NO_DROPOUT
         )
         model.set_weights(weights)
         coreference = coreference_loss.BatchCoreferenceResolutionLoss()
@@ -126,13 +126,17 @@ class ReadTwiceDistributionTest(tf.test.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.weights = model_test.make_model(**model_test.PAPER).get_weights()
+        cls.weights = small_read_twice.make_model(
+            **small_read_twice.PAPER
+        ).get_weights()
         cls.expected = run(tf.distribute.get_strategy(), cls.weights, False)
 
     def check(self, actual):
         """Compares what a run gives with what one device gives."""
         # Document 1 learns from all of its segments, wherever they are.
-        self.assertEqual((8, model_test.LENGTH, 8), self.expected[1].shape)
+        self.assertEqual(
+            (8, small_read_twice.LENGTH, 8), self.expected[1].shape
+        )
         for expected, x in zip(self.expected, actual, strict=True):
             self.assertAllClose(expected, x, 1e-4, 1e-4)
 

@@ -3,193 +3,19 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.layers import fused_side_attention_test as fused_test
-from etcmodel.layers import side_attention_test as side_test
-from etcmodel.layers import side_transformer_test as transformer_test
 from etcmodel.models.read_twice import read_twice_model
 from etcmodel.models.read_twice.config import ReadTwiceConfig
-
-LENGTH, VOCAB = 6, 40
-CROSS = dict(
-    second_read_type="cross_attend_once",
-    second_read_num_new_layers=1,
-    second_read_num_cross_attention_heads=2,
-)
-# The paper's, small.
-PAPER = CROSS | dict(
-    second_read_num_cross_attention_heads=0,
-    second_read_enable_default_side_input=True,
-    cross_attention_pos_emb_mode="simple_relative",
-    cross_attention_pos_emb_size=1,
-    use_sparse_memory_attention=True,
-    summary_mode="entity",
-)
-SECOND_READS = {
-    "from_scratch": dict(second_read_type="from_scratch"),
-    "new_layers": dict(
-        second_read_type="new_layers",
-        second_read_num_new_layers=1,
-        share_kv_projections=True,
-    ),
-    "cross_attend_once": CROSS,
-    "paper": PAPER,
-    "new_layers_cross_attention": dict(
-        second_read_type="new_layers_cross_attention",
-        second_read_num_new_layers=1,
-        second_read_num_cross_attention_heads=2,
-        second_read_enable_default_side_input=True,
-    ),
-}
-NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-
-
-def make_config(**kwargs):
-    arguments = dict(
-        vocab_size=VOCAB,
-        max_seq_length=LENGTH,
-        max_num_blocks_per_document=4,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=12,
-    )
-    return ReadTwiceConfig(**(arguments | kwargs))
-
-
-def make_model(seed=0, dtype=None, **kwargs):
-    """A built model with weights of all sizes but the norms' at random."""
-    model = read_twice_model.ReadTwiceModel(make_config(**kwargs), dtype=dtype)
-    model.build(None)
-    rng = np.random.default_rng(seed)
-    model.set_weights(
-        [w + 0.4 * rng.normal(size=w.shape) for w in model.get_weights()]
-    )
-    return model
-
-
-def make_batch(seed=1):
-    """Three segments of document 1, one of 2, one that is padding."""
-    rng = np.random.default_rng(seed)
-    ids = rng.integers(1, VOCAB, size=[5, LENGTH])
-    ids[2, 4:] = 0
-    ids[4] = 0
-    batch = dict(
-        token_ids=ids,
-        block_ids=[1, 1, 1, 2, 0],
-        block_pos=[1, 2, 3, 1, 0],
-        annotation_begins=[[1, 4], [0, 0], [2, 3], [3, 0], [0, 0]],
-        annotation_ends=[[2, 4], [1, 0], [2, 3], [5, 0], [0, 0]],
-        annotation_labels=[[7, 1], [7, 0], [3, 9], [7, 0], [0, 0]],
-    )
-    return {name: tf.constant(x, tf.int32) for name, x in batch.items()}
-
-
-def processed_reference(model, memory, labels, document, position, mode):
-    """What `summary_postprocessing_type` makes of memories."""
-    kind = model.config.summary_postprocessing_type
-    extraction = model.summary_extraction
-    if kind == "linear":
-        return np.tanh(fused_test.dense(extraction.cls_pool, memory))
-    if kind == "none":
-        return memory
-    lookup = extraction.block_position_emb_lookup
-    memory = side_test.normalize(
-        extraction.summary_emb_layer_norm,
-        memory + np.array(lookup.embedding_table)[position],
-    )
-    if kind == "pos":
-        return memory
-    sees = (document[:, None] == document) & (document != 0) & (labels != 0)
-    if mode == "block":
-        sees &= position[:, None] == position
-    return transformer_test.reference(
-        extraction.transformer_with_side_inputs,
-        memory[None],
-        [None],
-        sees[None],
-    )[0]
-
-
-def reference(model, batch, mode="doc"):
-    """The output from the model's weights, in float64."""
-    batch = {name: np.array(x) for name, x in batch.items()}
-    config, ids = model.config, batch["token_ids"]
-    x = np.array(model.token_emb_lookup.embedding_table, np.float64)[ids]
-    x = x + np.array(model.position_emb_lookup_long.embedding_table)[:LENGTH]
-    embedded = side_test.normalize(model.emb_layer_norm, x)
-    mask = np.repeat((ids != 0)[:, None], LENGTH, axis=1)
-    first = transformer_test.reference(
-        model.transformer_with_side_inputs, embedded, [None], mask
-    )
-    # What is remembered, and by which tokens it is read.
-    tokens = np.ones_like(ids, bool)
-    if config.summary_mode == "cls":
-        memory = first[:, 0]
-        labels, per_segment = batch["block_ids"], 1
-        owners = np.arange(LENGTH) == 0
-        owners = np.repeat(owners[None], len(ids), axis=0)
-    else:
-        spans = np.stack(
-            [batch[f"annotation_{x}"] for x in ("begins", "ends", "labels")],
-            axis=-1,
-        )
-        if config.summary_mode == "text_block":
-            every = config.text_block_extract_every_x
-            blocks = [
-                (begin, min(begin + every, LENGTH) - 1)
-                for begin in range(0, LENGTH, every)
-            ]
-            spans = np.array(
-                [[(b, e, row[b] and row[e]) for b, e in blocks] for row in ids]
-            )
-            spans[..., 2] = spans[..., 2] > 0
-        labels, per_segment = spans[..., 2].reshape(-1), spans.shape[1]
-        memory, owners = [], np.zeros_like(ids, bool)
-        for i, j in np.ndindex(spans.shape[:2]):
-            begin, end, label = spans[i, j]
-            memory.append(np.concatenate(first[i][[begin, end]]))
-            if label:
-                owners[i, begin : end + 1] = True
-        if config.summary_mode == "text_block":
-            owners = np.repeat([np.arange(LENGTH) % every == 0], len(ids), 0)
-        memory = fused_test.dense(
-            model.summary_extraction.entity_pool_linear, np.stack(memory)
-        )
-        memory[labels == 0] = 0
-    if config.use_sparse_memory_attention:
-        tokens = owners
-    document = np.repeat(batch["block_ids"], per_segment)
-    position = np.repeat(batch["block_pos"], per_segment)
-    sees = (batch["block_ids"][:, None] == document) & (labels != 0)
-    if mode == "block":
-        sees &= batch["block_pos"][:, None] == position
-    memory = processed_reference(
-        model, memory, labels, document, position, mode
-    )
-    # [batch, length, memories]
-    side_mask = tokens[:, :, None] & sees[:, None]
-    if model.cross_attention_layer is None:
-        transformer, main = model.second_transformer, first
-        if transformer is None:
-            transformer, main = model.transformer_with_side_inputs, embedded
-        both = np.concatenate([mask, side_mask], axis=2)
-        return transformer_test.reference(transformer, main, [memory], both)
-    block = model.cross_attention_layer
-    attended = side_test.reference(
-        block.inner_layer,
-        first,
-        memory,
-        side_mask,
-        batch["block_pos"],
-        position,
-        side_mask.any(-1),
-    )
-    return transformer_test.reference(
-        model.second_transformer,
-        transformer_test.apply_block(block, first, attended),
-        [None],
-        mask,
-    )
+from testing import model_references
+from testing.layer_checks import check_gradients
+from testing.small_read_twice import CROSS
+from testing.small_read_twice import LENGTH
+from testing.small_read_twice import NO_DROPOUT
+from testing.small_read_twice import PAPER
+from testing.small_read_twice import SECOND_READS
+from testing.small_read_twice import VOCAB
+from testing.small_read_twice import make_batch
+from testing.small_read_twice import make_config
+from testing.small_read_twice import make_model
 
 
 class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
@@ -242,10 +68,10 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
             return output.final_hidden_states
 
         def expect():
-            return reference(model, batch, mode)
+            return model_references.read_twice(model, batch, mode)
 
         self.assertAllClose(compute(), expect())
-        fused_test.check_gradients(self, model, [], compute, expect)
+        check_gradients(self, model, [], compute, expect)
 
     def test_without_a_second_read(self):
         model = make_model(**PAPER)

@@ -5,6 +5,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.tasks.documents import span_model as model_lib
+from testing.span_answers import logit_names
 
 # The CLS, a question of two words, two titles and three sentences, padding.
 _TYPES = [1, 3, 3, 2, 1, 1, 1, 2, 2, 1, 0, 0]
@@ -17,16 +18,6 @@ _SHAPES = {
     "answer_end_logits": [2, 12],
     "answer_bio_logits": [2, 12, 3],
 }
-
-
-def logit_names(encoding):
-    """Names of the logits of an encoding."""
-    answer = (
-        ["answer_bio_logits"]
-        if encoding == "bio"
-        else ["answer_begin_logits", "answer_end_logits"]
-    )
-    return {"supporting_fact_logits", "answer_type_logits", *answer}
 
 
 class HeadTest(tf.test.TestCase, parameterized.TestCase):

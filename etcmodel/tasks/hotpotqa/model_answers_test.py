@@ -9,15 +9,15 @@ from etcmodel.feature_utils.etc_features import FEATURES
 from etcmodel.models import EtcConfig
 from etcmodel.pipeline.record_keys import record_keys
 from etcmodel.serving import signatures
-from etcmodel.tasks.documents.span_decoding_test import inputs_of
-from etcmodel.tasks.documents.span_decoding_test import random_batch
-from etcmodel.tasks.documents.span_decoding_test import reference_answer
-from etcmodel.tasks.documents.span_decoding_test import reference_facts
 from etcmodel.tasks.hotpotqa.preprocessor import HotpotQAPreprocessor
 from etcmodel.tasks.hotpotqa.task import TASK
 from etcmodel.tasks.hotpotqa.task import HotpotQAOptions
 from etcmodel.training import evaluation
 from testing.conformance.cases import randomize
+from testing.span_answers import inputs_of
+from testing.span_answers import random_batch
+from testing.span_answers import reference_answer
+from testing.span_answers import reference_facts
 from testing.tasks import write_test_vocab
 
 

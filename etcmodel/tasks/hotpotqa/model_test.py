@@ -7,33 +7,14 @@ from etcmodel.feature_utils import token_types
 from etcmodel.models import EtcConfig
 from etcmodel.serving.saved_model import model_variables
 from etcmodel.tasks.documents import span_model
-from etcmodel.tasks.documents.span_model_test import logit_names
 from etcmodel.tasks.hotpotqa.task import TASK
 from etcmodel.tasks.hotpotqa.task import HotpotQAModelOptions
 from etcmodel.tasks.hotpotqa.task import HotpotQAOptions
+from testing import model_inputs
 from testing.conformance.cases import randomize
+from testing.span_answers import logit_names
 
-# A question of two words and two paragraphs, each of a title and sentences.
-_FEATURES = {
-    "long_token_ids": [11, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 0],
-    "long_token_type_ids": [1, 3, 3, 2, 1, 1, 1, 2, 2, 1, 0, 0],
-    "long_sentence_ids": [-1, 1, 2, 4, 5, 5, 6, 8, 8, 9, -1, -1],
-    "long_paragraph_ids": [-1, -1, -1, 3, 3, 3, 3, 7, 7, 7, -1, -1],
-    "long_paragraph_breakpoints": [1, 0, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0],
-    "l2g_linked_ids": [-1] * 12,
-    "global_token_ids": [11, 12, 12, 13, 1, 1, 1, 13, 1, 1, 0],
-    "global_token_type_ids": [8, 5, 5, 7, 0, 0, 0, 7, 0, 0, 0],
-    "global_paragraph_breakpoints": [1, 0, 1, 0, 0, 0, 1, 0, 0, 1, 0],
-}
 _IS_TEXT = np.array([0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0, 0], bool)
-
-
-def example_features(**changes):
-    """Two records of these features, with changes."""
-    return {
-        name: tf.tile(tf.constant([value], tf.int32), [2, 1])
-        for name, value in {**_FEATURES, **changes}.items()
-    }
 
 
 def _model(config=None, **options):
@@ -47,7 +28,7 @@ def _model(config=None, **options):
 
 class ModelTest(tf.test.TestCase, parameterized.TestCase):
     def test_only_text_is_an_answer(self):
-        logits = _model()(example_features())
+        logits = _model()(model_inputs.hotpotqa())
         for name in ("answer_begin_logits", "answer_end_logits"):
             value = logits[name][0].numpy()
             self.assertAllEqual([-10000.0] * 5, value[~_IS_TEXT])
@@ -78,10 +59,10 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
             "tiny", vocab_size=20, num_hidden_layers=1, use_hard_g2l_mask=True
         )
         model = _model(config=config, cls_ignores_hard_g2l=exempt)
-        ids = list(_FEATURES["long_token_ids"])
+        ids = list(model_inputs._HOTPOTQA["long_token_ids"])
         ids[9] = 14  # The last sentence.
-        before = model(example_features())
-        after = model(example_features(long_token_ids=ids))
+        before = model(model_inputs.hotpotqa())
+        after = model(model_inputs.hotpotqa(long_token_ids=ids))
         # In one layer it reaches a global token only by its own attention.
         name = "answer_type_logits"
         if exempt:
@@ -96,10 +77,12 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
     def test_flat_sequence(self):
         """Paragraphs are told from each other, unless the text is flat."""
         joined = [1, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0]
-        changed = example_features(long_paragraph_breakpoints=joined)
+        changed = model_inputs.hotpotqa(long_paragraph_breakpoints=joined)
         for flat in (False, True):
             model = _model(flat_sequence=flat)
-            before = model(example_features())["answer_begin_logits"][0, 3:10]
+            before = model(model_inputs.hotpotqa())["answer_begin_logits"][
+                0, 3:10
+            ]
             after = model(changed)["answer_begin_logits"][0, 3:10]
             if flat:
                 self.assertAllEqual(before, after)
@@ -126,7 +109,7 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotEmpty(variables)
         with tf.GradientTape() as tape:
             losses = span_model.example_losses(
-                model(example_features()), labels
+                model(model_inputs.hotpotqa()), labels
             )
             loss = tf.add_n(list(losses.values()))
         for variable, gradient in zip(

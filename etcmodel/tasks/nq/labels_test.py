@@ -9,10 +9,10 @@ from etcmodel.pipeline.preprocessor import RecordView
 from etcmodel.pipeline.preprocessor import on_host
 from etcmodel.tasks.nq import labels
 from etcmodel.tasks.nq.labels import WindowLabels
-from etcmodel.tasks.nq.preprocessor_test import read_real_pages
 from etcmodel.tasks.nq.task import TASK
 from etcmodel.tasks.nq.task import NQPreprocessingConfig
 from testing.helpers import real_data_path
+from testing.nq_pages import read_real_pages
 
 NULL, YES, NO, LONG, SHORT = range(5)
 

@@ -18,15 +18,15 @@ from etcmodel.models import EtcConfig
 from etcmodel.pipeline import example_maker
 from etcmodel.pipeline.record_keys import record_keys
 from etcmodel.serving import signatures as signatures_lib
-from etcmodel.tasks.nq.decoding_test import random_batch
-from etcmodel.tasks.nq.decoding_test import reference_pages
-from etcmodel.tasks.nq.decoding_test import zero_logits
 from etcmodel.tasks.nq.preprocessor import NQPreprocessor
 from etcmodel.tasks.nq.task import TASK
 from etcmodel.tasks.nq.task import NQOptions
 from etcmodel.tasks.nq.task import NQPreprocessingConfig
 from etcmodel.training import evaluation
 from testing.conformance.cases import randomize
+from testing.nq_answers import random_batch
+from testing.nq_answers import reference_pages
+from testing.nq_answers import zero_logits
 from testing.tasks import encode_records
 from testing.tasks import without_tracing
 from testing.tasks import write_test_vocab

@@ -5,9 +5,10 @@ from absl.testing import parameterized
 from etcmodel.datasets.nq.metrics import NQPrediction
 from etcmodel.models import EtcConfig
 from etcmodel.tasks.nq import model as model_lib
-from etcmodel.tasks.nq.decoding_test import zero_logits
 from etcmodel.tasks.nq.task import TASK
+from testing import model_inputs
 from testing.conformance.cases import randomize
+from testing.nq_answers import zero_logits
 
 _NAMES = (
     "short_answer_start",
@@ -17,25 +18,6 @@ _NAMES = (
 )
 # The CLS and the page can be chosen.
 _CAN_BE_CHOSEN = [1, 0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0]
-
-
-def example_features(batch=2):
-    """A CLS, a question of two tokens, and a page of two candidates."""
-    features = {
-        "long_token_ids": [4, 7, 8, 5, 9, 10, 11, 12, 13, 5, 0, 0],
-        "long_token_type_ids": [1, 3, 3, 3, 1, 1, 1, 1, 1, 3, 0, 0],
-        "long_sentence_ids": [0, 1, 2, -1, 3, 3, 4, 4, 4, -1, -1, -1],
-        "long_paragraph_ids": [-1] * 12,
-        "long_paragraph_breakpoints": [0] * 9 + [1, 0, 0],
-        "l2g_linked_ids": [-1] * 12,
-        "global_token_ids": [4, 3, 3, 1, 1, 0, 0],
-        "global_token_type_ids": [8, 5, 5, 0, 0, 0, 0],
-        "global_paragraph_breakpoints": [0, 0, 0, 0, 1, 0, 0],
-    }
-    return {
-        name: tf.tile(tf.constant([value], tf.int32), [batch, 1])
-        for name, value in features.items()
-    }
 
 
 class HeadTest(tf.test.TestCase):
@@ -109,7 +91,7 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(True, False)
     def test_hard_mask_has_no_exceptions(self, hard):
         """Not even for the CLS: a global token sees its own tokens only."""
-        features = example_features()
+        features = model_inputs.nq()
         ids = features["long_token_ids"].numpy()
         ids[:, 8] = 15  # Another last word, of the second candidate.
         changed = dict(features, long_token_ids=tf.constant(ids))
@@ -142,7 +124,7 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
         labels = {name: tf.constant([4, 8]) for name in _NAMES}
         labels["answer_type"] = tf.constant([4, 0])
         with tf.GradientTape() as tape:
-            outputs = model(example_features())
+            outputs = model(model_inputs.nq())
             losses = TASK.make_model().losses(outputs, labels)
             loss = tf.add_n(list(losses.values()))
         gradients = tape.gradient(loss, variables)

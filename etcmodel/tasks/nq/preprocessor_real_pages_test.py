@@ -8,10 +8,8 @@ from absl.testing import parameterized
 from etcmodel.pipeline import example_maker
 from etcmodel.pipeline import example_schema
 from etcmodel.tasks.nq.preprocessor import NQPreprocessor
-from etcmodel.tasks.nq.preprocessor_test import make_config
-from etcmodel.tasks.nq.preprocessor_test import plain_windows
-from etcmodel.tasks.nq.preprocessor_test import read_real_pages
 from etcmodel.tasks.nq.task import TASK
+from testing import nq_pages
 from testing.helpers import real_data_path
 from testing.tasks import encode_records
 from testing.tasks import without_tracing
@@ -21,7 +19,7 @@ class NQRealPagesTest(tf.test.TestCase, parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.records = read_real_pages()
+        cls.records = nq_pages.read_real_pages()
 
     @parameterized.parameters(
         ("bert_uncased_vocab.txt", (4096, 230, 2048)),
@@ -29,7 +27,7 @@ class NQRealPagesTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_stored_windows_map_back_to_words(self, vocab, sizes):
         long_length, global_length, stride = sizes
-        config = make_config(
+        config = nq_pages.make_config(
             long_length, stride, 32, global_length=global_length
         )
         writer = example_maker.of_task(
@@ -68,7 +66,7 @@ class NQRealPagesTest(tf.test.TestCase, parameterized.TestCase):
         for record in self.records:
             pieces = self._pieces(record, tokenizer)
             question = tokenizer.tokenize([record.question]).to_list()[0]
-            windows = plain_windows(question, pieces, special, config)
+            windows = nq_pages.plain_windows(question, pieces, special, config)
             for i, window in enumerate(windows):
                 window.update(
                     example_id=record.id.encode(),

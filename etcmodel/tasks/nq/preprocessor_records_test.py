@@ -21,11 +21,12 @@ from etcmodel.pipeline.preprocessor import RecordView
 from etcmodel.pipeline.preprocessor import on_host
 from etcmodel.readers.records import Source
 from etcmodel.tasks.nq.labels import WindowLabels
-from etcmodel.tasks.nq.preprocessor_test import make_config
-from etcmodel.tasks.nq.preprocessor_test import write_vocab
 from etcmodel.tasks.nq.task import TASK
 from etcmodel.training import evaluation
 from testing import tasks
+from testing.helpers import write_vocab
+from testing.nq_pages import VOCAB
+from testing.nq_pages import make_config
 from testing.tasks import encode_records
 
 _NO_ANSWER = Annotation(-1, -1, (), "none")
@@ -75,7 +76,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
         super().setUpClass()
         with tempfile.TemporaryDirectory() as folder:
             cls.writer = example_maker.of_task(
-                TASK, make_config(12, 4, 2), write_vocab(folder)
+                TASK, make_config(12, 4, 2), write_vocab(folder, VOCAB)
             )
         cls.preprocessor = cls.writer.preprocessor
         # Tracing takes longer than all of these tests.

@@ -1,58 +1,22 @@
 """Tests of Natural Questions' preprocessor."""
 
 import itertools
-import os
 import tempfile
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.datasets.nq.records import FORMAT
-from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.tasks.nq import preprocessor
-from etcmodel.tasks.nq.task import NQPreprocessingConfig
-from testing.helpers import real_data_path
+from testing.helpers import write_vocab
+from testing.nq_pages import VOCAB
+from testing.nq_pages import make_config
+from testing.nq_pages import plain_windows
 
-# A vocabulary whose ids can be told from the words: "t201" has the id 201.
-VOCAB = [f"t{i}" for i in range(300)]
-VOCAB[:6] = ["[PAD]", *(f"[unused{i}]" for i in range(5))]
-VOCAB[100:104] = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-VOCAB[107:109] = ["[unused102]", "[unused103]"]
-VOCAB[250] = "##x"
 _SPECIAL = {"cls": 101, "separator": 102, "sentence": 1, "question": 3}
 _X = -1
 _PAD = (-1, -1)
-
-
-def write_vocab(folder, tokens=None):
-    """Path of a file with the vocabulary."""
-    path = os.path.join(folder, "vocab.txt")
-    with open(path, "w", encoding="utf-8") as stream:
-        stream.writelines(f"{token}\n" for token in tokens or VOCAB)
-    return path
-
-
-def read_real_pages():
-    """The records of two files of real pages."""
-    return [
-        record
-        for name in ("00", "01")
-        for record in FORMAT.read(
-            real_data_path(f"nq/nq-train-{name}.jsonl.gz")
-        )
-    ]
-
-
-def make_config(long_length, stride, question_length, **more):
-    """A config of small sizes."""
-    return NQPreprocessingConfig(
-        long_length=long_length,
-        stride=stride,
-        question_length=question_length,
-        **{"global_length": 8, **more},
-    )
 
 
 def inputs_of(pages):
@@ -91,66 +55,6 @@ def plain(made):
         {name: x[i].tolist() for name, x in arrays.items()}
         for i in range(len(made.owner))
     ]
-
-
-def plain_windows(question, pieces, special, config):
-    """The windows of a page, in plain Python, as the paper describes them.
-
-    Args:
-        question: token ids.
-        pieces: (token, word, candidate) of every token of the page.
-        special: ids of special tokens.
-        config: the sizes.
-
-    Returns:
-        For each window its features and `words`, as lists.
-    """
-    question = question[: config.question_length]
-    room = config.long_length - len(question) - 3
-    made = []
-    # The loop of the original code.
-    for start in range(
-        0, max(len(pieces) - room, 0) + config.stride, config.stride
-    ):
-        shown = pieces[start : start + room]
-        cls, separator = special["cls"], special["separator"]
-        ids = [cls, *question, separator, *(x[0] for x in shown), separator]
-        types = [1] + [3] * (len(question) + 1) + [1] * len(shown) + [3]
-        words = [-1] * (len(question) + 2) + [x[1] for x in shown]
-        if config.fixed_block_size:
-            links = [i // config.fixed_block_size for i in range(len(ids))]
-            global_ids = [special["sentence"]] * (links[-1] + 1)
-            global_types = [0] * len(global_ids)
-        else:
-            global_ids = [cls] + [special["question"]] * len(question)
-            global_types = [8] + [5] * len(question)
-            links = [*range(len(global_ids)), -1]
-            last = None
-            for _, _, candidate in shown:
-                if candidate != last and len(global_ids) < config.global_length:
-                    global_ids.append(special["sentence"])
-                    global_types.append(0)
-                last = candidate
-                links.append(len(global_ids) - 1)
-        values = {
-            "words": words,
-            "long_token_ids": ids,
-            "long_token_type_ids": types,
-            "long_sentence_ids": links,
-            "long_paragraph_breakpoints": [0] * (len(ids) - 1) + [1],
-            "global_token_ids": global_ids,
-            "global_token_type_ids": global_types,
-            "global_paragraph_breakpoints": [0] * (len(global_ids) - 1) + [1],
-        }
-        window = {}
-        for name, pad in {"words": -1, **etc_features.FEATURES}.items():
-            length = config.long_length
-            if name in etc_features.GLOBAL_FEATURES:
-                length = config.global_length
-            value = values.get(name, [])
-            window[name] = value + [pad] * (length - len(value))
-        made.append(window)
-    return made
 
 
 def _random_page(rng, size, html):
@@ -201,7 +105,9 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
     def setUpClass(cls):
         super().setUpClass()
         with tempfile.TemporaryDirectory() as folder:
-            cls.tokenizer = tokenizers.WordpieceTokenizer(write_vocab(folder))
+            cls.tokenizer = tokenizers.WordpieceTokenizer(
+                write_vocab(folder, VOCAB)
+            )
 
     def _preprocessor(self, config):
         return preprocessor.NQPreprocessor(config, self.tokenizer)

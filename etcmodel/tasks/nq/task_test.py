@@ -4,9 +4,9 @@ from official.core import exp_factory
 
 from etcmodel.errors import UserError
 from etcmodel.tasks import registry
-from etcmodel.tasks.nq.preprocessor_test import make_config
 from etcmodel.tasks.nq.task import TASK
 from etcmodel.tasks.nq.task import NQPreprocessingConfig
+from testing.nq_pages import make_config
 
 
 class SizesTest(tf.test.TestCase, parameterized.TestCase):

@@ -11,32 +11,6 @@ from etcmodel.tasks.openkp import ngrams
 from etcmodel.tasks.openkp.task import TASK
 
 
-def example_features(batch=2):
-    """Two nodes, of three words and of one, and how they look."""
-    features = {
-        "long_token_ids": [5, 6, 7, 8, 9, 5, 0, 0, 0, 0, 0, 0],
-        "long_token_type_ids": [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0],
-        "long_sentence_ids": [0, 0, 0, 0, 1, 1, -1, -1, -1, -1, -1, -1],
-        "long_paragraph_ids": [-1] * 12,
-        "long_paragraph_breakpoints": [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0],
-        "l2g_linked_ids": [-1] * 12,
-        "global_token_ids": [1, 1, 0, 0, 0, 0, 0, 0],
-        "global_token_type_ids": [0] * 8,
-        "global_paragraph_breakpoints": [0, 1, 0, 0, 0, 0, 0, 0],
-        "words": [1, 1, 2, 3, 4, 4, 0, 0, 0, 0, 0, 0],
-    }
-    visual = np.zeros([8, 20], np.float32)
-    visual[0] = [48, 619, 114, 36, 1, 0, 1, 0, 26, 0] * 2
-    visual[1] = [190, 77, 97, 14, 0, 1, 0, 1, 11, 1, *visual[0, :10]]
-    return {
-        **{
-            name: tf.tile(tf.constant([value], tf.int32), [batch, 1])
-            for name, value in features.items()
-        },
-        "visual": tf.tile(visual[np.newaxis], [batch, 1, 1]),
-    }
-
-
 def _log_softmax(values):
     values = np.asarray(values, np.float64)
     return values - np.log(np.exp(values).sum())

@@ -5,13 +5,13 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.checkpoints import lifting_test
 from etcmodel.errors import UserError
 from etcmodel.tasks.pretrain import model as model_lib
 from etcmodel.tasks.pretrain.task import TASK
 from etcmodel.training import trainer
 from testing.models import shrink_experiment
 from testing.pretraining import PRETRAINING_VOCAB
+from testing.small_berts import make_bert
 from testing.tasks import run_cli
 from testing.tasks import write_small_records
 
@@ -218,7 +218,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         folder = self.enterContext(tempfile.TemporaryDirectory())
         source = os.path.join(folder, "bert")
         os.mkdir(source)
-        _, weights = lifting_test.make_bert(source, head=True)
+        _, weights = make_bert(source, head=True)
         lifted, records = (
             os.path.join(folder, x) for x in ("lifted", "records")
         )

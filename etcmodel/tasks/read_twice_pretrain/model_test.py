@@ -4,11 +4,10 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.models import pretraining_heads_test
-from etcmodel.models.read_twice import coreference_loss_test
-from etcmodel.models.read_twice import read_twice_model_test as model_test
 from etcmodel.serving.saved_model import model_variables
 from etcmodel.tasks.read_twice_pretrain import model as model_lib
+from testing import model_references
+from testing import small_read_twice
 
 
 def make_model(seed=0, **kwargs):
@@ -18,7 +17,7 @@ def make_model(seed=0, **kwargs):
         for name in ("use_coreference", "cross_block_attention_mode")
         if name in kwargs
     }
-    config = model_test.make_config(**(model_test.PAPER | kwargs))
+    config = small_read_twice.make_config(**(small_read_twice.PAPER | kwargs))
     model = model_lib.PretrainModel(config, **options)
     rng = np.random.default_rng(seed)
     model.set_weights(
@@ -28,9 +27,9 @@ def make_model(seed=0, **kwargs):
 
 
 def make_inputs():
-    batch = model_test.make_batch()
+    batch = small_read_twice.make_batch()
     rng = np.random.default_rng(2)
-    positions = rng.integers(0, model_test.LENGTH, size=[5, 2])
+    positions = rng.integers(0, small_read_twice.LENGTH, size=[5, 2])
     return batch | {"masked_positions": tf.constant(positions, tf.int32)}
 
 
@@ -40,11 +39,11 @@ class PretrainModelTest(tf.test.TestCase, parameterized.TestCase):
         model = make_model(cross_block_attention_mode=mode)
         inputs = make_inputs()
         outputs = model(inputs)
-        hidden = model_test.reference(model.encoder, inputs, mode)
+        hidden = model_references.read_twice(model.encoder, inputs, mode)
         positions = inputs["masked_positions"].numpy()
         self.assertAllClose(
             outputs["logits"],
-            pretraining_heads_test.head_reference(
+            model_references.language_model_head(
                 model.head,
                 hidden[np.arange(5)[:, None], positions],
                 np.array(model.encoder.get_token_embedding_table()),
@@ -57,7 +56,7 @@ class PretrainModelTest(tf.test.TestCase, parameterized.TestCase):
         labels = inputs["annotation_labels"].numpy().reshape(-1)
         self.assertAllClose(
             outputs["coreference_losses"],
-            coreference_loss_test.coreference_reference(
+            model_references.coreference_loss(
                 model.coreference, memory.states, labels, memory.states, labels
             ),
             1e-3,

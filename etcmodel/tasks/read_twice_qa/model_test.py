@@ -6,11 +6,11 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.models.read_twice import read_twice_model_test as encoder_test
 from etcmodel.pipeline import spec
 from etcmodel.serving.saved_model import model_variables
 from etcmodel.tasks.read_twice_qa import model as model_lib
 from etcmodel.tasks.read_twice_qa import task
+from testing import small_read_twice
 
 _NONE = -2e6
 
@@ -212,14 +212,14 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
 
 class ModelTest(tf.test.TestCase):
     def _make(self, model_class):
-        config = encoder_test.make_config(**encoder_test.PAPER)
+        config = small_read_twice.make_config(**small_read_twice.PAPER)
         task_model = make_model(model_class)
         model = task_model.build(config)
         rng = np.random.default_rng(0)
         model.set_weights(
             [w + 0.4 * rng.normal(size=w.shape) for w in model.get_weights()]
         )
-        batch = encoder_test.make_batch()
+        batch = small_read_twice.make_batch()
         blocks = len(batch["token_ids"])
         inputs = {
             name: tf.constant(batch[name], tf.int32)

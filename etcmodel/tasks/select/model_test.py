@@ -4,8 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.models import EtcConfig
-from etcmodel.tasks.hotpotqa.model_test import example_features
 from etcmodel.tasks.select.task import TASK
+from testing import model_inputs
 
 # Probabilities 3/4, 1/2 and 1/4; of a paragraph, a title and two units.
 _LOG3 = math.log(3)
@@ -64,7 +64,7 @@ class SelectTest(tf.test.TestCase):
             "tiny", vocab_size=20, num_hidden_layers=1, initializer_range=1e-6
         )
         model = TASK.make_model(TASK.model_options(prior=0.2)).build(config)
-        logits = model(example_features())["logits"]
+        logits = model(model_inputs.hotpotqa())["logits"]
         self.assertAllClose(np.full([2, 11], 0.2), tf.sigmoid(logits), 1e-3)
         for prior in (0.0, 1.0):
             with self.assertRaisesRegex(

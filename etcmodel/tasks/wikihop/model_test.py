@@ -5,28 +5,8 @@ from absl.testing import parameterized
 from etcmodel.models import EtcConfig
 from etcmodel.tasks.wikihop import model as model_lib
 from etcmodel.tasks.wikihop.task import TASK
+from testing import model_inputs
 from testing.conformance.cases import randomize
-
-
-def example_features(batch=2):
-    """Two candidates, a query token and a document of two sentences."""
-    features = {
-        "long_token_ids": [5, 6, 7, 8, 5, 9, 10, 0, 0, 0, 0, 0],
-        "long_token_type_ids": [4, 4, 3, 1, 1, 1, 1, 0, 0, 0, 0, 0],
-        "long_sentence_ids": [0, 1, 2, 4, 4, 5, 5, -1, -1, -1, -1, -1],
-        "long_paragraph_ids": [-1, -1, -1, 3, 3, 3, 3, -1, -1, -1, -1, -1],
-        "long_paragraph_breakpoints": [1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0],
-        "l2g_linked_ids": [0, 1, -1, -1, 0, -1, -1, -1, -1, -1, -1, -1],
-        "l2g_linked_ids_2": [-1] * 12,
-        "l2g_linked_ids_3": [-1] * 12,
-        "global_token_ids": [4, 4, 3, 5, 1, 1, 0, 0],
-        "global_token_type_ids": [6, 6, 5, 7, 0, 0, 0, 0],
-        "global_paragraph_breakpoints": [1, 1, 1, 0, 0, 1, 0, 0],
-    }
-    return {
-        name: tf.tile(tf.constant([value], tf.int32), [batch, 1])
-        for name, value in features.items()
-    }
 
 
 def _softmax(values):
@@ -45,13 +25,13 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_logits_of_candidates_only(self):
         model = self._model()
-        logits = model(example_features())["logits"]
+        logits = model(model_inputs.wikihop())["logits"]
         self.assertAllInRange(logits[:, :2], -100.0, 100.0)
         self.assertAllEqual(tf.fill([2, 6], -10000.0), logits[:, 2:])
 
     @parameterized.parameters("l2g_linked_ids", "l2g_linked_ids_3")
     def test_links_change_the_logits(self, name):
-        features = example_features()
+        features = model_inputs.wikihop()
         features[name] = features["l2g_linked_ids"]
         unlinked = dict(features)
         for name in ("l2g_linked_ids", "l2g_linked_ids_3"):
@@ -77,7 +57,7 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
             candidate_ignore_hard_g2l=exempt,
             query_ignore_hard_g2l=False,
         )
-        features = example_features()
+        features = model_inputs.wikihop()
         ids = features["long_token_ids"].numpy()
         ids[:, 5:7] = 11  # Other words in a sentence without a mention.
         changed = dict(features, long_token_ids=tf.constant(ids))

@@ -1,0 +1,5 @@
+"""Which Keras `tf.keras` is in this process."""
+
+import tensorflow as tf
+
+KERAS_2 = tf.keras.layers.Layer.__module__.startswith("tf_keras")

@@ -1,0 +1,93 @@
+"""Checks of layers: gradients, dropout, recomputation; random weights."""
+
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.layers import residual_block
+from etcmodel.ops import recompute
+
+
+def randomize(layer, seed=0, scale=1.0):
+    """Gives all weights normal values, also those that start as zeros."""
+    rng = np.random.default_rng(seed)
+    layer.set_weights(
+        [scale * rng.normal(size=w.shape) for w in layer.get_weights()]
+    )
+
+
+def check_gradients(test, layer, inputs, compute, expected):
+    """Compares a slope of a float64 layer with one of a reference.
+
+    `compute` gets tensors, `expected` arrays and the layer's present weights.
+    """
+    rng = np.random.default_rng(5)
+    weights = layer.get_weights()
+    points = [np.asarray(x, np.float64) for x in inputs]
+    steps = [rng.normal(size=x.shape) for x in points]
+    weight_steps = [rng.normal(size=w.shape) for w in weights]
+    tensors = [tf.constant(x) for x in points]
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        output = compute(*tensors)
+        upstream = rng.normal(size=output.shape)
+        loss = tf.reduce_sum(output * upstream)
+    gradients = tape.gradient(loss, tensors + list(layer.trainable_weights))
+    slope = sum(
+        np.sum(np.array(tf.convert_to_tensor(g)) * step)
+        for g, step in zip(gradients, steps + weight_steps, strict=True)
+    )
+
+    def loss_at(size):
+        layer.set_weights(
+            [w + size * s for w, s in zip(weights, weight_steps, strict=True)]
+        )
+        moved = [x + size * s for x, s in zip(points, steps, strict=True)]
+        return np.sum(expected(*moved) * upstream)
+
+    size = 1e-6
+    expected_slope = (loss_at(size) - loss_at(-size)) / (2 * size)
+    layer.set_weights(weights)
+    test.assertAllClose(slope, expected_slope, rtol=1e-5, atol=1e-5)
+
+
+def check_dropout(test, attend):
+    """Checks dropout of 0.25, from `training` to probabilities of 1/16 each."""
+    probs = np.array(attend(True))
+    kept = probs != 0
+    # Four deviations of 2,000 draws.
+    test.assertGreater(kept.size, 2000)
+    test.assertBetween(kept.mean(), 0.71, 0.79)
+    test.assertAllClose(probs[kept], np.full(kept.sum(), 1 / 16 / 0.75))
+    test.assertNotAllEqual(probs, attend(True))
+    for training in (None, False):
+        test.assertAllClose(attend(training), np.full(probs.shape, 1 / 16))
+    # In a recomputed function all follows from its seed.
+    outputs = []
+    for is_recomputing in (False, True):
+        with recompute.RecomputeContext(is_recomputing, tf.constant(3)):
+            outputs.append(attend(True))
+    test.assertAllEqual(*outputs)
+
+
+def check_recomputed_chains(test, make_stack, call, blocks):
+    """Checks how often the blocks of a stack of two layers run, with reruns."""
+    for period, training, num_runs in (
+        (0, True, 2),
+        (1, True, 3),
+        (1, None, 3),
+        (1, False, 2),
+    ):
+        stack = make_stack(grad_checkpointing_period=period)
+        call(stack, training)
+        with mock.patch.object(
+            residual_block.ResidualBlock,
+            "_normalize",
+            autospec=True,
+            side_effect=lambda block, streams, training: streams,
+        ) as normalize:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(call(stack, training))
+            tape.gradient(loss, stack.trainable_variables)
+        test.assertEqual(blocks * num_runs, normalize.call_count)
