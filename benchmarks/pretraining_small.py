@@ -124,16 +124,16 @@ def make_trainings(
         "random weights, no CPC": ("etc/pretrain_no_cpc", *own, encoder, None),
     }
     if values.lift:
-        runs.lift(values.lift, "lifted", **training_runs.LIFT)
-        sizes = runs.sizes("lifted")
+        runs.lift(values.lift, "bert", **training_runs.LIFT)
+        sizes = runs.sizes("bert")
         own = (values.lift_steps, values.lift_learning_rate)
         rows |= {
             "random weights of a BERT's sizes": (
                 *("etc/pretrain", *own, sizes),
                 None,
             ),
-            "lifted": ("etc/pretrain", *own, {}, "lifted"),
-            "lifted, no CPC": ("etc/pretrain_no_cpc", *own, {}, "lifted"),
+            "lifted": ("etc/pretrain", *own, {}, "bert"),
+            "lifted, no CPC": ("etc/pretrain_no_cpc", *own, {}, "bert"),
         }
     return {
         name: training_runs.Training(
