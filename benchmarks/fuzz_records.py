@@ -287,16 +287,10 @@ PROGRAM = program.Program(
         "folder": (None, "Where damaged files are written."),
         "seed": (0, "Of the damages."),
     },
-    columns={
-        "name": "",
-        "mutations": "d",
-        "features": "d",
-        "error": "d",
-        "failure": "d",
-        "reasons": "d",
-        "slowest_seconds": ".2f",
-        "peak_gb": ".2f",
-    },
+    columns=program.read_columns(
+        "name mutations:d features:d error:d failure:d reasons:d "
+        "slowest_seconds:.2f peak_gb:.2f"
+    ),
     measure=_measure,
 )
 

@@ -224,13 +224,9 @@ PROGRAM = program.Program(
             "always to their end.",
         ),
     },
-    {
-        "name": "s",
-        "records_per_s": ".1f",
-        "speedup": ".1f",
-        "cpu_ms": ".2f",
-        "cpu_speedup": ".1f",
-    },
+    program.read_columns(
+        "name records_per_s:.1f speedup:.1f cpu_ms:.2f cpu_speedup:.1f"
+    ),
     _measure,
 )
 

@@ -107,14 +107,9 @@ PROGRAM = program.Program(
         "presets": (["tiny", "base"], "Models."),
         "repeats": (2, "Requests after the first."),
     },
-    {
-        "preset": "s",
-        "tokens": "d",
-        "segments": "d",
-        "first_s": ".1f",
-        "median_s": ".1f",
-        "peak_mb": ".0f",
-    },
+    program.read_columns(
+        "preset tokens:d segments:d first_s:.1f median_s:.1f peak_mb:.0f"
+    ),
     _measure,
 )
 

@@ -154,13 +154,9 @@ def _measure(values) -> Iterator[program.Line]:
 PROGRAM = program.Program(
     "sentence_splitting",
     {"languages_dir": (None, "Folder with a file for each language.")},
-    {
-        "source": "",
-        "language": "",
-        "boundaries": "d",
-        "precision": ".3f",
-        "recall": ".3f",
-    },
+    program.read_columns(
+        "source language boundaries:d precision:.3f recall:.3f"
+    ),
     _measure,
 )
 

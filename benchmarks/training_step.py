@@ -131,14 +131,9 @@ PROGRAM = program.Program(
         "repeats": (5, "How often each step is timed."),
         "options": ((), "A further flag of `train`, such as --small."),
     },
-    columns={
-        "experiment": "",
-        "shape": "",
-        "task_ms": ".0f",
-        "bare_ms": ".0f",
-        "ratio": ".3f",
-        "waiting": ".2%",
-    },
+    columns=program.read_columns(
+        "experiment shape task_ms:.0f bare_ms:.0f ratio:.3f waiting:.2%"
+    ),
     measure=_measure,
 )
 
