@@ -102,7 +102,7 @@ PROGRAM = program.Program(
         "story": (program.REQUIRED, "A story, as NarrativeQA has them."),
         "vocab_file": (
             program.REQUIRED,
-            "WordPiece vocabulary or SentencePiece model.",
+            program.VOCABULARY,
         ),
         "presets": (["tiny", "base"], "Models."),
         "repeats": (2, "Requests after the first."),
