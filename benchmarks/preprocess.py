@@ -24,7 +24,7 @@ from benchmarks import program
 from benchmarks.layout_oracle import Oracle
 from benchmarks.reference_tokenizer import BertTokenizer
 from benchmarks.task_oracles import ORACLES
-from etcmodel.cli import preprocess
+from etcmodel.engine import preprocess
 from etcmodel.errors import BadRecords
 from etcmodel.feature_utils.text import vocabulary_files
 from etcmodel.pipeline import example_maker

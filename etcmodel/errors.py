@@ -103,7 +103,7 @@ class RecordError(UserError):
         self.explanation = f"{place}: {problem}. {advice}."
         super().__init__(
             f"{self.explanation[:-1]}, or skip such records with "
-            "--skip_bad_records."
+            "`skip_bad_records`."
         )
 
     def without_traceback(self) -> "RecordError":

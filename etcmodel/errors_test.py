@@ -17,7 +17,7 @@ class ErrorsTest(tf.test.TestCase):
         self.assertEqual(
             "train.json, record 17 (id 'WH_17'), field 'answer': got 'x', "
             "expected one of its 3 candidates. Fix the record, or leave it "
-            "out, or skip such records with --skip_bad_records.",
+            "out, or skip such records with `skip_bad_records`.",
             message,
         )
         self.assertEqual("answer is not a candidate", error.reason)

@@ -2,7 +2,7 @@ from unittest import mock
 
 import tensorflow as tf
 
-from etcmodel.api.estimators import Estimator
+from etcmodel.estimators.estimators import Estimator
 from examples import answer_questions
 
 

@@ -14,8 +14,8 @@ FOLDERS = ("benchmarks", "etcmodel", "examples", "testing", "tools")
 # Rooms from top to bottom: each may import those of lower levels, and modules
 # that are in none.
 LEVELS = (
-    ("demo", "api"),
-    ("cli",),
+    ("cli", "estimators"),
+    ("engine", "demo"),
     ("tasks",),
     ("training", "serving", "inspection"),
     ("pipeline",),

@@ -9,13 +9,11 @@ import signal
 import sys
 import textwrap
 import threading
-from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
 
 from absl import flags
 
-from etcmodel.cli import paths
+from etcmodel.cli import flags as flags_lib
 from etcmodel.errors import UserError
 from etcmodel.errors import without_stack
 from etcmodel.pipeline import options
@@ -25,9 +23,7 @@ _WIDTH = 78
 
 
 # Command -> its module and what it does. A module has its `DESCRIPTION`, an
-# `EXAMPLE`, `Flags` (see `options.define`) and `run(flag_values)`. Paths are
-# checked by `paths.check`, other flags at the head of `run`, before TensorFlow
-# is imported.
+# `EXAMPLE`, `Options` (see `pipeline.options`) and `run(options)`.
 # `TASK_FLAGS`: the command also has the flags of the task in `--task`.
 # `PASSES_ON`: with the first flag, unknown flags are values of the second.
 # `ARGUMENT`: the flag whose name may be left out.
@@ -45,7 +41,7 @@ COMMANDS = {
         "cli.inspect_record",
         "picture and summary of a record's attention",
     ),
-    "demo": ("demo.command", "all of the above on a small generated corpus"),
+    "demo": ("cli.demo", "all of the above on a small generated corpus"),
 }
 
 
@@ -101,7 +97,7 @@ def _command_help(
     parts.append(textwrap.dedent(module.DESCRIPTION).strip())
     parts += ["", "Example:", ""]
     parts.append(textwrap.indent(textwrap.dedent(module.EXAMPLE).strip(), "  "))
-    needed = options.required(module.Flags)
+    needed = options.required(module.Options)
     optional = [flag for flag in flag_values if flag not in needed]
     for title, names in [("Needed:", needed), ("Optional:", optional)]:
         if names:
@@ -114,7 +110,7 @@ def _command_help(
             if flag.default not in (None, "", False):
                 head += f" (default: {flag.default})"
             text = textwrap.fill(
-                flag.help,
+                flags_lib.as_flags(flag.help, flag_values),
                 _WIDTH,
                 initial_indent=" " * 6,
                 subsequent_indent=" " * 6,
@@ -142,12 +138,12 @@ def _value_of(name: str, arguments: list[str]) -> str | None:
 def _define(name: str, module: ModuleType, task: str | None):
     """Defines the flags of a command; returns them and where to read more."""
     flag_values = flags.FlagValues()
-    options.define(flag_values, module.Flags)
+    flags_lib.define(flag_values, module.Options)
     advice = f"See `python -m etcmodel {name} --help`."
     if hasattr(module, "TASK_FLAGS"):
         advice = f"See `python -m etcmodel {name} --task=TASK --help`."
         if task is not None:
-            options.define(
+            flags_lib.define(
                 flag_values, registry.get(task).preprocessing_config_class
             )
             advice = advice.replace("TASK", task)
@@ -155,7 +151,7 @@ def _define(name: str, module: ModuleType, task: str | None):
 
 
 def _parse(name: str, module: ModuleType, arguments: list[str]):
-    """Reads the flags of a command; None if help was printed instead."""
+    """Reads the options of a command; None if help was printed instead."""
     task = _value_of("task", arguments)
     flag_values, advice = _define(name, module, task)
     if any(argument in ("--help", "-h", "-help") for argument in arguments):
@@ -187,39 +183,36 @@ def _parse(name: str, module: ModuleType, arguments: list[str]):
             f"such as --name=value only. {advice}"
         )
     _check(name, module, flag_values, advice)
-    return flag_values
+    kinds = None
+    if hasattr(module, "TASK_FLAGS") and task is not None:
+        kinds = registry.get(task).preprocessing_config_class
+    return flags_lib.make_options(flag_values, module.Options, kinds)
 
 
 def _check(name: str, module: ModuleType, flag_values, advice: str) -> None:
-    """Raises a `UserError` if a flag is missing, or a path cannot be used."""
-    needed = options.required(module.Flags)
+    """Raises a `UserError` if a flag is missing."""
+    needed = options.required(module.Options)
     missing = [flag for flag in needed if not flag_values[flag].value]
     if missing:
         listed = ", ".join(f"--{flag}" for flag in missing)
         raise UserError(f"{name} needs {listed}. {advice}")
-    paths.check(flag_values, module.Flags)
 
 
-def call(name: str, values: Mapping[str, Any]) -> None:
-    """Runs a command in this process; its errors are raised.
-
-    `values` are its flags by name; None stands for one that is not given.
-    """
-    module = load(name)
-    flag_values, advice = _define(name, module, values.get("task"))
-    flag_values.mark_as_parsed()
-    for flag, value in values.items():
-        if value is None:
-            continue
-        if flag not in flag_values:
-            raise UserError(f"{name} has no flag --{flag}. {advice}")
-        try:
-            flag_values[flag].value = value
-        except flags.Error as error:
-            raise UserError(f"{error} {advice}") from None
-        flag_values[flag].present = 1
-    _check(name, module, flag_values, advice)
-    module.run(flag_values)
+def _flag_names() -> frozenset[str]:
+    """Returns the names of the flags of all commands and tasks."""
+    modules = [f"etcmodel.{module}" for module, _ in COMMANDS.values()]
+    kinds = [importlib.import_module(x).Options for x in modules]
+    for task in registry.tasks().values():
+        # Some are imported with TensorFlow, which may not be loaded yet.
+        kind = task.preprocessing_config
+        if sys.modules.get("tensorflow") is not None:
+            kind = task.preprocessing_config_class
+        kinds += [kind] if isinstance(kind, type) else []
+    return frozenset(
+        field.name.rstrip("_")
+        for kind in kinds
+        for field in options.flag_fields(kind)
+    )
 
 
 def prepare_environment() -> None:
@@ -305,11 +298,12 @@ def _main(arguments: list[str]) -> int:
                 f"{', '.join(COMMANDS)}. See `python -m etcmodel --help`."
             )
         module = load(name)
-        flag_values = _parse(name, module, rest)
-        if flag_values is not None:
-            module.run(flag_values)
+        parsed = _parse(name, module, rest)
+        if parsed is not None:
+            module.run(parsed)
     except UserError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        text = flags_lib.as_flags(str(error), _flag_names())
+        print(f"Error: {text}", file=sys.stderr)
         return 1
     except Exception as error:
         if debug or not _is_of_the_machine(error):

@@ -15,6 +15,7 @@ from absl.testing import parameterized
 import etcmodel
 from etcmodel import models
 from etcmodel.cli import command_line
+from etcmodel.cli import flags as flags_lib
 from etcmodel.errors import UserError
 from etcmodel.pipeline import options
 from etcmodel.training.configuration_test import KERAS_2
@@ -160,11 +161,11 @@ class CliTest(CommandTestCase):
             self.assertLessEqual(len(line), 80, line)
         module = command_line.load(command)
         flag_values = flags.FlagValues()
-        options.define(flag_values, module.Flags)
+        flags_lib.define(flag_values, module.Options)
         for name in flag_values:
             self.assertGreater(len(flag_values[name].help), 10, name)
             self.assertRegex(out, rf"(?m)^  --(\[no\])?{name}\b")
-        required = options.required(module.Flags)
+        required = options.required(module.Options)
         if not required:
             return
         needed = ", ".join(f"--{name}" for name in required)
@@ -177,7 +178,7 @@ class CliTest(CommandTestCase):
             ("inspect", [models.EtcConfig]),
         ):
             flag_values = flags.FlagValues()
-            options.define(flag_values, command_line.load(command).Flags)
+            flags_lib.define(flag_values, command_line.load(command).Options)
             words = re.findall(r"\w+", flag_values["preset"].help)
             for config in configs:
                 self.assertContainsSubset(config._PRESETS, words)
@@ -218,7 +219,7 @@ class CliTest(CommandTestCase):
         ("word", "predict x.json", "what to do with 'x.json'"),
         ("number", "predict --batch_size=x", "--batch_size=x"),
         ("bound", "predict --batch_size=0", "--batch_size=0"),
-        ("enum", "evaluate --mode=train", "--mode=train"),
+        ("enum", "train --mode=eval", "--mode=eval"),
         (
             "task",
             "preprocess --task=a --input=x --output_dir=y --vocab_file=z",
@@ -230,9 +231,7 @@ class CliTest(CommandTestCase):
 
     def _fail(self, error, *arguments):
         """Runs a command that raises an error."""
-        with mock.patch.object(
-            command_line.importlib, "import_module", side_effect=error
-        ):
+        with mock.patch.object(command_line, "load", side_effect=error):
             return run_cli("predict", *arguments)
 
     def test_errors_and_interrupts_end_without_traceback(self):
@@ -336,8 +335,8 @@ class CliTest(CommandTestCase):
         named = ("_dir", "_file", "_data", "output", "input", "checkpoint")
         for command in command_line.COMMANDS:
             module = command_line.load(command)
-            declared = options.paths(module.Flags)
-            for field in dataclasses.fields(module.Flags):
+            declared = options.paths(module.Options)
+            for field in dataclasses.fields(module.Options):
                 if field.name.endswith(named):
                     self.assertIn(field.name, declared, command)
 
@@ -367,9 +366,8 @@ class CliTest(CommandTestCase):
             [
                 *(sys.executable, "-m", "etcmodel", "train"),
                 *("--experiment=etc/wikihop", f"--model_dir={self.path('x')}"),
-                "--mode=eval",
-                '--params_override={"task": {"validation_data": {"input_path":'
-                ' ""}}}',
+                '--params_override={"task": {"train_data": {"input_path": '
+                '""}}}',
             ],
             cwd=_ROOT,
             env=environment,
@@ -379,7 +377,7 @@ class CliTest(CommandTestCase):
         )
         self.assertEqual(1, done.returncode)
         # Told after the Model Garden, which needs Keras 2, was loaded.
-        self.assertRegex(done.stderr, "(?m)^Error: There is no validation_data")
+        self.assertRegex(done.stderr, "(?m)^Error: There is no train_data")
         self.assertNotIn("Traceback", done.stderr)
 
 

@@ -3,7 +3,6 @@
 Nothing is trained here: commands end before they build a model.
 """
 
-import contextlib
 import io
 import itertools
 import os
@@ -16,9 +15,11 @@ import yaml
 from absl.testing import parameterized
 from official.core import exp_factory
 
-from etcmodel.api import estimators
-from etcmodel.cli import training
+from etcmodel.engine import run_options
+from etcmodel.engine import runner as training
+from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
+from etcmodel.estimators import estimators
 from etcmodel.pipeline import tfrecords
 from etcmodel.tasks import registry
 from etcmodel.training import lifted
@@ -192,9 +193,12 @@ class DamagedRunTest(CommandTestCase):
         with self.assertRaisesRegex(AssertionError, "went on"):
             self._command("evaluate", "--experiment=etc/wikihop")
         output = io.StringIO()
-        with contextlib.redirect_stdout(output):
-            flags = mock.Mock(experiment="etc/wikihop")
-            runs.use_saved_params(flags, self.model_dir)
+        run_options.use_saved_params(
+            run_options.TrainerOptions(
+                model_dir=self.model_dir, experiment="etc/wikihop"
+            ),
+            Reporter("lines", output),
+        )
         self.assertRegex(
             output.getvalue(),
             f"^{self.model_dir} has no etcmodel.json.*is not checked",
@@ -239,7 +243,7 @@ class DamagedRunTest(CommandTestCase):
         params = mock.Mock(**{spec.tuned.option: None})
         checkpoint = self.path("run", "ckpt-1")
         with self.assertRaisesRegex(
-            UserError, "run/tuned.json.*evaluate --tune"
+            UserError, "run/tuned.json.*`evaluate` and"
         ):
             runs.use_tuned(spec, params, checkpoint, self.model_dir)
         with self.assertRaisesRegex(UserError, "run/tuned.json"):

@@ -2,7 +2,7 @@ from unittest import mock
 
 import tensorflow as tf
 
-from etcmodel.cli import training
+from etcmodel.engine import runner as runner_lib
 from etcmodel.training import configuration
 from etcmodel.training.runs_test import write_run
 from testing import tasks
@@ -30,8 +30,8 @@ class EvaluateTest(tasks.CommandTestCase):
             mock.patch.object(
                 configuration, "find_metadata", return_value=None
             ),
-            mock.patch.object(training, "make_runner") as make_runner,
-            mock.patch.object(training, "run_mode") as self.run_mode,
+            mock.patch.object(runner_lib, "make_runner") as make_runner,
+            mock.patch.object(runner_lib, "run_mode") as self.run_mode,
         ):
             runner = mock.Mock()
             runner.trainer.global_step.numpy.return_value = 70
@@ -79,7 +79,6 @@ class EvaluateTest(tasks.CommandTestCase):
             ([], None),
             ([f"--config_file={self.path('own.yaml')}"], "bfloat16"),
             ([f"--params_override={name}=bfloat16"], "bfloat16"),
-            (["--mode=continuous_eval"], "bfloat16"),
         ):
             self.assert_succeeds(self._evaluate(*arguments))
             params = self.run_mode.call_args.args[1]
@@ -95,15 +94,6 @@ class EvaluateTest(tasks.CommandTestCase):
         )
         self.assert_succeeds(
             self._evaluate("--tune", "--params_override=task.threshold=null")
-        )
-
-    def test_waiting_for_checkpoints_needs_none_yet(self):
-        result = self._evaluate("--mode=continuous_eval", saved=False)
-        self.assertEqual((0, "", ""), result)
-        _, params, mode = self.run_mode.call_args.args
-        self.assertEqual("continuous_eval", mode)
-        self.assertEqual(
-            "best_ckpt", params.trainer.best_checkpoint_export_subdir
         )
 
 

@@ -2,8 +2,6 @@
 
 import dataclasses
 
-from absl import flags
-
 from etcmodel.tasks import registry
 
 DESCRIPTION = """
@@ -19,8 +17,8 @@ ARGUMENT = "task"
 
 
 @dataclasses.dataclass(kw_only=True)
-class Flags:
-    """The flags.
+class Options:
+    """What the command does.
 
     Attributes:
         task: the task; all by default.
@@ -29,9 +27,9 @@ class Flags:
     task: str | None = None
 
 
-def run(flag_values: flags.FlagValues) -> None:
-    """Runs the command."""
-    wanted = flag_values.task
+def run(options: Options) -> None:
+    """Prints the experiments."""
+    wanted = options.task
     for name in registry.tasks() if wanted is None else [wanted]:
         task = registry.get(name)
         print(f"{name}: {task.summary}")

@@ -1,11 +1,9 @@
 import os
-from unittest import mock
 
 import tensorflow as tf
 
 from etcmodel.pipeline import tfrecords
 from etcmodel.training.runs_test import write_run
-from etcmodel.training.trainer import RecordsTask
 from testing.tasks import CommandTestCase
 from testing.tasks import run_cli
 from testing.tasks import write_test_vocab
@@ -53,13 +51,10 @@ class ExportTest(CommandTestCase):
             },
         }
         write_run(self.model_dir, note, _SMALL)
-        model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
-        model.build([1, 1])
-        with mock.patch.object(RecordsTask, "build_model", return_value=model):
-            self._fails(
-                f"{self.model_dir}/ckpt-1 does not fit the model that "
-                f"{self.model_dir} and"
-            )
+        self._fails(
+            f"{self.model_dir}/ckpt-1 does not fit the model that "
+            f"{self.model_dir} and"
+        )
 
 
 if __name__ == "__main__":

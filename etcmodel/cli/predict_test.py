@@ -7,7 +7,7 @@ from unittest import mock
 
 import tensorflow as tf
 
-from etcmodel.cli import predict
+from etcmodel.serving import answers as answers_lib
 from etcmodel.serving import exported
 from testing import reading
 from testing import tasks
@@ -24,10 +24,8 @@ def _fake_model(task, answer, has_queries=False, **noted):
     metadata = {"task": task, "options": {}, "preprocessing_config": noted}
     metadata["has_queries"] = has_queries
     with (
-        mock.patch.object(predict, "load_saved_model", return_value=model),
-        mock.patch.object(
-            predict.exported, "read_metadata", return_value=metadata
-        ),
+        mock.patch.object(answers_lib, "load_saved_model", return_value=model),
+        mock.patch.object(exported, "read_metadata", return_value=metadata),
     ):
         yield
 
@@ -280,12 +278,12 @@ class PredictTest(CommandTestCase):
             *("--label_field=a", "--label_kind=single", "--data_split=valid"),
         ):
             self.assert_fails(
-                self._predict(flag), f"{flag}: wikihop has no such flag"
+                self._predict(flag), f"{flag}: wikihop has no such option"
             )
         with _fake_model("select", None):
             self.assert_fails(
                 self._predict("--label_kind=single"),
-                "--label_kind=single: select has no such flag",
+                "--label_kind=single: select has no such option",
             )
         self.assertFalse(os.path.exists(self.output))
 

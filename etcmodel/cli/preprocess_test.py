@@ -1,7 +1,4 @@
-import collections
-import contextlib
 import functools
-import io
 import json
 import os
 import shutil
@@ -11,8 +8,6 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.cli import preprocess
-from etcmodel.datasets import classification
 from etcmodel.feature_utils import etc_features
 from etcmodel.pipeline import example_maker
 from etcmodel.pipeline import tfrecords
@@ -169,7 +164,7 @@ class PreprocessTest(tasks.CommandTestCase):
             self._run(*flags, "--lower_case=false", "--overwrite")
         )
         self.assertIn("Tokenizer: case kept, accents kept", out)
-        self.assertIn(f"(from flags, {self.output}", out)
+        self.assertIn(f"(from options, {self.output}", out)
         self.assertFalse(tasks.read_json(note)["tokenizer"]["lower_case"])
 
     def test_predict_split_has_no_labels(self):
@@ -366,37 +361,6 @@ class OwnDocumentsTest(tasks.CommandTestCase):
         # Of the records that are learned from.
         counts = train["preprocessing_config"]["label_counts"]
         self.assertEqual([3, 3, 3], counts)
-
-    def test_shares_of_labels(self):
-        """A fifth of each; a label of one record is learned."""
-        labels = {str(i): "aaab"[i % 4] for i in range(40)} | {"x": "c"}
-
-        def choose(fraction, seed, labels=labels):
-            records = [
-                classification.ClassificationRecord(id=x, sections=(), label=y)
-                for x, y in labels.items()
-            ]
-            return preprocess.validation_ids(
-                records, classification, fraction, seed
-            )
-
-        chosen = [choose(0.2, seed) for seed in range(9)]
-        for ids in chosen:
-            self.assertEqual(
-                {"a": 6, "b": 2}, collections.Counter(map(labels.get, ids))
-            )
-        self.assertGreater(len(set(map(frozenset, chosen))), 5)
-        # Fewer than there are labels; what has no share of labels.
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            self.assertLen(choose(0.03, 0), 1)
-        self.assertIn(
-            "1 of 40 records are too few for 2 labels", out.getvalue()
-        )
-        numbers = dict(zip(labels, range(41), strict=True))
-        self.assertLen(choose(0.2, 0, numbers), 8)
-        several = dict.fromkeys(labels, ("a", "b"))
-        self.assertLen(choose(0.2, 0, several), 8)
 
     @parameterized.parameters(
         ("0", "0: expected a number between 0 and 1"),

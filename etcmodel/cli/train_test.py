@@ -7,7 +7,7 @@ import yaml
 from absl.testing import parameterized
 
 from etcmodel import models
-from etcmodel.cli import training
+from etcmodel.engine import runner as runner_lib
 from etcmodel.pipeline import tfrecords
 from etcmodel.training import configuration
 from etcmodel.training import runs
@@ -42,8 +42,8 @@ class TrainTest(CommandTestCase):
             mock.patch.object(
                 configuration, "find_metadata", return_value=None
             ),
-            mock.patch.object(training, "make_runner") as make_runner,
-            mock.patch.object(training, "run_mode") as self.run_mode,
+            mock.patch.object(runner_lib, "make_runner") as make_runner,
+            mock.patch.object(runner_lib, "run_mode") as self.run_mode,
         ):
             task = mock.Mock(metadata=None)
             task.describe_encoder.return_value = (
@@ -61,7 +61,7 @@ class TrainTest(CommandTestCase):
             os.path.join(self.model_dir, "ckpt")
         )
 
-    @parameterized.parameters("train", "train_and_eval", "train_and_post_eval")
+    @parameterized.parameters("train", "train_and_eval")
     def test_leaves_its_configuration_and_says_what_is_next(self, mode):
         out = self.assert_succeeds(self._train(f"--mode={mode}"))
         _, params, mode_run, _ = self.run_mode.call_args.args
@@ -80,7 +80,7 @@ class TrainTest(CommandTestCase):
 
     @parameterized.parameters(
         (7, "train", None, ""),
-        (7, "train_and_post_eval", "train_and_post_eval", ""),
+        (7, "train_and_eval", None, ""),
         (8, "train", "train", ""),
         (6, "train", None, "already at step 7 of 6. .*raise --epochs"),
     )
@@ -111,12 +111,6 @@ class TrainTest(CommandTestCase):
         out = self.assert_succeeds(result)
         self.assertNotIn("etcmodel export", out)
         self.assertIn(f"--init_checkpoint={self.model_dir}", out)
-
-    @parameterized.parameters("eval", "continuous_eval")
-    def test_evaluation_leaves_the_run_as_it_was(self, mode):
-        self.assertEqual((0, "", ""), self._train(f"--mode={mode}"))
-        self.assertEqual(mode, self.run_mode.call_args.args[2])
-        self.assertFalse(os.path.exists(self.model_dir))
 
     @parameterized.parameters(
         (

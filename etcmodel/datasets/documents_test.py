@@ -79,7 +79,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         empty = self._write(content, "empty")
         paths = [self._write(b"One.", "one"), empty, self._write(b"Two.")]
         with self.assertRaisesRegex(
-            RecordError, f"{empty}.*no text.*--skip_bad_records"
+            RecordError, f"{empty}.*no text.*`skip_bad_records`"
         ):
             list(records.FORMAT.read(paths))
         bad = BadRecords(skip=True)

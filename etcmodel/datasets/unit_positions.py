@@ -216,7 +216,7 @@ def read_selected(
                 "a paragraph is a list of texts, whose numbers are not those "
                 "of sentences"
             ),
-            advice="Leave --units out",
+            advice="Leave `units` out",
         )
     return selected
 

@@ -52,7 +52,7 @@ class ReadTest(parameterized.TestCase):
         """A text may have several of them, so that numbers differ."""
         for value in ([[3, 1]], ["B."], [[0, 1], [], [1], [0, 0, 0]]):
             with self.assertRaisesRegex(
-                RecordError, "field 'selected': a paragraph is a list .*--units"
+                RecordError, "field 'selected': a paragraph is a list .*`units`"
             ):
                 _read(_SECTIONS, value, "sentences")
         # These need no numbers.

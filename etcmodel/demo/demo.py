@@ -5,6 +5,8 @@ commands of `python -m etcmodel` are printed as such before they run.
 """
 
 import contextlib
+import dataclasses
+import functools
 import json
 import os
 import shlex
@@ -13,13 +15,13 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from collections.abc import Iterator
 
-from etcmodel.cli import command_line
 from etcmodel.demo import corpus
-from etcmodel.demo.command import Flags
 from etcmodel.demo.question import QUESTION
 from etcmodel.errors import UserError
+from etcmodel.pipeline.options import option
 
 # Marks a directory as one that the demo made, and may replace.
 MARKER_FILE = "made_by_the_etcmodel_demo.json"
@@ -49,9 +51,35 @@ ENCODER = {
 }
 
 
-def train_config(flags: Flags) -> dict:
+@dataclasses.dataclass(kw_only=True)
+class Options:
+    """What the demo does.
+
+    Attributes:
+        output_dir: where the corpus, the model and the logs are left. What an
+            earlier demo left there is replaced.
+        question: a JSON file with a question of your own for the exported
+            model: {"query": ..., "candidates": [...], "supports": [...]}.
+        num_train: number of training records.
+        num_heldout: number of held-out records.
+        train_steps: number of training steps.
+        min_accuracy: accuracy on the held-out records below which the demo has
+            failed.
+        seed: of the corpus and the training.
+    """
+
+    output_dir: str = option("demo_output", path="demo")
+    question: str | None = option(None, path="file")
+    num_train: int = 4000
+    num_heldout: int = 400
+    train_steps: int = 275
+    min_accuracy: float = option(0.95, max_value=1.0)
+    seed: int = option(1, min_value=0)
+
+
+def train_config(options: Options) -> dict:
     """What the demo changes in the experiment `etc/wikihop`."""
-    records = os.path.join(flags.output_dir, "records")
+    records = os.path.join(options.output_dir, "records")
     return {
         "task": {
             "model": {"encoder": ENCODER},
@@ -59,7 +87,7 @@ def train_config(flags: Flags) -> dict:
                 "input_path": os.path.join(records, "train"),
                 "global_batch_size": _BATCH_SIZE,
                 "shuffle_buffer_size": 1000,
-                "seed": flags.seed,
+                "seed": options.seed,
             },
             "validation_data": {
                 "input_path": os.path.join(records, "heldout"),
@@ -67,10 +95,10 @@ def train_config(flags: Flags) -> dict:
             },
         },
         "trainer": {
-            "train_steps": flags.train_steps,
+            "train_steps": options.train_steps,
             "steps_per_loop": 25,
             "summary_interval": 25,
-            "checkpoint_interval": flags.train_steps,
+            "checkpoint_interval": options.train_steps,
             "optimizer_config": {
                 # The gradients are tiny before the first thing is learned:
                 # BERT's epsilon of 1e-6 would keep it so.
@@ -81,7 +109,7 @@ def train_config(flags: Flags) -> dict:
                     "polynomial": {
                         "initial_learning_rate": 1e-3,
                         "end_learning_rate": 5e-4,
-                        "decay_steps": flags.train_steps,
+                        "decay_steps": options.train_steps,
                     }
                 },
                 "warmup": {"linear": {"warmup_steps": 20}},
@@ -90,54 +118,59 @@ def train_config(flags: Flags) -> dict:
     }
 
 
-def main(flags: Flags) -> None:
+def main(options: Options, command: Callable[[list[str]], int]) -> None:
     """Runs the demo.
+
+    Args:
+        options: sizes and places.
+        command: runs a command of `python -m etcmodel`; returns its exit code.
 
     Raises:
         UserError: a step failed, the output directory is not the demo's, or
             the accuracy is too low.
     """
-    question = _read_question(flags.question)
-    prepare_output_dir(flags.output_dir)
+    run = functools.partial(_run_command, command)
+    question = _read_question(options.question)
+    prepare_output_dir(options.output_dir)
     steps = _Steps()
 
     with steps.step("Write a corpus about a fictional world"):
-        _write_corpus(flags)
+        _write_corpus(options)
     with steps.step("Build a WordPiece vocabulary from the training texts"):
-        vocab_file = _write_vocab(flags)
+        vocab_file = _write_vocab(options)
     with steps.step("Turn the texts into what the model reads"):
         for split in corpus.SPLITS:
-            _run_command(
+            run(
                 "preprocess",
                 task="wikihop",
-                input=_corpus_file(flags, split),
+                input=_corpus_file(options, split),
                 split="train" if split == "train" else "dev",
                 vocab_file=vocab_file,
-                output_dir=os.path.join(flags.output_dir, "records", split),
+                output_dir=os.path.join(options.output_dir, "records", split),
                 **_LENGTHS,
                 num_shards=4,
             )
     with steps.step("Draw the attention of one record"):
-        picture = os.path.join(flags.output_dir, "attention.png")
-        _run_command(
+        picture = os.path.join(options.output_dir, "attention.png")
+        run(
             "inspect",
             task="wikihop",
-            input=_corpus_file(flags, "heldout"),
+            input=_corpus_file(options, "heldout"),
             vocab_file=vocab_file,
             output=picture,
             **_LENGTHS,
             local_radius=ENCODER["local_radius"],
             use_hard_g2l_mask=ENCODER["use_hard_g2l_mask"],
         )
-    with steps.step(f"Train a small ETC for {flags.train_steps} steps"):
-        model_dir = _train(flags)
+    with steps.step(f"Train a small ETC for {options.train_steps} steps"):
+        model_dir = _train(options, run)
     with steps.step("Evaluate on held-out records, of islands never seen"):
-        accuracy = _evaluate(flags, model_dir)
+        accuracy = _evaluate(options, model_dir, run)
     with steps.step("Export a SavedModel that takes raw text"):
-        saved_model = os.path.join(flags.output_dir, "saved_model")
-        _run_command("export", model_dir=model_dir, output_dir=saved_model)
+        saved_model = os.path.join(options.output_dir, "saved_model")
+        run("export", model_dir=model_dir, output_dir=saved_model)
     with steps.step("Ask the SavedModel, in a process without this package"):
-        raw_accuracy = _ask(flags, saved_model, question)
+        raw_accuracy = _ask(options, saved_model, question)
 
     results = {
         "chance": corpus.CHANCE,
@@ -145,13 +178,13 @@ def main(flags: Flags) -> None:
         "accuracy_from_raw_text": raw_accuracy,
         "seconds": steps.seconds,
     }
-    _write_json(os.path.join(flags.output_dir, "results.json"), results)
-    _report(flags, results, model_dir, picture, saved_model)
+    _write_json(os.path.join(options.output_dir, "results.json"), results)
+    _report(options, results, model_dir, picture, saved_model)
     worst = min(accuracy, raw_accuracy)
-    if worst < flags.min_accuracy:
+    if worst < options.min_accuracy:
         raise UserError(
             f"The model got {worst:.1%} of the held-out records right; at "
-            f"least {flags.min_accuracy:.0%} was expected. It may need more "
+            f"least {options.min_accuracy:.0%} was expected. It may need more "
             "training: try --train_steps with a higher number."
         )
 
@@ -235,19 +268,19 @@ def _read_question(path: str | None) -> list[dict]:
     return records
 
 
-def _corpus_file(flags: Flags, split: str) -> str:
-    return os.path.join(flags.output_dir, "corpus", f"{split}.json")
+def _corpus_file(options: Options, split: str) -> str:
+    return os.path.join(options.output_dir, "corpus", f"{split}.json")
 
 
-def _write_corpus(flags: Flags) -> None:
-    os.makedirs(os.path.join(flags.output_dir, "corpus"))
-    sizes = {"train": flags.num_train, "heldout": flags.num_heldout}
+def _write_corpus(options: Options) -> None:
+    os.makedirs(os.path.join(options.output_dir, "corpus"))
+    sizes = {"train": options.num_train, "heldout": options.num_heldout}
     for split in corpus.SPLITS:
         records = corpus.make_records(
-            sizes[split], split=split, seed=flags.seed
+            sizes[split], split=split, seed=options.seed
         )
-        corpus.write_records(_corpus_file(flags, split), records)
-        print(f"  {len(records):5d} records: {_corpus_file(flags, split)}")
+        corpus.write_records(_corpus_file(options, split), records)
+        print(f"  {len(records):5d} records: {_corpus_file(options, split)}")
     example = records[0]
     document = textwrap.indent(
         textwrap.fill(example["supports"][0], 72), "    | "
@@ -260,33 +293,33 @@ def _write_corpus(flags: Flags) -> None:
     )
 
 
-def _write_vocab(flags: Flags) -> str:
+def _write_vocab(options: Options) -> str:
     # TensorFlow loads here: what it prints belongs to this step.
     from etcmodel.demo import vocab
 
     texts = [
         text
-        for record in _read_json(_corpus_file(flags, "train"))[:1000]
+        for record in _read_json(_corpus_file(options, "train"))[:1000]
         for text in (*record["supports"], record["query"])
     ]
-    vocab_file = os.path.join(flags.output_dir, "vocab.txt")
+    vocab_file = os.path.join(options.output_dir, "vocab.txt")
     size = vocab.build_vocab(texts, vocab_file)
     print(f"  {size} tokens: {vocab_file}")
     return vocab_file
 
 
-def _train(flags: Flags) -> str:
+def _train(options: Options, run: Callable) -> str:
     import tensorflow as tf
 
-    config_file = os.path.join(flags.output_dir, "train.json")
-    _write_json(config_file, train_config(flags))
-    tf.keras.utils.set_random_seed(flags.seed)
+    config_file = os.path.join(options.output_dir, "train.json")
+    _write_json(config_file, train_config(options))
+    tf.keras.utils.set_random_seed(options.seed)
     print(
         f"  The accuracy stays near chance ({corpus.CHANCE:.1%}) for about 100 "
         "steps, and then rises."
     )
-    model_dir = os.path.join(flags.output_dir, "model")
-    _run_command(
+    model_dir = os.path.join(options.output_dir, "model")
+    run(
         "train",
         experiment="etc/wikihop",
         mode="train",
@@ -296,21 +329,21 @@ def _train(flags: Flags) -> str:
     return model_dir
 
 
-def _evaluate(flags: Flags, model_dir: str) -> float:
-    metrics_file = os.path.join(flags.output_dir, "evaluation.json")
-    _run_command("evaluate", model_dir=model_dir, output=metrics_file)
+def _evaluate(options: Options, model_dir: str, run: Callable) -> float:
+    metrics_file = os.path.join(options.output_dir, "evaluation.json")
+    run("evaluate", model_dir=model_dir, output=metrics_file)
     return _read_json(metrics_file)["accuracy"]
 
 
-def _ask(flags: Flags, saved_model: str, question: list[dict]) -> float:
+def _ask(options: Options, saved_model: str, question: list[dict]) -> float:
     """Asks in a new process; returns the accuracy on the held-out records."""
-    question_file = os.path.join(flags.output_dir, "question.json")
+    question_file = os.path.join(options.output_dir, "question.json")
     corpus.write_records(question_file, question)
-    heldout_file = _corpus_file(flags, "heldout")
-    script = os.path.join(flags.output_dir, ASK_FILE)
+    heldout_file = _corpus_file(options, "heldout")
+    script = os.path.join(options.output_dir, ASK_FILE)
     here = os.path.dirname(os.path.abspath(__file__))
     shutil.copyfile(os.path.join(here, ASK_FILE), script)
-    answers_file = os.path.join(flags.output_dir, "answers.json")
+    answers_file = os.path.join(options.output_dir, "answers.json")
     arguments = [script, saved_model, question_file, heldout_file]
     print(f"  $ {shlex.join([_shown_python(), *arguments])}", flush=True)
     # -I: the process finds installed packages only, and nothing beside it.
@@ -329,7 +362,7 @@ def _ask(flags: Flags, saved_model: str, question: list[dict]) -> float:
     return counts["num_right"] / counts["num_known"]
 
 
-def _run_command(command: str, **flag_values) -> None:
+def _run_command(run, command: str, **flag_values) -> None:
     """Prints a command of `python -m etcmodel`, and runs it in this process."""
     arguments = [command]
     for name, value in flag_values.items():
@@ -339,7 +372,7 @@ def _run_command(command: str, **flag_values) -> None:
             arguments.append(f"--{name}={value}")
     shown = shlex.join([_shown_python(), "-m", "etcmodel", *arguments])
     print(f"  $ {shown}", flush=True)
-    if command_line.main(arguments):
+    if run(arguments):
         raise UserError(f"The step {command!r} failed; see above.")
 
 
@@ -350,12 +383,16 @@ def _shown_python() -> str:
 
 
 def _report(
-    flags: Flags, results: dict, model_dir: str, picture: str, saved_model: str
+    options: Options,
+    results: dict,
+    model_dir: str,
+    picture: str,
+    saved_model: str,
 ) -> None:
     python = _shown_python()
     print(
         f"""
-Results on {flags.num_heldout} held-out records:
+Results on {options.num_heldout} held-out records:
   chance                       {results["chance"]:7.1%}
   following one trade only     {1 / 3:7.1%}
   ETC                          {results["accuracy"]:7.1%}
@@ -363,12 +400,12 @@ Results on {flags.num_heldout} held-out records:
 Time: {sum(results["seconds"].values()):.0f} s
 
 What is left:
-  the corpus              {os.path.join(flags.output_dir, "corpus")}
+  the corpus              {os.path.join(options.output_dir, "corpus")}
   TensorBoard logs        {model_dir}
   picture of attention    {picture}
   the SavedModel          {saved_model}
 Look at the logs, or ask the model something yourself:
   {python} -m tensorboard.main --logdir={model_dir}
-  {python} {os.path.join(flags.output_dir, ASK_FILE)} {saved_model}""",
+  {python} {os.path.join(options.output_dir, ASK_FILE)} {saved_model}""",
         flush=True,
     )

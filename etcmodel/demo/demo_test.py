@@ -8,10 +8,10 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.cli import command_line
 from etcmodel.demo import corpus
 from etcmodel.demo import demo
 from etcmodel.demo import vocab
-from etcmodel.demo.command import Flags
 from etcmodel.errors import UserError
 from etcmodel.tasks.wikihop.task import TASK
 from testing.tasks import run_cli
@@ -106,9 +106,9 @@ class DemoTest(tf.test.TestCase, parameterized.TestCase):
         with open(question, "w", encoding="utf-8") as file:
             file.write(text)
         output_dir = self.path("output")
-        flags = Flags(output_dir=output_dir, question=question)
+        flags = demo.Options(output_dir=output_dir, question=question)
         with self.assertRaisesRegex(UserError, message):
-            demo.main(flags)
+            demo.main(flags, command_line.main)
         self.assertFalse(os.path.exists(output_dir))
 
     def test_whole_demo_leaves_everything_and_fails_for_its_accuracy(self):

@@ -50,10 +50,10 @@ def find(model_dir: str | os.PathLike, name: str) -> str:
         advice = (
             "because an older version trained it. Set the values of "
             "task.model.encoder in params.yaml yourself, or train on, with "
-            "more --epochs, which writes the file"
+            "more `epochs`, which writes the file"
         )
     else:
-        advice = "and is no run. Give the --model_dir of `train`"
+        advice = "and is no run. Give the `model_dir` of `train`"
     raise FileNotFoundError(f"{folder or '.'} has no {name}, {advice}.")
 
 
@@ -90,7 +90,7 @@ def _read_options(path) -> dict[str, Any]:
     def fail(problem):
         raise ValueError(
             f"{path}: {problem}. Copy the file again, or train on, with more "
-            "--epochs, which writes it."
+            "`epochs`, which writes it."
         ) from None
 
     try:

@@ -69,7 +69,7 @@ class RunFilesTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(path, run_files.directory(place))
 
     @parameterized.parameters(
-        (None, "and is no run. Give the --model_dir of `train`"),
+        (None, "and is no run. Give the `model_dir` of `train`"),
         (
             "params.yaml",
             "because an older version.*task.model.encoder in params.yaml",

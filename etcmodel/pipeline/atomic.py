@@ -81,7 +81,7 @@ def check_file(path: str, overwrite: bool) -> None:
     if os.path.lexists(path) and not overwrite:
         raise UserError(
             f"{path} exists. Choose another file, or replace it with "
-            "--overwrite."
+            "`overwrite`."
         )
 
 
@@ -119,7 +119,7 @@ def check_directory(
 def _not_empty(path: str) -> UserError:
     advice = "Choose another directory"
     if own_files.read(path) is not None:
-        advice += ", or replace it with --overwrite"
+        advice += ", or replace it with `overwrite`"
     return UserError(f"{path} exists and is not empty. {advice}.")
 
 

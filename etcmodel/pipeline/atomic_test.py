@@ -72,7 +72,7 @@ class AtomicTest(tf.test.TestCase):
         os.mkdir(path)
         with atomic.atomic_directory(path) as directory:
             self._write(directory, "old")
-        with self.assertRaisesRegex(UserError, "--overwrite"):
+        with self.assertRaisesRegex(UserError, "`overwrite`"):
             with atomic.atomic_directory(path):
                 self.fail("must not be entered")
         with atomic.atomic_directory(path, overwrite=True) as directory:
@@ -211,7 +211,7 @@ class OutputDirectoryTest(tf.test.TestCase):
                     raise KeyboardInterrupt
 
         write("one")
-        with self.assertRaisesRegex(UserError, f"{path} exists.*--overwrite"):
+        with self.assertRaisesRegex(UserError, f"{path} exists.*`overwrite`"):
             write("two")
         with self.assertRaisesRegex(UserError, "Name a directory in it"):
             atomic.check_directory("gs://bucket/", True, in_bucket=True)

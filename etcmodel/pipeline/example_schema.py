@@ -241,8 +241,8 @@ def _check_not_for_training(parsed: dict[str, Any]) -> dict[str, Any]:
     check = tf.debugging.Assert(
         tf.equal(number, 0),
         [
-            "Examples were preprocessed with --split=train, without the texts "
-            "that answers need. Preprocess them with --split=dev or predict. "
+            "Examples were preprocessed with `split=train`, without the texts "
+            "that answers need. Preprocess them with `split=dev` or predict. "
             "Number of such examples:",
             number,
         ],

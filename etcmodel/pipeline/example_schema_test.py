@@ -213,7 +213,7 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
         serialized = tf.constant([_FIELDS.serialize(stored)])
         _, fields = _FIELDS.parse(serialized, _SIZES, ["label", "context"])
         self.assertAllEqual([1.0], fields["weight"])
-        with self.assertRaisesRegex(tf.errors.OpError, "--split=train"):
+        with self.assertRaisesRegex(tf.errors.OpError, "`split=train`"):
             _FIELDS.parse(serialized, _SIZES, ["text"])
 
     @parameterized.parameters("window", "place")

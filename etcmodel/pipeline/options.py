@@ -1,34 +1,41 @@
-"""Defines command-line flags from the fields of dataclasses."""
+"""Options of what the commands do: dataclasses whose fields are checked.
+
+In messages and docstrings an option stands in backticks: `seed`, `seed=1`. The
+command line shows it as its flag, `--seed=1`.
+"""
 
 import dataclasses
 import typing
 from typing import Any
 
 import docstring_parser
-from absl import flags
+
+from etcmodel.errors import UserError
+from etcmodel.errors import show
 
 
 def option(default: Any = dataclasses.MISSING, **metadata) -> Any:
-    """Makes a field of a dataclass of flags; required without a default.
+    """Makes a field of a dataclass of options; required without a default.
 
     Metadata are `min_value` and `max_value` of a number; `one_of`, the allowed
     strings; `several`, whether the flag may be repeated; `path`, what a path
-    must be (see `etcmodel.cli.paths`). A field with `is_flag` False is none.
+    must be (see `etcmodel.engine.paths`). A field with `is_flag` False has no
+    flag.
     """
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def required(options: type) -> list[str]:
-    """Returns the names of the required flags of a dataclass."""
+    """Returns the names of the required options of a dataclass."""
     return [
         field.name.rstrip("_")
         for field in dataclasses.fields(options)
-        if field.default is dataclasses.MISSING
+        if field.default is field.default_factory is dataclasses.MISSING
     ]
 
 
 def paths(options: type) -> dict[str, str]:
-    """Returns the flags that are paths -> what each path must be."""
+    """Returns the options that are paths -> what each path must be."""
     return {
         field.name.rstrip("_"): field.metadata["path"]
         for field in dataclasses.fields(options)
@@ -37,7 +44,7 @@ def paths(options: type) -> dict[str, str]:
 
 
 def flag_fields(options: type) -> list[dataclasses.Field]:
-    """Returns the fields of a dataclass that are flags."""
+    """Returns the fields of a dataclass that have flags."""
     return [
         field
         for field in dataclasses.fields(options)
@@ -45,45 +52,70 @@ def flag_fields(options: type) -> list[dataclasses.Field]:
     ]
 
 
-def define(flag_values: flags.FlagValues, options: type) -> None:
-    """Defines a flag for each field of a dataclass; `from_` is `--from`.
+def type_of(options: type, name: str) -> type:
+    """Returns the type of an option: int for `int | None` and `list[int]`."""
+    hint = typing.get_type_hints(options)[name]
+    while arguments := typing.get_args(hint):
+        hint = arguments[0]
+    return hint
 
-    Help texts come from the docstrings of the class and its bases.
-    """
-    texts = {
-        parameter.arg_name: parameter.description
+
+def descriptions(options: type) -> dict[str, str]:
+    """Returns what the docstrings of a class and its bases say of options."""
+    return {
+        parameter.arg_name: " ".join(parameter.description.split())
         for base in reversed(options.__mro__)
         for parameter in docstring_parser.parse(base.__doc__ or "").params
     }
-    types = typing.get_type_hints(options)
-    for field in flag_fields(options):
-        # The type of `int | None` is int.
-        kind = (*typing.get_args(types[field.name]), types[field.name])[0]
-        text = " ".join(texts[field.name].split())
-        is_given = field.default is not dataclasses.MISSING
-        arguments = dict(
-            name=field.name.rstrip("_"),
-            default=field.default if is_given else None,
-            help=f"{text[0].upper()}{text[1:]}",
-            flag_values=flag_values,
+
+
+# Type of an option -> types of its values, and their name in messages.
+_TYPES = {
+    bool: (bool, "True or False"),
+    int: (int, "a whole number"),
+    float: (int | float, "a number"),
+    str: (str, "a string"),
+}
+
+
+def check(options: Any) -> None:
+    """Checks the values of options by their types, bounds and choices.
+
+    Raises:
+        UserError: a value is impossible; the message names the option.
+    """
+    kinds = type(options)
+    for field in flag_fields(kinds):
+        value, rules = getattr(options, field.name), field.metadata
+        if value is None and field.default is None:
+            continue
+        name, kind = field.name.rstrip("_"), type_of(kinds, field.name)
+        values = value if rules.get("several") else [value]
+        for x in values if isinstance(values, list | tuple) else [values]:
+            _check_value(name, x, kind, field.default, rules)
+
+
+def _check_value(name, value, kind, default, rules) -> None:
+    """Checks one value of an option."""
+    accepted, expected = _TYPES.get(kind, (object, ""))
+    is_bool = isinstance(value, bool)
+    if not isinstance(value, accepted) or (is_bool and kind is not bool):
+        raise UserError(f"`{name}` is {show(value)}, but must be {expected}.")
+    if "one_of" in rules and value not in rules["one_of"]:
+        choices = ", ".join(map(str, rules["one_of"]))
+        raise UserError(
+            f"`{name}` is {show(value)}, but must be one of {choices}."
         )
-        bounds = field.metadata
-        if kind is bool:
-            flags.DEFINE_bool(**arguments)
-        elif kind is float:
-            flags.DEFINE_float(
-                **arguments,
-                lower_bound=bounds.get("min_value", 0.0),
-                upper_bound=bounds.get("max_value"),
+    if kind in (int, float):
+        low, high = bounds(kind, default, rules)
+        if value < low or (high is not None and value > high):
+            most = "" if high is None else f" and at most {high:g}"
+            raise UserError(
+                f"`{name}` is {value}, but must be at least {low:g}{most}."
             )
-        elif kind is int:
-            default_min = 0 if field.default == 0 else 1
-            flags.DEFINE_integer(
-                **arguments, lower_bound=bounds.get("min_value", default_min)
-            )
-        elif "one_of" in bounds:
-            flags.DEFINE_enum(**arguments, enum_values=bounds["one_of"])
-        elif "several" in bounds:
-            flags.DEFINE_multi_string(**arguments)
-        else:
-            flags.DEFINE_string(**arguments)
+
+
+def bounds(kind: type, default: Any, rules: Any) -> tuple[float, float | None]:
+    """Returns the least and the greatest value of a number."""
+    least = 0.0 if kind is float or default == 0 else 1
+    return rules.get("min_value", least), rules.get("max_value")

@@ -1,79 +1,68 @@
 import dataclasses
-import unittest
 
-from absl import flags
+from absl.testing import absltest
+from absl.testing import parameterized
 
+from etcmodel.errors import UserError
 from etcmodel.pipeline import options
 
 
 @dataclasses.dataclass(kw_only=True)
-class _Base:
-    """Shared.
+class _Options:
+    """Some options.
 
     Attributes:
         name: what it is
             called.
-        rate: the rate.
     """
 
-    name: str
+    name: str = options.option(path="file")
     rate: float | None = options.option(None, max_value=1.0)
-
-
-@dataclasses.dataclass(kw_only=True)
-class _Flags(_Base):
-    """The flags.
-
-    Attributes:
-        number: how many.
-        skipped: how many not.
-        mode: which one.
-        file: one of several.
-        fast: whether to hurry.
-    """
-
     number: int = 3
     skipped: int = 0
     mode: str = options.option("a", one_of=["a", "b"])
     file: list[str] | None = options.option(None, several=True)
     fast: bool = False
+    sizes: dict = dataclasses.field(
+        default_factory=dict, metadata={"is_flag": False}
+    )
 
 
-class OptionsTest(unittest.TestCase):
-    def _parse(self, *arguments):
-        flag_values = flags.FlagValues()
-        options.define(flag_values, _Flags)
-        flag_values(["program", *arguments])
-        return flag_values
-
-    def test_values(self):
-        flag_values = self._parse(
-            "--name=x", "--rate=0.5", "--file=a", "--file=b", "--fast"
-        )
+class OptionsTest(parameterized.TestCase):
+    def test_what_fields_say(self):
+        self.assertEqual(["name"], options.required(_Options))
+        self.assertEqual({"name": "file"}, options.paths(_Options))
+        self.assertIs(float, options.type_of(_Options, "rate"))
         self.assertEqual(
-            ("x", 0.5, 3, 0, "a", ["a", "b"], True),
-            tuple(
-                flag_values[name].value
-                for name in "name rate number skipped mode file fast".split()
-            ),
+            {"name": "what it is called."}, options.descriptions(_Options)
         )
-        self.assertEqual("What it is called.", flag_values["name"].help)
 
-    def test_bounds(self):
-        for argument in (
-            "--number=0",
-            "--skipped=-1",
-            "--rate=-0.1",
-            "--rate=1.1",
-            "--mode=c",
-        ):
-            with self.assertRaises(flags.Error, msg=argument):
-                self._parse(argument)
-        self.assertEqual(0, self._parse("--skipped=0").skipped)
+    @parameterized.parameters(
+        {},
+        {"rate": 1},
+        {"rate": 0.0, "skipped": 0, "mode": "b", "file": ["x"], "fast": True},
+    )
+    def test_possible(self, **values):
+        options.check(_Options(name="x", **values))
 
-    def test_required(self):
-        self.assertEqual(["name"], options.required(_Flags))
+    @parameterized.parameters(
+        ("name", 3, "`name` is 3, but must be a string."),
+        ("name", None, "`name` is None, but must be a string."),
+        ("number", 0, "`number` is 0, but must be at least 1."),
+        ("number", 2.5, "`number` is 2.5, but must be a whole number."),
+        ("number", True, "`number` is True, but must be a whole number."),
+        ("skipped", -1, "`skipped` is -1, but must be at least 0."),
+        ("rate", 1.5, "`rate` is 1.5, but must be at least 0 and at most 1."),
+        ("rate", "fast", "`rate` is 'fast', but must be a number."),
+        ("mode", "c", "`mode` is 'c', but must be one of a, b."),
+        ("file", ["x", 3], "`file` is 3, but must be a string."),
+        ("fast", 1, "`fast` is 1, but must be True or False."),
+    )
+    def test_impossible(self, name, value, message):
+        with self.assertRaises(UserError) as raised:
+            options.check(_Options(**{"name": "x", name: value}))
+        self.assertEqual(message, str(raised.exception))
 
 
 if __name__ == "__main__":
-    unittest.main()
+    absltest.main()

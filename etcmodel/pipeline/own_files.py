@@ -1,6 +1,6 @@
 """Lists the files of an output directory, in the directory itself.
 
-`--overwrite` replaces only a directory that has this list, and no other file.
+`overwrite` replaces only a directory that has this list, and no other file.
 """
 
 import os
@@ -52,7 +52,7 @@ def check(directory: str) -> None:
     if own is None:
         raise UserError(
             f"{directory} was not written by this version of etcmodel: "
-            "--overwrite does not replace it. Choose another directory, or "
+            "`overwrite` does not replace it. Choose another directory, or "
             "delete it yourself."
         )
     foreign = sorted({*_walk(directory)} - own)
@@ -60,7 +60,7 @@ def check(directory: str) -> None:
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
         raise UserError(
             f"{directory} holds {foreign[0]}{more}, which etcmodel did not "
-            "write there: --overwrite would remove it. Move it elsewhere, or "
+            "write there: `overwrite` would remove it. Move it elsewhere, or "
             "choose another directory."
         )
 

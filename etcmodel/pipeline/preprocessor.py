@@ -540,5 +540,5 @@ def make_preprocessor(
         return preprocessor_class(config, make_tokenizer(vocab_file, settings))
     except (ValueError, OSError, tf.errors.OpError) as error:
         raise UserError(
-            f"--vocab_file={vocab_file} cannot be used: {error}"
+            f"`vocab_file={vocab_file}` cannot be used: {error}"
         ) from error

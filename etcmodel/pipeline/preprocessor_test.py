@@ -212,7 +212,7 @@ class EtcPreprocessorTest(tf.test.TestCase):
             ),
         ):
             with self.assertRaisesRegex(
-                UserError, f"--vocab_file={file} cannot be used: "
+                UserError, f"`vocab_file={file}` cannot be used: "
             ):
                 toy.TASK.make_preprocessor(sizes, file)
 

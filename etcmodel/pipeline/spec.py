@@ -164,10 +164,10 @@ class TaskSpec:
             for key, x in values.items()
             if x is not None
         }
-        names = [field.name for field in dataclasses.fields(config_class)]
+        names = self.size_names()
         for name in sorted(set(given) - set(names)):
             raise UserError(
-                f"--{name}={given[name]}: {self.name} has no such size. It "
+                f"`{name}={given[name]}`: {self.name} has no such size. It "
                 f"has: {', '.join(names)}."
             )
         try:
@@ -210,10 +210,27 @@ class TaskSpec:
         `sizes` is the preprocessing configuration of the records, as a dict.
         """
         return load(self.model)(
-            model_options or self.model_options(),
-            options or self.options(),
+            _taken(self.model_options, model_options),
+            _taken(self.options, options),
             sizes or {},
         )
+
+    def size_names(self) -> list[str]:
+        """Returns the names of the preprocessing configuration."""
+        config_class = self.preprocessing_config_class
+        return [field.name for field in dataclasses.fields(config_class)]
+
+
+def _taken(options_class: type, source: Any) -> Any:
+    """Makes options of the attributes of an object; others are defaults."""
+    names = [field.name for field in dataclasses.fields(options_class)]
+    return options_class(
+        **{
+            name: getattr(source, name)
+            for name in names
+            if hasattr(source, name)
+        }
+    )
 
 
 def load(place: str) -> Any:

@@ -42,7 +42,7 @@ class SpecTest(tf.test.TestCase):
         self.assertEqual(
             toy.Sizes(7, 2), toy.TASK.make_preprocessing_config(values)
         )
-        with self.assertRaisesRegex(UserError, "--width=3: toy has no such"):
+        with self.assertRaisesRegex(UserError, "`width=3`: toy has no such"):
             toy.TASK.make_preprocessing_config({"width": 3})
 
     def test_names_of_tasks_load_no_tensorflow(self):

@@ -346,3 +346,16 @@ class EtcTaskModel(AnswerModel):
     def encoder(self, model):
         """See `TaskModel`."""
         return model.get_layer("etc_encoder")
+
+
+def to_predictions(
+    task_model: TaskModel,
+    answers: Mapping[str, Any],
+    texts: Sequence[Mapping[str, Any]],
+) -> list[Any]:
+    """Converts answers, `[batch, ...]`, to a prediction for each text."""
+    arrays = {name: np.asarray(value) for name, value in answers.items()}
+    return [
+        task_model.to_prediction({x: y[i] for x, y in arrays.items()}, text)
+        for i, text in enumerate(texts)
+    ]

@@ -39,7 +39,7 @@ class ShardedWriter(contextlib.ExitStack):
         super().__init__()
         if num_shards < 1:
             raise UserError(
-                f"--num_shards={num_shards}: at least one shard is needed."
+                f"`num_shards={num_shards}`: at least one shard is needed."
             )
         self.count = 0
         self.paths = [
@@ -96,14 +96,14 @@ def find_files(input_path: str | Sequence[str]) -> list[str]:
         found = tf.io.gfile.glob(pattern)
         if not found:
             raise UserError(
-                f"{part}: no TFRecord files are there. Give the --output_dir "
+                f"{part}: no TFRecord files are there. Give the `output_dir` "
                 "of `preprocess`, or a pattern such as DIR/train-*.tfrecord.gz."
             )
         shards.check(pattern, found)
         files.extend(sorted(found))
     if not files:
         raise UserError(
-            "No input path was given. Give the --output_dir of `preprocess`."
+            "No input path was given. Give the `output_dir` of `preprocess`."
         )
     return files
 
@@ -201,8 +201,8 @@ def read_metadata(files: Iterable[str]) -> dict | None:
         if found["split"] == "predict":
             raise UserError(
                 f"{directory} has no answers to learn from or to compare with: "
-                "it was preprocessed with --split=predict. Use --split=train "
-                "for what is learned, --split=dev for validation."
+                "it was preprocessed with `split=predict`. Use `split=train` "
+                "for what is learned, `split=dev` for validation."
             )
         if "shards" in found:
             # Only some of the files may be read.

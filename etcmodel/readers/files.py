@@ -298,7 +298,7 @@ def check_size(size: int, place: str) -> None:
     if 0 < most < size:
         raise UserError(
             f"{place}: the record has more than {most:,} bytes. If that is "
-            "right, raise --max_record_bytes (0: no limit). If not, a line "
+            "right, raise `max_record_bytes` (0: no limit). If not, a line "
             "break or a closing quote is missing: get the file again."
         )
 

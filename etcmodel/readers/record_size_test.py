@@ -72,7 +72,7 @@ class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
             with self.assertRaisesRegex(
                 UserError,
                 rf"{name}, line {line}: the record has more than {size // 2:,} "
-                r"bytes.*--max_record_bytes \(0: no limit\)",
+                r"bytes.*`max_record_bytes` \(0: no limit\)",
             ):
                 list(files.limited(size // 2, read, path))
             for limit in (0, size + 100):

@@ -30,7 +30,7 @@ from etcmodel.readers.json_values import has_invalid_utf8
 Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
 """A string that is more than white space."""
 
-_ADVICE_NO_ANSWERS = "If this file has no answers use --split=predict"
+_ADVICE_NO_ANSWERS = "If this file has no answers use `split=predict`"
 
 
 class Source(NamedTuple):

@@ -284,7 +284,7 @@ _CASES = [
     for case in cases
 ]
 # Fields without which there is nothing to learn or to compare with.
-_PREDICT = ".*--split=predict"
+_PREDICT = ".*`split=predict`"
 _NEEDED = [
     ("wikihop", "answer", REMOVE, f"it is missing{_PREDICT}"),
     ("wikihop", "answer", "france", "got 'france', expected one of its 3 cand"),
@@ -300,7 +300,7 @@ _NEEDED = [
             "hotpotqa",
             "supporting_facts",
             value,
-            "it is .*'SPLIT'.*--task=read_twice_hotpotqa",
+            "it is .*'SPLIT'.*`task=read_twice_hotpotqa`",
         )
         for value in (REMOVE, None, [])
     ),
@@ -379,7 +379,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             error = str(caught.exception)
             self.assertStartsWith(error, f"{where}, record 1")
             self.assertIn(f"field '{field or place}':", error)
-            self.assertIn("--skip_bad_records", error)
+            self.assertIn("`skip_bad_records`", error)
             if place != self.id_field:
                 self.assertIn(f"(id '{self.good[self.id_field]}')", error)
         bad_records = BadRecords(skip=True)

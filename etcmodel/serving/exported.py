@@ -19,7 +19,7 @@ def read_metadata(saved_model_dir: str) -> dict:
     if not os.path.exists(os.path.join(saved_model_dir, "saved_model.pb")):
         raise UserError(
             f"{saved_model_dir} is not a SavedModel: it has no saved_model.pb. "
-            "Give the --output_dir of `export`."
+            "Give the `output_dir` of `export`."
         )
     path = os.path.join(saved_model_dir, METADATA_FILE)
     if not os.path.exists(path):

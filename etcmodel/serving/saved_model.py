@@ -58,8 +58,10 @@ class ServingModule(tf.Module):
         # Out of sight of whatever saves the module: it would trace them again.
         self._functions = lambda: (traced, specs)
 
-    def signatures(self) -> dict[str, Callable]:
-        """Returns the concrete functions, which take inputs by name."""
+    def signatures(
+        self, names: Sequence[str] | None = None
+    ) -> dict[str, Callable]:
+        """Returns concrete functions, by default all, with inputs by name."""
         functions, specs = self._functions()
         return {
             key: function.get_concrete_function(
@@ -69,6 +71,7 @@ class ServingModule(tf.Module):
                 }
             )
             for key, function in functions.items()
+            if names is None or key in names
         }
 
 

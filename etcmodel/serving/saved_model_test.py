@@ -141,7 +141,7 @@ class ExportTest(tf.test.TestCase):
         return note
 
     def test_existing_directories(self):
-        with self.assertRaisesRegex(UserError, "--overwrite"):
+        with self.assertRaisesRegex(UserError, "`overwrite`"):
             self.write()
         # The old one stays until the new one is whole, and answers.
         inputs = {"features": {"ids": np.ones([1, 4], np.int64)}}

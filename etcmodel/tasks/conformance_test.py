@@ -25,17 +25,17 @@ import etcmodel
 from etcmodel import checkpoints
 from etcmodel import models
 from etcmodel.checkpoints import files
-from etcmodel.cli import predict
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.spec import load
+from etcmodel.pipeline.task_model import to_predictions
 from etcmodel.readers import tables
 from etcmodel.readers.row_formats import RowFormat
+from etcmodel.serving import answers as answers_lib
 from etcmodel.serving import exported
 from etcmodel.serving import saved_model_test
 from etcmodel.serving import warmup_test
 from etcmodel.tasks import registry
-from etcmodel.training import evaluation
 from etcmodel.weight_paths import get_weight_paths
 from testing import helpers
 from testing import task_runs
@@ -230,7 +230,9 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         if isinstance(registry.get(task).dataset.FORMAT, RowFormat):
             rows = [x for _, x in tables.read_rows(run.input)]
         loaded = mock.Mock(signatures=task_runs.load_of(task)[0])
-        with mock.patch.object(predict, "load_saved_model", lambda _: loaded):
+        with mock.patch.object(
+            answers_lib, "load_saved_model", lambda _: loaded
+        ):
             model = etcmodel.load(run.saved_model)
             found = model.predict(rows, 4, progress=False)
             alone = [model.predict([x], progress=False)[0] for x in rows]
@@ -319,9 +321,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                 self._check_same({name: value}, {name: part})
             collected = [
                 msgspec.to_builtins(
-                    evaluation.to_predictions(
-                        task_model, answers, texts[i : i + 1]
-                    )
+                    to_predictions(task_model, answers, texts[i : i + 1])
                 )
                 for answers in (
                     alone,

@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import functools
 import importlib
 import inspect
 import operator
@@ -16,7 +15,7 @@ from unittest import mock
 import tensorflow as tf
 
 import etcmodel
-from etcmodel.cli import preprocess
+from etcmodel.engine import preprocess
 from etcmodel.serving import signatures
 from etcmodel.tasks.hotpotqa.task import TASK
 from etcmodel.training import trainer
@@ -101,18 +100,20 @@ class HopsTest(tf.test.TestCase):
         path, vocab_file = tasks.write_small_hotpotqa(folder, 4)
         records = f"{folder}/records"
         sizes = {"long_length": 32, "global_length": 16}
-        run = preprocess.run
+        run = preprocess.preprocess
 
-        def check(flag_values):
+        def check(*arguments):
+            made = []
             with tasks.without_tracing():
                 self._check(
                     "From file to shard",
                     15,
-                    functools.partial(run, flag_values),
+                    lambda: made.append(run(*arguments)),
                     run.__code__,
                 )
+            return made[0]
 
-        with mock.patch.object(preprocess, "run", check):
+        with mock.patch.object(preprocess, "preprocess", check):
             code, _, err = tasks.run_cli(
                 "preprocess",
                 "--task=hotpotqa",

@@ -35,7 +35,7 @@ def get(name: str) -> TaskSpec:
     """Returns a task by name; raises a UserError if there is none."""
     if name not in tasks():
         raise UserError(
-            f"--task={name}: there is no such task. Choose one of: "
+            f"`task={name}`: there is no such task. Choose one of: "
             f"{', '.join(tasks())}."
         )
     return tasks()[name]
@@ -48,7 +48,7 @@ def get_with_answers(name: str) -> TaskSpec:
         raise UserError(
             f"{name} is pre-training: it has no answers to export, predict or "
             "show. Train a task that begins with its checkpoint, with "
-            "--init_checkpoint=DIR."
+            "`init_checkpoint=DIR`."
         )
     return task
 
@@ -62,7 +62,7 @@ def task_of_experiment(experiment: str) -> TaskSpec:
         names.extend(task.experiments)
     close = difflib.get_close_matches(experiment, names)
     raise UserError(
-        f"--experiment={experiment}: there is no such experiment. "
+        f"`experiment={experiment}`: there is no such experiment. "
         + (f"Did you mean {' or '.join(close)}? " if close else "")
         + "`python -m etcmodel experiments` lists them."
     )

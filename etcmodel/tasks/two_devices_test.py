@@ -13,7 +13,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 from official.core import train_lib
 
-from etcmodel.cli import training
+from etcmodel.engine import runner as runner_lib
 from etcmodel.pipeline import tfrecords
 from etcmodel.tasks import registry
 from etcmodel.training import trainer
@@ -149,7 +149,8 @@ def _check_task(strategy, name, directory):
         strategy, task, "train_and_eval", params, model_dir
     )
     before = [x.numpy() for x in runner.trainer.model.trainable_variables]
-    logs = training.run_mode(runner, params, "train_and_post_eval")
+    runner_lib.run_mode(runner, params, "train")
+    logs = runner_lib.run_mode(runner, params, "eval")
     # The replicas have the same weights, and most of those are new ones.
     changed = []
     for variable, old in zip(
@@ -289,7 +290,7 @@ def evaluate_on_worker(directory, name):
         strategy, task, "eval", params, model_dir
     )
     runner.controller.restore_checkpoint(tf.train.latest_checkpoint(model_dir))
-    return training.run_mode(runner, params, "eval")
+    return runner_lib.run_mode(runner, params, "eval")
 
 
 def gradients_on_worker(directory, name):

@@ -156,14 +156,14 @@ def find_metadata(params: cfg.TaskConfig, spec: TaskSpec) -> dict | None:
         raise UserError(
             f"The records in {metadata['directory']} are those of the task "
             f"{metadata['task']!r}, not of {spec.name!r}. Preprocess with "
-            f"--task={spec.name}."
+            f"`task={spec.name}`."
         )
     validation = tfrecords.read_metadata(files["validation"])
     if spec.has_answers and validation and validation["split"] == "train":
         raise UserError(
-            f"{validation['directory']} was preprocessed with --split=train, "
+            f"{validation['directory']} was preprocessed with `split=train`, "
             "which leaves out what cannot be learned: figures of such records "
-            "are too good. Preprocess validation data with --split=dev."
+            "are too good. Preprocess validation data with `split=dev`."
         )
     return metadata
 

@@ -18,7 +18,7 @@ if KERAS_2:
 class ImportTest(tf.test.TestCase):
     @pytest.mark.both_kerases
     def test_says_what_to_do_under_keras_3(self):
-        for name in ("experiments", "trainer"):
+        for name in ("configuration", "trainer"):
             name = f"etcmodel.training.{name}"
             if KERAS_2:
                 self.assertEqual(name, importlib.import_module(name).__name__)

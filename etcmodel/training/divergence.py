@@ -34,7 +34,7 @@ def check(task: trainer.RecordsTask, loss: float, first: int, last: int):
     raise UserError(
         f"The loss is {loss} at step {last}. Checkpoints of earlier steps are "
         "kept, but the same command will fail again. Use a lower "
-        "--learning_rate or a longer warm-up; with float16, use bfloat16 or "
+        "`learning_rate` or a longer warm-up; with float16, use bfloat16 or "
         "float32. If it fails at its first step, the newest checkpoint holds "
         "NaN already: move its files elsewhere."
         f"{_describe_records(task, first, last, steps)}"

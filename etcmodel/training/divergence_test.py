@@ -40,7 +40,7 @@ class CheckTest(tf.test.TestCase, parameterized.TestCase):
         }
         for loss in (math.nan, math.inf):
             with self.assertRaisesRegex(
-                UserError, f"The loss is {loss} at step 3.*--learning_rate"
+                UserError, f"The loss is {loss} at step 3.*`learning_rate`"
             ) as raised:
                 divergence.check(task, loss, 3, 3)
             _, ids = str(raised.exception).split("Records of steps 2 to 3: ")

@@ -23,6 +23,7 @@ from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.record_keys import keyed
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.pipeline.task_model import TaskModel
+from etcmodel.pipeline.task_model import to_predictions
 
 _RECORDS_AT_ONCE = 64
 
@@ -113,19 +114,6 @@ def _text(schema, records) -> dict[str, Any]:
     return text
 
 
-def to_predictions(
-    task_model: TaskModel,
-    answers: Mapping[str, Any],
-    texts: Sequence[Mapping[str, Any]],
-) -> list[Any]:
-    """Converts answers, `[batch, ...]`, to a prediction for each text."""
-    arrays = {name: np.asarray(value) for name, value in answers.items()}
-    return [
-        task_model.to_prediction({x: y[i] for x, y in arrays.items()}, text)
-        for i, text in enumerate(texts)
-    ]
-
-
 class Batch(NamedTuple):
     """Some records with the candidates of their rows.
 
@@ -208,7 +196,7 @@ def score(
     if not index.keys() >= {*keys}:
         raise UserError(
             "The validation records do not tell their right answers. "
-            "Preprocess them again with --split=dev."
+            "Preprocess them again with `split=dev`."
         )
     owner = np.array([index[key] for key in keys], int)
     order = np.lexsort([merged.pop("window")[real], owner])

@@ -168,7 +168,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_rows_of_other_records(self):
-        with self.assertRaisesRegex(UserError, "right answers.*--split=dev"):
+        with self.assertRaisesRegex(UserError, "right answers.*`split=dev`"):
             self._score([("r0", 0, 3, 1.5, 1.0), ("other", 0, 1, 1.0, 1.0)])
 
     @parameterized.parameters(1, 2, 64)

@@ -66,16 +66,16 @@ def check_vocabulary(path: str, metadata: dict | None) -> bool:
             "vocabulary (vocab_fingerprint: "
             f"{metadata['vocab_fingerprint']} against "
             f"{', '.join(own.values())}) than that of the weights to begin "
-            f"with, --init_checkpoint={path}, whose rows of tokens would be "
+            f"with, `init_checkpoint={path}`, whose rows of tokens would be "
             "those of other words. Preprocess with "
-            f"--vocab_file={' or '.join(own)}."
+            f"`vocab_file={' or '.join(own)}`."
         )
     if settings and metadata["tokenizer"] != settings:
         raise UserError(
             f"The text of the records in {metadata['directory']} was prepared "
             f"otherwise (tokenizer: {metadata['tokenizer']} against {settings})"
-            f" than for the weights to begin with, --init_checkpoint={path}. "
-            f"Preprocess with --vocab_file={' or '.join(own)}."
+            f" than for the weights to begin with, `init_checkpoint={path}`. "
+            f"Preprocess with `vocab_file={' or '.join(own)}`."
         )
     return bool(own)
 
@@ -120,7 +120,7 @@ def warn_of_vocabulary(path: str, metadata: dict, table: np.ndarray) -> None:
     pieces = vocabularies.read_vocabulary(file).pieces
     kinship = vocabularies.measure_kinship(pieces, table)
     if kinship.is_chance:
-        # Lower levels are hidden without --verbose.
+        # Lower levels are hidden without `verbose`.
         logging.error("%s", kinship.describe(file, path))
 
 
@@ -139,7 +139,7 @@ def load_heads(path: str, spec, task_model, model: tf.keras.Model) -> None:
         if is_same and before.get(x) != task_model.sizes.get(x)
     ]
     if different:
-        # Lower levels are hidden without --verbose.
+        # Lower levels are hidden without `verbose`.
         logging.error(
             "The records' %s differs from that of %s: only the encoder's "
             "weights are loaded.",

@@ -46,7 +46,7 @@ class LiftedTest(tasks.CommandTestCase):
             UserError,
             f"{other['directory']} were made .*{other['vocab_fingerprint']} "
             f"against {own['vocab_fingerprint']}.*{place}.*"
-            f"--vocab_file={vocab_file}",
+            f"`vocab_file={vocab_file}`",
         ):
             lifted.check_vocabulary(place, other)
 
@@ -57,7 +57,7 @@ class LiftedTest(tasks.CommandTestCase):
         with self.assertRaisesRegex(
             UserError,
             f"prepared otherwise .*'strip_accents': True.* against .*"
-            f"'strip_accents': False.*{place}.*--vocab_file={vocab_file}",
+            f"'strip_accents': False.*{place}.*`vocab_file={vocab_file}`",
         ):
             lifted.check_vocabulary(place, other)
 

@@ -28,7 +28,7 @@ class Place(NamedTuple):
     """A path that a command reads or writes.
 
     Attributes:
-        name: what the user calls it, such as "--input".
+        name: what the user calls it, such as "input".
         path: on a disk or in a bucket.
         given: the path as the user gave it, if it is another one.
         is_kept: of an output, whether it keeps what is there; of an input,
@@ -44,9 +44,11 @@ class Place(NamedTuple):
 
     def __str__(self):
         path = self.path if self.given is None else self.given
-        # Flags and parameters; Python's arguments are called by words.
-        sign = "=" if self.name.startswith(("--", "task.")) else " "
-        return f"{self.name}{sign}{path}"
+        if " " in self.name:
+            return f"{self.name} {path}"
+        # Parameters of a configuration have dots.
+        is_option = "." not in self.name
+        return f"`{self.name}={path}`" if is_option else f"{self.name}={path}"
 
 
 def lies_in(path: str, other: str) -> bool:
@@ -68,7 +70,7 @@ def check(outputs: Iterable[Place], inputs: Iterable[Place]) -> None:
             if own[0] == chains[other.path][0]:
                 raise UserError(
                     f"{output} and {other} are the same path. Choose another "
-                    f"{output.name}."
+                    f"`{output.name}`."
                 )
         _check_owner(output)
         for other in inputs:
@@ -76,14 +78,14 @@ def check(outputs: Iterable[Place], inputs: Iterable[Place]) -> None:
             if own[0] in read[1:] and not (output.is_kept and other.is_kept):
                 raise UserError(
                     f"{output} contains {other}, which is read. Choose another "
-                    f"{output.name}."
+                    f"`{output.name}`."
                 )
             if read[0] in own[1:] and not (
                 other.is_open or _is_run(other.path)
             ):
                 raise UserError(
                     f"{output} is in {other}, which is read. Choose another "
-                    f"{output.name}."
+                    f"`{output.name}`."
                 )
 
 
@@ -137,7 +139,7 @@ def _check_owner(output: Place) -> None:
         ):
             raise UserError(
                 f"{output} is a part of {folder}, which another command wrote. "
-                f"Choose another {output.name}."
+                f"Choose another `{output.name}`."
             )
         folder = os.path.dirname(folder)
 
@@ -151,5 +153,5 @@ def check_run(output: Place) -> None:
         if name in names:
             raise UserError(
                 f"{output} is no run: it holds {name}, which another command "
-                f"wrote. Choose another {output.name}."
+                f"wrote. Choose another `{output.name}`."
             )

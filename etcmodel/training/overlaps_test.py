@@ -38,8 +38,8 @@ class OverlapsTest(unittest.TestCase):
     def test_what_it_is_called(self):
         own, read = self._path("a"), self._path("a", "b")
         for name, expected in (
-            ("--out", f"--out={own} contains the run {read}, which is read."),
-            ("directory", f"directory {own} contains the run {read}, which"),
+            ("out", f"`out={own}` contains the run {read}, which is read."),
+            ("the copy", f"the copy {own} contains the run {read}, which"),
         ):
             with self.assertRaisesRegex(UserError, expected):
                 overlaps.check(
@@ -48,7 +48,7 @@ class OverlapsTest(unittest.TestCase):
                 )
 
     def test_run(self):
-        run = overlaps.Place("--model_dir", self._path("a"))
+        run = overlaps.Place("model_dir", self._path("a"))
         overlaps.check_run(run)
         open(self._path("a", "lift.json"), "w").close()
         with self.assertRaisesRegex(UserError, "is no run: it holds lift.json"):

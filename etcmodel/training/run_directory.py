@@ -182,7 +182,7 @@ def _lock(handle: int, model_dir: str) -> bool | None:
             return False
         raise UserError(
             f"Another process trains in {model_dir}: both would write the same "
-            "checkpoints. Wait until it ends, or choose another --model_dir."
+            "checkpoints. Wait until it ends, or choose another `model_dir`."
         ) from None
     except OSError:
         # Some network file systems have no locks.

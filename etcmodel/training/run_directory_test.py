@@ -224,7 +224,7 @@ class RunDirectoryTest(CommandTestCase):
         self.addCleanup(os.close, handle)
         fcntl.flock(handle, fcntl.LOCK_EX)
         with self.assertRaisesRegex(
-            UserError, f"Another process trains in {self.run}.*--model_dir"
+            UserError, f"Another process trains in {self.run}.*`model_dir`"
         ):
             self._hold()
         # It may be one of the same training.

@@ -9,7 +9,6 @@ Python reads `etc_config.json` or `read_twice_config.json`, and
 """
 
 import contextlib
-import dataclasses
 import glob
 import os
 import random
@@ -17,12 +16,9 @@ import types
 import uuid
 from collections.abc import Iterator
 
-from absl import flags
-
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 from etcmodel.pipeline import metadata_files
-from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.readers import files
 
@@ -31,41 +27,6 @@ PARAMS_FILE = "params.yaml"
 TUNED_FILE = "tuned.json"
 VALIDATIONS_FILE = "validations.json"
 _BEST = "best_ckpt"
-
-
-@dataclasses.dataclass(kw_only=True)
-class RunFlags:
-    """Which run, and how it is configured.
-
-    Attributes:
-        model_dir: directory of the run: checkpoints, TensorBoard logs,
-            configuration.
-        experiment: the experiment, such as etc/hotpotqa or etc/nq;
-            `python -m etcmodel experiments` lists them.
-        config_file: YAML or JSON file with values that replace those of the
-            experiment; may be given several times.
-        params_override: values that replace those of the experiment and of
-            --config_file: `a.b=1,c.d=x`, or YAML or JSON, or a file of it.
-        verbose: show the trainer's whole log.
-    """
-
-    model_dir: str = option(path="new_run")
-    experiment: str | None = None
-    config_file: list[str] | None = option(None, several=True, path="file")
-    params_override: str | None = None
-    verbose: bool = False
-
-
-@dataclasses.dataclass(kw_only=True)
-class CheckpointFlags(RunFlags):
-    """Which checkpoint of a run.
-
-    Attributes:
-        checkpoint: the checkpoint: "best", "last", or a path. By default the
-            best if there is one, else the last.
-    """
-
-    checkpoint: str | None = option(None, path="checkpoint")
 
 
 # Keys of the records' note that a run keeps.
@@ -84,18 +45,18 @@ _COMPARED = ("preprocessing_config", "vocab_fingerprint", "tokenizer")
 _CONTENT = {
     RUN_FILE: (
         {"task": str, "experiment": str},
-        "Copy it again, or train in another --model_dir.",
+        "Copy it again, or train in another `model_dir`.",
     ),
     PARAMS_FILE: (
         # The second is near the end of the file: it shows truncation.
         {"task.model": dict, "trainer.validation_steps": int},
-        "Copy it again, or train in another --model_dir.",
+        "Copy it again, or train in another `model_dir`.",
     ),
     TUNED_FILE: (
         {},
-        "Remove it, and choose thresholds again with `evaluate --tune`.",
+        "Remove it, and choose thresholds again with `evaluate` and `tune`.",
     ),
-    VALIDATIONS_FILE: ({}, "Remove it; then --patience counts anew."),
+    VALIDATIONS_FILE: ({}, "Remove it; then `patience` counts anew."),
 }
 
 
@@ -229,6 +190,21 @@ def check_own_vocabulary(metadata: dict) -> str:
     return vocab_file
 
 
+def find_vocabulary(model_dir: str, given: str | None = None) -> str:
+    """Returns the vocabulary of a run; a `UserError` if it is missing."""
+    records = read(model_dir).get("records") or {}
+    if not given and "vocab_file" in records:
+        given = os.path.join(model_dir, records["vocab_file"])
+    if not given:
+        raise UserError(
+            f"{model_dir} has no copy of the vocabulary. Name it with "
+            "`vocab_file`."
+        )
+    if records:
+        check_vocabulary(given, records, model_dir)
+    return given
+
+
 def find(model_dir: str) -> dict | None:
     """Reads `etcmodel.json`; None if there is no run."""
     return _read(model_dir, RUN_FILE)
@@ -247,7 +223,7 @@ def read(model_dir: str) -> dict:
     if note is None:
         raise UserError(
             f"{model_dir} is not the directory of a run: it has no {RUN_FILE}. "
-            "Give the --model_dir of `train`."
+            "Give the `model_dir` of `train`."
         )
     return note
 
@@ -301,7 +277,7 @@ def check_same(params, metadata, spec: TaskSpec, model_dir: str) -> None:
     if different:
         raise UserError(
             f"{model_dir} holds a run of another model: "
-            f"{'; '.join(different)}. Choose another --model_dir, or go on "
+            f"{'; '.join(different)}. Choose another `model_dir`, or go on "
             "with the run as it was begun."
         )
 
@@ -345,8 +321,8 @@ def is_finished(params, model_dir: str) -> bool:
     if step > steps:
         raise UserError(
             f"{model_dir} is already at step {step} of {steps}. To train it "
-            "longer, raise --epochs (or trainer.train_steps); to start again, "
-            "choose another --model_dir."
+            "longer, raise `epochs` (or trainer.train_steps); to start again, "
+            "choose another `model_dir`."
         )
     return step == steps
 
@@ -391,37 +367,9 @@ def check_records(model_dir: str, metadata: dict | None, model) -> None:
                 f"the records of the run ({key}: {metadata[key]} against "
                 f"{own[key]}). Preprocess with the flags and the "
                 "vocabulary of the run; or, if only the length differs, give "
-                "--params_override=task.model.long_length=N, and in `export`, "
+                "`params_override=task.model.long_length=N`, and in `export`, "
                 "too."
             )
-
-
-def use_saved_params(flag_values: flags.FlagValues, model_dir: str) -> str:
-    """Makes a run's own configuration override that of the flags.
-
-    `config_file` of the flags is changed, unless they name another experiment.
-    Returns the name of the experiment to use. Raises a `UserError` if the run
-    lacks its configuration.
-    """
-    params_file = os.path.join(model_dir, PARAMS_FILE)
-    wanted = flag_values.experiment
-    if wanted and _read(model_dir, RUN_FILE) is None:
-        if metadata_files.exists(model_dir):
-            print(
-                f"{model_dir} has no {RUN_FILE}: the configuration is that of "
-                f"--experiment={wanted} and of the flags. Whether the records "
-                "have the vocabulary and sizes of the run is not checked."
-            )
-        return wanted
-    note = read(model_dir)
-    if wanted and wanted != note["experiment"]:
-        return wanted
-    read_params(model_dir)
-    flag_values.config_file = [
-        params_file,
-        *(flag_values.config_file or []),
-    ]
-    return note["experiment"]
 
 
 def find_checkpoint(model_dir: str, choice: str | None) -> str:

@@ -8,17 +8,19 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel import models
-from etcmodel.cli.training_test import parse_flags
+from etcmodel.engine import run_options
+from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
 from etcmodel.pipeline import tfrecords
 from etcmodel.tasks import registry
 from etcmodel.training import provenance
 from etcmodel.training import runs
+from testing.flags import parse_options
 from testing.tasks import CommandTestCase
 from testing.tasks import write_json
 from testing.tasks import write_test_vocab
 
-_NOT_A_RUN = "run: it has no etcmodel.json. Give the --model_dir of `train`"
+_NOT_A_RUN = "run: it has no etcmodel.json. Give the `model_dir` of `train`"
 
 
 def write_run(model_dir, note=None, params=None):
@@ -90,9 +92,15 @@ class FindCheckpointTest(_RunTestCase):
 class NoteTest(_RunTestCase):
     def _use(self, *arguments):
         """The experiment, and the configuration files."""
-        flag_values = parse_flags(*arguments)
-        experiment = runs.use_saved_params(flag_values, self.model_dir)
-        return experiment, flag_values.config_file
+        experiment, options = run_options.use_saved_params(
+            parse_options(
+                run_options.TrainerOptions,
+                f"--model_dir={self.model_dir}",
+                *arguments,
+            ),
+            Reporter(),
+        )
+        return experiment, options.config_file
 
     def test_saves_what_export_needs(self):
         vocab_file = write_test_vocab(self.directory, "rome")
@@ -268,7 +276,7 @@ class SameRunTest(_RunTestCase):
     )
     def test_another(self, other, message):
         with self.assertRaisesRegex(
-            UserError, f"run of another model: .*{message}.*Choose another --mo"
+            UserError, f"run of another model: .*{message}.*Choose another `mo"
         ):
             self._check(**other)
 

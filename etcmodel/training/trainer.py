@@ -11,7 +11,6 @@ import functools
 import os
 import threading
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -32,7 +31,7 @@ from etcmodel.models import run_files
 from etcmodel.ops import collectives
 from etcmodel.ops import recompute
 from etcmodel.pipeline import example_schema
-from etcmodel.pipeline import tfrecords
+from etcmodel.pipeline import sizes
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.pipeline.spec import load
 from etcmodel.pipeline.task_model import StoredData
@@ -43,7 +42,6 @@ from etcmodel.training import lifted
 
 # Keeps the mean defined when all weights of a batch are 0.
 _EPSILON = 1e-5
-_LENGTHS = ("long_length", "global_length")
 # The most batches among which records are sorted by length.
 _SORTED_BATCHES = 16
 
@@ -121,7 +119,7 @@ class RecordsTask(base_task.Task):
             metadata = configuration.find_metadata(params, spec)
         self.metadata = metadata or None
         self.schema = load(spec.preprocessor).SCHEMA
-        self.sizes = self._find_sizes()
+        self.sizes = sizes.find_sizes(spec, self.metadata, params.model)
         if params.trim_batches and spec.reads_segments:
             raise UserError(
                 f"task.trim_batches is not for {spec.name}, whose segments "
@@ -129,8 +127,8 @@ class RecordsTask(base_task.Task):
             )
         try:
             self.task_model = spec.make_model(
-                _options(spec.model_options, params.model),
-                _options(spec.options, params),
+                params.model,
+                params,
                 self.sizes,
             )
         except ValueError as error:
@@ -138,48 +136,6 @@ class RecordsTask(base_task.Task):
         # Each replica is traced by a thread of its own.
         self._last = threading.local()
         self.first_step = 0
-
-    def _find_sizes(self) -> dict[str, Any]:
-        """Returns the sizes of the records, with the lengths of the model."""
-        if self.metadata is None and not (
-            self.SPEC.has_answers and not self.SPEC.reads_segments
-        ):
-            raise UserError(
-                f"There is no {tfrecords.METADATA_FILE} beside the records, so "
-                "their sizes are not known. Keep it where `preprocess` wrote "
-                "it."
-            )
-        sizes = dict((self.metadata or {}).get("preprocessing_config", {}))
-        if not self.SPEC.reads_segments:
-            sizes |= {name: self._length(name, sizes) for name in _LENGTHS}
-        known = {
-            x.name
-            for x in dataclasses.fields(self.SPEC.preprocessing_config_class)
-        } - {*self.SPEC.reading}
-        if self.metadata is not None and known != {*sizes}:
-            raise UserError(
-                f"{tfrecords.METADATA_FILE} of the records has the sizes "
-                f"{', '.join(sorted(sizes))}, but {self.SPEC.name} has "
-                f"{', '.join(sorted(known))}. Preprocess the data again."
-            )
-        return sizes
-
-    def _length(self, name: str, sizes: Mapping[str, Any]) -> int:
-        """Returns a length of the model, at least that of the records."""
-        length = getattr(self.task_config.model, name)
-        if not length and name not in sizes:
-            raise UserError(
-                f"The {name} of the records is not known: there is no "
-                f"{tfrecords.METADATA_FILE} beside them. Say it with "
-                f"--params_override=task.model.{name}=N."
-            )
-        if length and length < sizes.get(name, 0):
-            raise UserError(
-                f"task.model.{name} is {length}, but the records were made "
-                f"with --{name}={sizes[name]}. Use at least that, or 0 for "
-                "what the records have."
-            )
-        return length or sizes[name]
 
     def encoder_config(self) -> json_config.JsonConfig:
         """Returns the encoder's configuration, which must fit the records."""
@@ -314,12 +270,12 @@ class RecordsTask(base_task.Task):
         roles = [schema.LABEL, schema.CONTEXT]
         roles += [] if is_training else [schema.DECODING]
         is_one = serialized.shape.rank == 0
-        sizes = dict(self.sizes)
+        lengths = dict(self.sizes)
         if self.task_config.trim_batches and is_training:
-            sizes |= dict.fromkeys(_LENGTHS)
+            lengths |= dict.fromkeys(sizes.LENGTHS)
         inputs, fields = self.schema.parse(
             tf.expand_dims(serialized, 0) if is_one else serialized,
-            sizes,
+            lengths,
             roles,
         )
         if is_one:
@@ -472,15 +428,6 @@ class RecordsTask(base_task.Task):
         return evaluation.read_records(
             self.SPEC, self.schema, self.task_config.validation_data.input_path
         )
-
-
-def _options(options_class: type, params: base_config.Config) -> Any:
-    return options_class(
-        **{
-            field.name: getattr(params, field.name)
-            for field in dataclasses.fields(options_class)
-        }
-    )
 
 
 def _with_fields(options: type, base: type, **defaults) -> type:

@@ -134,7 +134,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         ({"task": "nq"}, "preprocessed differently"),
         ({"split": "predict"}, "has no answers"),
         # Nothing of a validation set may be left out.
-        ({"split": "train"}, "too good.*--split=dev"),
+        ({"split": "train"}, "too good.*`split=dev`"),
         ({"format": 1}, "another version.*Preprocess"),
     )
     def test_validation_records_that_do_not_fit(self, note, message):
@@ -146,8 +146,8 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         ("/no/such/dir", {}, "no TFRecord files"),
-        (None, {"long_length": 3}, "is 3,.*--long_length=4"),
-        (None, {"global_length": 1}, "1,.*--global_length=2"),
+        (None, {"long_length": 3}, "is 3,.*`long_length=4`"),
+        (None, {"global_length": 1}, "1,.*`global_length=2`"),
         ("", {}, "task.model.long_length=N"),
         ("", {"long_length": 32}, "task.model.global_length=N"),
     )

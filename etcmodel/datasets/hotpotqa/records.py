@@ -139,7 +139,7 @@ def _check(record: HotpotQARecord, split: str) -> None:
             "supporting_facts",
             record.supporting_facts,
             split,
-            "Add them, or use --task=read_twice_hotpotqa, which learns answers "
+            "Add them, or use `task=read_twice_hotpotqa`, which learns answers "
             "without them",
         )
 

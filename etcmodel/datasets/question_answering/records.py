@@ -38,7 +38,7 @@ _START = "answer_start"
 _IMPOSSIBLE = "is_impossible"
 _ADVICE_NO_ANSWER = (
     f"If the document has no answer write [] and leave {_IMPOSSIBLE!r} out or "
-    "set it to true. If this file has no answers use --split=predict"
+    "set it to true. If this file has no answers use `split=predict`"
 )
 _EXPECTED = (
     'a string, a list of strings, or a list of {"text": "...", '

@@ -39,7 +39,7 @@ class DocumentHead(graph_layer.GraphLayer):
         if num_outputs < 1:
             raise ValueError(
                 "there are no labels. Train on records that `preprocess "
-                "--task=classify` wrote; they name the labels."
+                "`task=classify`` wrote; they name the labels."
             )
         self.num_outputs = num_outputs
         self.pooling = pooling

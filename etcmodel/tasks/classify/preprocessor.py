@@ -94,7 +94,7 @@ class ClassifyPreprocessor(documents.DocumentPreprocessor):
                     f"got {show(unknown[0])}, expected one of "
                     f"{show(list(config.labels))}"
                 ),
-                advice="Add it to --labels",
+                advice="Add it to `labels`",
             )
         counts["labels_not_in_training_data"] = len(unknown)
         ids = [config.labels.index(x) for x in given if x in config.labels]

@@ -356,7 +356,7 @@ class UnitsFinder:
             raise UserError(
                 f"In {self._given} of {self._total} records, paragraphs are "
                 "lists of texts, in the others strings. Use one form, or set "
-                "--units=texts or --units=sentences."
+                "`units=texts` or `units=sentences`."
             )
         # A few records with one sentence do not turn the rest into blocks.
         if self._has_blocks and 2 * self._structured <= self._total:

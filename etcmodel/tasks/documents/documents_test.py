@@ -152,7 +152,7 @@ class UnitsFinderTest(tf.test.TestCase, parameterized.TestCase):
             _record(*self.SENTENCES),
             _record(*self.SENTENCES, has_units=True),
         ]
-        with self.assertRaisesRegex(UserError, "1 of 2 records, .*--units"):
+        with self.assertRaisesRegex(UserError, "1 of 2 records, .*`units`"):
             documents.complete_units(DocumentPreprocessingConfig(), records)
 
 

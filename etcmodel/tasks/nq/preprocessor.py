@@ -109,7 +109,7 @@ class NQPreprocessor(EtcPreprocessor):
         } <= set(self.tokenizer.special_ids):
             raise ValueError(
                 "the vocabulary has no tokens for HTML tags; leave the tags "
-                "out with --noinclude_html_tokens"
+                "out with `include_html_tokens=false`"
             )
         spec = LAYOUT.with_section(
             "page", stride=self.config.stride

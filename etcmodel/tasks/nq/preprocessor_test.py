@@ -257,7 +257,7 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
             tokenizer = tokenizers.WordpieceTokenizer(
                 write_vocab(folder, tokens)
             )
-        with self.assertRaisesRegex(ValueError, "--noinclude_html_tokens"):
+        with self.assertRaisesRegex(ValueError, "`include_html_tokens=false`"):
             preprocessor.NQPreprocessor(make_config(8, 3, 1), tokenizer)
         processor = preprocessor.NQPreprocessor(
             make_config(8, 3, 1, include_html_tokens=False), tokenizer

@@ -36,7 +36,7 @@ class TaskTest(tf.test.TestCase):
         # The whole paragraph.
         self.assertEqual(((0, -1),), self._read("paragraphs", [[0, 1]]))
         self.assertEqual(((1, -1),), self._read("paragraphs", [1]))
-        with self.assertRaisesRegex(RecordError, "Leave --units out"):
+        with self.assertRaisesRegex(RecordError, "Leave `units` out"):
             self._read("sentences", [[0, 1]])
 
     def test_blocks_cannot_be_selected(self):

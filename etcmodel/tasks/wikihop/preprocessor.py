@@ -199,7 +199,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
                         f"of {self.config.long_length} (long) and "
                         f"{self.config.global_length} (global)"
                     ),
-                    advice="Raise --long_length or --global_length",
+                    advice="Raise `long_length` or `global_length`",
                 )
         is_document = view.long_sources[..., 0] == LAYOUT.index("documents")
         linked = np.concatenate(

@@ -362,7 +362,7 @@ class RecordsTest(tf.test.TestCase):
             # Told of the right one of a batch, too.
             with self.assertRaisesRegex(
                 RecordError,
-                rf"d.json, record 3 \(id 'b'\).*{message}.*--global_length",
+                rf"d.json, record 3 \(id 'b'\).*{message}.*`global_length`",
             ):
                 encode_records(writer, [_RECORD, record], "train")
 

@@ -48,6 +48,7 @@ class TaskTest(tf.test.TestCase):
         values = {
             name: [1, 0, 0, 0, 0, 0] for name in etc_features.LONG_FEATURES
         } | {name: [6, 6, 0, 0] for name in etc_features.GLOBAL_FEATURES}
+        values["global_paragraph_breakpoints"] = [0, 1, 0, 0]
         example = tf.train.Example()
         for name, value in values.items():
             example.features.feature[name].int64_list.value[:] = value

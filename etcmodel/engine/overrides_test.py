@@ -4,7 +4,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 from official.core import exp_factory
 
-from etcmodel.cli import overrides
+from etcmodel.engine import overrides
 from etcmodel.errors import UserError
 from etcmodel.tasks import registry
 

@@ -1,7 +1,7 @@
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.cli import preprocess_notes
+from etcmodel.engine import preprocess_notes
 
 
 class NotesTest(tf.test.TestCase, parameterized.TestCase):
@@ -26,7 +26,7 @@ class NotesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLen(notes, number)
         for note in notes:
             self.assertIn("Note: 2 records have no query", note)
-            self.assertIn("--query_field", note)
+            self.assertIn("`query_field`", note)
 
 
 if __name__ == "__main__":

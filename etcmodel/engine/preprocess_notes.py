@@ -18,7 +18,7 @@ def make_notes(counts: Mapping[str, int], had_queries: bool) -> list[str]:
     if had_queries and without:
         notes.append(
             f"Note: {without} records have no query, but the training records "
-            "had queries. Is --query_field missing?"
+            "had queries. Is `query_field` missing?"
         )
     stored = counts.get("tokens_stored", 0)
     unknown = counts.get("tokens_unknown", 0)
@@ -26,6 +26,6 @@ def make_notes(counts: Mapping[str, int], had_queries: bool) -> list[str]:
         notes.append(
             f"Note: {100 * unknown / stored:.0f} % of the tokens are unknown. "
             "The vocabulary may be of another language or case: see "
-            "--vocab_file and --lower_case."
+            "`vocab_file` and `lower_case`."
         )
     return notes

@@ -1,27 +1,31 @@
-"""Models that are trained and used in Python, with the commands' engine."""
+"""Models for users' own documents, trained and used in Python."""
 
 import dataclasses
-import json
+import difflib
 import os
 import shutil
-import sys
+from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from etcmodel.api import predictors
-from etcmodel.cli import command_line
-from etcmodel.cli import shortcut_flags
+from etcmodel.engine import preprocess
+from etcmodel.engine import processes
+from etcmodel.engine import shortcuts
+from etcmodel.engine import train
+from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
+from etcmodel.errors import show
+from etcmodel.estimators import predictors
+from etcmodel.models import EtcConfig
 from etcmodel.pipeline import atomic
 from etcmodel.pipeline import metadata_files
 from etcmodel.pipeline import options as options_lib
 from etcmodel.pipeline import own_files
-from etcmodel.readers import cells
 from etcmodel.readers import files
-from etcmodel.readers import python_rows
-from etcmodel.readers.row_formats import RowFormat
 from etcmodel.serving import exported
 from etcmodel.training import overlaps
 from etcmodel.training import runs
@@ -34,13 +38,19 @@ _SIZES = ("long_length", "global_length")
 class Estimator(predictors.RowPredictor):
     """A model for users' own documents.
 
-    `fit` runs `etcmodel preprocess` and `etcmodel train` in this process, in a
-    temporary directory; `save` keeps the run. Training uses Keras 2: import
-    this class before TensorFlow, or set `TF_USE_LEGACY_KERAS=1`.
+    `fit` trains in a temporary directory, with Keras 2; unless this process
+    uses that (`TF_USE_LEGACY_KERAS=1`), in a process of its own. `save` keeps
+    the run.
+
+    Attributes:
+        history: what the last `fit` measured: "loss", step -> loss; and
+            "validation", step -> name -> metric.
     """
 
     def __init__(self, model_dir=None, saved_model=None, **options):
         super().__init__(model_dir, saved_model, **options)
+        self._check_options()
+        self.history: dict[str, Mapping[int, Any]] = {}
         self._source = self._vocab_file = None
         # The options that the run was trained with.
         self._trained_with = {}
@@ -69,9 +79,12 @@ class Estimator(predictors.RowPredictor):
             UserError: there is no such option, or no vocabulary.
         """
         made = cls(**options)
-        made._check_options()
         made._source = source = os.fspath(source)
         made._keep(source)
+        presets = list(EtcConfig._PRESETS)
+        if not os.path.exists(source) and not files.is_remote(source):
+            if source not in presets and not _is_checkpoint(source):
+                raise _unknown_source(source, presets)
         vocab_file = vocab_file or _vocabulary_beside(source)
         if vocab_file is None:
             raise UserError(
@@ -99,10 +112,32 @@ class Estimator(predictors.RowPredictor):
         known = sum(self._fields().values(), [])
         for name in self.options:
             if name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                advice = f"Choose from: {', '.join(known)}."
+                if close:
+                    advice = f"Did you mean {close[0]}? {advice}"
                 raise UserError(
-                    f"{type(self).__name__} has no option {name!r}. Choose "
-                    f"from: {', '.join(known)}."
+                    f"{type(self).__name__} has no option {name!r}. {advice}"
                 )
+        self._check_values()
+
+    def _check_values(self) -> None:
+        """Raises an error for a value that no training could use."""
+        spec, fields = self._spec, self._fields()
+        values = {
+            kind: {
+                x: _plain(self.options[x]) for x in names if x in self.options
+            }
+            for kind, names in fields.items()
+        }
+        options_lib.check(
+            spec.make_preprocessing_config(values["preprocessing"])
+        )
+        for kinds, kind in (
+            (spec.model_options, "model"),
+            (spec.options, "answers"),
+        ):
+            options_lib.check(kinds(**values[kind]))
 
     def fit(
         self,
@@ -117,8 +152,12 @@ class Estimator(predictors.RowPredictor):
         seed: int | None = None,
         small: bool = False,
         skip_bad_records: bool = False,
-        params: dict[str, Any] | None = None,
-        verbose: bool = True,
+        max_record_bytes: int | None = None,
+        optimizer: str | None = None,
+        schedule: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        callbacks: Sequence[Callable[[int, dict[str, float]], object]] = (),
+        verbose: int = 1,
     ) -> "Estimator":
         """Trains the model; with validation, the best checkpoint is kept.
 
@@ -140,9 +179,17 @@ class Estimator(predictors.RowPredictor):
                 `validation_fraction`.
             small: a trial run; see `etcmodel train --small`.
             skip_bad_records: leave out records that cannot be used.
+            max_record_bytes: maximum size of a record in a file; 0 for no
+                limit.
+            optimizer: "adamw" or "lamb".
+            schedule: how the learning rate decays after the warm-up: "linear",
+                "cosine" or "constant".
             params: overrides of the training configuration, such as
                 `{"runtime.mixed_precision_dtype": "bfloat16"}`.
-            verbose: whether to show what the commands print.
+            callbacks: functions of the step and the metrics of a validation,
+                called after it. Training stops if one returns True.
+            verbose: 1 shows a progress bar in a terminal or notebook and lines
+                elsewhere, 2 lines, 0 nothing.
 
         Returns:
             The model itself.
@@ -150,6 +197,7 @@ class Estimator(predictors.RowPredictor):
         Raises:
             UserError: records, options or weights do not fit.
         """
+        reporter = _reporter(verbose)
         self._check_options()
         if not self.model_dir and self._source is None:
             raise UserError(
@@ -157,17 +205,23 @@ class Estimator(predictors.RowPredictor):
                 "`from_pretrained`, or load a run: a SavedModel cannot be "
                 "trained."
             )
-        _use_keras_2()
         folder = self._path(f"fit_{len(os.listdir(self._folder.name))}")
         os.mkdir(folder)
+        limit = files.MAX_RECORD_BYTES
+        reading = {
+            "skip_bad_records": skip_bad_records,
+            "max_record_bytes": (
+                limit if max_record_bytes is None else max_record_bytes
+            ),
+        }
         data = self._preprocess(
             folder,
             records,
             validation,
             validation_fraction,
             seed,
-            skip_bad_records,
-            verbose,
+            reading,
+            reporter,
         )
         model_dir = os.path.join(folder, "run")
         start = self._source
@@ -177,29 +231,35 @@ class Estimator(predictors.RowPredictor):
         experiment = f"etc/{self.task}"
         if self.model_dir:
             experiment = runs.read(self.model_dir)["experiment"]
-        predictors.run_command(
-            "train",
-            verbose,
-            experiment=experiment,
-            model_dir=model_dir,
-            **data,
-            **{"preset" if is_preset else "init_checkpoint": start},
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            patience=patience,
-            seed=seed,
-            small=small,
-            params_override=json.dumps(
-                shortcut_flags.nested(self._parameters(params or {}))
+        result = processes.train(
+            train.Options(
+                experiment=experiment,
+                model_dir=model_dir,
+                **data,
+                **{"preset" if is_preset else "init_checkpoint": start},
+                epochs=epochs,
+                batch_size=batch_size,
+                learning_rate=learning_rate,
+                patience=patience,
+                seed=seed,
+                small=small,
+                optimizer=optimizer,
+                schedule=schedule,
+                params_override=self._parameters(params or {}),
             ),
+            reporter,
+            _all_of(callbacks),
         )
+        self.history = {
+            "loss": dict(result.losses),
+            "validation": dict(result.validations),
+        }
         self.model_dir, self._saved_model, self._loaded = model_dir, None, None
         self._trained_with = dict(self.options)
         return self
 
-    def _load(self):
-        if self._loaded is None and self._saved_model is not None:
+    def _make_answers(self):
+        if self._saved_model is not None:
             metadata = exported.read_metadata(self._saved_model)
             had = {**metadata["preprocessing_config"], **metadata["options"]}
             for name in self._other_options(had):
@@ -208,7 +268,7 @@ class Estimator(predictors.RowPredictor):
                     f"{self._saved_model} has {had.get(name, 'its own')!r}. "
                     "Load the run instead, or leave the option out."
                 )
-        return super()._load()
+        return super()._make_answers()
 
     def _other_options(self, had: dict[str, Any]) -> list[str]:
         """Returns the names of options that are not those of the model."""
@@ -241,7 +301,7 @@ class Estimator(predictors.RowPredictor):
         return overrides
 
     def _preprocess(
-        self, folder, records, validation, fraction, seed, skip, verbose
+        self, folder, records, validation, fraction, seed, reading, reporter
     ) -> dict[str, str]:
         """Preprocesses both collections of records."""
         if validation is not None and fraction is not None:
@@ -251,56 +311,46 @@ class Estimator(predictors.RowPredictor):
         common = {
             "task": self.task,
             "vocab_file": self._vocab_file,
-            "skip_bad_records": skip,
-            **self._reading(),
+            "task_options": self._reading(),
+            **reading,
         }
-        train = os.path.join(folder, "train")
-        predictors.run_command(
-            "preprocess",
-            verbose,
-            input=_as_file(
-                records,
-                os.path.join(folder, "train.jsonl"),
-                self._row_format(),
+        train_data = os.path.join(folder, "train")
+        like = None if self._has_other_labels() else self.model_dir
+        is_one = fraction is None
+        preprocess.preprocess(
+            preprocess.Options(
+                input=_paths(records),
+                output_dir=train_data if is_one else f"{folder}/records",
+                validation_fraction=fraction,
+                seed=seed or 0,
+                like=like,
+                **common,
             ),
-            output_dir=train if fraction is None else folder + "/records",
-            validation_fraction=fraction,
-            seed=seed or 0,
-            like=None if self._has_other_labels() else self.model_dir,
-            **common,
+            reporter,
         )
         if fraction is not None:
-            train = os.path.join(folder, "records", "train")
-            dev = os.path.join(folder, "records", "dev")
-        elif validation is None:
-            return {"train_data": train}
-        else:
-            dev = os.path.join(folder, "dev")
-            predictors.run_command(
-                "preprocess",
-                verbose,
-                input=_as_file(
-                    validation,
-                    os.path.join(folder, "dev.jsonl"),
-                    self._row_format(),
-                ),
+            return {
+                "train_data": os.path.join(folder, "records", "train"),
+                "validation_data": os.path.join(folder, "records", "dev"),
+            }
+        if validation is None:
+            return {"train_data": train_data}
+        dev = os.path.join(folder, "dev")
+        preprocess.preprocess(
+            preprocess.Options(
+                input=_paths(validation),
                 output_dir=dev,
                 split="dev",
-                like=train,
+                like=train_data,
                 **common,
-            )
-        return {"train_data": train, "validation_data": dev}
-
-    def _row_format(self) -> RowFormat:
-        """Returns how the records are read."""
-        options = self.options
-        names = [x for x in self._spec.reading if x in options]
-        return self._spec.format(
-            self._spec.make_preprocessing_config({x: options[x] for x in names})
+            ),
+            reporter,
+            "validation",
         )
+        return {"train_data": train_data, "validation_data": dev}
 
     def _reading(self) -> dict[str, Any]:
-        """Returns the flags of `preprocess` for the given options."""
+        """Returns the task's options of `preprocess`."""
         options = self.options
         if self.model_dir:
             # A run that `save` wrote can have greater lengths than its records.
@@ -388,7 +438,7 @@ class Estimator(predictors.RowPredictor):
         if overrides:
             params = runs.read_params(directory)
             runs.write_params(
-                directory, shortcut_flags.nested({**params, **overrides})
+                directory, shortcuts.nested({**params, **overrides})
             )
 
     def export(
@@ -476,7 +526,6 @@ def load(path: str | os.PathLike, **options: Any) -> predictors.Predictor:
     made = _ESTIMATORS.get(task, predictors.Predictor)(**arguments, **options)
     made.task = task
     if isinstance(made, Estimator):
-        made._check_options()
         if made.model_dir:
             made._source = path
             made._vocab_file = _vocabulary_beside(path)
@@ -498,19 +547,6 @@ def _plain(value: Any) -> Any:
     return [*map(_plain, value)] if isinstance(value, tuple) else value
 
 
-def _use_keras_2() -> None:
-    """Selects Keras 2, if that is still possible."""
-    command_line.prepare_environment()
-    import tensorflow as tf
-
-    if not tf.keras.layers.Layer.__module__.startswith("tf_keras"):
-        raise UserError(
-            "Training needs Keras 2, but TensorFlow was imported with Keras "
-            "3. Set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported, or "
-            "import it after etcmodel.DocumentClassifier."
-        )
-
-
 def _vocabulary_beside(source: str) -> str | None:
     """Returns the vocabulary of lifted weights or of a run; None if unknown."""
     for name, keys in ((_LIFTED, ()), (runs.RUN_FILE, ("records",))):
@@ -527,24 +563,43 @@ def _vocabulary_beside(source: str) -> str | None:
     return path if metadata_files.exists(path) else None
 
 
-def _as_file(
-    records: Iterable[Any] | str | os.PathLike,
-    path: str,
-    format_: RowFormat,
-) -> str:
-    """Writes rows to a file, unless they are a file already."""
+def _paths(records: Any) -> Any:
+    """Returns rows as they are, and the names of files as one text."""
     if isinstance(records, str | os.PathLike):
         return ",".join(files.find(os.fspath(records)))
-    with open(path, "w", encoding="utf-8") as stream:
-        for row in python_rows.rows_of(
-            records, format_.fields.text, format_.used
-        ):
-            row = {name: cells.to_json(x) for name, x in row.items()}
-            # With escapes, half a surrogate pair can be written.
-            stream.write(json.dumps(row) + "\n")
-    return path
+    return records
 
 
-# Selects Keras 2 unless TensorFlow is already imported.
-if "tensorflow" not in sys.modules:
-    command_line.prepare_environment()
+def _is_checkpoint(source: str) -> bool:
+    """Returns whether a path is the prefix of a checkpoint's files."""
+    return os.path.exists(f"{source}.index")
+
+
+def _unknown_source(source: str, presets: Sequence[str]) -> UserError:
+    """Returns the error that weights to start from do not exist."""
+    close = difflib.get_close_matches(source, presets, n=1)
+    advice = f" Did you mean {close[0]!r}?" if close else ""
+    return UserError(
+        f"from_pretrained({show(source)}): there is no such directory, "
+        f"checkpoint or preset.{advice} Presets are {', '.join(presets)}."
+    )
+
+
+_STYLES = {0: "quiet", 1: "auto", 2: "lines"}
+
+
+def _reporter(verbose: int) -> Reporter:
+    """Returns what shows progress for Keras' levels of verbosity."""
+    if verbose not in _STYLES:
+        raise UserError(f"`verbose` is {show(verbose)}, but must be 0, 1 or 2.")
+    return Reporter(_STYLES[int(verbose)])
+
+
+def _all_of(callbacks):
+    """Returns a function that calls all; True if one returns True."""
+    callbacks = list(callbacks)
+    if not callbacks:
+        return None
+    return lambda step, metrics: any(
+        [callback(step, metrics) is True for callback in callbacks]
+    )

@@ -6,35 +6,27 @@ import tempfile
 import types
 
 import tensorflow as tf
-from absl import flags
 from absl.testing import parameterized
 from official.core import exp_factory
 
 from etcmodel import models
-from etcmodel.cli import shortcut_flags
-from etcmodel.cli import train
-from etcmodel.cli import training
+from etcmodel.engine import run_options
+from etcmodel.engine import shortcuts
+from etcmodel.engine import train
+from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
-from etcmodel.pipeline import options
 from etcmodel.pipeline import tfrecords
 from etcmodel.tasks import registry
+from testing.flags import parse_options
 
 
-def parse_flags(*arguments):
-    """The flags of `train`, parsed."""
-    flag_values = flags.FlagValues()
-    options.define(flag_values, train.Flags)
-    flag_values(["program", *arguments])
-    return flag_values
-
-
-class ShortcutFlagsTest(tf.test.TestCase, parameterized.TestCase):
+class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
     def _params(self, *arguments, experiment="etc/wikihop"):
         """The configuration, and what was printed."""
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
-            _, params = training.parse_params(
-                parse_flags(*arguments), experiment
+            _, params = run_options.parse_params(
+                parse_options(train.Options, *arguments), experiment, Reporter()
             )
         return params, output.getvalue()
 
@@ -94,7 +86,7 @@ class ShortcutFlagsTest(tf.test.TestCase, parameterized.TestCase):
         # What the experiment says, stays; and nothing is read there again.
         self.assertTrue(encoder.use_hard_g2l_mask)
         self.assertEqual("", encoder.config_file)
-        with self.assertRaisesRegex(UserError, "--preset=tiny was given"):
+        with self.assertRaisesRegex(UserError, "`preset=tiny` was given"):
             self._params(f"--init_checkpoint={place}", "--preset=tiny")
         params, _ = self._params(
             f"--init_checkpoint={place}",
@@ -249,7 +241,7 @@ class ShortcutFlagsTest(tf.test.TestCase, parameterized.TestCase):
     def test_numbers_of_epochs_and_of_steps(self):
         train_data = f"--train_data={self._records(130)}"
         for epochs in ("0", "nan", "inf"):
-            with self.assertRaisesRegex(UserError, f"--epochs={epochs}: "):
+            with self.assertRaisesRegex(UserError, f"`epochs={epochs}`: "):
                 self._params(train_data, f"--epochs={epochs}")
         # A number of steps that was given stays.
         steps = "--params_override=trainer.train_steps=7"
@@ -312,8 +304,13 @@ class ShortcutFlagsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_other_commands_do_not_count_steps(self):
         params = types.SimpleNamespace()
-        shortcut_flags.follow_records(
-            params, params, registry.get("nq"), "etc/nq", flags.FlagValues()
+        shortcuts.follow_records(
+            params,
+            params,
+            registry.get("nq"),
+            "etc/nq",
+            types.SimpleNamespace(),
+            Reporter(),
         )
 
 

@@ -1,3 +1,4 @@
+import concurrent.futures
 import warnings
 from unittest import mock
 
@@ -5,7 +6,6 @@ import numpy as np
 import tensorflow as tf
 
 import etcmodel
-from etcmodel.api import predictors
 from etcmodel.errors import UserError
 from testing.tasks import write_small_saved_model
 
@@ -27,20 +27,6 @@ class PredictorTest(tf.test.TestCase):
             UserError, r"records\[1\]: expected a dict with query"
         ):
             model.predict([_REQUEST, {"query": "q"}], progress=False)
-
-    def test_commands_leave_the_precision(self):
-        """A training in bfloat16 would change what is built after it."""
-        precision = tf.keras.mixed_precision
-
-        def train(*_):
-            precision.set_global_policy("mixed_bfloat16")
-
-        self.addCleanup(precision.set_global_policy, precision.global_policy())
-        for before in ("float32", "mixed_float16"):
-            precision.set_global_policy(before)
-            with mock.patch.object(predictors.command_line, "call", train):
-                predictors.run_command("train")
-            self.assertEqual(before, precision.global_policy().name)
 
     def test_batches(self):
         """Every record is asked once, padded with those of its batch."""
@@ -81,11 +67,16 @@ class PredictorTest(tf.test.TestCase):
                 ],
             )
 
-    def test_a_command_that_fails(self):
-        with self.assertRaisesRegex(UserError, "no flag --gone"):
-            predictors.run_command("export", gone=1)
-        with self.assertRaisesRegex(UserError, "export needs --model_dir"):
-            predictors.run_command("export", output_dir="x")
+    def test_first_predictions_of_several_threads(self):
+        model = etcmodel.load(write_small_saved_model(self.get_temp_dir()))
+        with concurrent.futures.ThreadPoolExecutor(4) as executor:
+            found = list(
+                executor.map(
+                    lambda _: model.predict([_REQUEST] * 3, progress=False),
+                    range(8),
+                )
+            )
+        self.assertEqual([["x"] * 3] * 8, found)
 
 
 if __name__ == "__main__":

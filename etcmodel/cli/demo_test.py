@@ -3,7 +3,6 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.demo import command
 from etcmodel.demo import demo as demo_lib
 from testing.tasks import CommandTestCase
 from testing.tasks import run_cli
@@ -18,7 +17,7 @@ class DemoCommandTest(CommandTestCase):
         return main.call_args.args[0]
 
     def test_needs_no_flag(self):
-        self.assertEqual(command.Flags(), self._config())
+        self.assertEqual(demo_lib.Options(), self._config())
 
     def test_flags_reach_the_demo(self):
         given = {
@@ -31,7 +30,7 @@ class DemoCommandTest(CommandTestCase):
             "seed": 8,
         }
         self.assertEqual(
-            command.Flags(**given),
+            demo_lib.Options(**given),
             self._config(*(f"--{name}={x}" for name, x in given.items())),
         )
 

@@ -1,4 +1,4 @@
-"""The short flags of `train`: paths, epochs, sizes, without overrides."""
+"""The short options of `train`: paths, epochs, sizes, without overrides."""
 
 import dataclasses
 import math
@@ -6,9 +6,9 @@ import operator
 import os
 from collections.abc import Collection
 from collections.abc import Sequence
+from typing import Any
 
-from absl import flags
-
+from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 from etcmodel.pipeline import metadata_files
@@ -29,7 +29,7 @@ _PRECISIONS = ("float32", "float16", "bfloat16")
 # Other numbers that must be at least 1.
 _NUMBERS = ("trainer.train_steps", "trainer.summary_interval")
 
-# Flag -> the parameters that it sets.
+# Option -> the parameters that it sets.
 _PARAMETERS = {
     "train_data": ("task.train_data.input_path",),
     "validation_data": ("task.validation_data.input_path",),
@@ -40,7 +40,7 @@ _PARAMETERS = {
     "seed": ("task.train_data.seed",),
 }
 
-# What `--small` stands for.
+# What ``small`` stands for.
 _SMALL = {
     "task.model.encoder.preset": "tiny",
     "task.model.encoder.hidden_dropout_prob": 0.0,
@@ -73,13 +73,8 @@ def nested(values: dict) -> dict:
     return made
 
 
-def given(flag_values: flags.FlagValues, name: str):
-    """Returns the value of a flag; None if the command has no such flag."""
-    return flag_values[name].value if name in flag_values else None
-
-
 def small_values(train_data: str | None = None) -> dict:
-    """Returns the parameters that `--small` stands for, as nested dicts.
+    """Returns the parameters that ``small`` stands for, as nested dicts.
 
     Batches of ReadTwice count segments; they hold at least one whole example of
     the records `train_data`.
@@ -128,23 +123,24 @@ def names_in(values: Sequence[dict], *place: str) -> set[str]:
 
 def apply(
     params,
-    flag_values: flags.FlagValues,
+    options: Any,
     spec,
     experiment: str,
     named: Collection[str],
+    reporter: Reporter,
 ) -> None:
-    """Sets the parameters that flags stand for, over all other overrides.
+    """Sets the parameters that options stand for, over all other overrides.
 
     `named` are those of the model that other overrides set, see `names_in`.
     """
     values = {
-        parameter: given(flag_values, flag)
-        for flag, parameters in _PARAMETERS.items()
-        if given(flag_values, flag) is not None
+        parameter: getattr(options, name, None)
+        for name, parameters in _PARAMETERS.items()
+        if getattr(options, name, None) is not None
         for parameter in parameters
     }
     params.override(nested(values))
-    _follow_init_checkpoint(params, flag_values, spec, experiment, named)
+    _follow_init_checkpoint(params, options, spec, experiment, named, reporter)
     for data in (params.task.train_data, params.task.validation_data):
         # Absolute, so that `params.yaml` can be used from any directory.
         if data.input_path and isinstance(data.input_path, str):
@@ -153,7 +149,7 @@ def apply(
 
 
 def _follow_init_checkpoint(
-    params, flag_values: flags.FlagValues, spec, experiment: str, named
+    params, options, spec, experiment: str, named, reporter: Reporter
 ) -> None:
     """Copies the encoder's sizes from the checkpoint that it starts from.
 
@@ -169,10 +165,10 @@ def _follow_init_checkpoint(
     values = _encoder_beside(task.init_checkpoint)
     if values is None or encoder.config_file:
         return
-    if given(flag_values, "preset") is not None:
+    if getattr(options, "preset", None) is not None:
         raise UserError(
-            f"--preset={flag_values.preset} was given, but the encoder is that "
-            f"of --init_checkpoint={task.init_checkpoint}. Leave --preset out."
+            f"`preset={options.preset}` was given, but the encoder is that "
+            f"of `init_checkpoint={task.init_checkpoint}`. Leave `preset` out."
         )
     model = _model_of_same(task.init_checkpoint, experiment)
     preset, before = encoder.preset, encoder.to_config().to_dict()
@@ -195,8 +191,8 @@ def _follow_init_checkpoint(
         if name != "vocab_size" and now[name] != value
     ]
     if overruled:
-        print(
-            f"The encoder is that of --init_checkpoint={task.init_checkpoint}, "
+        reporter.note(
+            f"The encoder is that of `init_checkpoint={task.init_checkpoint}`, "
             f"not the experiment's {preset}: {'; '.join(overruled)}."
         )
 
@@ -258,19 +254,19 @@ def check(params) -> None:
         try:
             encoder.CONFIG.from_preset(encoder.preset)
         except ValueError as error:
-            raise UserError(f"--preset={encoder.preset}: {error}") from error
+            raise UserError(f"`preset={encoder.preset}`: {error}") from error
 
 
 def follow_records(
-    params, defaults, spec, experiment: str, flag_values: flags.FlagValues
+    params, defaults, spec, experiment: str, options, reporter: Reporter
 ) -> None:
     """Sets the number of steps by epochs and records, unless it was given.
 
     `defaults` is the experiment's own configuration, without overrides.
     """
-    if "epochs" not in flag_values or not params.task.train_data.input_path:
+    if not hasattr(options, "epochs") or not params.task.train_data.input_path:
         return
-    trainer, epochs = params.trainer, flag_values["epochs"].value
+    trainer, epochs = params.trainer, options.epochs
     if epochs is None:
         if trainer.train_steps != defaults.trainer.train_steps:
             return
@@ -278,7 +274,7 @@ def follow_records(
         epochs = recipe.get("epochs")
     elif not 0 < epochs < math.inf:
         raise UserError(
-            f"--epochs={epochs:g}: expected a number above 0, such as 2 or 0.5."
+            f"`epochs={epochs:g}`: expected a number above 0, such as 2 or 0.5."
         )
     metadata = _metadata(params.task.train_data.input_path)
     if epochs is None or metadata is None:
@@ -294,7 +290,7 @@ def follow_records(
     segments, of_segments = "", ""
     if blocks > 1:
         segments, of_segments = " segments", f" of {blocks} segments each"
-    print(
+    reporter.note(
         f"{number} examples{of_segments} in batches of {size}{segments}: "
         f"{_count(each, 'step')} an epoch, {_count(epochs, 'epoch')}."
     )
@@ -305,7 +301,7 @@ def _count(number: float, word: str) -> str:
     return f"{number:g} {word}" if number == 1 else f"{number:g} {word}s"
 
 
-def follow_train_steps(params, defaults) -> None:
+def follow_train_steps(params, defaults, reporter: Reporter) -> None:
     """Scales warm-up and decay when only the number of steps was changed."""
     steps = params.trainer.train_steps
     default_steps = defaults.trainer.train_steps
@@ -322,7 +318,35 @@ def follow_train_steps(params, defaults) -> None:
             warmup.warmup_steps = (
                 steps * default_warmup.warmup_steps // default_steps
             )
-        print(
+        reporter.note(
             f"The learning rate follows the {steps} steps, of which "
             f"{warmup.warmup_steps} are warm-up."
         )
+
+
+def choose_optimizer(params, options) -> None:
+    """Sets the optimizer and the decay of the learning rate, if given."""
+    chosen = params.trainer.optimizer_config
+    name = getattr(options, "optimizer", None)
+    if name and name != chosen.optimizer.type:
+        before = getattr(chosen.optimizer, chosen.optimizer.type).as_dict()
+        made = getattr(chosen.optimizer, name)
+        known = made.as_dict().keys()
+        made.override({x: y for x, y in before.items() if x in known})
+        # AdamW would clip the gradients of each replica.
+        if name == "adamw":
+            made.gradient_clip_norm = 0.0
+        chosen.optimizer.type = name
+    name = getattr(options, "schedule", None)
+    linear = chosen.learning_rate.polynomial
+    if name == "cosine":
+        chosen.learning_rate.cosine.initial_learning_rate = (
+            linear.initial_learning_rate
+        )
+        chosen.learning_rate.cosine.decay_steps = linear.decay_steps
+    elif name == "constant":
+        chosen.learning_rate.constant.learning_rate = (
+            linear.initial_learning_rate
+        )
+    if name:
+        chosen.learning_rate.type = {"linear": "polynomial"}.get(name, name)

@@ -8,14 +8,15 @@ import tempfile
 import unittest
 from unittest import mock
 
-from absl import flags
 from absl.testing import parameterized
 
-from etcmodel.cli import paths
+from etcmodel.cli.flags import as_flags
+from etcmodel.engine import paths
 from etcmodel.errors import UserError
 from etcmodel.pipeline import atomic
 from etcmodel.pipeline import options
 from etcmodel.pipeline import swaps
+from testing.flags import parse_options
 
 # A flag for each kind of path, called as the kind.
 _KINDS = (
@@ -55,10 +56,11 @@ class PathsTest(parameterized.TestCase):
             pass
 
     def _check(self, arguments):
-        flag_values = flags.FlagValues()
-        options.define(flag_values, _Flags)
-        flag_values(["program", *arguments.split()])
-        paths.check(flag_values, _Flags)
+        names = [field.name for field in dataclasses.fields(_Flags)]
+        try:
+            paths.check(parse_options(_Flags, *arguments.split()))
+        except UserError as error:
+            raise UserError(as_flags(str(error), names)) from None
 
     @parameterized.parameters(
         "",

@@ -14,10 +14,10 @@ import pandas as pd
 import tensorflow as tf
 
 import etcmodel
-from etcmodel.api import estimators
-from etcmodel.datasets import selection
+from etcmodel.engine import train
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
+from etcmodel.estimators import estimators
 from etcmodel.serving import exported
 from etcmodel.training import runs
 from testing.tasks import run_cli
@@ -184,26 +184,30 @@ class ClassifierTest(tf.test.TestCase):
         model = etcmodel.DocumentClassifier.from_pretrained(
             self.model.model_dir, labels=labels, text_field="body"
         )
+        result = train.Result("run", "classify", 1, True, {}, {})
         with (
-            mock.patch.object(estimators.predictors, "run_command") as run,
-            mock.patch.object(estimators, "_use_keras_2"),
+            mock.patch.object(estimators.preprocess, "preprocess") as read,
+            mock.patch.object(
+                estimators.processes, "train", return_value=result
+            ) as run,
         ):
             model.fit(iter(["a"]))
-        (name, _), flags = run.call_args_list[0]
-        self.assertEqual("preprocess", name)
-        self.assertIsNone(flags["like"])
+        options = read.call_args.args[0]
+        self.assertIsNone(options.like)
         expected = {"long_length": 16, "global_length": 8, "labels": labels}
         expected |= {"units": "sentences", "text_field": "body"}
-        self.assertEqual({**flags, **expected}, flags)
-        self.assertNotIn("label_kind", flags)
+        self.assertContainsSubset(
+            expected.items(), options.task_options.items()
+        )
+        self.assertNotIn("label_kind", options.task_options)
         for options, expected in (
             ({"labels": ("brno", "oslo"), "label_kind": "auto"}, False),
             ({"labels": None, "label_kind": "multiple"}, True),
         ):
             other = etcmodel.load(self.model.model_dir, **options)
             self.assertEqual(expected, other._has_other_labels())
-        _, flags = run.call_args_list[1]
-        self.assertStartsWith(flags["init_checkpoint"], self.model.model_dir)
+        options = run.call_args.args[0]
+        self.assertStartsWith(options.init_checkpoint, self.model.model_dir)
 
     def test_options_after_training(self):
         """Some hold at once, some after `fit`; none is ignored."""
@@ -374,17 +378,11 @@ class ErrorsTest(tf.test.TestCase):
 
     def test_rows_of_any_values(self):
         """What is not used may be anything; what is used is checked."""
-        path = os.path.join(self._folder(), "rows.jsonl")
         rows = [{"text": "a \ud83d", "n": [float("inf")], "at": {1}}]
-        format_ = selection.make_format()
-        (record,) = format_.read(
-            estimators._as_file(rows, path, format_), "predict"
-        )
+        (record,) = self._make()._read(rows, "predict")
         self.assertEqual((("a ?",),), record.paragraphs)
-        rows = [{"text": object()}]
-        path = estimators._as_file(rows, path, format_)
         with self.assertRaisesRegex(UserError, "'text'.*of the type object"):
-            list(format_.read(path, "predict"))
+            self._make().fit([{"text": object(), "selected": [0]}])
 
     def test_strings_of_any_collection(self):
         """Strings are documents in the model's `text_field`."""
@@ -474,11 +472,18 @@ class ErrorsTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, "not the directory of a run"):
             etcmodel.load(self._folder())
 
-    def test_keras(self):
-        """Training under Keras 3 would fail much later."""
-        with mock.patch.object(tf.keras.layers.Layer, "__module__", "keras"):
-            with self.assertRaisesRegex(UserError, "Set TF_USE_LEGACY_KERAS=1"):
-                self._make().fit([])
+    def test_values_are_checked_at_once(self):
+        for options, message in (
+            ({"poolin": "max"}, "no option 'poolin'. Did you mean pooling"),
+            ({"long_length": 0}, "`long_length` is 0"),
+            ({"threshold": "high"}, "`threshold` is 'high'"),
+        ):
+            with self.assertRaisesRegex(UserError, message):
+                etcmodel.DocumentClassifier(**options)
+        with self.assertRaisesRegex(UserError, "Did you mean 'tiny'"):
+            etcmodel.DocumentClassifier.from_pretrained("tniy")
+        with self.assertRaisesRegex(UserError, "`verbose` is 3"):
+            self._make().fit([], verbose=3)
 
 
 class FriendlyTest(tf.test.TestCase):

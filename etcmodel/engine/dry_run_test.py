@@ -3,8 +3,8 @@ from unittest import mock
 
 import tensorflow as tf
 
-from etcmodel.cli import dry_run
-from etcmodel.cli import training
+from etcmodel.engine import dry_run
+from etcmodel.engine import runner as runner_lib
 from etcmodel.errors import UserError
 from etcmodel.training import damaged_records
 from testing import tasks
@@ -48,7 +48,7 @@ class DryRunTest(tasks.CommandTestCase):
         )
         with (
             mock.patch.object(
-                training, "make_runner", return_value=(None, runner)
+                runner_lib, "make_runner", return_value=(None, runner)
             ),
             mock.patch.object(
                 damaged_records, "find", return_value=UserError("x is damaged")

@@ -4,7 +4,7 @@ from unittest import mock
 
 import tensorflow as tf
 
-from etcmodel.cli import progress
+from etcmodel.engine import progress
 
 
 class ProgressTest(tf.test.TestCase):

@@ -1,6 +1,6 @@
-"""Checks the paths that flags name, before a command loads anything.
+"""Checks the paths that options name, before anything is loaded.
 
-A field of a dataclass of flags says with `option(..., path=KIND)` what its
+A field of a dataclass of options says with `option(..., path=KIND)` what its
 path must be; `check` looks at all of them. Inputs in a bucket are checked when
 they are read: that needs TensorFlow.
 """
@@ -9,15 +9,13 @@ import glob
 import os
 import re
 from collections.abc import Callable
-
-from absl import flags
+from typing import Any
 
 from etcmodel import json_objects
-from etcmodel.cli import shortcut_flags
 from etcmodel.errors import UserError
 from etcmodel.errors import download_advice
 from etcmodel.pipeline import atomic
-from etcmodel.pipeline import options
+from etcmodel.pipeline import options as options_lib
 from etcmodel.pipeline import swaps
 from etcmodel.readers import files
 from etcmodel.serving import exported
@@ -32,62 +30,60 @@ _CHOICES = ("best", "last")
 _PICTURES = (".png", ".svg", ".pdf")
 
 
-def check(flag_values: flags.FlagValues, flags_class: type) -> None:
-    """Checks all paths of a command, and that outputs are no inputs.
-
-    Args:
-        flag_values: the parsed flags.
-        flags_class: the command's dataclass of flags.
-    """
-    overwrite = bool(shortcut_flags.given(flag_values, "overwrite"))
+def check(options: Any) -> None:
+    """Checks all paths of a dataclass of options; outputs must be no inputs."""
+    overwrite = bool(getattr(options, "overwrite", False))
     outputs, inputs = [], []
-    for name, kind in options.paths(flags_class).items():
-        value = flag_values[name].value
+    for name, kind in options_lib.paths(type(options)).items():
+        field = "from_" if name == "from" else name
+        value = getattr(options, field)
         for path in value if isinstance(value, list) else [value]:
-            if not path:
+            # A collection of rows is no path.
+            if not path or not isinstance(path, str | os.PathLike):
                 continue
-            flag = f"--{name}"
+            path = os.fspath(path)
             if not files.is_remote(path) and not os.path.lexists(path):
                 # What a process left that was killed.
                 swaps.recover(os.path.realpath(path))
             if kind in _OUTPUTS:
-                _OUTPUTS[kind](flag, path, overwrite)
-                outputs.append(_output(flag, path, kind))
+                _OUTPUTS[kind](name, path, overwrite)
+                outputs.append(_output(name, path, kind))
             else:
                 if kind == "records" or not files.is_remote(path):
-                    _INPUTS[kind](flag, path)
-                inputs += _inputs(flag, path, kind)
+                    _INPUTS[kind](name, path)
+                inputs += _inputs(name, path, kind)
     overlaps.check(outputs, inputs)
 
 
-def check_params(params, flag: str, path: str, kind: str) -> None:
+def check_params(params, name: str, path: str, kind: str) -> None:
     """Checks that an output is not what a run's configuration reads."""
     task = params.task
     inputs = [
         place
-        for name, data in (
+        for parameter, data in (
             ("task.train_data.input_path", task.train_data),
             ("task.validation_data.input_path", task.validation_data),
         )
-        for path in (
+        for read in (
             [data.input_path]
             if isinstance(data.input_path, str)
             else data.input_path or []
         )
-        for place in _inputs(name, path, "records")
+        for place in _inputs(parameter, read, "records")
     ]
     if task.init_checkpoint:
-        name = "task.init_checkpoint"
-        inputs += _inputs(name, task.init_checkpoint, "weights")
-    overlaps.check([_output(flag, path, kind)], inputs)
+        inputs += _inputs(
+            "task.init_checkpoint", task.init_checkpoint, "weights"
+        )
+    overlaps.check([_output(name, path, kind)], inputs)
 
 
-def _output(flag: str, path: str, kind: str) -> overlaps.Place:
-    return overlaps.Place(flag, path, is_kept=kind == "new_run")
+def _output(name: str, path: str, kind: str) -> overlaps.Place:
+    return overlaps.Place(name, path, is_kept=kind == "new_run")
 
 
-def _inputs(flag: str, value: str, kind: str) -> list[overlaps.Place]:
-    """Returns the files and directories that a flag names."""
+def _inputs(name: str, value: str, kind: str) -> list[overlaps.Place]:
+    """Returns the files and directories that a name names."""
     if kind == "checkpoint" and value in _CHOICES:
         return []
     parts = [value]
@@ -110,7 +106,7 @@ def _inputs(flag: str, value: str, kind: str) -> list[overlaps.Place]:
             matches.append(os.path.dirname(path))
         found += [
             overlaps.Place(
-                flag,
+                name,
                 match,
                 value,
                 is_kept=kind == "file",
@@ -121,64 +117,65 @@ def _inputs(flag: str, value: str, kind: str) -> list[overlaps.Place]:
     return found
 
 
-def _records(flag: str, value: str) -> None:
+def _records(name: str, value: str) -> None:
     for path in map(str.strip, files.split_paths(value)):
         is_there = files.is_remote(path) or os.path.exists(path)
         if path and not is_there and not glob.glob(path):
             raise UserError(
-                f"{flag}={path}: no TFRecord files are there. Give the "
-                "--output_dir of `preprocess`"
-                + (", or a run." if flag == "--like" else ".")
+                f"`{name}={path}`: no TFRecord files are there. Give the "
+                "`output_dir` of `preprocess`"
+                + (", or a run." if name == "`like`" else ".")
             )
 
 
-def _file(flag: str, path: str) -> None:
+def _file(name: str, path: str) -> None:
     if os.path.isdir(path):
-        raise UserError(f"{flag}={path} is a directory. Name a file.")
+        raise UserError(f"`{name}={path}` is a directory. Name a file.")
     if not os.path.exists(path):
         raise UserError(
-            f"{flag}={path}: there is no such file. Check the path."
+            f"`{name}={path}`: there is no such file. Check the path."
         )
 
 
-def _weights(flag: str, path: str, advice: str = "Check the path.") -> None:
+def _weights(name: str, path: str, advice: str = "Check the path.") -> None:
     """Checks that a checkpoint, a pattern or a directory exists."""
     places = (path, f"{path}.index")
     if not any(map(os.path.exists, places)) and not glob.glob(path):
         raise UserError(
-            f"{flag}={path}: there is no such directory or checkpoint. {advice}"
+            f"`{name}={path}`: there is no such directory or checkpoint. "
+            f"{advice}"
         )
 
 
-def _source(flag: str, path: str) -> None:
-    _weights(flag, path, download_advice(path))
+def _source(name: str, path: str) -> None:
+    _weights(name, path, download_advice(path))
 
 
-def _checkpoint(flag: str, choice: str) -> None:
+def _checkpoint(name: str, choice: str) -> None:
     if choice not in _CHOICES:
-        _weights(flag, choice)
+        _weights(name, choice)
 
 
-def _any_run(flag: str, path: str) -> None:
+def _any_run(name: str, path: str) -> None:
     if os.path.isfile(path):
-        raise UserError(f"{flag}={path} is a file. Name a directory.")
+        raise UserError(f"`{name}={path}` is a file. Name a directory.")
 
 
 # Kind of an input -> its check.
 _INPUTS: dict[str, Callable[[str, str], object]] = {
-    "data": lambda flag, value: files.find(value),
+    "data": lambda name, value: files.find(value),
     "records": _records,
     "file": _file,
     "weights": _weights,
     "source": _source,
     "checkpoint": _checkpoint,
-    "run": lambda flag, path: runs.read(path),
+    "run": lambda name, path: runs.read(path),
     "any_run": _any_run,
-    "saved_model": lambda flag, path: exported.read_metadata(path),
+    "saved_model": lambda name, path: exported.read_metadata(path),
 }
 
 
-def _new_run(flag: str, path: str, overwrite: bool) -> None:
+def _new_run(name: str, path: str, overwrite: bool) -> None:
     if files.is_remote(path):
         return
     if not os.path.isdir(path):
@@ -186,22 +183,22 @@ def _new_run(flag: str, path: str, overwrite: bool) -> None:
     # Nothing is written beside a run that is resumed.
     elif not os.access(path, os.W_OK):
         raise UserError(
-            f"{flag}={path}: you may not write into it. Choose another "
+            f"`{name}={path}`: you may not write into it. Choose another "
             "directory."
         )
-    overlaps.check_run(overlaps.Place(flag, path))
+    overlaps.check_run(overlaps.Place(name, path))
 
 
-def _bucket(flag: str, path: str, overwrite: bool) -> None:
+def _bucket(name: str, path: str, overwrite: bool) -> None:
     if files.is_remote(path) and "," in path:
         raise UserError(
-            f"{flag}={path}: `train` reads a comma in an address as the "
+            f"`{name}={path}`: `train` reads a comma in an address as the "
             "beginning of another one. Choose a name without a comma."
         )
     atomic.check_directory(path, overwrite, in_bucket=True)
 
 
-def _metrics(flag: str, path: str, overwrite: bool) -> None:
+def _metrics(name: str, path: str, overwrite: bool) -> None:
     atomic.check_file(path, overwrite=True)
     if os.path.exists(path):
         try:
@@ -211,12 +208,12 @@ def _metrics(flag: str, path: str, overwrite: bool) -> None:
             values = [None]
         if not all(isinstance(x, int | float) for x in values):
             raise UserError(
-                f"{flag}={path} exists and holds no metrics. Choose another "
+                f"`{name}={path}` exists and holds no metrics. Choose another "
                 "file."
             )
 
 
-def check_picture(flag: str, path: str, overwrite: bool = True) -> None:
+def check_picture(name: str, path: str, overwrite: bool = True) -> None:
     """Raises a `UserError` if a picture cannot be written.
 
     Another picture is replaced, whatever `overwrite` says.
@@ -224,7 +221,7 @@ def check_picture(flag: str, path: str, overwrite: bool = True) -> None:
     del overwrite
     if os.path.splitext(path)[1].lower() not in ("", *_PICTURES):
         raise UserError(
-            f"{flag}={path}: pictures end in {', '.join(_PICTURES)}."
+            f"`{name}={path}`: pictures end in {', '.join(_PICTURES)}."
         )
     atomic.check_file(path, overwrite=True)
     if os.path.exists(path):
@@ -232,22 +229,23 @@ def check_picture(flag: str, path: str, overwrite: bool = True) -> None:
             start = stream.read(_MAX_START)
         if start and not any(x in start for x in _PICTURE_STARTS):
             raise UserError(
-                f"{flag}={path} exists and is no picture. Choose another file."
+                f"`{name}={path}` exists and is no picture. Choose another "
+                "file."
             )
 
 
 # Kind of an output -> its check.
 _OUTPUTS: dict[str, Callable[[str, str, bool], None]] = {
     "new_run": _new_run,
-    "new_directory": lambda flag, path, overwrite: atomic.check_directory(
+    "new_directory": lambda name, path, overwrite: atomic.check_directory(
         path, overwrite
     ),
     "new_directory_or_bucket": _bucket,
-    "new_file": lambda flag, path, overwrite: atomic.check_file(
+    "new_file": lambda name, path, overwrite: atomic.check_file(
         path, overwrite
     ),
     "metrics": _metrics,
     "picture": check_picture,
     # The demo knows what an earlier one made.
-    "demo": lambda flag, path, overwrite: None,
+    "demo": lambda name, path, overwrite: None,
 }

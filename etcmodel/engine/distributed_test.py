@@ -14,7 +14,7 @@ from absl.testing import parameterized
 from apache_beam.options import pipeline_options
 from apache_beam.runners.portability import local_job_service
 
-from etcmodel.cli import distributed
+from etcmodel.engine import distributed
 from etcmodel.errors import UserError
 from etcmodel.pipeline import shards
 from etcmodel.pipeline import tfrecords

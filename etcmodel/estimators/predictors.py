@@ -1,13 +1,11 @@
 """Predictions of a trained model, or of what `export` wrote, in Python."""
 
-import contextlib
 import dataclasses
-import io
 import itertools
-import json
 import os
-import sys
 import tempfile
+import threading
+import traceback
 import warnings
 import weakref
 from collections.abc import Callable
@@ -15,8 +13,9 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
 
-from etcmodel.cli import command_line
-from etcmodel.cli import shortcut_flags
+from etcmodel.engine import export as export_lib
+from etcmodel.engine import progress as progress_lib
+from etcmodel.engine import shortcuts
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
@@ -26,39 +25,6 @@ from etcmodel.serving import exported
 from etcmodel.tasks import registry
 from etcmodel.training import runs
 
-
-def run_command(name: str, verbose: bool = False, **flags: Any) -> None:
-    """Runs a command of the command line in this process.
-
-    Args:
-        name: the command.
-        verbose: whether to show what it prints.
-        **flags: its flags; None for those that are not given.
-    """
-    out = contextlib.nullcontext()
-    if not verbose:
-        out = contextlib.redirect_stdout(io.StringIO())
-    with out, _same_precision():
-        command_line.call(name, flags)
-
-
-@contextlib.contextmanager
-def _same_precision() -> Iterator[None]:
-    """Restores Keras' global dtype policy, which training may set."""
-
-    def precision():
-        return sys.modules["tensorflow"].keras.mixed_precision
-
-    before = "float32"
-    if "tensorflow" in sys.modules:
-        before = precision().global_policy()
-    try:
-        yield
-    finally:
-        if "tensorflow" in sys.modules:
-            precision().set_global_policy(before)
-
-
 _ON_ERROR = ("return", "raise")
 # Temporary directories of models, by their paths.
 _FOLDERS = weakref.WeakValueDictionary()
@@ -67,8 +33,9 @@ _FOLDERS = weakref.WeakValueDictionary()
 class Predictor:
     """A trained model of any task; see `etcmodel.load`.
 
-    Exports a run to a temporary directory at the first prediction, so that
-    results equal those of `etcmodel predict` and of the served model.
+    Predictions are computed by the graph that `export` writes, and equal those
+    of `etcmodel predict` and of the served model. Several threads may predict
+    at once.
 
     Attributes:
         task: name of the task.
@@ -83,6 +50,7 @@ class Predictor:
         self.model_dir = model_dir
         self._saved_model = saved_model
         self._loaded = None
+        self._lock = threading.Lock()
         # Lives as long as the model.
         self._folder = tempfile.TemporaryDirectory(prefix="etcmodel")
         _FOLDERS[self._folder.name] = self._folder
@@ -113,34 +81,44 @@ class Predictor:
         return os.path.join(self._folder.name, *names)
 
     def _load(self):
-        """Returns the loaded SavedModel, see `predict.SavedAnswers`."""
-        if self._loaded is None:
-            from etcmodel.cli import predict
+        """Returns what answers requests; loads it once."""
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = self._make_answers()
+            return self._loaded
 
-            saved_model = self._saved_model
-            if saved_model is None:
-                if self.model_dir is None:
-                    raise UserError(
-                        f"This {type(self).__name__} is not trained yet. Call "
-                        "`fit` first."
-                    )
-                saved_model = self._path("saved_model")
-                self._export(saved_model, overwrite=True)
-            loaded = predict.SavedAnswers(saved_model)
-            loaded.load()
-            self._loaded = loaded
-        return self._loaded
+    def _make_answers(self):
+        """Loads the SavedModel, or builds the model of the run."""
+        from etcmodel.serving import answers
+
+        if self._saved_model is not None:
+            spec = registry.get_with_answers(self.task)
+            return answers.load_answers(self._saved_model, spec)
+        if self.model_dir is None:
+            raise UserError(
+                f"This {type(self).__name__} is not trained yet. Call `fit` "
+                "first."
+            )
+        from etcmodel.engine import trained_model
+
+        params = runs.read_params(self.model_dir)
+        params = shortcuts.nested({**params, **self._overrides()})
+        return trained_model.load(
+            registry.get_with_answers(self.task),
+            self.model_dir,
+            params,
+            runs.find_vocabulary(self.model_dir),
+        ).answers()
 
     def _export(self, directory: str, overwrite: bool) -> None:
         """Writes the run as a SavedModel."""
-        run_command(
-            "export",
-            model_dir=self.model_dir,
-            output_dir=directory,
-            overwrite=overwrite,
-            params_override=json.dumps(
-                shortcut_flags.nested(self._overrides())
-            ),
+        export_lib.export(
+            export_lib.Options(
+                model_dir=self.model_dir,
+                output_dir=directory,
+                overwrite=overwrite,
+                params_override=self._overrides() or None,
+            )
         )
 
     def _overrides(self) -> dict[str, Any]:
@@ -195,7 +173,7 @@ class Predictor:
         records = iter(records)
         # None hides the bar if stderr is no terminal; a notebook is none.
         disable = not progress or None
-        if progress and "ipykernel" in sys.modules:
+        if progress and progress_lib.in_notebook():
             disable = False
         with tqdm.tqdm(
             desc="Predicting", unit=" records", disable=disable
@@ -362,9 +340,13 @@ def _with_warning(
 
 def _warn(message: str) -> None:
     """Warns of the line outside this file that led here."""
-    level, frame = 1, sys._getframe()
-    while frame.f_back and frame.f_code.co_filename == __file__:
-        level, frame = level + 1, frame.f_back
+    frames = traceback.extract_stack()
+    level = next(
+        number
+        for number, frame in enumerate(reversed(frames), 1)
+        if number == len(frames) or frame.filename != __file__
+    )
+    # That of this function is the first.
     warnings.warn(message, stacklevel=level)
 
 

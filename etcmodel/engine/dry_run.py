@@ -7,7 +7,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from etcmodel.cli import training
+from etcmodel.engine import runner as runner_lib
 
 
 def describe(params) -> str:
@@ -18,8 +18,8 @@ def describe(params) -> str:
     """
     from etcmodel.training import damaged_records
 
-    with tempfile.TemporaryDirectory() as directory, training.quiet(False):
-        _, runner = training.make_runner(params, "train", directory)
+    with tempfile.TemporaryDirectory() as directory, runner_lib.quiet(False):
+        _, runner = runner_lib.make_runner(params, "train", directory)
         trainer = runner.trainer
         seconds = []
         with damaged_records.explained(trainer.task), runner.strategy.scope():

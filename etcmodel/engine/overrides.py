@@ -8,6 +8,7 @@ import dataclasses
 import difflib
 import types
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -15,6 +16,7 @@ from official.modeling.hyperparams import base_config
 from official.modeling.hyperparams import oneof
 from official.modeling.hyperparams import params_dict
 
+from etcmodel.engine import shortcuts
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 from etcmodel.pipeline import metadata_files
@@ -30,16 +32,19 @@ _TYPES = {
 _MAX_LISTED = 40
 
 
-def read(text: str, source: str) -> dict[str, Any]:
+def read(text: Any, source: str) -> dict[str, Any]:
     """Reads parameters from `a.b=1,c.d=x`, YAML, JSON, or a file of it.
 
     Args:
-        text: the parameters, or the path of their file.
-        source: the flag, for messages.
+        text: the parameters, or the path of their file; or a dict of them,
+            nested or with dots in its names.
+        source: the option, for messages.
 
     Returns:
         Nested dicts: `{"a": {"b": 1}, "c": {"d": "x"}}`.
     """
+    if isinstance(text, Mapping):
+        return shortcuts.nested(text)
     values = _load(text, source)
     if isinstance(values, dict):
         return values
@@ -62,7 +67,7 @@ def read_file(path: str, source: str) -> dict[str, Any]:
         raise UserError(
             f"{source}: the file holds no parameters, but {show(values)}. Give "
             "a YAML or JSON file, such as the output of `train "
-            "--print_config`."
+            "`print_config``."
         )
     return values
 
@@ -95,7 +100,7 @@ def check(
     Args:
         values: from `read`; changed in place.
         params: the configuration that they override.
-        source: the flag, for messages.
+        source: the option, for messages.
         place: path of `params` in the whole configuration, such as "task.".
     """
     names = _names(params)

@@ -1,4 +1,4 @@
-"""Progress of the commands: bars in a terminal, lines in a file."""
+"""Reports progress: a bar in a terminal or notebook, lines in a file."""
 
 import os
 import sys
@@ -11,7 +11,12 @@ from typing import TextIO
 
 import tqdm
 
+from etcmodel.errors import UserError
 from etcmodel.readers import files
+
+# Seconds of training after which a line is written in any case.
+_MAX_SILENCE = 30
+STYLES = ("auto", "bar", "lines", "quiet")
 
 
 class FileProgress:
@@ -47,10 +52,15 @@ def file_progress(
         yield FileProgress(bar)
 
 
+def in_notebook() -> bool:
+    """Returns whether this process is the kernel of a notebook."""
+    return "ipykernel" in sys.modules
+
+
 def _has_bars(stream: TextIO) -> bool:
-    """Whether tqdm shows bars there: in a terminal with a size."""
+    """Whether tqdm shows bars: in notebooks and terminals with a size."""
     if not stream.isatty():
-        return False
+        return in_notebook()
     try:
         return os.get_terminal_size(stream.fileno()).lines > 0
     except OSError:
@@ -61,7 +71,8 @@ class TrainingProgress:
     """Shows training progress: a bar in a terminal, lines in a file.
 
     Speed and time left exclude the first step, which builds the graph, and the
-    time of validations. `interval` is the number of steps between lines.
+    time of validations. `interval` is the number of steps between lines; a line
+    is also written if the last one is half a minute old.
     """
 
     def __init__(
@@ -70,12 +81,16 @@ class TrainingProgress:
         interval: int,
         out: TextIO,
         clock: Callable[[], float] = time.monotonic,
+        has_bar: bool | None = None,
     ):
         self._total, self._interval = total, interval
         self._out, self._clock = out, clock
+        self._has_bar = _has_bars(sys.stderr) if has_bar is None else has_bar
         # Lines are not needed beside a bar, unless they go to a file.
-        self._has_lines = not (_has_bars(sys.stderr) and out.isatty())
-        self._bar = None
+        self._has_lines = not (
+            self._has_bar and (out.isatty() or in_notebook())
+        )
+        self._bar, self._line_time = None, 0.0
 
     def __enter__(self):
         self.write("Building the graph; the first step takes a while.")
@@ -106,7 +121,7 @@ class TrainingProgress:
                 desc="Training",
                 postfix=shown,
                 unit="step",
-                disable=None,
+                disable=not self._has_bar,
                 dynamic_ncols=True,
                 leave=False,
             )
@@ -117,9 +132,11 @@ class TrainingProgress:
             is_line = (
                 step // self._interval > self._step // self._interval
                 or step >= self._total
+                or now - self._line_time >= _MAX_SILENCE
             )
         self._step, self._time = step, now
         if self._has_lines and is_line:
+            self._line_time = now
             self.write(f"Step {step} of {self._total}: {shown}{self._speed()}")
 
     def _speed(self) -> str:
@@ -136,5 +153,75 @@ class TrainingProgress:
         """Prints the result of a validation; its time does not count."""
         if self._bar is not None:
             self._bar.unpause()
-            self._start += self._clock() - self._time
+            now = self._line_time = self._clock()
+            self._start += now - self._time
         self.write(text)
+
+
+class NoProgress:
+    """Progress that nobody sees."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def at(self, position: int) -> None:
+        """See `FileProgress`."""
+
+    def done(self, count: int = 1) -> None:
+        """See `FileProgress`."""
+
+    def write(self, text: str) -> None:
+        """See `TrainingProgress`."""
+
+    def step(self, step: int, loss: float) -> None:
+        """See `TrainingProgress`."""
+
+    def validated(self, text: str) -> None:
+        """See `TrainingProgress`."""
+
+
+class Reporter:
+    """Shows what the functions of the engine report.
+
+    Args:
+        style: "auto" for bars in a terminal or notebook and lines elsewhere,
+            "bar", "lines" or "quiet".
+        out: where notes and lines go; by default the standard output.
+    """
+
+    def __init__(self, style: str = "auto", out: TextIO | None = None):
+        if style not in STYLES:
+            raise UserError(
+                f"`style` is {style!r}, but must be one of {', '.join(STYLES)}."
+            )
+        self.style, self._out = style, out
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is shown."""
+        return self.style == "quiet"
+
+    def note(self, text: str) -> None:
+        """Shows a line."""
+        if not self.is_quiet:
+            print(text, file=self._out or sys.stdout, flush=True)
+
+    def files(self, paths: Sequence[str], description: str):
+        """Returns a context manager: the `FileProgress` of reading files."""
+        if self.is_quiet or self.style == "lines" or not paths:
+            return NoProgress()
+        return file_progress(paths, description)
+
+    def training(self, total: int, interval: int):
+        """Returns a context manager: the `TrainingProgress` of `total` steps.
+
+        `interval` is the number of steps between lines.
+        """
+        if self.is_quiet:
+            return NoProgress()
+        has_bar = {"bar": True, "lines": False}.get(self.style)
+        out = self._out or sys.stdout
+        return TrainingProgress(total, interval, out, has_bar=has_bar)

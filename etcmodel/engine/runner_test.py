@@ -7,29 +7,22 @@ import types
 from unittest import mock
 
 import tensorflow as tf
-from absl import flags
 from absl import logging
 from absl.testing import parameterized
 from official.core import task_factory
 from official.core import train_lib
 from official.core import train_utils
 
-from etcmodel.cli import training
+from etcmodel.engine import run_options
+from etcmodel.engine import runner as runner_lib
+from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
-from etcmodel.pipeline import options
 from etcmodel.tasks import registry
 from etcmodel.training import best_checkpoint
 from etcmodel.training import damaged_records
 from etcmodel.training import runs
+from testing.flags import parse_options
 from testing.tasks import write_json
-
-
-def parse_flags(*arguments):
-    """The flags of the trainer, parsed."""
-    flag_values = flags.FlagValues()
-    options.define(flag_values, training.TrainerFlags)
-    flag_values(["program", *arguments])
-    return flag_values
 
 
 class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
@@ -37,8 +30,10 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
         """The configuration and what was printed."""
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
-            entry, params = training.parse_params(
-                parse_flags(*arguments), "etc/wikihop"
+            entry, params = run_options.parse_params(
+                parse_options(run_options.TrainerOptions, *arguments),
+                "etc/wikihop",
+                Reporter(),
             )
         self.assertEqual("wikihop", entry.name)
         return params, output.getvalue()
@@ -54,10 +49,11 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
         ("--verbose", logging.INFO), ("--noverbose", logging.ERROR)
     )
     def test_logging(self, flag, expected):
-        self.addCleanup(logging.set_verbosity, logging.get_verbosity())
-        self.addCleanup(tf.get_logger().setLevel, tf.get_logger().level)
-        self._parse(flag)
-        self.assertEqual(expected, logging.get_verbosity())
+        before = logging.get_verbosity(), tf.get_logger().level
+        with run_options.logging_level(flag == "--verbose"):
+            self.assertEqual(expected, logging.get_verbosity())
+        after = logging.get_verbosity(), tf.get_logger().level
+        self.assertEqual(before, after)
 
     def test_later_ones_win(self):
         encoders = {"preset": "tiny", "local_radius": 7}, {"local_radius": 3}
@@ -77,10 +73,16 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
     def test_experiments_of_all_tasks(self):
         for task, spec in registry.tasks().items():
             for name in spec.experiments:
-                entry, _ = training.parse_params(parse_flags(), name)
+                entry, _ = run_options.parse_params(
+                    run_options.TrainerOptions(model_dir="x"), name, Reporter()
+                )
                 self.assertEqual(task, entry.name)
         with self.assertRaisesRegex(UserError, "mean etc/wikihop or"):
-            training.parse_params(parse_flags(), "etc/wikihop_x")
+            run_options.parse_params(
+                run_options.TrainerOptions(model_dir="x"),
+                "etc/wikihop_x",
+                Reporter(),
+            )
 
     def test_schedule_follows_the_number_of_steps(self):
         steps = "--params_override=trainer.train_steps=50"
@@ -121,7 +123,7 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
     def test_runner_says_what_cannot_be_run(self, override, message):
         params, _ = self._parse(f"--params_override={override}")
         with self.assertRaisesRegex(UserError, message):
-            training.make_runner(params, "train", self.get_temp_dir())
+            runner_lib.make_runner(params, "train", self.get_temp_dir())
 
     def test_one_cpu_needs_no_strategy(self):
         """Iterators of a strategy are autotuned; deleting them takes long."""
@@ -134,7 +136,7 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
             mock.patch.object(train_lib, "OrbitExperimentRunner") as make,
         ):
             params, _ = self._parse()
-            training.make_runner(params, "train", self.get_temp_dir())
+            runner_lib.make_runner(params, "train", self.get_temp_dir())
         self.assertIs(
             tf.distribute.get_strategy(),
             make.call_args.kwargs["distribution_strategy"],
@@ -162,8 +164,12 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
             mock.patch.object(train_utils, "create_trainer") as trainer,
             mock.patch.object(train_lib, "OrbitExperimentRunner") as make,
         ):
-            training.make_runner(
-                params, "train", self.get_temp_dir(), show=show, out=out
+            runner_lib.make_runner(
+                params,
+                "train",
+                self.get_temp_dir(),
+                watch=runner_lib.Watch(progress=show),
+                reporter=Reporter("lines", out),
             )
         self.assertIn("float32 is faster", out.getvalue())
         self.assertEqual("mixed_bfloat16", precision.global_policy().name)
@@ -171,7 +177,7 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
         (on_step,) = make.call_args.kwargs["train_actions"]
         (on_validation,) = make.call_args.kwargs["eval_actions"]
         logs = [{"training_loss": tf.constant(0.5)} for _ in range(2)]
-        with mock.patch.object(training, "_clock", side_effect=[10.0, 12.0]):
+        with mock.patch.object(runner_lib, "_clock", side_effect=[10.0, 12.0]):
             on_step(logs[0])
             show.step.assert_called_once_with(7, 0.5)
             trainer.return_value.global_step.numpy.return_value = 10
@@ -210,10 +216,12 @@ class PatienceTest(tf.test.TestCase, parameterized.TestCase):
             validation_interval=10,
         )
         params = types.SimpleNamespace(trainer=trainer)
+        show = mock.MagicMock()
+        watch = runner_lib.Watch(progress=show, patience=patience)
 
         def make_actions():
-            actions = training._Actions(
-                params, "train_and_eval", model_dir, None, None, patience
+            actions = runner_lib._Actions(
+                params, "train_and_eval", model_dir, None, watch
             )
             actions.trainer = mock.Mock()
             return actions
@@ -238,13 +246,12 @@ class PatienceTest(tf.test.TestCase, parameterized.TestCase):
         runner = mock.MagicMock(model_dir=model_dir)
         runner.controller.global_step.numpy.return_value = 0
         runner.controller.train_and_evaluate.side_effect = train
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            training.run_mode(runner, params, "train_and_eval")
+        runner_lib.run_mode(runner, params, "train_and_eval", watch)
         stops = patience is not None
         expected = [10 * i + 10 for i in range(len(values))]
         self.assertEqual(expected + ["end"] * (not stops), steps)
-        self.assertEqual(stops, "training stops" in out.getvalue())
+        shown = str(show.write.call_args_list)
+        self.assertEqual(stops, "training stops" in shown)
         self.assertEqual(stops, runner.controller.save_checkpoint.called)
 
     @parameterized.parameters(None, 2)
@@ -253,11 +260,12 @@ class PatienceTest(tf.test.TestCase, parameterized.TestCase):
             best_checkpoint_eval_metric="f1",
             best_checkpoint_metric_comp="higher",
         )
-        actions = training._Actions(
+        actions = runner_lib._Actions(
             types.SimpleNamespace(trainer=trainer),
             "train_and_eval",
             self.enterContext(tempfile.TemporaryDirectory()),
-            *(None, None, patience),
+            None,
+            runner_lib.Watch(patience=patience),
         )
         actions.trainer = mock.Mock()
         actions.trainer.global_step.numpy.return_value = 10
@@ -269,12 +277,10 @@ class RunModeTest(tf.test.TestCase, parameterized.TestCase):
         ("train", ["train"]),
         ("eval", ["evaluate"]),
         ("train_and_eval", ["train_and_evaluate"]),
-        ("train_and_post_eval", ["train", "evaluate"]),
-        ("continuous_eval", ["evaluate_continuously"]),
     )
     def test_what_the_controller_does(self, mode, expected):
         sizes = {"train_steps": 30, "validation_steps": 4}
-        sizes |= {"validation_interval": 10, "continuous_eval_timeout": 60}
+        sizes |= {"validation_interval": 10}
         trainer = types.SimpleNamespace(**sizes)
         runner = mock.MagicMock(model_dir=self.get_temp_dir())
         runner.controller.global_step.numpy.return_value = 0
@@ -282,7 +288,7 @@ class RunModeTest(tf.test.TestCase, parameterized.TestCase):
             "accuracy": tf.constant(0.5),
             "best_accuracy": tf.constant(1.0),
         }
-        logs = training.run_mode(
+        logs = runner_lib.run_mode(
             runner, types.SimpleNamespace(trainer=trainer), mode
         )
         calls = {
@@ -297,14 +303,8 @@ class RunModeTest(tf.test.TestCase, parameterized.TestCase):
             "train": {"steps": 30},
             "evaluate": {"steps": 4},
             "train_and_evaluate": both,
-            "evaluate_continuously": mock.ANY,
         }
         self.assertEqual({name: arguments[name] for name in expected}, calls)
-        if mode == "continuous_eval":
-            is_over = calls["evaluate_continuously"]["timeout_fn"]
-            for step, expected_over in ((29, False), (30, True)):
-                runner.trainer.global_step.numpy.return_value = step
-                self.assertEqual(expected_over, is_over())
 
     @parameterized.parameters(
         # Interrupted at a step; validated before; what is made up for.
@@ -332,7 +332,7 @@ class RunModeTest(tf.test.TestCase, parameterized.TestCase):
         trainer = types.SimpleNamespace(
             train_steps=35, validation_steps=4, validation_interval=10
         )
-        training._catch_up(controller, trainer, model_dir)
+        runner_lib._catch_up(controller, trainer, model_dir)
         self.assertEqual(expected, calls)
 
     @parameterized.parameters("train", "eval")
@@ -347,7 +347,7 @@ class RunModeTest(tf.test.TestCase, parameterized.TestCase):
             ) as find,
             self.assertRaisesRegex(UserError, "x is damaged"),
         ):
-            training.run_mode(runner, mock.MagicMock(), mode)
+            runner_lib.run_mode(runner, mock.MagicMock(), mode)
         find.assert_called_once_with(runner.trainer.task)
 
 
@@ -355,9 +355,7 @@ class CheckDataTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("train", "train_data"),
         ("eval", "validation_data"),
-        ("continuous_eval", "validation_data"),
         ("train_and_eval", "train_data validation_data"),
-        ("train_and_post_eval", "train_data validation_data"),
     )
     def test_data_that_a_mode_reads(self, mode, needed):
         for missing in ("", "train_data", "validation_data"):
@@ -368,12 +366,12 @@ class CheckDataTest(tf.test.TestCase, parameterized.TestCase):
             }
             params = types.SimpleNamespace(task=types.SimpleNamespace(**data))
             if missing not in needed.split():
-                training.check_data(params, mode)
+                run_options.check_data(params, mode)
                 continue
             with self.assertRaisesRegex(
-                UserError, f"no {missing}.*--{missing}=DIR"
+                UserError, f"no {missing}.*`{missing}=DIR`"
             ):
-                training.check_data(params, mode)
+                run_options.check_data(params, mode)
 
 
 if __name__ == "__main__":

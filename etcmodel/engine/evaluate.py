@@ -1,0 +1,130 @@
+"""Measures a trained model on TFRecords."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+from typing import NamedTuple
+
+from etcmodel.engine import paths
+from etcmodel.engine import run_options
+from etcmodel.engine import runner as runner_lib
+from etcmodel.engine import shortcuts
+from etcmodel.engine.progress import Reporter
+from etcmodel.errors import UserError
+from etcmodel.pipeline import options as options_lib
+from etcmodel.pipeline.atomic import atomic_file
+from etcmodel.pipeline.options import option
+from etcmodel.training import runs
+
+
+@dataclasses.dataclass(kw_only=True)
+class Options(run_options.TrainerOptions, run_options.CheckpointOptions):
+    """What `evaluate` does.
+
+    Attributes:
+        validation_data: the records, if not those of the run: the `output_dir`
+            of `preprocess` with `split=dev`.
+        tune: choose thresholds with these records, and save them in the run.
+        output: a JSON file to write the metrics to.
+    """
+
+    # Unlike that of a training, it need not be writable.
+    model_dir: str = option(path="any_run")
+    validation_data: str | None = option(None, path="records")
+    tune: bool = False
+    output: str | None = option(None, path="metrics")
+
+
+class Result(NamedTuple):
+    """What was measured.
+
+    Attributes:
+        checkpoint: the checkpoint.
+        metrics: name -> value, with the `step` of the checkpoint.
+    """
+
+    checkpoint: str
+    metrics: Mapping[str, float]
+
+
+def evaluate(options: Options, reporter: Reporter | None = None) -> Result:
+    """Measures a checkpoint of a run on validation records.
+
+    Works with Keras 2 only.
+
+    Raises:
+        UserError: an option, the run or the records cannot be used.
+    """
+    reporter = reporter or Reporter("quiet")
+    options_lib.check(options)
+    paths.check(options)
+    experiment, configured = run_options.use_saved_params(options, reporter)
+    run_options.check_options(configured, "eval")
+    runs.check_checkpoint(options.model_dir, options.checkpoint)
+    with run_options.logging_level(options.verbose):
+        return _evaluate(options, experiment, configured, reporter)
+
+
+def _evaluate(options, experiment, configured, reporter) -> Result:
+    """Measures with the configuration of the run."""
+    model_dir = options.model_dir
+    spec, params = run_options.parse_params(configured, experiment, reporter)
+    run_options.check_data(params, "eval")
+    if options.output:
+        paths.check_params(params, "output", options.output, "metrics")
+    from etcmodel.training import configuration
+    from etcmodel.training import run_directory
+
+    # The training records may be gone.
+    params.task.train_data.input_path = ""
+    metadata = configuration.find_metadata(params.task, spec)
+    runs.check_records(model_dir, metadata, params.task.model)
+    run_directory.prepare(model_dir)
+    if options.tune:
+        _check_tuned(spec, params.task)
+    checkpoint = runs.find_checkpoint(model_dir, options.checkpoint)
+    if not _names_precision(options.config_file or [], options.params_override):
+        # The served model computes in float32.
+        params.runtime.mixed_precision_dtype = None
+    # Other records must not decide which checkpoint is the best one.
+    params.trainer.best_checkpoint_export_subdir = ""
+    if not options.tune:
+        runs.use_tuned(spec, params.task, checkpoint, model_dir)
+    tuned = spec if options.tune else None
+    with runner_lib.quiet(options.verbose), runner_lib.same_precision():
+        _, runner = runner_lib.make_runner(
+            params, "eval", model_dir, tuned, reporter=reporter
+        )
+        with run_directory.restoring(checkpoint):
+            runner.controller.restore_checkpoint(checkpoint)
+        metrics = runner_lib.run_mode(runner, params, "eval")
+    metrics["step"] = int(runner.trainer.global_step.numpy())
+    if options.output:
+        with atomic_file(options.output) as stream:
+            json.dump(metrics, stream, indent=2, sort_keys=True)
+            stream.write("\n")
+    return Result(checkpoint, metrics)
+
+
+def _check_tuned(spec, task_params) -> None:
+    """Raises an error if `tune` has nothing to choose."""
+    name = spec.tuned and spec.tuned.option
+    value = name and getattr(task_params, name)
+    if value is not None:
+        raise UserError(
+            f"`tune` chooses no value, because task.{name} is {value}. Add "
+            f"`params_override=task.{name}=null`, here and in `export`."
+        )
+
+
+def _names_precision(files: list[str], text: Any) -> bool:
+    """Returns whether overrides name the precision to compute in."""
+    from etcmodel.engine import overrides
+
+    given = [
+        overrides.read_file(path, f"`config_file={path}`") for path in files
+    ]
+    if text:
+        given.append(overrides.read(text, "`params_override`"))
+    return "mixed_precision_dtype" in shortcuts.names_in(given, "runtime")

@@ -1,0 +1,104 @@
+"""Writes a trained model as a SavedModel that takes raw text."""
+
+import dataclasses
+from typing import NamedTuple
+
+from etcmodel.engine import paths
+from etcmodel.engine import run_options
+from etcmodel.engine.progress import Reporter
+from etcmodel.pipeline import options as options_lib
+from etcmodel.pipeline.options import option
+from etcmodel.tasks import registry
+from etcmodel.training import runs
+
+
+@dataclasses.dataclass(kw_only=True)
+class Options(run_options.CheckpointOptions):
+    """What `export` does.
+
+    Attributes:
+        output_dir: the directory to make.
+        vocab_file: the vocabulary, if the run has no copy of it.
+        overwrite: replace the output directory if it exists.
+    """
+
+    # A run, unlike elsewhere.
+    model_dir: str = option(path="run")
+    output_dir: str = option(path="new_directory")
+    vocab_file: str | None = option(None, path="file")
+    overwrite: bool = False
+
+
+class Result(NamedTuple):
+    """What `export` wrote.
+
+    Attributes:
+        saved_model: its directory.
+        checkpoint: where the weights are from.
+    """
+
+    saved_model: str
+    checkpoint: str
+
+
+def export(options: Options, reporter: Reporter | None = None) -> Result:
+    """Exports a checkpoint of a run.
+
+    Works with Keras 2 if the configuration of the run is overridden, else under
+    both.
+
+    Raises:
+        UserError: an option, or a file of the run, cannot be used.
+    """
+    reporter = reporter or Reporter("quiet")
+    options_lib.check(options)
+    paths.check(options)
+    experiment, configured = run_options.use_saved_params(options, reporter)
+    registry.get_with_answers(registry.task_of_experiment(experiment).name)
+    runs.check_checkpoint(options.model_dir, options.checkpoint)
+    vocab_file = runs.find_vocabulary(options.model_dir, options.vocab_file)
+    with run_options.logging_level(options.verbose):
+        model = _load(options, experiment, configured, vocab_file, reporter)
+        _write(model, options)
+    return Result(options.output_dir, model.checkpoint)
+
+
+def _load(options, experiment, configured, vocab_file, reporter):
+    """Builds the model with the run's configuration and the overrides."""
+    from etcmodel.engine import trained_model
+
+    spec = registry.task_of_experiment(experiment)
+    arguments = vocab_file, options.checkpoint
+    is_own = experiment == runs.read(options.model_dir)["experiment"]
+    if is_own and not (options.config_file or options.params_override):
+        params = runs.read_params(options.model_dir)
+        try:
+            return trained_model.load(
+                spec, options.model_dir, params, *arguments
+            )
+        except FileNotFoundError:
+            pass  # An older version trained it.
+    spec, params = run_options.parse_params(configured, experiment, reporter)
+    records = runs.read(options.model_dir).get("records") or {}
+    config = params.task.model.encoder.to_config(records.get("vocab_size"))
+    return trained_model.load(
+        spec, options.model_dir, params.as_dict(), *arguments, config
+    )
+
+
+def _write(model, options: Options) -> None:
+    """Writes the SavedModel."""
+    from etcmodel.serving import saved_model
+    from etcmodel.serving import signatures
+
+    module, warmup_inputs = signatures.make_serving_module(
+        model.model, model.preprocessor, model.task_model
+    )
+    saved_model.export_saved_model(
+        module,
+        options.output_dir,
+        model_name=model.spec.name,
+        metadata=model.metadata,
+        warmup_inputs=warmup_inputs,
+        overwrite=options.overwrite,
+    )

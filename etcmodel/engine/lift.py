@@ -1,0 +1,195 @@
+"""Turns weights of BERT, RoBERTa and the like into initial weights."""
+
+import dataclasses
+import os
+import pathlib
+from typing import NamedTuple
+
+from absl import logging
+
+from etcmodel.engine import paths
+from etcmodel.errors import UserError
+from etcmodel.pipeline import options as options_lib
+from etcmodel.pipeline.atomic import atomic_directory
+from etcmodel.pipeline.options import option
+
+# Model -> options that others have no use for.
+_OF_ONE_MODEL = {
+    "etc": (
+        "absolute_positions",
+        "question_words_in_global",
+        "own_text_bias",
+        "local_radius",
+    ),
+}
+
+
+@dataclasses.dataclass(kw_only=True)
+class Options:
+    """What `lift` does.
+
+    Attributes:
+        from_: the directory, or a file in it: a TensorFlow checkpoint, or
+            weights such as model.fp16.safetensors.
+        output_dir: directory to make.
+        model: what to make: "etc", or "read_twice", both reads.
+        preset: supplies values that BERT does not have, such as the radius of
+            local attention: tiny, small, base, base_shared or large
+            for ETC; tiny, base, base_cls or base_sts for ReadTwice.
+        vocab_file: the vocabulary, if there is none beside the weights, or
+            another one, whose tokens get the rows of the same tokens. For
+            RoBERTa the equivalent SentencePiece model.
+        absolute_positions: ETC only. "none", as in the paper, needs long
+            pre-training; "paragraph" uses BERT's position embeddings and
+            restarts them in every paragraph, after the question's positions.
+        question_words_in_global: ETC only. Initialize the global tokens of a
+            question with the embeddings of its words.
+        global_tokens: initial embeddings of the other global tokens: "mean" for
+            the mean of all tokens, "cls" for that of [CLS], "keep" for those of
+            the source.
+        own_text_bias: ETC only. Added to the attention scores of a global token
+            for the tokens of its own sentence; with 3 these get most of its
+            attention.
+        local_radius: how many tokens a long token sees to each side; by default
+            as in the preset.
+        num_hidden_layers: by default all. Of ETC: use the first layers alone,
+            without BERT's head. Of ReadTwice: layers of the first read; BERT's
+            remaining layers initialize the second read, as in the paper's
+            "SS, 10L".
+        overwrite: replace the output directory if it exists.
+    """
+
+    from_: str = option(path="source")
+    output_dir: str = option(path="new_directory")
+    model: str = option("etc", one_of=["etc", "read_twice"])
+    preset: str = "base"
+    vocab_file: str | None = option(None, path="file")
+    absolute_positions: str = option("none", one_of=["none", "paragraph"])
+    question_words_in_global: bool = False
+    global_tokens: str = option("mean", one_of=["mean", "cls", "keep"])
+    own_text_bias: float = 0.0
+    local_radius: int | None = None
+    num_hidden_layers: int | None = None
+    overwrite: bool = False
+
+
+class Result(NamedTuple):
+    """What `lift` wrote.
+
+    Attributes:
+        output_dir: the directory.
+        vocab_file: the vocabulary to preprocess data with.
+        num_used: number of weights of the source that were used.
+        num_lifted: number of weights of the encoder that were initialized.
+        num_unmatched: number of tokens that the source has no embedding of.
+        notes: remarks.
+    """
+
+    output_dir: str
+    vocab_file: str
+    num_used: int
+    num_lifted: int
+    num_unmatched: int
+    notes: list[str]
+
+
+def lift(options: Options) -> Result:
+    """Initializes an encoder with the weights of another model.
+
+    Raises:
+        UserError: an option cannot be used, or the weights cannot be lifted.
+    """
+    options_lib.check(options)
+    paths.check(options)
+    for kind, names in _OF_ONE_MODEL.items():
+        for field in dataclasses.fields(Options):
+            if (
+                field.name in names
+                and kind != options.model
+                and getattr(options, field.name) != field.default
+            ):
+                raise UserError(f"`{field.name}` needs `model={kind}`.")
+    with atomic_directory(options.output_dir, options.overwrite) as folder:
+        try:
+            report, vocabulary = _lift(options, folder)
+        except (ValueError, FileNotFoundError) as error:
+            raise UserError(f"`from={options.from_}`: {error}") from error
+    return Result(
+        options.output_dir,
+        os.path.join(options.output_dir, vocabulary),
+        len(report.used),
+        len(report.lifted),
+        len(report.unmatched),
+        list(report.notes),
+    )
+
+
+def _lift(options: Options, folder: str):
+    """Fills the directory; returns the report and the vocabulary's name."""
+    from etcmodel import checkpoints
+    from etcmodel import models
+    from etcmodel.feature_utils.text import tokenizers
+    from etcmodel.models import pretraining_heads
+    from etcmodel.training import lifted
+
+    source, is_etc = options.from_, options.model == "etc"
+    bert = checkpoints.read_bert(source)
+    if is_etc and options.num_hidden_layers is not None:
+        bert = bert.first_layers(options.num_hidden_layers)
+    vocab_file = options.vocab_file or bert.vocab_file
+    if vocab_file is None:
+        raise UserError(
+            f"`from={source}` has no vocabulary file for tokenizing. "
+            "Give `vocab_file`: BERT's vocab.txt, or for RoBERTa the "
+            "equivalent SentencePiece model."
+        )
+    kinds = {
+        "etc": (models.EtcConfig, models.EtcModel, checkpoints.save_etc),
+        "read_twice": (
+            models.ReadTwiceConfig,
+            models.ReadTwiceModel,
+            checkpoints.save_read_twice,
+        ),
+    }
+    config_class, model_class, save = kinds[options.model]
+    changes = {"vocab_file": vocab_file}
+    if is_etc:
+        changes["question_words_in_global"] = options.question_words_in_global
+    for name in ("local_radius", "num_hidden_layers"):
+        # Options of the other model are None.
+        if getattr(options, name) is not None:
+            changes[name] = getattr(options, name)
+    config = checkpoints.lifted_config(
+        bert,
+        config_class,
+        options.preset,
+        options.absolute_positions,
+        **changes,
+    )
+    model, head = model_class(config), None
+    if bert.has_head:
+        # Pre-training resumes with the source's head.
+        head = pretraining_heads.make_language_model_head(
+            config, layer_norm_epsilon=1e-12 if is_etc else 1e-3
+        )
+    # Its warnings are in the report's notes, too, which are printed.
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        report = checkpoints.lift(
+            model,
+            bert,
+            options.vocab_file,
+            options.global_tokens,
+            head,
+            own_text_bias=options.own_text_bias,
+        )
+    finally:
+        logging.set_verbosity(verbosity)
+    save(model, folder, head)
+    written = checkpoints.write_vocabulary(vocab_file, folder)
+    settings = tokenizers.make_tokenizer(written).settings
+    vocabulary = os.path.basename(written)
+    lifted.write(folder, vocabulary, source, settings)
+    pathlib.Path(folder, "lift.txt").write_text(str(report), "utf-8")
+    return report, vocabulary

@@ -1,0 +1,206 @@
+"""Answers the questions of data files with a SavedModel."""
+
+import collections
+import dataclasses
+import itertools
+import json
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from etcmodel.engine import paths as paths_lib
+from etcmodel.engine.inputs import InputOptions
+from etcmodel.engine.progress import Reporter
+from etcmodel.errors import BadRecords
+from etcmodel.errors import UserError
+from etcmodel.pipeline import options as options_lib
+from etcmodel.pipeline.atomic import atomic_file
+from etcmodel.pipeline.atomic import check_file
+from etcmodel.pipeline.options import option
+from etcmodel.pipeline.spec import load
+from etcmodel.readers import files
+from etcmodel.serving import exported
+from etcmodel.tasks import registry
+
+# Options that say how a file is read; each is of some tasks.
+_READING = (
+    *("data_split", "text_field", "query_field", "id_field"),
+    *("label_field", "label_kind", "evidence_field"),
+)
+
+
+@dataclasses.dataclass(kw_only=True)
+class Options(InputOptions):
+    """What `predict` does.
+
+    Attributes:
+        saved_model: the SavedModel: the `output_dir` of `export`.
+        output: the file to write.
+        data_split: which records of a file are answered: "train", "valid" or
+            "test" of NarrativeQA; by default all.
+        text_field: field with the document, of your own documents.
+        query_field: field with the question or the candidate labels.
+        id_field: field with the record's id.
+        label_field: field with the right answer.
+        label_kind: kind of the labels of `classify`: single, multiple, number.
+        evidence_field: field with the evidence, of `answer`.
+        batch_size: how many records are answered at once.
+        metrics: a JSON file to write the metrics to. Pictures of `classify`'s
+            labels, confusion matrix and calibration, are written beside it.
+        overwrite: replace the files to write if they exist.
+    """
+
+    saved_model: str = option(path="saved_model")
+    output: str = option(path="new_file")
+    data_split: str | None = None
+    text_field: str | None = None
+    query_field: str | None = None
+    id_field: str | None = None
+    label_field: str | None = None
+    label_kind: str | None = None
+    evidence_field: str | None = None
+    batch_size: int = 8
+    metrics: str | None = option(None, path="new_file")
+    overwrite: bool = False
+
+
+class Result(NamedTuple):
+    """What `predict` wrote.
+
+    Attributes:
+        output: the file of predictions.
+        num_predictions: how many there are.
+        counts: numbers of records by what is noteworthy about them.
+        skipped: how many records were left out and why; "" for none.
+        num_gold: number of records whose right answer is known.
+        metrics: name -> value on these; empty if there are none.
+        pictures: files of pictures.
+    """
+
+    output: str
+    num_predictions: int
+    counts: Mapping[str, int]
+    skipped: str
+    num_gold: int
+    metrics: Mapping[str, float]
+    pictures: tuple[str, ...]
+
+
+def _reader(spec, noted: dict, options: Options):
+    """Returns how data files are read, as options and training records say."""
+    given = {
+        name: getattr(options, name)
+        for name in _READING
+        if getattr(options, name) is not None
+    }
+    for name, value in given.items():
+        if name not in spec.reading:
+            raise UserError(
+                f"`{name}={value}`: {spec.name} has no such option."
+            )
+    if not spec.reading:
+        return spec.dataset.FORMAT
+    try:
+        return spec.format(spec.make_preprocessing_config({**noted, **given}))
+    except (UserError, ValueError) as error:
+        shown = ", ".join(f"`{name}={value}`" for name, value in given.items())
+        reason = error.__cause__ or error
+        raise UserError(f"{shown}: {spec.name}: {reason}") from error
+
+
+def predict(options: Options, reporter: Reporter | None = None) -> Result:
+    """Writes the predictions of a SavedModel for data files.
+
+    Raises:
+        UserError: an option, the model or a record cannot be used.
+    """
+    reporter = reporter or Reporter("quiet")
+    options_lib.check(options)
+    paths_lib.check(options)
+    paths = files.find(options.input)
+    metadata = exported.read_metadata(options.saved_model)
+    spec = registry.get_with_answers(metadata["task"])
+    sizes = metadata.get("preprocessing_config", {})
+    reader = _reader(spec, sizes, options)
+    prefix, _ = os.path.splitext(options.metrics or "")
+    if options.metrics and spec.plots:
+        module, _, _ = spec.plots.partition(":")
+        for ending in load(f"{module}:ENDINGS"):
+            check_file(f"{prefix}{ending}", options.overwrite)
+    from etcmodel.serving import answers
+
+    saved = answers.load_answers(options.saved_model, spec)
+    bad_records = BadRecords(options.skip_bad_records)
+    predictions, gold, counts = {}, {}, collections.Counter()
+    with (
+        atomic_file(options.output) as stream,
+        reporter.files(paths, "Predicting") as progress,
+    ):
+        records = files.limited(
+            options.max_record_bytes,
+            reader.read,
+            paths,
+            "predict",
+            bad_records,
+            progress.at,
+        )
+        for record, prediction in _predictions(
+            saved, records, options.batch_size, progress
+        ):
+            counts.update(_remarks(saved, record))
+            predictions[record.id] = prediction
+            right = spec.dataset.gold(record)
+            if right is not None:
+                gold[record.id] = right
+        counts["records_truncated"] += saved.num_cut
+        counts["labels_not_in_training_data"] = saved.count_unknown_labels(
+            gold.values()
+        )
+        if not predictions:
+            raise UserError(
+                f"{options.input}: no usable record was found. "
+                f"{bad_records.summary()}"
+            )
+        spec.dataset.write_predictions(predictions, stream)
+    if options.metrics and not gold:
+        raise UserError(
+            f"`metrics={options.metrics}` is not written: no record of "
+            f"{options.input} has a label. The predictions are in "
+            f"{options.output}."
+        )
+    metrics = spec.dataset.score(predictions, gold) if gold else {}
+    pictures = ()
+    if options.metrics:
+        with atomic_file(options.metrics) as stream:
+            json.dump(metrics, stream, indent=2, sort_keys=True)
+        if spec.plots:
+            pictures = tuple(load(spec.plots)(prefix, predictions, gold))
+    return Result(
+        options.output,
+        len(predictions),
+        counts,
+        bad_records.summary() if bad_records.total else "",
+        len(gold),
+        metrics,
+        pictures,
+    )
+
+
+def _predictions(saved, records, batch_size: int, progress):
+    """Yields each record and its prediction."""
+    preprocessor = load(saved.spec.preprocessor)
+    while batch := list(itertools.islice(records, batch_size)):
+        made = saved.predict([preprocessor.raw(x) for x in batch])
+        yield from zip(batch, made, strict=True)
+        progress.done(len(batch))
+
+
+def _remarks(saved, record) -> collections.Counter[str]:
+    """Counts what is noteworthy about a record."""
+    counts = collections.Counter(record.counts)
+    if saved.sizes.get("units") == "texts":
+        # The model learned from lists of texts.
+        counts["documents_not_split_into_texts"] += not record.has_units
+    if saved.has_queries:
+        counts["records_without_query"] += not record.query
+    return counts

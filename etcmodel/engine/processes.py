@@ -1,0 +1,224 @@
+"""Trains in a process of its own where this one cannot.
+
+The Model Garden needs Keras 2, and TensorFlow is imported with one Keras for
+good. Options, notes, steps, validations and the result are passed between the
+processes as pickles, so the call behaves as one in this process.
+"""
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from etcmodel.engine import train as train_lib
+from etcmodel.engine.progress import NoProgress
+from etcmodel.engine.progress import Reporter
+from etcmodel.errors import UserError
+
+_LENGTH = struct.Struct("!Q")
+_MAX_SHOWN = 2000
+
+
+def has_keras_2() -> bool:
+    """Returns whether this process can train; False if it is not known yet."""
+    tensorflow = sys.modules.get("tensorflow")
+    return tensorflow is not None and (
+        tensorflow.keras.layers.Layer.__module__.startswith("tf_keras")
+    )
+
+
+def train(
+    options: train_lib.Options,
+    reporter: Reporter | None = None,
+    on_validation: Callable[[int, dict[str, float]], object] | None = None,
+) -> train_lib.Result:
+    """Trains here or, unless this process has Keras 2, in a new process.
+
+    See `train.train`.
+    """
+    reporter = reporter or Reporter("quiet")
+    if has_keras_2():
+        return train_lib.train(options, reporter, on_validation)
+    ours, theirs = socket.socketpair()
+    environment = {
+        **os.environ,
+        "TF_USE_LEGACY_KERAS": "1",
+        "PYTHONPATH": os.pathsep.join(x or os.getcwd() for x in sys.path),
+    }
+    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with (
+        ours,
+        tempfile.TemporaryFile() as errors,
+        contextlib.closing(_Channel(ours)) as channel,
+    ):
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(theirs.fileno())],
+            env=environment,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=None if options.verbose else errors,
+            stderr=None if options.verbose else errors,
+            # An interruption is passed on once, and not by the terminal.
+            start_new_session=True,
+        )
+        theirs.close()
+        try:
+            return _serve(process, channel, options, reporter, on_validation)
+        except EOFError:
+            process.wait()
+            errors.seek(0)
+            text = errors.read().decode("utf-8", "replace").strip()
+            raise UserError(
+                f"The training process ended with code {process.returncode}. "
+                f"{text[-_MAX_SHOWN:]}".rstrip()
+            ) from None
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def _serve(process, channel, options, reporter, on_validation):
+    """Sends the options, shows what is reported, and returns the result."""
+    channel.send((options, on_validation is not None))
+    is_interrupted = False
+    with contextlib.ExitStack() as stack:
+        progress = NoProgress()
+        while True:
+            try:
+                kind, *values = channel.receive()
+                if kind == "note":
+                    reporter.note(*values)
+                elif kind == "training":
+                    progress = stack.enter_context(reporter.training(*values))
+                elif kind in ("write", "step", "validated"):
+                    getattr(progress, kind)(*values)
+                elif kind == "on_validation":
+                    channel.send(on_validation(*values))
+                elif kind == "result":
+                    return values[0]
+                elif kind == "error":
+                    raise UserError(values[0])
+                elif kind == "failed":
+                    raise RuntimeError(f"The training failed:\n{values[0]}")
+                else:
+                    raise KeyboardInterrupt
+            except KeyboardInterrupt:
+                if is_interrupted or process.poll() is not None:
+                    raise
+                # It saves the training and answers.
+                is_interrupted = True
+                process.send_signal(signal.SIGINT)
+
+
+class _Channel:
+    """Sends and receives pickles over a socket."""
+
+    def __init__(self, stream: socket.socket):
+        self._stream = stream
+        self._buffer = b""
+
+    def send(self, value: Any) -> None:
+        """Sends a value."""
+        content = pickle.dumps(value)
+        self._stream.sendall(_LENGTH.pack(len(content)) + content)
+
+    def receive(self) -> Any:
+        """Receives a value; an EOFError if the other process has ended.
+
+        An interruption loses nothing: what was received is kept.
+        """
+        self._fill(_LENGTH.size)
+        (size,) = _LENGTH.unpack(self._buffer[: _LENGTH.size])
+        self._fill(_LENGTH.size + size)
+        content = self._buffer[_LENGTH.size : _LENGTH.size + size]
+        self._buffer = self._buffer[_LENGTH.size + size :]
+        return pickle.loads(content)
+
+    def _fill(self, size: int) -> None:
+        while len(self._buffer) < size:
+            try:
+                part = self._stream.recv(1 << 16)
+            except ConnectionError:
+                part = b""
+            if not part:
+                raise EOFError
+            self._buffer += part
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._stream.close()
+
+
+class _RemoteProgress(NoProgress):
+    """Sends the progress of a training."""
+
+    def __init__(self, channel: _Channel):
+        self._channel = channel
+
+    def write(self, text):
+        """See `TrainingProgress`."""
+        self._channel.send(("write", text))
+
+    def step(self, step, loss):
+        """See `TrainingProgress`."""
+        self._channel.send(("step", step, loss))
+
+    def validated(self, text):
+        """See `TrainingProgress`."""
+        self._channel.send(("validated", text))
+
+
+class _RemoteReporter(Reporter):
+    """Sends what is reported."""
+
+    def __init__(self, channel: _Channel):
+        super().__init__("lines")
+        self._channel = channel
+
+    def note(self, text):
+        """See `Reporter`."""
+        self._channel.send(("note", text))
+
+    def training(self, total, interval):
+        """See `Reporter`."""
+        self._channel.send(("training", total, interval))
+        return _RemoteProgress(self._channel)
+
+
+def main(descriptor: int) -> None:
+    """Trains what the other process sends the options of."""
+    channel = _Channel(socket.socket(fileno=descriptor))
+    options, has_callback = channel.receive()
+
+    def on_validation(step, metrics):
+        channel.send(("on_validation", step, metrics))
+        return channel.receive()
+
+    try:
+        result = train_lib.train(
+            options,
+            _RemoteReporter(channel),
+            on_validation if has_callback else None,
+        )
+        channel.send(("result", result))
+    except UserError as error:
+        channel.send(("error", str(error)))
+    except KeyboardInterrupt:
+        channel.send(("interrupted",))
+    except BrokenPipeError:
+        sys.exit(1)  # The other process has ended.
+    except Exception:
+        channel.send(("failed", traceback.format_exc()))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,310 @@
+"""Builds and calls the Model Garden's trainer of a run."""
+
+import contextlib
+import dataclasses
+import re
+import time
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+
+from absl import logging
+
+from etcmodel.engine.progress import NoProgress
+from etcmodel.engine.progress import Reporter
+from etcmodel.errors import UserError
+from etcmodel.training import runs
+
+_clock = time.monotonic
+# Strategies that use one CPU if a machine has no GPU.
+_LOCAL = ("mirrored", "one_device")
+
+
+class StopTraining(Exception):
+    """Raised after a validation to end the training; its text says why."""
+
+
+@dataclasses.dataclass
+class Watch:
+    """What watches a training.
+
+    Attributes:
+        progress: shows steps and validations.
+        patience: validations without a better metric before training stops.
+        on_validation: called with the step and the metrics of a validation;
+            training stops if it returns True.
+        losses: step -> loss of the last batch before it, at each summary.
+        validations: step -> name -> metric.
+    """
+
+    progress: Any = dataclasses.field(default_factory=NoProgress)
+    patience: int | None = None
+    on_validation: Callable[[int, dict[str, float]], object] | None = None
+    losses: dict[int, float] = dataclasses.field(default_factory=dict)
+    validations: dict[int, dict[str, float]] = dataclasses.field(
+        default_factory=dict
+    )
+
+
+class _Actions:
+    """What is done after training steps and after validations.
+
+    Attributes:
+        trainer: the Model Garden's trainer.
+        step: the last step that was made.
+    """
+
+    def __init__(self, params, mode, model_dir, spec, watch):
+        self.trainer, self.step, self._time = None, 0, None
+        self._params, self._mode, self._model_dir = params, mode, model_dir
+        self._spec, self._watch = spec, watch
+
+    def after_steps(self, logs) -> None:
+        """Checks and shows the loss; adds the speed to what is logged."""
+        from etcmodel.training import divergence
+
+        loss, before, now = float(logs["training_loss"]), self.step, _clock()
+        self.step = int(self.trainer.global_step.numpy())
+        divergence.check(self.trainer.task, loss, before + 1, self.step)
+        # The first step builds the graph.
+        if self._time is not None:
+            number = self._params.task.train_data.global_batch_size
+            number *= self.step - before
+            logs["examples_per_second"] = number / (now - self._time)
+        self._time = now
+        interval = self._params.trainer.summary_interval
+        if self.step // interval > before // interval:
+            self._watch.losses[self.step] = loss
+        self._watch.progress.step(self.step, loss)
+
+    def after_validation(self, logs) -> None:
+        """Saves and shows metrics; stops if they do not become better."""
+        step = int(self.trainer.global_step.numpy())
+        best = self._params.trainer.best_checkpoint_eval_metric
+        if self._spec is not None:
+            runs.save_tuned(self._spec, logs, step, self._model_dir)
+        names = ("validation_loss", best)
+        shown = [f"{x} {float(logs[x]):.4g}" for x in names if x in logs]
+        self._watch.progress.validated(
+            f"Validation at step {step}: {', '.join(shown)}"
+        )
+        self._time = _clock()
+        if self._mode != "train_and_eval":
+            return
+        from etcmodel.training import best_checkpoint
+
+        found = runs.save_validation(logs, step, self._model_dir)
+        metrics = self._watch.validations[step] = found[step]
+        function, patience = self._watch.on_validation, self._watch.patience
+        if function is not None and function(step, dict(metrics)) is True:
+            raise StopTraining("The callback stopped the training.")
+        found = [x for x in found.values() if best in x]
+        if patience is None or not found:
+            return
+        number = best_checkpoint.number_since_best(found, self._params.trainer)
+        if number >= patience:
+            raise StopTraining(
+                "No better validation: training stops. The best is kept."
+            )
+
+
+def make_runner(
+    params,
+    mode: str,
+    model_dir: str,
+    spec=None,
+    watch: Watch | None = None,
+    reporter: Reporter | None = None,
+):
+    """Builds the task, the model and the Model Garden's runner.
+
+    Args:
+        params: the `ExperimentConfig`.
+        mode: "train", "eval" or "train_and_eval".
+        model_dir: directory of the run, see `run_directory.prepare`.
+        spec: the task, if thresholds that validation chooses are saved.
+        watch: what watches the training.
+        reporter: for notes; none by default.
+
+    Returns:
+        Pair of the task and an `OrbitExperimentRunner`.
+    """
+    import tensorflow as tf
+    from official.common import distribute_utils
+    from official.core import task_factory
+    from official.core import train_lib
+    from official.core import train_utils
+    from official.modeling import performance
+
+    from etcmodel.checkpoints import files as checkpoint_files
+    from etcmodel.training import best_checkpoint
+    from etcmodel.training import run_directory
+
+    actions = _Actions(params, mode, model_dir, spec, watch or Watch())
+    runtime = params.runtime
+    if runtime.mixed_precision_dtype:
+        performance.set_mixed_precision_policy(runtime.mixed_precision_dtype)
+        if reporter is not None:
+            _warn_of_slow_bfloat16(runtime, reporter)
+    try:
+        kind = runtime.distribution_strategy
+        if kind in _LOCAL and not tf.config.list_physical_devices("GPU"):
+            # Iterators of other strategies are autotuned, although
+            # `input_pipeline.read_files` disables it. Deleting one can block
+            # for a minute.
+            kind = "off"
+        strategy = distribute_utils.get_distribution_strategy(
+            distribution_strategy=kind,
+            all_reduce_alg=runtime.all_reduce_alg,
+            num_gpus=runtime.num_gpus,
+            tpu_address=runtime.tpu,
+        )
+        strategy = strategy or tf.distribute.get_strategy()
+        with strategy.scope():
+            task = task_factory.get_task(params.task, logging_dir=model_dir)
+        latest = checkpoint_files.latest_checkpoint(model_dir)
+        if latest is not None and "train" in mode:
+            task.first_step = actions.step = runs.step_of(latest)
+        with strategy.scope():
+            trainer = train_utils.create_trainer(
+                params,
+                task,
+                train="train" in mode,
+                evaluate="eval" in mode,
+                checkpoint_exporter=best_checkpoint.make_exporter(
+                    params, model_dir
+                ),
+            )
+        with run_directory.restoring(latest):
+            runner = train_lib.OrbitExperimentRunner(
+                distribution_strategy=strategy,
+                task=task,
+                mode=mode,
+                params=params,
+                model_dir=model_dir,
+                trainer=trainer,
+                train_actions=[actions.after_steps],
+                eval_actions=[actions.after_validation],
+            )
+        actions.trainer = trainer
+    except ValueError as error:
+        raise UserError(f"The configuration cannot be run: {error}") from error
+    return task, runner
+
+
+def _warn_of_slow_bfloat16(runtime, reporter: Reporter) -> None:
+    """Tells if a training step on this processor is faster in float32."""
+    import tensorflow as tf
+
+    if (
+        "bfloat16" not in runtime.mixed_precision_dtype
+        or runtime.tpu
+        or tf.config.list_physical_devices("GPU")
+    ):
+        return
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as stream:
+            flags = re.findall(r"^flags\s*:(.*)", stream.read(), re.MULTILINE)
+    except OSError:
+        return
+    if flags and not {"avx512_bf16", "amx_bf16"} & {*flags[0].split()}:
+        reporter.note(
+            "This CPU has no instructions for bfloat16: float32 is faster. "
+            "Remove runtime.mixed_precision_dtype."
+        )
+
+
+@contextlib.contextmanager
+def quiet(verbose: bool) -> Iterator[None]:
+    """Keeps the lines that Orbit prints out of stdout, unless verbose."""
+    from orbit import controller
+
+    before = getattr(controller, "_log", None)
+    if verbose or before is None:
+        yield
+        return
+    controller._log = logging.info
+    try:
+        yield
+    finally:
+        controller._log = before
+
+
+@contextlib.contextmanager
+def same_precision() -> Iterator[None]:
+    """Restores Keras' global dtype policy, which training may set."""
+    import tensorflow as tf
+
+    policies = tf.keras.mixed_precision
+    before = policies.global_policy()
+    try:
+        yield
+    finally:
+        policies.set_global_policy(before)
+
+
+def _catch_up(controller, trainer, model_dir: str) -> None:
+    """Makes a resumed run validate at the steps of an undisturbed one."""
+    step = int(controller.global_step.numpy())
+    if step % trainer.validation_interval and step < trainer.train_steps:
+        step += trainer.validation_interval - step % trainer.validation_interval
+        controller.train(
+            steps=min(step, trainer.train_steps),
+            checkpoint_at_completion=False,
+        )
+    elif not lacks_validation(model_dir, step):
+        return
+    controller.evaluate(steps=trainer.validation_steps)
+
+
+def lacks_validation(model_dir: str, step: int) -> bool:
+    """Returns whether a run was interrupted before a step's validation."""
+    found = runs.read_validations(model_dir) if step else None
+    return step > 0 and found is not None and step not in found
+
+
+def run_mode(
+    runner, params, mode: str, watch: Watch | None = None
+) -> dict[str, float]:
+    """Trains and evaluates. Training that is interrupted is saved.
+
+    The runner's own method also counts operations on a copy of the model with
+    its weights as constants, which takes minutes and gigabytes for large
+    models.
+
+    Returns:
+        The metrics of the last evaluation, if there was one.
+    """
+    from etcmodel.training import damaged_records
+
+    trainer, controller = params.trainer, runner.controller
+    watch, logs = watch or Watch(), {}
+    with (
+        damaged_records.explained(runner.trainer.task),
+        runner.strategy.scope(),
+    ):
+        try:
+            if mode == "train_and_eval":
+                _catch_up(controller, trainer, runner.model_dir)
+                controller.train_and_evaluate(
+                    train_steps=trainer.train_steps,
+                    eval_steps=trainer.validation_steps,
+                    eval_interval=trainer.validation_interval,
+                )
+            elif "train" in mode:
+                controller.train(steps=trainer.train_steps)
+        except StopTraining as stop:
+            controller.save_checkpoint()
+            watch.progress.write(str(stop))
+        except KeyboardInterrupt:
+            if "train" in mode:
+                controller.save_checkpoint()
+                watch.progress.write("Saved. The same command resumes the run.")
+            raise
+        if mode == "eval":
+            logs = controller.evaluate(steps=trainer.validation_steps)
+    return {
+        name: float(value)
+        for name, value in logs.items()
+        if not name.startswith("best_")
+    }

@@ -1,0 +1,150 @@
+"""Builds the model of a run with its weights; works under both Kerases."""
+
+import dataclasses
+import types
+from collections.abc import Mapping
+from typing import Any
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from etcmodel import checkpoints
+from etcmodel import models
+from etcmodel.checkpoints import files as checkpoint_files
+from etcmodel.errors import UserError
+from etcmodel.feature_utils.text import tokenizer_settings
+from etcmodel.models import json_config
+from etcmodel.ops.attention import for_inference
+from etcmodel.pipeline import sizes as sizes_lib
+from etcmodel.pipeline.preprocessor import Preprocessor
+from etcmodel.pipeline.spec import TaskSpec
+from etcmodel.pipeline.task_model import TaskModel
+from etcmodel.serving import answers as answers_lib
+from etcmodel.serving import signatures
+from etcmodel.training import run_directory
+from etcmodel.training import runs
+
+
+class TrainedModel(NamedTuple):
+    """The model of a run.
+
+    Attributes:
+        spec: the task.
+        model: the Keras model, with its weights.
+        task_model: makes answers of its outputs.
+        preprocessor: turns raw text into its inputs.
+        metadata: what `export` notes.
+        checkpoint: where the weights are from.
+    """
+
+    spec: TaskSpec
+    model: tf.keras.Model
+    task_model: TaskModel
+    preprocessor: Preprocessor
+    metadata: Mapping[str, Any]
+    checkpoint: str
+
+    def answers(self) -> answers_lib.Answers:
+        """Returns the model's answers, by the graph that is exported."""
+        module, _ = signatures.make_serving_module(
+            self.model, self.preprocessor, self.task_model
+        )
+        name = signatures.SERVING_DEFAULT
+        with for_inference():
+            answer = module.signatures([name])[name]
+        return answers_lib.Answers(
+            self.spec, self.task_model, answer, self.metadata, module
+        )
+
+
+def load(
+    spec: TaskSpec,
+    model_dir: str,
+    params: Mapping[str, Any],
+    vocab_file: str,
+    checkpoint: str | None = None,
+    config: json_config.JsonConfig | None = None,
+) -> TrainedModel:
+    """Builds the model of a run for inference, in float32.
+
+    Args:
+        spec: the task.
+        model_dir: the run.
+        params: the run's configuration, as `runs.read_params` returns it.
+        vocab_file: the vocabulary of its records.
+        checkpoint: "best", "last" or a path; see `runs.find_checkpoint`.
+        config: the encoder's configuration; by default that of the run.
+
+    Raises:
+        FileNotFoundError: the run has no file of its encoder, and `config` is
+            None.
+        UserError: the run lacks a file, or the checkpoint does not fit.
+    """
+    path = runs.find_checkpoint(model_dir, checkpoint)
+    task_params = types.SimpleNamespace(**params["task"])
+    runs.use_tuned(spec, task_params, path, model_dir)
+    records = runs.read(model_dir).get("records")
+    model_params = types.SimpleNamespace(**params["task"]["model"])
+    sizes = sizes_lib.find_sizes(spec, records, model_params)
+    try:
+        task_model = spec.make_model(model_params, task_params, sizes)
+    except ValueError as error:
+        raise UserError(f"task: {error}") from error
+    kinds = models.ReadTwiceConfig if spec.reads_segments else models.EtcConfig
+    config = config or kinds.from_run(model_dir)
+    policies = tf.keras.mixed_precision
+    before = policies.global_policy()
+    policies.set_global_policy("float32")
+    try:
+        model = task_model.build(
+            config, **task_model.lengths(), **_build_options(model_params)
+        )
+    except ValueError as error:
+        raise UserError(f"task.model: {error}") from error
+    finally:
+        policies.set_global_policy(before)
+    _restore(model, task_model, path, model_dir)
+    settings = (records or {}).get("tokenizer")
+    preprocessor = spec.make_preprocessor(
+        spec.make_preprocessing_config(sizes),
+        vocab_file,
+        settings and tokenizer_settings.TokenizerSettings.from_dict(settings),
+    )
+    metadata = {
+        "task": spec.name,
+        "preprocessing_config": sizes,
+        "options": dataclasses.asdict(task_model.options),
+        "has_queries": (records or {}).get("has_queries", False),
+    }
+    return TrainedModel(spec, model, task_model, preprocessor, metadata, path)
+
+
+def _build_options(model_params) -> dict[str, bool]:
+    """Returns the options of the encoder that change only how it computes."""
+    names = ("use_one_hot_embeddings", "use_one_hot_relative_embeddings")
+    encoder = model_params.encoder
+    return {name: encoder[name] for name in names if name in encoder}
+
+
+def _restore(model, task_model, checkpoint: str, model_dir: str) -> None:
+    """Loads all weights of a checkpoint; a `UserError` if they do not fit."""
+    try:
+        with run_directory.restoring(checkpoint):
+            if tf.keras.layers.Layer.__module__.startswith("tf_keras"):
+                # The Keras that wrote it.
+                status = tf.train.Checkpoint(model=model).read(checkpoint)
+                status.expect_partial().assert_existing_objects_matched()
+                return
+            checkpoints.load_checkpoint(
+                checkpoint_files.find_encoder(task_model.encoder(model)),
+                checkpoint,
+            )
+            for head in task_model.heads(model):
+                if not checkpoints.load_head(head, checkpoint):
+                    raise ValueError(f"it has no weights of {head.name}")
+    except (AssertionError, ValueError, tf.errors.OpError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(
+            f"The checkpoint {checkpoint} does not fit the model that "
+            f"{model_dir} and the options describe: {reason}"
+        ) from error

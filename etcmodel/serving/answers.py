@@ -1,0 +1,113 @@
+"""Asks a model for the predictions of a task."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.errors import UserError
+from etcmodel.errors import without_stack
+from etcmodel.pipeline.spec import TaskSpec
+from etcmodel.pipeline.spec import load
+from etcmodel.pipeline.task_model import TaskModel
+from etcmodel.pipeline.task_model import to_predictions
+from etcmodel.serving import exported
+from etcmodel.serving import signatures
+
+
+class Answers:
+    """A function that answers requests, and what converts its answers.
+
+    Several threads may ask at once.
+
+    Args:
+        spec: the task.
+        task_model: its model, for `TaskModel.to_prediction`.
+        answer: the signature `serving_default`.
+        metadata: what `export` notes of a model.
+        owner: what must live as long as `answer`, such as its weights.
+
+    Attributes:
+        spec: the task.
+        answer: the signature.
+        sizes: the preprocessing configuration of the training records.
+        has_queries: whether all training records are known to have queries.
+        num_cut: number of records truncated so far.
+        num_refused: number of records so far that the model refused.
+    """
+
+    def __init__(
+        self,
+        spec: TaskSpec,
+        task_model: TaskModel,
+        answer: Callable[..., Mapping[str, tf.Tensor]],
+        metadata: Mapping[str, Any],
+        owner: object = None,
+    ):
+        self.spec = spec
+        self.sizes = metadata.get("preprocessing_config", {})
+        self.has_queries = metadata.get("has_queries", False)
+        self.num_cut = self.num_refused = 0
+        self._task_model, self.answer = task_model, answer
+        self._owner = owner
+
+    def predict(self, raw: Sequence[dict[str, Any]]) -> list[Any]:
+        """Predicts a batch of the inputs of requests, not padded."""
+        inputs = load(self.spec.preprocessor).pad_batch(raw)
+        answers = self.answer(
+            **{name: tf.constant(x) for name, x in inputs.items()}
+        )
+        if "tokens_cut" in answers:
+            self.num_cut += np.count_nonzero(answers["tokens_cut"])
+        if "is_refused" in answers:
+            self.num_refused += np.count_nonzero(answers["is_refused"])
+        return to_predictions(self._task_model, answers, raw)
+
+    def count_unknown_labels(self, gold: Iterable[Any]) -> int:
+        """Counts labels in right answers that training did not have."""
+        find = getattr(self.spec.dataset, "unknown_labels", None)
+        if find is None:
+            return 0
+        labels = self.sizes.get("labels", ())
+        return sum(len(find(x, labels)) for x in gold)
+
+
+def load_answers(path: str, spec: TaskSpec) -> Answers:
+    """Loads what `export` wrote for a task; a `UserError` if it is damaged."""
+    metadata = exported.read_metadata(path)
+    options = exported.make_options(path, spec.options, metadata["options"])
+    exported.check_files(path, metadata)
+    # The model owns the weights that the signature uses.
+    model = load_saved_model(path)
+    if signatures.SERVING_DEFAULT not in model.signatures:
+        raise UserError(
+            f"{path} has no signature {signatures.SERVING_DEFAULT}. Export the "
+            "model again."
+        )
+    sizes = metadata.get("preprocessing_config", {})
+    return Answers(
+        spec,
+        spec.make_model(options=options, sizes=sizes),
+        model.signatures[signatures.SERVING_DEFAULT],
+        metadata,
+        model,
+    )
+
+
+def load_saved_model(path: str):
+    """Loads a SavedModel that `export` wrote."""
+    import tensorflow_text  # noqa: F401  The graph uses its operations.
+
+    try:
+        return tf.saved_model.load(path)
+    # Anything is raised for damaged files: KeyError, IndexError, ...
+    except Exception as error:
+        problem = " ".join(without_stack(str(error))).rstrip(".")
+        raise UserError(
+            f"{path} cannot be loaded ({type(error).__name__}: {problem}). "
+            "Copy it again, or export the model again."
+        ) from error
