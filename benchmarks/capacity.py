@@ -127,7 +127,7 @@ PROGRAM = program.Program(
         "preset": ("base", "Name of the configuration."),
         "grad_checkpointing_period": (1, "Layers of a checkpointed chain."),
     },
-    {"length": "d", "seconds": ".1f", "peak_gb": ".1f", "before_gb": ".1f"},
+    program.read_columns("length:d seconds:.1f peak_gb:.1f before_gb:.1f"),
     _measure,
 )
 

@@ -79,12 +79,7 @@ def _measure(values) -> Iterator[program.Line]:
 PROGRAM = program.Program(
     name="compiled_steps",
     flags={"experiments": ([*EXPERIMENTS], "Which experiments.", EXPERIMENTS)},
-    columns={
-        "experiment": "",
-        "offenders": "d",
-        "first": "",
-        "seconds": ".1f",
-    },
+    columns=program.read_columns("experiment offenders:d first seconds:.1f"),
     measure=_measure,
 )
 

@@ -93,23 +93,11 @@ FLAGS = {
 }
 # The later ones turn faster.
 _CASE_FLAGS = [name for name, x in FLAGS.items() if isinstance(x[0], list)]
-_COLUMNS = {
-    "implementation": "",
-    "inputs": "",
-    "mode": "",
-    "allocator": "",
-    "dtype": "",
-    "pass": "",
-    "length": "d",
-    "median_ms": ".2f",
-    "q1_ms": ".2f",
-    "q3_ms": ".2f",
-    "warm_up_s": ".2f",
-    "peak_mb": ".0f",
-    "ratio_to_floor": ".2f",
-    "ratio_to_best_floor": ".2f",
-    "gflop_per_s": ".1f",
-}
+_COLUMNS = program.read_columns(
+    "implementation inputs mode allocator dtype pass length:d "
+    "median_ms:.2f q1_ms:.2f q3_ms:.2f warm_up_s:.2f peak_mb:.0f "
+    "ratio_to_floor:.2f ratio_to_best_floor:.2f gflop_per_s:.1f"
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -87,6 +87,7 @@ _COMMON_WORDS = frozenset(
     "was were what when where which who whom whose with".split()
 )
 
+# Answer, and supporting facts.
 Prediction = tuple[str, list[tuple[str, int]]]
 
 
@@ -102,25 +103,22 @@ def rank_sentences(record: HotpotQARecord) -> list[tuple[str, int]]:
     first comes first.
     """
     question = words_of(record.question)
-    scored = []
-    for paragraph in record.context:
-        title = words_of(paragraph.title)
-        for index, sentence in enumerate(paragraph.sentences):
-            shared = question & (title | words_of(sentence))
-            scored.append((len(shared), (paragraph.title, index)))
-    scored.sort(key=lambda pair: -pair[0])
-    return [fact for _, fact in scored]
+    shared = {
+        (paragraph.title, index): len(
+            question & (words_of(paragraph.title) | words_of(sentence))
+        )
+        for paragraph in record.context
+        for index, sentence in enumerate(paragraph.sentences)
+    }
+    return sorted(shared, key=shared.get, reverse=True)
 
 
 def predict_by_overlap(
     records: Sequence[HotpotQARecord], num_facts: int
 ) -> dict[str, Prediction]:
     """Predicts the `num_facts` best sentences of each record as facts."""
-    predictions = {}
-    for record in records:
-        facts = rank_sentences(record)[:num_facts]
-        predictions[record.id] = (facts[0][0], facts)
-    return predictions
+    facts = {x.id: rank_sentences(x)[:num_facts] for x in records}
+    return {key: (found[0][0], found) for key, found in facts.items()}
 
 
 def answer_type(record: HotpotQARecord) -> str:
@@ -143,21 +141,20 @@ def measure_baselines(
     train: Sequence[HotpotQARecord], dev: Sequence[HotpotQARecord]
 ) -> dict[str, dict[str, float]]:
     """Scores both baselines; what is most frequent is counted in `train`."""
-    by_number = {
-        n: score(predict_by_overlap(train, n), train)["sp_f1"]
-        for n in range(1, 7)
-    }
-    num_facts = max(by_number, key=by_number.get)
-    overlap = score(predict_by_overlap(dev, num_facts), dev)
+    num_facts = max(
+        range(1, 7),
+        key=lambda n: score(predict_by_overlap(train, n), train)["sp_f1"],
+    )
     types = collections.Counter(map(answer_type, train))
     most = types.most_common(1)[0][0]
     word = max(("yes", "no"), key=lambda word: types[word])
-    constant = score({record.id: (word, []) for record in dev}, dev)
     right = sum(answer_type(record) == most for record in dev)
     return {
-        f"word overlap, {num_facts} sentences": overlap,
+        f"word overlap, {num_facts} sentences": score(
+            predict_by_overlap(dev, num_facts), dev
+        ),
         f'most frequent type ({most}), or always "{word}"': {
-            **constant,
+            **score({record.id: (word, []) for record in dev}, dev),
             "answer_type_accuracy": right / len(dev),
         },
     }
@@ -223,7 +220,7 @@ def add_paragraphs(
 
 
 class Stages:
-    """Trains a model on records in stages."""
+    """Trains a model in stages; each begins with the one before it."""
 
     def __init__(
         self,
@@ -236,7 +233,6 @@ class Stages:
         self._records = records
         self._rng = random.Random(values.seed)
         self._vocab_file = values.vocab_file
-        # What the next stage begins with.
         self._init = None
 
     def run(self) -> dict[str, float]:
@@ -249,26 +245,23 @@ class Stages:
         if values.init:
             self._init = os.path.abspath(values.init)
             self._vocab_file = os.path.join(self._init, "vocab.txt")
+        first_rate = values.first_learning_rate
         if values.pretrain_steps:
-            self._pretrain()
+            self._pretrain(values.pretrain_steps, first_rate)
         if values.squad:
-            self._learn_squad()
+            self._learn_squad(first_rate)
         if values.pseudo_steps:
             made = make_records(
                 *(records, values.pseudo_questions, self._make_pseudo_question),
                 values.seed,
             )
-            rate = values.first_learning_rate
-            self._learn("pseudo", made, values.pseudo_steps, rate)
-        if values.copies:
-            make, number = self._shorten, values.copies
-        else:
-            # Of a file that is given twice each gets an id of its own.
-            make, number = (lambda record: record), 1
-        records = make_records(records, number, make, values.seed)
-        self._learn("train", records, values.steps, values.learning_rate)
+            self._learn("pseudo", made, values.pseudo_steps, first_rate)
+        # Of a file that is given twice each record gets an id of its own.
+        make = self._shorten if values.copies else lambda record: record
+        made = make_records(records, max(values.copies, 1), make, values.seed)
+        self._learn("train", made, values.steps, values.learning_rate)
         length = values.evaluated_length or values.long_length
-        self._preprocess("hotpotqa", values.dev, "dev", "dev", length)
+        self._preprocess("dev", "hotpotqa", values.dev, length, split="dev")
         override = f"--params_override=task.model.long_length={length}"
         return self._runs.evaluate("train_run", "dev", override)
 
@@ -284,7 +277,7 @@ class Stages:
             self._shorten(record), self._rng
         )
 
-    def _pretrain(self):
+    def _pretrain(self, steps, rate):
         """Learns from the texts of the training records."""
         texts = {
             "".join(paragraph.sentences): paragraph.title
@@ -296,16 +289,14 @@ class Stages:
         files += filter(None, [self._values.pretrain_text])
         length = self._values.long_length
         self._preprocess(
-            *("pretrain", ",".join(files), "train", "texts"),
-            *(length, length // 9),
+            *("texts", "pretrain", ",".join(files), length),
+            global_length=length // 9,
             # Paragraphs are short.
-            "--min_sentences=3",
+            min_sentences=3,
         )
-        steps = self._values.pretrain_steps
-        rate = self._values.first_learning_rate
-        self._train("texts", "etc/pretrain", steps, rate)
+        self._train("texts", "pretrain", steps, rate)
 
-    def _learn_squad(self):
+    def _learn_squad(self, rate):
         """Learns to answer SQuAD's questions."""
         values = self._values
         read = squad.read_questions(values.squad, None, Fields())
@@ -317,23 +308,15 @@ class Stages:
             for row in add_paragraphs(rows, _SQUAD_PARAGRAPHS, self._rng)
         ]
         file = self._runs.write("squad.jsonl", made, lines=True)
-        self._preprocess(
-            *("answer", file, "train", "squad"),
-            *(_SQUAD_LENGTH, _GLOBAL_LENGTH),
-        )
-        self._train(
-            "squad",
-            "etc/answer",
-            len(made) // _SQUAD_BATCH_SIZE,
-            values.first_learning_rate,
-            batch_size=_SQUAD_BATCH_SIZE,
-        )
+        self._preprocess("squad", "answer", file, _SQUAD_LENGTH)
+        steps = len(made) // _SQUAD_BATCH_SIZE
+        self._train("squad", "answer", steps, rate, _SQUAD_BATCH_SIZE)
 
     def _learn(self, name, records, steps, rate):
         """Learns to answer."""
         values = self._values
         file = self._runs.write(f"{name}.json", records)
-        self._preprocess("hotpotqa", file, "train", name, values.long_length)
+        self._preprocess(name, "hotpotqa", file, values.long_length)
         encoder = {
             "preset": "tiny",
             "hidden_size": values.hidden_size,
@@ -343,51 +326,53 @@ class Stages:
             "local_radius": 32,
         }
         self._train(
-            *(name, "etc/hotpotqa", steps, rate),
+            *(name, "hotpotqa", steps, rate, values.batch_size),
             encoder={} if self._init else encoder,
             model={
                 "supporting_fact_prior": values.fact_prior,
                 "answer_places": values.answer_places,
                 "query_ignore_hard_g2l": bool(values.query_reads_all),
             },
-            task={
-                "supporting_fact_threshold": values.fact_threshold,
-                "supporting_fact_weight": values.fact_weight,
-                "multiply_fact_probability": bool(values.multiply_facts),
-            },
+            supporting_fact_threshold=values.fact_threshold,
+            supporting_fact_weight=values.fact_weight,
+            multiply_fact_probability=bool(values.multiply_facts),
         )
 
-    def _preprocess(
-        self, task, file, split, name, length, globals_=_GLOBAL_LENGTH, *options
-    ):
+    def _preprocess(self, name, task, file, length, split="train", **given):
         self._runs.preprocess(
-            *(name, task, split, *options),
+            *(name, task, split),
             input=file,
             vocab_file=self._vocab_file,
             long_length=length,
-            global_length=globals_,
+            **{"global_length": _GLOBAL_LENGTH, **given},
         )
 
     def _train(
-        self, name, experiment, steps, rate, batch_size=None, task=None, **given
+        self,
+        name,
+        task,
+        steps,
+        rate,
+        batch_size=None,
+        encoder=(),
+        model=(),
+        **options,
     ):
-        """Trains on what was preprocessed; the next stage begins with it."""
         values = self._values
         training = training_runs.Training(
-            f"{name}_run",
-            experiment,
-            name,
-            *(steps, rate, batch_size or values.batch_size),
-            task={"trim_batches": True, **(task or {})},
+            *(f"{name}_run", f"etc/{task}", name, steps, rate),
+            batch_size or values.batch_size,
+            encoder=dict(encoder),
+            model=dict(model),
+            task={"trim_batches": True, **options},
             init=self._init,
             options=[f"--seed={values.seed}", *values.train_option],
-            **given,
         )
         self._runs.train(training)
         self._init = training.name
 
 
-def _measure(values) -> Iterator[program.Line]:
+def _measure(values, runs) -> Iterator[program.Line]:
     if not values.train:
         raise app.UsageError("--train must be given.")
     if sum(map(bool, (values.vocab_file, values.lift, values.init))) != 1:
@@ -402,24 +387,22 @@ def _measure(values) -> Iterator[program.Line]:
     for name, row in measure_baselines(train, dev).items():
         yield {"name": name, **sizes, **row}
     start = time.perf_counter()
-    with training_runs.open_runs(values) as runs:
-        row = Stages(values, runs, sum(read, [])).run()
+    row = Stages(values, runs, sum(read, [])).run()
     seconds = time.perf_counter() - start
     name = f"ETC, {values.steps} steps"
     yield {"name": name, **sizes, **row, "seconds": seconds}
 
 
-PROGRAM = program.Program(
+PROGRAM = training_runs.make_program(
     "hotpotqa_small",
     {
-        **training_runs.FLAGS,
         "train": (
             (),
             "Training records; of a file that is given twice each record is "
             "learned from twice as often.",
         ),
         "dev": (program.REQUIRED, "Records to measure on."),
-        "vocab_file": (None, "WordPiece vocabulary or SentencePiece model."),
+        "vocab_file": (None, program.VOCABULARY),
         "lift": (
             None,
             "Directory of a BERT to begin with, whose vocabulary, width and "
@@ -446,10 +429,7 @@ PROGRAM = program.Program(
         "pseudo_questions": (6, "Pseudo-questions of each training record."),
         "seed": (1, "Seed of weights, order and sampling."),
         "long_length": (2048, "Tokens of the long input in training."),
-        "evaluated_length": (
-            0,
-            "The same in evaluation; 0 for long_length.",
-        ),
+        "evaluated_length": (0, "That in evaluation; 0 for long_length."),
         "hidden_size": (128, "Of the encoder."),
         "layers": (2, "Of the encoder."),
         "learning_rate": (1e-3, "Peak learning rate of the last stage."),
@@ -468,20 +448,9 @@ PROGRAM = program.Program(
             "and supporting fact.",
         ),
     },
-    {
-        "name": "s",
-        "em": ".1%",
-        "f1": ".1%",
-        "sp_em": ".1%",
-        "sp_f1": ".1%",
-        "joint_em": ".1%",
-        "joint_f1": ".1%",
-        "answer_type_accuracy": ".1%",
-        "supporting_fact_threshold": ".2f",
-        "seconds": ".0f",
-    },
+    "name em:.1% f1:.1% sp_em:.1% sp_f1:.1% joint_em:.1% joint_f1:.1% "
+    "answer_type_accuracy:.1% supporting_fact_threshold:.2f seconds:.0f",
     _measure,
-    environment=training_runs.ENVIRONMENT,
 )
 
 if __name__ == "__main__":

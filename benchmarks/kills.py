@@ -125,23 +125,20 @@ def kill(command: list, log: str, seconds: float) -> bool:
     return False
 
 
-def _measure(values) -> Iterator[program.Line]:
+def _measure(values, runs) -> Iterator[program.Line]:
     """Kills the commands, and compares what they make."""
     rng = random.Random(values.seed)
-    with training_runs.open_runs(values) as runs:
-        tasks.write_small_wikihop(runs.directory, _RECORDS)
-        seconds = {}
-        # Each needs what those before it made.
-        last = max(map(COMMANDS.index, values.commands))
-        for command in COMMANDS[: last + 1]:
-            start = time.perf_counter()
-            subprocess.run(
-                arguments(runs, command, runs.path(command)), check=True
-            )
-            seconds[command] = time.perf_counter() - start
-        for number in range(values.kills):
-            command = values.commands[number % len(values.commands)]
-            yield kill_and_compare(runs, command, seconds[command], rng)
+    tasks.write_small_wikihop(runs.directory, _RECORDS)
+    seconds = {}
+    # Each needs what those before it made.
+    last = max(map(COMMANDS.index, values.commands))
+    for command in COMMANDS[: last + 1]:
+        start = time.perf_counter()
+        subprocess.run(arguments(runs, command, runs.path(command)), check=True)
+        seconds[command] = time.perf_counter() - start
+    for number in range(values.kills):
+        command = values.commands[number % len(values.commands)]
+        yield kill_and_compare(runs, command, seconds[command], rng)
 
 
 def kill_and_compare(runs, command, seconds, rng) -> program.Line:
@@ -182,24 +179,15 @@ def kill_and_compare(runs, command, seconds, rng) -> program.Line:
     }
 
 
-PROGRAM = program.Program(
-    name="kills",
-    flags={
+PROGRAM = training_runs.make_program(
+    "kills",
+    {
         "kills": (20, "How many commands are disturbed."),
         "commands": (list(COMMANDS), "Which commands.", COMMANDS),
         "seed": (0, "Of the moments."),
-        **training_runs.FLAGS,
     },
-    columns={
-        "name": "",
-        "seconds": "",
-        "undisturbed_seconds": ".1f",
-        "is_half": "",
-        "is_equal": "",
-        "left": "",
-    },
-    measure=_measure,
-    environment=training_runs.ENVIRONMENT,
+    "name seconds undisturbed_seconds:.1f is_half is_equal left",
+    _measure,
 )
 
 if __name__ == "__main__":

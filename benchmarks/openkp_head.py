@@ -112,13 +112,9 @@ PROGRAM = program.Program(
         "words": (3600, "Words in it."),
         "repeats": (3, "How often each is timed."),
     },
-    {
-        "long_length": "d",
-        "words": "d",
-        "encoder_seconds": ".2f",
-        "seconds": ".2f",
-        "share": ".1%",
-    },
+    program.read_columns(
+        "long_length:d words:d encoder_seconds:.2f seconds:.2f share:.1%"
+    ),
     _measure,
 )
 

@@ -48,26 +48,22 @@ OTHER_HEADINGS = (
 ).split(", ")
 
 
-def prepare(
-    runs: training_runs.Runs, vocab_file: str | None, pages: int, heldout: int
-) -> None:
-    """Makes and preprocesses `train` and `dev`, which has other pages.
-
-    Args:
-        runs: where they are made.
-        vocab_file: the vocabulary, for pages with other headings; None for one
-            of the words of pages without.
-        pages: how many to learn from.
-        heldout: how many to measure on.
-    """
-    for i, (split, number) in enumerate((("train", pages), ("dev", heldout))):
+def _measure(values, runs) -> Iterator[program.Line]:
+    vocab_file = None
+    steps, rate = values.steps, values.learning_rate
+    if values.lift:
+        vocab_file = runs.lift(values.lift, "bert", **training_runs.LIFT)
+        steps, rate = values.lift_steps, values.lift_learning_rate
+    for i, (split, number) in enumerate(
+        (("train", values.pages), ("dev", values.heldout))
+    ):
         options = {
             "words": openkp.WORDS[i::2],
             "other_headings": OTHER_HEADINGS[i::2],
         }
         path, own = openkp.write_small_openkp(
             *(runs.directory, number, i * 10**6),
-            **(options if vocab_file else {}),
+            **(options if values.lift else {}),
         )
         runs.preprocess(
             *(split, "openkp", split),
@@ -75,39 +71,19 @@ def prepare(
             vocab_file=vocab_file or own,
             **_LENGTHS,
         )
+    rows = {name: (x, _SMALL, None) for name, x in VARIANTS.items()}
+    if values.lift:
+        experiment = VARIANTS["best occurrence"]
+        rows = {
+            "random weights": (experiment, runs.sizes("bert"), None),
+            "BERT": (experiment, {}, "bert"),
+        }
+    yield from runs.measure(rows, steps, rate, _BATCH_SIZE)
 
 
-def _measure(values) -> Iterator[program.Line]:
-    with training_runs.open_runs(values) as runs:
-        vocab_file = None
-        steps, rate = values.steps, values.learning_rate
-        # Name, experiment, encoder, beginning.
-        rows = [(*row, _SMALL, None) for row in VARIANTS.items()]
-        if values.lift:
-            vocab_file = runs.lift(values.lift, "lifted", **training_runs.LIFT)
-            steps, rate = values.lift_steps, values.lift_learning_rate
-            experiment = VARIANTS["best occurrence"]
-            rows = [
-                ("random weights", experiment, runs.sizes("lifted"), None),
-                ("BERT", experiment, {}, "lifted"),
-            ]
-        prepare(runs, vocab_file, values.pages, values.heldout)
-        for name, experiment, encoder, init in rows:
-            training = training_runs.Training(
-                name.replace(" ", "_"),
-                experiment,
-                "train",
-                *(steps, rate, _BATCH_SIZE),
-                encoder=encoder,
-                init=init,
-            )
-            yield runs.measure(name, training)
-
-
-PROGRAM = program.Program(
+PROGRAM = training_runs.make_program(
     "openkp_small",
     {
-        **training_runs.FLAGS,
         "lift": (None, "Directory of a BERT to begin with."),
         "pages": (3000, "Pages to learn from."),
         "heldout": (300, "Pages to measure on."),
@@ -116,16 +92,8 @@ PROGRAM = program.Program(
         "learning_rate": (1e-3, "The highest."),
         "lift_learning_rate": (2e-4, "The same of a BERT."),
     },
-    {
-        "name": "s",
-        "precision_at_3": ".3f",
-        "recall_at_3": ".3f",
-        "f1_at_3": ".3f",
-        "steps": "d",
-        "seconds": ".0f",
-    },
+    "name precision_at_3:.3f recall_at_3:.3f f1_at_3:.3f steps:d seconds:.0f",
     _measure,
-    environment=training_runs.ENVIRONMENT,
 )
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ the lifted ones, such as that of `answer` by `benchmarks.hotpotqa_small
 --squad`; `--lift` is still needed for the vocabulary.
 """
 
+import copy
 import functools
 import json
 import os
@@ -85,25 +86,31 @@ class Measurement:
         sets = [_read_lines(x) for x in (*values.train, values.dev)]
         texts = [["\n".join(x["paragraphs"]) for x in rows] for rows in sets]
         labels = [[x["label"] for x in rows] for rows in sets]
-        for name, number in (
-            ("whole passages", None),
-            (f"first {_FIRST_WORDS} words", _FIRST_WORDS),
-        ):
-            cut = [
-                [" ".join(text.split()[:number]) for text in group]
-                for group in texts
-            ]
-            model = make_pipeline(
-                TfidfVectorizer(sublinear_tf=True),
-                LogisticRegression(C=100, max_iter=1000),
-            )
-            yield _accuracy(f"TF-IDF of words, {name}", model, cut, labels)
         bert = checkpoints.read_bert(values.lift)
-        vectors = [plain_bert.mean_vectors(bert, group) for group in texts]
-        model = make_pipeline(
-            StandardScaler(), LogisticRegression(max_iter=1000)
+        regression = LogisticRegression(max_iter=1000)
+        words = make_pipeline(
+            TfidfVectorizer(sublinear_tf=True),
+            LogisticRegression(C=100, max_iter=1000),
         )
-        yield _accuracy("mean vectors of 256 tokens", model, vectors, labels)
+        first = [
+            [" ".join(text.split()[:_FIRST_WORDS]) for text in group]
+            for group in texts
+        ]
+        vectors = [plain_bert.mean_vectors(bert, group) for group in texts]
+        for name, model, inputs in (
+            ("TF-IDF of words, whole passages", words, texts),
+            (f"TF-IDF of words, first {_FIRST_WORDS} words", words, first),
+            (
+                "mean vectors of 256 tokens",
+                make_pipeline(StandardScaler(), regression),
+                vectors,
+            ),
+        ):
+            start = time.perf_counter()
+            model.fit(inputs[0], labels[0])
+            accuracy = float(model.score(inputs[1], labels[1]))
+            seconds = time.perf_counter() - start
+            yield {"name": name, "accuracy": accuracy, "seconds": seconds}
         for name, length in (
             ("whole passages", values.long_length),
             (f"first {_FIRST_TOKENS} tokens", _FIRST_TOKENS),
@@ -112,10 +119,7 @@ class Measurement:
             for words in (True, False):
                 label = "classify" if words else "classify without word counts"
                 yield from self._train(
-                    f"{label}, {name}",
-                    "classify",
-                    ("accuracy",),
-                    len(sets[0]),
+                    *(f"{label}, {name}", "classify", len(sets[0])),
                     model={"word_counts": words},
                     options={"label_smoothing": values.label_smoothing},
                 )
@@ -144,10 +148,7 @@ class Measurement:
             numbers.append(len(rows))
         self._preprocess("select", [files[0]], files[1], values.long_length)
         yield from self._train(
-            "select",
-            "select",
-            ("f1", "precision", "recall"),
-            numbers[0],
+            *("select", "select", numbers[0]),
             options={"threshold": values.threshold},
         )
 
@@ -205,8 +206,11 @@ class Measurement:
             data = [x for x in articles if (_fold(x) == fold) == is_own]
             path = self._runs.path(f"{name}_{fold}.json")
             if not is_own:
-                data = [_with_one_answer(x) for x in data]
-                number = sum(1 for _ in _questions(data))
+                data = copy.deepcopy(data)
+                questions = list(_questions(data))
+                for qa in questions:
+                    del qa["answers"][1:]
+                number = len(questions)
             with open(path, "wb") as stream:
                 stream.write(
                     msgspec.json.encode({"version": "1.1", "data": data})
@@ -236,15 +240,13 @@ class Measurement:
                 **({"like": like} if like else sizes),
             )
 
-    def _train(
-        self, label, task, metrics, number, **given
-    ) -> Iterator[program.Line]:
+    def _train(self, label, task, number, **given) -> Iterator[program.Line]:
         """Yields a line for each seed."""
         for seed in self._values.seeds:
-            name = f"{label}_{seed}".replace(" ", "_").replace(",", "")
+            name = training_runs.run_name(f"{label} {seed}")
             seconds = self._learn(name, task, number, seed, **given)
             row = self._runs.evaluate(name, self._names[1])
-            row = {x: row[x] for x in metrics}
+            row = {x: y for x, y in row.items() if x in PROGRAM.columns}
             yield {"name": label, "seed": seed, **row, "seconds": seconds}
 
     def _learn(self, name, task, number, seed, options=None, **given) -> float:
@@ -274,35 +276,9 @@ def _read_lines(path: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in stream]
 
 
-def _accuracy(name, model, inputs, labels) -> program.Line:
-    """Trains another model, and measures it."""
-    start = time.perf_counter()
-    model.fit(inputs[0], labels[0])
-    accuracy = float(model.score(inputs[1], labels[1]))
-    seconds = time.perf_counter() - start
-    return {"name": name, "accuracy": accuracy, "seconds": seconds}
-
-
 def _fold(article: dict) -> int:
     """Returns the fold of an article, by its title alone."""
     return random.Random(article["title"]).randrange(_NUM_FOLDS)
-
-
-def _with_one_answer(article: dict) -> dict:
-    """Returns an article whose questions have their first answer alone."""
-    return {
-        **article,
-        "paragraphs": [
-            {
-                **paragraph,
-                "qas": [
-                    {**qa, "answers": qa["answers"][:1]}
-                    for qa in paragraph["qas"]
-                ],
-            }
-            for paragraph in article["paragraphs"]
-        ],
-    }
 
 
 def _questions(articles: Sequence[dict]) -> Iterator[dict]:
@@ -324,21 +300,20 @@ def score(answers: dict[str, str], articles: Sequence[dict]) -> program.Line:
     return {"exact_match": em / number, "f1": f1 / number, "questions": number}
 
 
-def _measure(values) -> Iterator[program.Line]:
+def _measure(values, runs) -> Iterator[program.Line]:
     precision = tf.keras.mixed_precision
     before = precision.global_policy()
     performance.set_mixed_precision_policy(values.dtype)
     try:
-        with training_runs.open_runs(values) as runs:
-            yield from getattr(Measurement(values, runs), values.part)()
+        yield from getattr(Measurement(values, runs), values.part)()
     finally:
         precision.set_global_policy(before)
 
 
-PROGRAM = program.Program(
+_ALL_FOLDS = [str(x) for x in range(_NUM_FOLDS)]
+PROGRAM = training_runs.make_program(
     "own_documents",
     {
-        **training_runs.FLAGS,
         "part": (
             "authors",
             "Which comparison to run.",
@@ -352,9 +327,9 @@ PROGRAM = program.Program(
         "dev": (None, "Records to measure on; not for squad."),
         "seeds": (["1", "2", "3"], "Seeds of weights, order and dropout."),
         "folds": (
-            [str(x) for x in range(_NUM_FOLDS)],
+            _ALL_FOLDS,
             "Folds of squad to measure on, each with a model of its own.",
-            [str(x) for x in range(_NUM_FOLDS)],
+            _ALL_FOLDS,
         ),
         "epochs": (3.0, "Passes over the training records."),
         "batch_size": (16, "Records a step."),
@@ -371,19 +346,9 @@ PROGRAM = program.Program(
         "long_length": (4096, "Tokens of the long input; squad has 512."),
         "global_length": (192, "Tokens of the global input."),
     },
-    {
-        "name": "s",
-        "seed": "s",
-        "accuracy": ".3f",
-        "exact_match": ".3f",
-        "precision": ".3f",
-        "recall": ".3f",
-        "f1": ".3f",
-        "questions": "",
-        "seconds": ".0f",
-    },
+    "name seed accuracy:.3f exact_match:.3f precision:.3f recall:.3f f1:.3f "
+    "questions seconds:.0f",
     _measure,
-    environment=training_runs.ENVIRONMENT,
 )
 
 if __name__ == "__main__":

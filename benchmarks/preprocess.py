@@ -10,7 +10,7 @@ well.
         --vocab_file=vocab.txt
 """
 
-import json
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -24,12 +24,11 @@ from benchmarks import program
 from benchmarks.layout_oracle import Oracle
 from benchmarks.reference_tokenizer import BertTokenizer
 from benchmarks.task_oracles import ORACLES
-from etcmodel.cli import preprocess
+from etcmodel.engine import preprocess
 from etcmodel.errors import BadRecords
 from etcmodel.feature_utils.text import vocabulary_files
 from etcmodel.pipeline import example_maker
 from etcmodel.pipeline.example_maker import ExampleMaker
-from etcmodel.readers import files
 from etcmodel.tasks import registry
 
 _SPLIT = "train"
@@ -71,31 +70,20 @@ def measure_package(
     seconds: float,
 ) -> dict[str, Cost]:
     """Measures the package: features alone, and all that is stored."""
+    workers = os.cpu_count() or 1
 
-    def batches() -> Iterator[Sequence[Any]]:
-        """Batches of all records, over and over."""
-        batch = []
-        for record in repeated(records, seconds):
-            batch.append(record)
-            if len(batch) == batch_size:
-                yield batch
-                batch = []
-        if batch:
-            yield batch
+    def work(_) -> int:
+        number = 0
+        source = repeated(records, seconds)
+        while batch := list(itertools.islice(source, batch_size)):
+            encoder.preprocess(batch)
+            number += len(batch)
+        return number
 
     def build() -> int:
         """Builds features, on all cores: the graph leaves Python free."""
-        workers = os.cpu_count() or 1
-
-        def work(source) -> int:
-            number = 0
-            for batch in source:
-                encoder.preprocess(batch)
-                number += len(batch)
-            return number
-
         with futures.ThreadPoolExecutor(workers) as pool:
-            return sum(pool.map(work, [batches() for _ in range(workers)]))
+            return sum(pool.map(work, range(workers)))
 
     def encode() -> int:
         """Makes all that is stored, as `preprocess` does."""
@@ -111,36 +99,6 @@ def measure_package(
     return {
         "graph code, features": measure(build),
         "package, serialized": measure(encode),
-    }
-
-
-def measure_reading(
-    dataset_format, path: str, seconds: float
-) -> dict[str, Cost]:
-    """Measures reading of a file: as records, and as JSON without checks."""
-
-    def read_records() -> int:
-        bad_records = BadRecords(True)
-        records = dataset_format.read(path, _SPLIT, bad_records)
-        return sum(1 for _ in records) + bad_records.total
-
-    def read_json() -> int:
-        number = 0
-        for name in files.find(path):
-            raw, plain = files.open_plain(name)
-            with raw, plain:
-                if plain.peek(1)[:1] == b"[":
-                    number += len(json.load(plain))
-                else:
-                    number += sum(1 for _ in map(json.loads, plain))
-        return number
-
-    def run(read) -> int:
-        return sum(read() for _ in repeated([None], seconds))
-
-    return {
-        "plain Python, reading": measure(lambda: run(read_json)),
-        "package, reading": measure(lambda: run(read_records)),
     }
 
 
@@ -181,10 +139,10 @@ def _measure(values) -> Iterator[program.Line]:
     )
     if bad_records.total:
         print(bad_records.summary())
-    costs = measure_reading(task.dataset.FORMAT, values.input, values.seconds)
+    costs = {}
     if kind == "wordpiece":
         vocab = vocabulary_files.load_vocab(values.vocab_file)
-        costs |= measure_python(
+        costs = measure_python(
             ORACLES[values.task],
             BertTokenizer(vocab),
             *(config, records, values.seconds),
@@ -215,7 +173,7 @@ PROGRAM = program.Program(
         "input": (program.REQUIRED, "Records in the task's official format."),
         "vocab_file": (
             program.REQUIRED,
-            "WordPiece vocabulary or SentencePiece model.",
+            program.VOCABULARY,
         ),
         "batch_size": (8, "Records of a batch, for features alone."),
         "seconds": (
@@ -224,13 +182,9 @@ PROGRAM = program.Program(
             "always to their end.",
         ),
     },
-    {
-        "name": "s",
-        "records_per_s": ".1f",
-        "speedup": ".1f",
-        "cpu_ms": ".2f",
-        "cpu_speedup": ".1f",
-    },
+    program.read_columns(
+        "name records_per_s:.1f speedup:.1f cpu_ms:.2f cpu_speedup:.1f"
+    ),
     _measure,
 )
 

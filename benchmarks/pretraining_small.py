@@ -19,7 +19,6 @@ are masked. "first" is after a tenth of the steps.
 
 import json
 import math
-import re
 from collections.abc import Iterable
 from collections.abc import Iterator
 
@@ -34,13 +33,6 @@ from etcmodel.pipeline import tfrecords
 
 _BATCH_SIZE = 8
 _LENGTHS = {"long_length": 512, "global_length": 64}
-_MEASURES = (
-    "mlm_loss",
-    "mlm_accuracy",
-    "cpc_loss",
-    "cpc_accuracy",
-    "cpc_chance",
-)
 
 
 def unigram_entropy(
@@ -70,13 +62,10 @@ def _read_tokens(records: str) -> Iterable[int]:
         yield from stored["token_ids"].int64_list.value
 
 
-def held_out_texts(
-    values: flags.FlagValues, split: str
-) -> Iterator[dict[str, str]]:
-    """Yields the texts of a split, "train" or "dev"."""
+def _texts(values: flags.FlagValues, held_out: bool) -> Iterator[dict]:
+    """Yields the texts to learn from, or those that are measured on."""
     for i, article in enumerate(documents.FORMAT.read(values.corpus)):
-        held_out = i % values.held_out_every == 0
-        if held_out != (split == "dev"):
+        if (i % values.held_out_every == 0) != held_out:
             continue
         paragraphs = article.text.split("\n")
         for draw in range(values.draws if held_out else 1):
@@ -89,7 +78,7 @@ def prepare(values: flags.FlagValues, runs: training_runs.Runs) -> float:
     """Divides a text, preprocesses both parts, returns the unigram entropy."""
     tokens = []
     for split in ("train", "dev"):
-        texts = held_out_texts(values, split)
+        texts = _texts(values, split == "dev")
         runs.preprocess(
             *(split, "pretrain", split),
             input=runs.write(f"{split}.jsonl", texts, lines=True),
@@ -97,17 +86,13 @@ def prepare(values: flags.FlagValues, runs: training_runs.Runs) -> float:
             **_LENGTHS,
         )
         tokens.append(list(_read_tokens(runs.path(split))))
-    with open(
-        runs.path("dev", "preprocessing_config.json"), encoding="utf-8"
-    ) as stream:
-        vocab_size = json.load(stream)["vocab_size"]
-    return unigram_entropy(*tokens, vocab_size)
+    path = runs.path("dev", "preprocessing_config.json")
+    with open(path, encoding="utf-8") as stream:
+        return unigram_entropy(*tokens, json.load(stream)["vocab_size"])
 
 
-def make_trainings(
-    values: flags.FlagValues, runs: training_runs.Runs
-) -> dict[str, training_runs.Training]:
-    """Makes the trainings by their names; lifts the BERT if there is one."""
+def _measure(values, runs) -> Iterator[program.Line]:
+    yield {"name": "unigram entropy", "mlm_loss": prepare(values, runs)}
     size = values.hidden_size
     encoder = {
         "preset": "tiny",
@@ -117,76 +102,41 @@ def make_trainings(
         "intermediate_size": 4 * size,
         "local_radius": 42,
     }
-    own = (values.steps, values.learning_rate)
-    # Experiment, steps, rate, encoder, beginning.
     rows = {
-        "random weights": ("etc/pretrain", *own, encoder, None),
-        "random weights, no CPC": ("etc/pretrain_no_cpc", *own, encoder, None),
+        "random weights": ("etc/pretrain", encoder, None),
+        "random weights, no CPC": ("etc/pretrain_no_cpc", encoder, None),
     }
+    groups = [(rows, values.steps, values.learning_rate)]
     if values.lift:
-        runs.lift(values.lift, "lifted", **training_runs.LIFT)
-        sizes = runs.sizes("lifted")
-        own = (values.lift_steps, values.lift_learning_rate)
-        rows |= {
+        runs.lift(values.lift, "bert", **training_runs.LIFT)
+        rows = {
             "random weights of a BERT's sizes": (
-                *("etc/pretrain", *own, sizes),
+                *("etc/pretrain", runs.sizes("bert")),
                 None,
             ),
-            "lifted": ("etc/pretrain", *own, {}, "lifted"),
-            "lifted, no CPC": ("etc/pretrain_no_cpc", *own, {}, "lifted"),
+            "lifted": ("etc/pretrain", {}, "bert"),
+            "lifted, no CPC": ("etc/pretrain_no_cpc", {}, "bert"),
         }
-    return {
-        name: training_runs.Training(
-            re.sub(r"\W+", "_", name),
-            experiment,
-            "train",
+        groups.append((rows, values.lift_steps, values.lift_learning_rate))
+    for rows, steps, rate in groups:
+        yield from runs.measure(
+            {x: y for x, y in rows.items() if x in (values.only or rows)},
             *(steps, rate, _BATCH_SIZE),
-            encoder=encoder,
-            init=init,
             # The first checkpoint is measured, too.
             interval=max(steps // 10, 1),
             keep_all=True,
         )
-        for name, (experiment, steps, rate, encoder, init) in rows.items()
-        if name in (values.only or rows)
-    }
 
 
-def _measure(values) -> Iterator[program.Line]:
-    with training_runs.open_runs(values) as runs:
-        yield {"name": "unigram entropy", "mlm_loss": prepare(values, runs)}
-        for name, training in make_trainings(values, runs).items():
-            line = {"name": name, "seconds": runs.train(training)}
-            for prefix, step in (
-                ("", training.steps),
-                ("first_", training.interval),
-            ):
-                checkpoint = runs.path(training.name, f"ckpt-{step}")
-                metrics = runs.evaluate(
-                    training.name, "dev", f"--checkpoint={checkpoint}"
-                )
-                line |= {
-                    prefix + x: metrics[x] for x in _MEASURES if x in metrics
-                }
-            yield line
-
-
-PROGRAM = program.Program(
+PROGRAM = training_runs.make_program(
     "pretraining_small",
     {
-        **training_runs.FLAGS,
         "corpus": (
             program.REQUIRED,
             "Text to learn from, as `preprocess --task=pretrain` reads.",
         ),
-        "vocab_file": (
-            program.REQUIRED,
-            "WordPiece vocabulary or SentencePiece model.",
-        ),
-        "lift": (
-            None,
-            "Directory of a BERT of that vocabulary.",
-        ),
+        "vocab_file": (program.REQUIRED, program.VOCABULARY),
+        "lift": (None, "Directory of a BERT of that vocabulary."),
         "only": ((), "A row to train, if not all."),
         "steps": (600, "Training steps, of 8 examples of 512 tokens."),
         "lift_steps": (250, "The same, of the lifted model."),
@@ -197,20 +147,10 @@ PROGRAM = program.Program(
         "learning_rate": (1e-3, "The highest."),
         "lift_learning_rate": (5e-4, "The same, of the lifted model."),
     },
-    {
-        "name": "s",
-        "mlm_loss": ".3f",
-        "first_mlm_loss": ".3f",
-        "mlm_accuracy": ".3f",
-        "cpc_accuracy": ".3f",
-        "first_cpc_accuracy": ".3f",
-        "cpc_loss": ".3f",
-        "first_cpc_loss": ".3f",
-        "cpc_chance": ".3f",
-        "seconds": ".0f",
-    },
+    "name mlm_loss:.3f first_mlm_loss:.3f mlm_accuracy:.3f cpc_accuracy:.3f "
+    "first_cpc_accuracy:.3f cpc_loss:.3f first_cpc_loss:.3f cpc_chance:.3f "
+    "seconds:.0f",
     _measure,
-    environment=training_runs.ENVIRONMENT,
 )
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from benchmarks import measure
 Line = dict[str, Any]
 
 REQUIRED = object()
+VOCABULARY = "WordPiece vocabulary or SentencePiece model."
 _DEFINE = {
     int: flags.DEFINE_integer,
     float: flags.DEFINE_float,
@@ -53,6 +54,11 @@ class Program(NamedTuple):
     measure: Callable[[flags.FlagValues], Iterator[Line]]
     finish: Callable[[str, list[Line]], None] = lambda folder, lines: None
     environment: Mapping[str, Any] = {}
+
+
+def read_columns(text: str) -> dict[str, str]:
+    """Reads columns and their formats: `"name seconds:.1f"`."""
+    return dict(x.partition(":")[::2] for x in text.split())
 
 
 def define_flags(program: Program, values: flags.FlagValues) -> None:

@@ -134,14 +134,10 @@ PROGRAM = program.Program(
         "repeats": (3, "How often each is timed."),
         "pass": ("forward", "What is measured.", ("forward", "training")),
     },
-    {
-        "segments": "d",
-        "tokens": "d",
-        "us_per_token": ".1f",
-        "first_read_us_per_token": ".1f",
-        "overhead": ".1%",
-        "peak_mb": ".0f",
-    },
+    program.read_columns(
+        "segments:d tokens:d us_per_token:.1f "
+        "first_read_us_per_token:.1f overhead:.1% peak_mb:.0f"
+    ),
     _measure,
 )
 

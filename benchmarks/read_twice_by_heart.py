@@ -49,18 +49,16 @@ from etcmodel.tasks.read_twice_qa import preprocessor
 
 # Task -> sizes of segments.
 _SIZES = {
-    "narrativeqa": {
-        "block_length": 320,
-        "block_overlap": 32,
+    task: {
+        "block_length": length,
+        "block_overlap": overlap,
         "max_question_length": 32,
         "max_num_annotations": 16,
-    },
-    "triviaqa": {
-        "block_length": 256,
-        "block_overlap": 64,
-        "max_question_length": 32,
-        "max_num_annotations": 16,
-    },
+    }
+    for task, length, overlap in (
+        ("narrativeqa", 320, 32),
+        ("triviaqa", 256, 64),
+    )
 }
 # Task -> stages of the training. Whole novels come last: a part in which a
 # question has no answer is not learned from.
@@ -85,10 +83,6 @@ _VARIANTS = {
 _STAGE = re.compile(
     r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)x(\d+(?:\.\d+)?(?:e-?\d+)?)(?:x(best))?"
 )
-_NO_DROPOUT = {
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-}
 
 
 class Stage(NamedTuple):
@@ -191,12 +185,7 @@ def prepare(
     """Lifts models to their presets' names, and preprocesses the records.
 
     `dev` has all records, those to learn have no parts without an answer.
-
-    Args:
-        values: the flags.
-        runs: where everything is written.
-        variants: names of the rows.
-        inputs: the files to learn, by the stages' labels.
+    `inputs` are the files to learn, by the stages' labels.
     """
     vocab_file = values.vocab_file
     for preset in {_VARIANTS[x][1] for x in variants if values.lift}:
@@ -219,11 +208,7 @@ def prepare(
 def learn(
     values: flags.FlagValues, runs: training_runs.Runs, variant: str
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Trains a model, exports it and asks it.
-
-    Returns:
-        What was measured, and record id -> served answer.
-    """
+    """Trains a model; returns what was measured, and id -> served answer."""
     suffix, preset = _VARIANTS[variant]
     encoder = {
         "hidden_dropout_prob": 0.0,
@@ -257,8 +242,7 @@ def learn(
     span_loss = runs.evaluate(run, "dev")["span_loss"]
     # One request each.
     answers = runs.predict(run, values.input, batch_size=1)
-    measured = {"span_loss": span_loss, "seconds": seconds}
-    return measured, read_answers(answers)
+    return {"span_loss": span_loss, "seconds": seconds}, read_answers(answers)
 
 
 def read_answers(path: str) -> dict[str, str]:
@@ -272,7 +256,7 @@ def read_answers(path: str) -> dict[str, str]:
     return json.loads(text)
 
 
-def _measure(values) -> Iterator[program.Line]:
+def _measure(values, runs) -> Iterator[program.Line]:
     labels = {x.labels for x in read_stages(values)}
     variants = values.variants or _MEMORIES[values.task]
     dataset = registry.get(f"read_twice_{values.task}").dataset
@@ -280,28 +264,24 @@ def _measure(values) -> Iterator[program.Line]:
         x for path in values.input.split(",") for x in dataset.FORMAT.read(path)
     ]
     gold = {x.id: dataset.gold(x) for x in records}
+    inputs = {"all": values.input}
     if values.task == "narrativeqa":
         start = time.perf_counter()
         best = best_spans(records)
         scores = dataset.score(best, gold)
         seconds = time.perf_counter() - start
         yield {"name": "best spans", **scores, "seconds": seconds}
-    with training_runs.open_runs(values) as runs:
-        inputs = {"all": values.input}
         if "best" in labels:
-            folder = runs.directory
-            inputs["best"] = write_best_spans(records, best, folder)
-        prepare(values, runs, variants, inputs)
-        for variant in variants:
-            measured, answers = learn(values, runs, variant)
-            scores = dataset.score(answers, gold)
-            yield {"name": variant, **scores, **measured}
+            inputs["best"] = write_best_spans(records, best, runs.directory)
+    prepare(values, runs, variants, inputs)
+    for variant in variants:
+        measured, answers = learn(values, runs, variant)
+        yield {"name": variant, **dataset.score(answers, gold), **measured}
 
 
-PROGRAM = program.Program(
+PROGRAM = training_runs.make_program(
     "read_twice_by_heart",
     {
-        **training_runs.FLAGS,
         "task": ("narrativeqa", "Which.", _SIZES),
         "input": (
             program.REQUIRED,
@@ -317,16 +297,10 @@ PROGRAM = program.Program(
         ),
         "hidden_size": (128, "Of the encoder, unless it is lifted."),
     },
-    {
-        "name": "s",
-        # Of NarrativeQA, and of TriviaQA.
-        **dict.fromkeys(("rouge_l", "bleu_1", "bleu_4", "meteor"), ".1f"),
-        **dict.fromkeys(("exact_match", "f1"), ".1f"),
-        "span_loss": ".3f",
-        "seconds": ".1f",
-    },
+    # Metrics of NarrativeQA, and of TriviaQA.
+    "name rouge_l:.1f bleu_1:.1f bleu_4:.1f meteor:.1f exact_match:.1f f1:.1f "
+    "span_loss:.3f seconds:.1f",
     _measure,
-    environment=training_runs.ENVIRONMENT,
 )
 
 if __name__ == "__main__":

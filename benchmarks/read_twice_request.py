@@ -102,19 +102,14 @@ PROGRAM = program.Program(
         "story": (program.REQUIRED, "A story, as NarrativeQA has them."),
         "vocab_file": (
             program.REQUIRED,
-            "WordPiece vocabulary or SentencePiece model.",
+            program.VOCABULARY,
         ),
         "presets": (["tiny", "base"], "Models."),
         "repeats": (2, "Requests after the first."),
     },
-    {
-        "preset": "s",
-        "tokens": "d",
-        "segments": "d",
-        "first_s": ".1f",
-        "median_s": ".1f",
-        "peak_mb": ".0f",
-    },
+    program.read_columns(
+        "preset tokens:d segments:d first_s:.1f median_s:.1f peak_mb:.0f"
+    ),
     _measure,
 )
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from benchmarks import program
 from benchmarks import training_runs
 from etcmodel.feature_utils.text import tokenizers
+from testing import helpers
 
 NAMES = (
     "Adam Bella Clara David Emma Felix Greta Hugo Ivan Julia Karl Lena Max "
@@ -79,59 +80,41 @@ def make_record(seed: int) -> dict:
     }
 
 
-def _measure(values) -> Iterator[program.Line]:
+def _measure(values, runs) -> Iterator[program.Line]:
     words = [x.lower() for x in (*NAMES, *CITIES)]
     words += "where is the ring in has ? .".split()
-    with training_runs.open_runs(values) as runs:
-        vocab_file = runs.path("vocab.txt")
-        with open(vocab_file, "w", encoding="utf-8") as stream:
-            for token in (*tokenizers.WORDPIECE_RESERVED_TOKENS, *words):
-                stream.write(f"{token}\n")
-        for split, number, first in (
-            ("train", values.records, 0),
-            ("dev", values.heldout, 10**6),
-        ):
-            records = map(make_record, range(first, first + number))
-            runs.preprocess(
-                split,
-                "read_twice_hotpotqa",
-                split,
-                input=runs.write(f"{split}.json", records),
-                vocab_file=vocab_file,
-                **_SIZES,
-            )
-        yield {"name": "one of the cities, by chance", "em": 1 / _PEOPLE}
-        for name, (experiment, changes) in VARIANTS.items():
-            training = training_runs.Training(
-                experiment,
-                f"read_twice/{experiment}",
-                "train",
-                values.steps,
-                values.learning_rate,
-                _SEGMENTS,
-                encoder=_ENCODER | changes,
-            )
-            yield runs.measure(name, training)
+    vocab_file = helpers.write_vocab(
+        runs.directory, (*tokenizers.WORDPIECE_RESERVED_TOKENS, *words)
+    )
+    for split, number, first in (
+        ("train", values.records, 0),
+        ("dev", values.heldout, 10**6),
+    ):
+        records = map(make_record, range(first, first + number))
+        runs.preprocess(
+            *(split, "read_twice_hotpotqa", split),
+            input=runs.write(f"{split}.json", records),
+            vocab_file=vocab_file,
+            **_SIZES,
+        )
+    yield {"name": "one of the cities, by chance", "em": 1 / _PEOPLE}
+    rows = {
+        name: (f"read_twice/{experiment}", _ENCODER | changes, None)
+        for name, (experiment, changes) in VARIANTS.items()
+    }
+    yield from runs.measure(rows, values.steps, values.learning_rate, _SEGMENTS)
 
 
-PROGRAM = program.Program(
+PROGRAM = training_runs.make_program(
     "read_twice_small",
     {
-        **training_runs.FLAGS,
         "records": (4000, "Documents to learn from."),
         "heldout": (300, "Documents to measure on."),
         "steps": (1500, "Training steps, of 256 segments."),
         "learning_rate": (3e-3, "The highest."),
     },
-    {
-        "name": "s",
-        "em": ".1%",
-        "span_loss": ".3f",
-        "steps": "d",
-        "seconds": ".0f",
-    },
+    "name em:.1% span_loss:.3f steps:d seconds:.0f",
     _measure,
-    environment=training_runs.ENVIRONMENT,
 )
 
 if __name__ == "__main__":

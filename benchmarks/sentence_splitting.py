@@ -50,25 +50,8 @@ _DAMAGED = {
     "ro": (29, 31, 32, 33, 49, 67, 69, 74, 88, 120, 141, 151, 152, 163, 164)
     + (165, 167, 189, 190, 199, 209, 220),
     "ru": (71, 85, 105, 137, 138, 205, 206),
-    "tr": (
-        28,
-        30,
-        32,
-        33,
-        34,
-        52,
-        75,
-        82,
-        96,
-        128,
-        160,
-        161,
-        175,
-        176,
-        178,
-        180,
-    )
-    + (204, 206, 216, 224),
+    "tr": (28, 30, 32, 33, 34, 52, 75, 82, 96, 128, 160, 161, 175, 176, 178)
+    + (180, 204, 206, 216, 224),
     "vi": (29, 31, 32, 33, 66, 73, 87, 107, 119, 151, 152, 186, 195, 216),
     "zh": (29, 30, 31, 32, 84, 154, 155, 156, 158, 228),
 }
@@ -154,13 +137,9 @@ def _measure(values) -> Iterator[program.Line]:
 PROGRAM = program.Program(
     "sentence_splitting",
     {"languages_dir": (None, "Folder with a file for each language.")},
-    {
-        "source": "",
-        "language": "",
-        "boundaries": "d",
-        "precision": ".3f",
-        "recall": ".3f",
-    },
+    program.read_columns(
+        "source language boundaries:d precision:.3f recall:.3f"
+    ),
     _measure,
 )
 

@@ -137,14 +137,9 @@ PROGRAM = program.Program(
         "layers": (4, "How many layers of it."),
         "repeats": (7, "Requests of each kind."),
     },
-    {
-        "model": "d",
-        "text": "d",
-        "milliseconds": ".0f",
-        "ratio": ".2f",
-        "export_s": ".1f",
-        "graph_mb": ".1f",
-    },
+    program.read_columns(
+        "model:d text:d milliseconds:.0f ratio:.2f export_s:.1f graph_mb:.1f"
+    ),
     _measure,
 )
 

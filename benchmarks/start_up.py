@@ -10,17 +10,17 @@ a transformer of Keras's own layers, and with keras-hub's BERT where that is
 installed (`pip install keras-hub`, Keras 3). Each case has processes of its
 own. Columns are seconds, but for the operations of the graph:
 
-*   `build`, then `first fit`: one step, with all that comes before it.
-    `built optimizer`: the same after `model.optimizer.build(...)`. `step`: a
+*   `build`, then `first_fit`: one step, with all that comes before it.
+    `built_optimizer`: the same after `model.optimizer.build(...)`. `step`: a
     later step.
 *   `forward`, `backward`: tracing of the model, and what its gradients add;
     what layers share is traced only for the first of them. `loops`: the part
-    of both that `tf.while_loop` takes. `first run`: the first run of this
+    of both that `tf.while_loop` takes. `first_run`: the first run of this
     graph, with TensorFlow's optimizations of graphs, XLA's compilation of
     small functions, and memory that the process asks for the first time.
-    `without XLA`: the same without compiled functions. `run`: a later run.
-*   `export`, `load`, `first request`, and `request`, a later one.
-*   `forward operations`, `operations`: of the model and with its gradients, in
+    `without_xla`: the same without compiled functions. `run`: a later run.
+*   `export`, `load`, `first_request`, and `request`, a later one.
+*   `forward_operations`, `operations`: of the model and with its gradients, in
     all functions that the graph calls, before TensorFlow optimizes it.
 """
 
@@ -68,31 +68,12 @@ FLAGS = {
 }
 # The later ones turn faster.
 _CASE_FLAGS = [name for name, x in FLAGS.items() if isinstance(x[0], list)]
-_COLUMNS = {
-    "model": "",
-    "keras": "",
-    "preset": "",
-    "layers": "d",
-    "implementation": "",
-    "shapes": "",
-    "compiled": "",
-    "build": ".1f",
-    "first fit": ".1f",
-    "built optimizer": ".1f",
-    "step": ".3f",
-    "forward": ".1f",
-    "backward": ".1f",
-    "loops": ".1f",
-    "first run": ".1f",
-    "without XLA": ".1f",
-    "run": ".2f",
-    "export": ".1f",
-    "load": ".1f",
-    "first request": ".1f",
-    "request": ".3f",
-    "forward operations": "d",
-    "operations": "d",
-}
+_COLUMNS = program.read_columns(
+    "model keras preset layers:d implementation shapes compiled build:.1f "
+    "first_fit:.1f built_optimizer:.1f step:.3f forward:.1f backward:.1f "
+    "loops:.1f first_run:.1f without_xla:.1f run:.2f export:.1f load:.1f "
+    "first_request:.1f request:.3f forward_operations:d operations:d"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,7 +263,7 @@ def fit_and_export(case: Case, directory: str) -> dict[str, float]:
         fit = functools.partial(
             model.fit, make_dataset(case), shuffle=False, verbose=0
         )
-        with _timed(seconds, "first fit"):
+        with _timed(seconds, "first_fit"):
             fit()
         # Untimed, so that nothing is left to be prepared.
         fit()
@@ -302,7 +283,7 @@ def fit_with_built_optimizer(case: Case) -> dict[str, float]:
     with _implementation(case):
         model = make_model(case)
         model.compile("adam", "mse", jit_compile=case.compiled)
-        with _timed(seconds, "built optimizer"):
+        with _timed(seconds, "built_optimizer"):
             model.optimizer.build(model.trainable_variables)
             model.fit(make_dataset(case), shuffle=False, verbose=0)
     return seconds
@@ -315,7 +296,7 @@ def load_and_ask(case: Case, directory: str) -> dict[str, float]:
     with _timed(seconds, "load"):
         model = tf.saved_model.load(directory)
     serve = model.signatures["serving_default"]
-    with _timed(seconds, "first request"):
+    with _timed(seconds, "first_request"):
         serve(**inputs)
     with _timed(seconds, "request"):
         serve(**inputs)
@@ -372,12 +353,12 @@ def trace(case: Case) -> dict[str, float]:
     # Without the model there would be no weights.
     _model, forward, both = _trace_gradients(case, seconds)
     arguments = tf.nest.map_structure(tf.constant, make_batch(case))
-    for name in ("first run", "run"):
+    for name in ("first_run", "run"):
         with _timed(seconds, name):
             both(*arguments)
     return {
         **seconds,
-        "forward operations": count_operations(forward.graph),
+        "forward_operations": count_operations(forward.graph),
         "operations": count_operations(both.graph),
     }
 
@@ -388,7 +369,7 @@ def run_without_xla(case: Case) -> dict[str, float]:
     with compilation.elementwise_jit(False):
         _model, _, both = _trace_gradients(case, {})
     arguments = tf.nest.map_structure(tf.constant, make_batch(case))
-    with _timed(seconds, "without XLA"):
+    with _timed(seconds, "without_xla"):
         both(*arguments)
     return seconds
 

@@ -72,16 +72,10 @@ class TimeBudget(tf.keras.callbacks.Callback):
         super().__init__()
         self.budget = seconds
         self.steps = 0
-        self.seconds = 0.0
+        self.seconds = self.accuracy = 0.0
         self.solved_at = None
         self._start = None
-        self._losses = collections.deque(maxlen=_WINDOW)
-        self._accuracies = collections.deque(maxlen=_WINDOW)
-
-    @property
-    def accuracy(self):
-        """Mean training accuracy of the last steps."""
-        return float(np.mean(self._accuracies))
+        self._logs = collections.deque(maxlen=_WINDOW)
 
     def on_train_batch_end(self, batch, logs=None):
         """Counts the step, and stops if it was the last."""
@@ -89,20 +83,14 @@ class TimeBudget(tf.keras.callbacks.Callback):
         now = time.perf_counter()
         self._start = self._start or now
         self.seconds = now - self._start
-        self._losses.append(float(logs["loss"]))
-        self._accuracies.append(float(logs["accuracy"]))
+        self._logs.append((logs["loss"], logs["accuracy"]))
         # So that the next logs are of one step, not means of all so far.
         self.model.reset_metrics()
-        full = len(self._losses) == _WINDOW
+        loss, self.accuracy = map(float, np.mean(self._logs, axis=0))
+        full = len(self._logs) == _WINDOW
         if full and self.accuracy >= 0.95:
             self.solved_at = self.solved_at or self.steps
-        if self.steps % _WINDOW == 0:
-            print(
-                f"    step {self.steps:5d}  loss {np.mean(self._losses):.3f}  "
-                f"accuracy {self.accuracy:6.1%}  {self.seconds:4.0f} s",
-                flush=True,
-            )
-        solved = full and np.mean(self._losses) < _LOSS_OF_THE_SOLVED
+        solved = full and loss < _LOSS_OF_THE_SOLVED
         if solved or self.seconds >= self.budget:
             self.model.stop_training = True
 
@@ -159,16 +147,11 @@ def make_model(
 ) -> tf.keras.Model:
     """Makes a compiled model of a variant, from features to `logits`."""
     options = dict(VARIANTS[variant])
-    sizes = {k: v for k, v in demo.ENCODER.items() if k != "preset"}
-    sizes["num_hidden_layers"] = num_layers
-    if "use_hard_g2l_mask" in options:
-        sizes["use_hard_g2l_mask"] = options.pop("use_hard_g2l_mask")
-    config = EtcConfig.from_dict(
-        {
-            **EtcConfig.from_preset(demo.ENCODER["preset"]).to_dict(),
-            **sizes,
-            "vocab_size": vocab_size,
-        }
+    masked = options.pop("use_hard_g2l_mask", None)
+    sizes = {} if masked is None else {"use_hard_g2l_mask": masked}
+    sizes = {**demo.ENCODER, "num_hidden_layers": num_layers, **sizes}
+    config = EtcConfig.from_preset(
+        sizes.pop("preset"), vocab_size=vocab_size, **sizes
     )
     model = TASK.make_model(TASK.model_options(**options)).build(config)
     model = tf.keras.Model(model.input, model.output["logits"])
@@ -269,16 +252,10 @@ PROGRAM = program.Program(
         "learning_rate": (1e-3, "Of Adam, after a warm-up of 20 steps."),
         "seed": (1, "Of the corpus and the training."),
     },
-    {
-        "question_kind": "",
-        "variant": "",
-        "accuracy": ".1%",
-        "train_accuracy": ".1%",
-        "steps": "d",
-        "seconds": ".1f",
-        "seconds_per_step": ".3f",
-        "solved_at": "d",
-    },
+    program.read_columns(
+        "question_kind variant accuracy:.1% train_accuracy:.1% steps:d "
+        "seconds:.1f seconds_per_step:.3f solved_at:d"
+    ),
     _measure,
 )
 

@@ -6,14 +6,15 @@ of their own, as users start them: training needs Keras 2, which a process has
 to choose before it loads TensorFlow.
 """
 
-import contextlib
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from typing import NamedTuple
 import msgspec
 from absl import flags
 
+from benchmarks import program
 from etcmodel.models import EtcConfig
 
 # Of an encoder's configuration: what makes it as a BERT, but for its weights.
@@ -45,7 +47,7 @@ LIFT = {
 }
 # Commands choose their Keras, whatever this process has.
 ENVIRONMENT = {"keras": importlib.metadata.version("tf_keras")}
-FLAGS = {"directory": (None, "New directory for all runs, to keep them.")}
+_FLAGS = {"directory": (None, "New directory for all runs, to keep them.")}
 
 
 class Training(NamedTuple):
@@ -207,30 +209,67 @@ class Runs:
         )
         return output
 
-    def measure(self, label: str, training: Training) -> dict[str, Any]:
-        """Trains a model, measures it on `dev`, and returns the row."""
-        seconds = self.train(training)
-        return {
-            "name": label,
-            **self.evaluate(training.name, "dev"),
-            "steps": training.steps,
-            "seconds": seconds,
-        }
+    def measure(
+        self, rows: Mapping[str, tuple], *shared: Any, **given: Any
+    ) -> Iterator[program.Line]:
+        """Trains models on `train`, and measures them on `dev`.
+
+        Args:
+            rows: name -> experiment, encoder, and the lifted model that the
+                training begins with, or None.
+            *shared: steps, rate and batch size of all trainings.
+            **given: further attributes of them.
+
+        Yields:
+            A line for each; with `keep_all` also the metrics of its first
+            checkpoint, as `first_f1` and so on.
+        """
+        for name, (experiment, encoder, init) in rows.items():
+            run = run_name(name)
+            training = Training(
+                *(run, experiment, "train", *shared),
+                encoder=encoder,
+                init=init,
+                **given,
+            )
+            seconds = self.train(training)
+            line = {"name": name, **self.evaluate(run, "dev")}
+            if training.keep_all:
+                first = self.path(run, f"ckpt-{training.interval}")
+                found = self.evaluate(run, "dev", f"--checkpoint={first}")
+                line |= {f"first_{x}": y for x, y in found.items()}
+            yield {**line, "steps": training.steps, "seconds": seconds}
 
 
-@contextlib.contextmanager
-def open_runs(values: flags.FlagValues) -> Iterator[Runs]:
-    """Makes a directory for all runs, which is kept if it was asked for.
+def make_program(
+    name: str,
+    flags: Mapping[str, tuple],
+    columns: str,
+    measure: Callable[[flags.FlagValues, Runs], Iterator[program.Line]],
+) -> program.Program:
+    """Makes a benchmark; `measure` also takes the runs, and yields lines.
 
-    Raises:
-        FileExistsError: there is a directory of that name.
+    Runs are in a directory that is kept if it was asked for; it must be new.
     """
-    if values.directory is not None:
-        os.makedirs(values.directory)
-        yield Runs(values.directory)
-    else:
-        with tempfile.TemporaryDirectory() as directory:
-            yield Runs(directory)
+
+    def measure_in_directory(values):
+        if values.directory is not None:
+            os.makedirs(values.directory)
+            yield from measure(values, Runs(values.directory))
+        else:
+            with tempfile.TemporaryDirectory() as directory:
+                yield from measure(values, Runs(directory))
+
+    return program.Program(
+        *(name, _FLAGS | flags, program.read_columns(columns)),
+        measure_in_directory,
+        environment=ENVIRONMENT,
+    )
+
+
+def run_name(label: str) -> str:
+    """Returns the name of the run of a row."""
+    return re.sub(r"\W+", "_", label) + "_run"
 
 
 def run_command(name: str, *options: str, **given: Any) -> None:

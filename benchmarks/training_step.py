@@ -24,36 +24,34 @@ from etcmodel.training import configuration  # noqa: F401  First: it explains Ke
 # isort: split
 import numpy as np
 import tensorflow as tf
-from absl import flags
 
 from benchmarks import measure
 from benchmarks import program
-from etcmodel.cli import train
-from etcmodel.cli import training
-from etcmodel.pipeline import options
+from etcmodel.engine import progress
+from etcmodel.engine import run_options
+from etcmodel.engine import runner
+from etcmodel.engine import train
 from etcmodel.training import runs
+from testing import flags
 
 
 def _make_runner(values, directory: str):
     """Builds the runner that `train` builds, with a seed as there."""
-    flag_values = flags.FlagValues()
-    options.define(flag_values, train.Flags)
-    flag_values(
-        [
-            "train",
-            f"--train_data={values.records}",
-            f"--batch_size={values.batch_size}",
-            *values.options,
-        ]
+    given = flags.parse_options(
+        train.Options,
+        f"--train_data={values.records}",
+        f"--batch_size={values.batch_size}",
+        *values.options,
     )
-    _, params = training.parse_params(flag_values, values.experiment)
+    quiet = progress.Reporter("quiet")
+    _, params = run_options.parse_params(given, values.experiment, quiet)
     tf.random.set_seed(runs.choose_seed(params, directory))
-    return training.make_runner(params, "train", directory)[1]
+    return runner.make_runner(params, "train", directory)[1]
 
 
-def _make_bare_step(runner):
+def _make_bare_step(made):
     """Returns a step of encoder and head: batch -> loss."""
-    trainer = runner.trainer
+    trainer = made.trainer
     model, optimizer = trainer.model, trainer.optimizer
 
     def compute(features, _):
@@ -73,7 +71,7 @@ def _make_bare_step(runner):
         )
         return loss
 
-    return tf.function(lambda batch: runner.strategy.run(compute, batch))
+    return tf.function(lambda batch: made.strategy.run(compute, batch))
 
 
 def measure_waiting(step, batches, number: int) -> float:
@@ -92,10 +90,10 @@ def measure_waiting(step, batches, number: int) -> float:
 
 
 def _measure(values) -> Iterator[program.Line]:
-    with tempfile.TemporaryDirectory() as directory, training.quiet(False):
-        runner = _make_runner(values, directory)
-        trainer = runner.trainer
-        bare = _make_bare_step(runner)
+    with tempfile.TemporaryDirectory() as directory, runner.quiet(False):
+        made = _make_runner(values, directory)
+        trainer = made.trainer
+        bare = _make_bare_step(made)
         batch = next(iter(trainer.train_dataset))
         steps = {
             "task": lambda: trainer.train(tf.constant(1)),
@@ -131,14 +129,9 @@ PROGRAM = program.Program(
         "repeats": (5, "How often each step is timed."),
         "options": ((), "A further flag of `train`, such as --small."),
     },
-    columns={
-        "experiment": "",
-        "shape": "",
-        "task_ms": ".0f",
-        "bare_ms": ".0f",
-        "ratio": ".3f",
-        "waiting": ".2%",
-    },
+    columns=program.read_columns(
+        "experiment shape task_ms:.0f bare_ms:.0f ratio:.3f waiting:.2%"
+    ),
     measure=_measure,
 )
 

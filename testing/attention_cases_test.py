@@ -1,7 +1,6 @@
 import numpy as np
 import tensorflow as tf
 
-from testing import attention_cases
 from testing.attention_cases import reference_attention
 
 
@@ -53,32 +52,6 @@ class ReferenceAttentionTest(tf.test.TestCase):
             att_mask=[[[0, 0, 0], [0, 0, 1]]],
         )
         self.assertAllEqual(heads([[0.0], [3.0]]), output)
-
-    def test_large_scores(self):
-        output = reference_attention(
-            heads([[2e4]]), heads([[1], [0], [1]]), self.values
-        )
-        self.assertAllClose(heads([[2.0]]), output)
-        self.assertEqual(np.float64, output.dtype)
-
-
-class SquareOfBandTest(tf.test.TestCase):
-    def test_fill_outside(self):
-        band = np.arange(1, 13).reshape([1, 4, 3])
-        square = [
-            [2, 3, -1, -1],
-            [4, 5, 6, -1],
-            [-1, 7, 8, 9],
-            [-1, -1, 10, 11],
-        ]
-        self.assertAllEqual([square], attention_cases.square_of_band(band, -1))
-
-    def test_batch_and_radius_beyond_the_length(self):
-        band = np.stack([np.full([2, 5], 1), np.full([2, 5], 7)])
-        self.assertAllEqual(
-            [[[1, 1], [1, 1]], [[7, 7], [7, 7]]],
-            attention_cases.square_of_band(band),
-        )
 
 
 if __name__ == "__main__":

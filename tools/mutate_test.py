@@ -153,20 +153,6 @@ class MutateTest(unittest.TestCase):
         code, printed = self.run_tool()
         self.assertRegex(printed, "UNNOTICED: etcmodel/sums_test.py fails")
 
-    def test_a_subtest_that_fails_notices(self):
-        (modules.ROOT / "etcmodel/sums_test.py").write_text("""
-import unittest
-from etcmodel import sums
-class Sums(unittest.TestCase):
-    def test_sums(self):
-        with self.subTest("one and", two=2):
-            self.assertEqual(3, sums.add(1, 2))
-""")
-        self.write(("a + b", "a"), tests=["etcmodel/sums_test.py"])
-        code, printed = self.run_tool()
-        self.assertEqual(0, code, printed)
-        self.assertIn("sums_test.py::Sums::test_sums", printed)
-
     def test_a_mutation_must_fit(self):
         for change, tests, message in (
             (("a - b", "a"), TESTS, "etcmodel.sums:add: .* 0 times: a - b"),

@@ -137,13 +137,6 @@ class RunTestsTest(unittest.TestCase):
         self.assertEqual([], ran)
         self.assertIn("ruff format .", output)
 
-    def test_what_is_about_the_other_keras_is_not_imported(self):
-        path = self.root / "etcmodel/tasks/task_test.py"
-        path.write_text("1 / 0")
-        output, ran = self.run_tool("etcmodel", "-v", code=2)
-        self.assertEqual(["both 3", "fails 3", "here 3"], ran)
-        self.assertEqual(1, output.count("error during collection"))
-
     def test_exit_code_and_what_failed_last(self):
         (self.root / "fail.txt").write_text("yes")
         output, ran = self.run_tool("etcmodel", "-v", code=1)
@@ -168,14 +161,6 @@ class RunTestsTest(unittest.TestCase):
         self.assertEqual(["new 3"], self.run_tool("--changed")[1])
         output, _ = self.run_tool("--changed=no_such_branch", code=1)
         self.assertIn("no_such_branch", output)
-
-    def test_a_mark_without_reason(self):
-        path = self.root / "etcmodel/plain_test.py"
-        path.write_text(
-            "import pytest\n@pytest.mark.both_kerases\ndef test_x(): pass\n"
-        )
-        output, _ = self.run_tool("etcmodel/plain_test.py", code=4)
-        self.assertIn("plain_test.py::test_x is marked to run", output)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Describes a task as data, without TensorFlow, so that commands check first.
 
-A task is a folder of `etcmodel/tasks` with three modules. Nothing else changes
-when one is added.
+A task is a folder of `etcmodel/tasks` with three modules and a file. Nothing
+else changes when one is added.
 
 *   `task.py` has its `TaskSpec`, `TASK`, or several of a kind, `TASKS`.
+*   `experiments.yaml` has its experiments.
 *   `preprocessor.py` has its `Preprocessor`: raw text to the model's inputs,
     and the labels of a record.
 *   `model.py` has its `TaskModel`: the head, the losses, and how logits become
@@ -12,6 +13,7 @@ when one is added.
 
 import dataclasses
 import importlib
+import pathlib
 import types
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -19,6 +21,7 @@ from typing import Any
 from typing import NamedTuple
 
 from etcmodel.errors import UserError
+from etcmodel.pipeline import metadata_files
 
 
 class Experiment(NamedTuple):
@@ -26,6 +29,21 @@ class Experiment(NamedTuple):
 
     summary: str
     options: Mapping[str, Any] = types.MappingProxyType({})
+
+
+def read_experiments(module: str, name: str = "") -> dict[str, Experiment]:
+    """Reads the `experiments.yaml` beside a task's module.
+
+    It has a mapping for each experiment: its `summary`, and options. `name`
+    takes the place of `{name}`.
+    """
+    path = pathlib.Path(module).with_name("experiments.yaml")
+    text = path.read_text("utf-8").replace("{name}", name)
+    experiments = metadata_files.parse_yaml(text)
+    return {
+        key: Experiment(values.pop("summary"), types.MappingProxyType(values))
+        for key, values in experiments.items()
+    }
 
 
 class Tuned(NamedTuple):
@@ -94,6 +112,7 @@ class TaskSpec:
         model_options: dataclass of the model's options, `task.model.NAME`.
         options: dataclass of its other options, `task.NAME`.
         recipe: arguments of `training.trainer.configure` for all experiments.
+        experiments: by name; see `read_experiments`.
         has_answers: False for pre-training, which cannot be exported.
         reads_segments: whether the encoder is ReadTwice's, whose batches count
             segments.

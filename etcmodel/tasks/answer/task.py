@@ -4,9 +4,9 @@ import dataclasses
 
 from etcmodel.datasets import question_answering
 from etcmodel.pipeline.options import option
-from etcmodel.pipeline.spec import Experiment
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.pipeline.spec import Tuned
+from etcmodel.pipeline.spec import read_experiments
 from etcmodel.tasks.documents.document_options import READING
 from etcmodel.tasks.documents.document_options import (
     DocumentPreprocessingConfig,
@@ -104,10 +104,5 @@ TASK = TaskSpec(
         default=0.5,
         metric="f1",
     ),
-    experiments={
-        "etc/answer": Experiment("base"),
-        "etc/answer_large": Experiment(
-            "large", {"preset": "large", "grad_checkpointing_period": 1}
-        ),
-    },
+    experiments=read_experiments(__file__),
 )

@@ -4,9 +4,9 @@ import dataclasses
 
 from etcmodel.datasets import classification
 from etcmodel.pipeline.options import option
-from etcmodel.pipeline.spec import Experiment
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.pipeline.spec import Tuned
+from etcmodel.pipeline.spec import read_experiments
 from etcmodel.tasks.documents.document_options import READING
 from etcmodel.tasks.documents.document_options import (
     DocumentPreprocessingConfig,
@@ -110,10 +110,5 @@ TASK = TaskSpec(
         metric="score",
         is_used=lambda sizes: sizes.get("kind") == "multiple",
     ),
-    experiments={
-        "etc/classify": Experiment("base"),
-        "etc/classify_large": Experiment(
-            "large", {"preset": "large", "grad_checkpointing_period": 1}
-        ),
-    },
+    experiments=read_experiments(__file__),
 )

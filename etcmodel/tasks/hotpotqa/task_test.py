@@ -16,19 +16,14 @@ class TaskTest(tf.test.TestCase):
             self.assertEqual(int(large), encoder.grad_checkpointing_period)
             self.assertEqual("shared" in name, encoder.share_qkv_projections)
             self.assertEqual("flat" in name, model.flat_sequence)
-            self.assertEqual(
-                "bio" if "bio" in name else "span", model.answer_encoding
-            )
+            self.assertEqual("span", model.answer_encoding)
             self.assertEqual(
                 "no_hard_g2l" not in name, encoder.use_hard_g2l_mask
             )
             self.assertFalse(encoder.use_hard_l2g_mask)
+            self.assertEqual(169 if large else 84, encoder.local_radius)
             self.assertEqual(
-                169 if "radius" in name or large else 84, encoder.local_radius
-            )
-            self.assertEqual(
-                24 if "2x_vocabulary" in name or large else 12,
-                encoder.relative_pos_max_distance,
+                24 if large else 12, encoder.relative_pos_max_distance
             )
             # Labels of 2k + 1 distances and three more.
             self.assertGreaterEqual(

@@ -7,9 +7,9 @@ of windows and fixed blocks are chosen when the records are preprocessed.
 import dataclasses
 
 from etcmodel.datasets import nq
-from etcmodel.pipeline.spec import Experiment
 from etcmodel.pipeline.spec import NoOptions
 from etcmodel.pipeline.spec import TaskSpec
+from etcmodel.pipeline.spec import read_experiments
 
 # A CLS and two separators.
 NUM_SPECIAL_TOKENS = 3
@@ -124,29 +124,5 @@ TASK = TaskSpec(
         "best_metric": "average_best_threshold_f1",
         "use_hard_g2l_mask": True,
     },
-    experiments={
-        "etc/nq": Experiment("base, 4,096 long and 230 global tokens"),
-        "etc/nq_no_hard_g2l": Experiment(
-            "base without the hard g2l mask", {"use_hard_g2l_mask": False}
-        ),
-        "etc/nq_shared": Experiment(
-            "base with shared projections", {"preset": "base_shared"}
-        ),
-        "etc/nq_2x_radius": Experiment(
-            "base with twice the local radius", {"local_radius": 169}
-        ),
-        "etc/nq_2x_vocabulary": Experiment(
-            "base with twice the relative labels",
-            {"relative_pos_max_distance": 24, "relative_vocab_size": 64},
-        ),
-        "etc/nq_large": Experiment(
-            "large",
-            {
-                "preset": "large",
-                "epochs": 2,
-                "learning_rate": 3e-5,
-                "grad_checkpointing_period": 1,
-            },
-        ),
-    },
+    experiments=read_experiments(__file__),
 )

@@ -3,8 +3,8 @@
 import dataclasses
 
 from etcmodel.datasets import openkp
-from etcmodel.pipeline.spec import Experiment
 from etcmodel.pipeline.spec import TaskSpec
+from etcmodel.pipeline.spec import read_experiments
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,16 +68,6 @@ class OpenKPOptions:
     label_smoothing: float = 1e-4
 
 
-_MAX = {"max_loss": True}
-# Appendix C: the best model's rate and epochs.
-_LARGE = {
-    "preset": "large",
-    "epochs": 2,
-    "learning_rate": 3e-5,
-    "grad_checkpointing_period": 1,
-}
-_NO_VISUAL = {"visual_in_global": False, "visual_in_long": False}
-
 TASK = TaskSpec(
     name="openkp",
     summary="OpenKP: keyphrases of web pages",
@@ -97,29 +87,5 @@ TASK = TaskSpec(
         "best_metric": "f1_at_3",
         "use_hard_g2l_mask": True,
     },
-    experiments={
-        "etc/openkp": Experiment("base"),
-        "etc/openkp_max_loss": Experiment(
-            "base that learns the most probable occurrence", _MAX
-        ),
-        "etc/openkp_shared": Experiment(
-            "base with shared projections", {"preset": "base_shared"}
-        ),
-        "etc/openkp_no_visual": Experiment(
-            "base without visual features", _NO_VISUAL
-        ),
-        "etc/openkp_no_hard_g2l": Experiment(
-            "the same without the hard g2l mask",
-            {**_NO_VISUAL, "use_hard_g2l_mask": False},
-        ),
-        "etc/openkp_fixed_blocks": Experiment(
-            "the same for records with `fixed_block_size`",
-            {**_NO_VISUAL, "use_hard_g2l_mask": False},
-        ),
-        "etc/openkp_large": Experiment("large", _LARGE),
-        "etc/openkp_large_max_loss": Experiment(
-            "large that learns the most probable occurrence",
-            {**_LARGE, **_MAX},
-        ),
-    },
+    experiments=read_experiments(__file__),
 )

@@ -4,8 +4,8 @@ import dataclasses
 import math
 
 from etcmodel.datasets import documents
-from etcmodel.pipeline.spec import Experiment
 from etcmodel.pipeline.spec import TaskSpec
+from etcmodel.pipeline.spec import read_experiments
 
 _PACKAGE = "etcmodel.tasks.pretrain"
 
@@ -85,25 +85,5 @@ TASK = TaskSpec(
         "best_metric": "mlm_accuracy",
         "use_hard_g2l_mask": True,
     },
-    experiments={
-        "etc/pretrain": Experiment("base"),
-        "etc/pretrain_shared": Experiment(
-            "base with shared projections", {"preset": "base_shared"}
-        ),
-        "etc/pretrain_no_cpc": Experiment(
-            "base, masked words alone (Tables 2 to 5: no CPC)",
-            {"cpc_weight": 0.0},
-        ),
-        # Lifted from RoBERTa, of a larger batch, with another rate.
-        "etc/pretrain_large": Experiment(
-            "large, to begin with RoBERTa",
-            {
-                "preset": "large",
-                "batch_size": 1024,
-                "validation_batch_size": 1024,
-                "learning_rate": 2e-3,
-                "grad_checkpointing_period": 1,
-            },
-        ),
-    },
+    experiments=read_experiments(__file__),
 )

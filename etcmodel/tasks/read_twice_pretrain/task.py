@@ -3,9 +3,9 @@
 import dataclasses
 
 from etcmodel.datasets import documents
-from etcmodel.pipeline.spec import Experiment
 from etcmodel.pipeline.spec import ReadTwiceModelOptions
 from etcmodel.pipeline.spec import TaskSpec
+from etcmodel.pipeline.spec import read_experiments
 
 _PACKAGE = "etcmodel.tasks.read_twice_pretrain"
 
@@ -60,24 +60,5 @@ TASK = TaskSpec(
         "optimizer": "lamb",
         "best_metric": "mlm_accuracy",
     },
-    experiments={
-        "read_twice/pretrain": Experiment(
-            "memories of entity mentions, with coreference loss"
-        ),
-        "read_twice/pretrain_single_segment": Experiment(
-            "each segment alone (Tables 3 and 4: SS)",
-            {"cross_block_attention_mode": "block"},
-        ),
-        "read_twice/pretrain_no_coreference": Experiment(
-            "no coreference loss (Table 5)", {"coreference_weight": 0.0}
-        ),
-        "read_twice/pretrain_cls": Experiment(
-            "a memory for each segment (Table 3: CLS)",
-            {"preset": "base_cls", "coreference_weight": 0.0},
-        ),
-        "read_twice/pretrain_sts": Experiment(
-            "a memory for every 32 tokens (Table 3: STS)",
-            {"preset": "base_sts", "coreference_weight": 0.0},
-        ),
-    },
+    experiments=read_experiments(__file__),
 )

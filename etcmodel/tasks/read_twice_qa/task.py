@@ -5,9 +5,9 @@ import dataclasses
 from etcmodel.datasets import narrativeqa
 from etcmodel.datasets import triviaqa
 from etcmodel.datasets.hotpotqa import answer_only
-from etcmodel.pipeline.spec import Experiment
 from etcmodel.pipeline.spec import ReadTwiceModelOptions
 from etcmodel.pipeline.spec import TaskSpec
+from etcmodel.pipeline.spec import read_experiments
 
 _PACKAGE = "etcmodel.tasks.read_twice_qa"
 
@@ -37,37 +37,6 @@ class TriviaQAOptions(Options):
     decode_max_size: int = 20
 
 
-_DENSE = {"use_sparse_memory_attention": False}
-
-
-def _experiments(name: str) -> dict[str, Experiment]:
-    """Returns the experiments of the paper's Table 3."""
-    return {
-        f"read_twice/{name}": Experiment("memories of entity mentions"),
-        f"read_twice/{name}_single_segment": Experiment(
-            "each segment alone (SS)", {"cross_block_attention_mode": "block"}
-        ),
-        f"read_twice/{name}_single_segment_10_layers": Experiment(
-            "each segment alone, two layers fewer (SS, 10L)",
-            {"cross_block_attention_mode": "block", "num_hidden_layers": 10},
-        ),
-        f"read_twice/{name}_cls": Experiment(
-            "a memory for each segment (CLS)",
-            # Also with sizes that an `init_checkpoint` gives.
-            {"preset": "base_cls", "summary_mode": "cls", **_DENSE},
-        ),
-        f"read_twice/{name}_sts": Experiment(
-            "a memory for every 32 tokens (STS)",
-            {
-                "preset": "base_sts",
-                "summary_mode": "text_block",
-                "text_block_extract_every_x": 32,
-                **_DENSE,
-            },
-        ),
-    }
-
-
 def _task(name: str, summary: str, dataset, **values) -> TaskSpec:
     recipe = values.pop("recipe")
     return TaskSpec(
@@ -93,7 +62,7 @@ def _task(name: str, summary: str, dataset, **values) -> TaskSpec:
             "cross_attention_top_k": 100,
             **recipe,
         },
-        experiments=_experiments(name),
+        experiments=read_experiments(__file__, name),
         reads_segments=True,
     )
 

@@ -3,9 +3,9 @@
 import dataclasses
 
 from etcmodel.datasets import selection
-from etcmodel.pipeline.spec import Experiment
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.pipeline.spec import Tuned
+from etcmodel.pipeline.spec import read_experiments
 from etcmodel.tasks.documents.document_options import READING
 from etcmodel.tasks.documents.document_options import (
     DocumentPreprocessingConfig,
@@ -74,10 +74,5 @@ TASK = TaskSpec(
         default=0.5,
         metric="f1",
     ),
-    experiments={
-        "etc/select": Experiment("base"),
-        "etc/select_large": Experiment(
-            "large", {"preset": "large", "grad_checkpointing_period": 1}
-        ),
-    },
+    experiments=read_experiments(__file__),
 )
