@@ -33,7 +33,7 @@ SERIALIZABLE = {
     "models.read_twice.memory_extraction": ("SummaryExtraction",),
     "models.read_twice.read_twice_model": ("ReadTwiceModel",),
     "models.span_prediction": ("SpanPredictionHead",),
-    "pipeline.span_model": ("SpanAnswerHead",),
+    "tasks.documents.span_model": ("SpanAnswerHead",),
     "tasks.classify.model": ("DocumentHead",),
     "tasks.nq.model": ("NQHead",),
     "tasks.openkp.layers": ("NgramHead", "VisualEmbedding"),

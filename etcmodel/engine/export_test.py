@@ -1,0 +1,34 @@
+import tensorflow as tf
+
+from etcmodel.engine import export
+from etcmodel.errors import UserError
+from testing.tasks import CommandTestCase
+from testing.tasks import write_run
+
+
+class ExportTest(CommandTestCase):
+    """A run that is exported is in `evaluate_test`."""
+
+    def test_errors_name_options(self):
+        with self.assertRaisesRegex(UserError, "not the directory of a run"):
+            self._export(self.directory)
+        write_run(self.directory, params={})
+        for options, message in (
+            ({}, "Name it with `vocab_file`"),
+            ({"checkpoint": "/no"}, "`checkpoint=/no`: there is no such"),
+            ({"vocab_file": "/no"}, "`vocab_file=/no`: there is no such file"),
+            ({"overwrite": 3}, "`overwrite` is 3, but must be True or False"),
+        ):
+            with self.assertRaisesRegex(UserError, message):
+                self._export(self.directory, **options)
+
+    def _export(self, run, **options):
+        export.export(
+            export.Options(
+                model_dir=run, output_dir=self.path("saved_model"), **options
+            )
+        )
+
+
+if __name__ == "__main__":
+    tf.test.main()

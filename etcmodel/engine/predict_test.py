@@ -1,0 +1,52 @@
+import os
+
+import tensorflow as tf
+
+from etcmodel.engine import predict
+from etcmodel.errors import UserError
+from testing.tasks import CommandTestCase
+from testing.tasks import read_json
+from testing.tasks import write_small_saved_model
+from testing.tasks import write_small_wikihop
+
+
+class PredictTest(CommandTestCase):
+    """With a SavedModel that always answers with the first candidate."""
+
+    def setUp(self):
+        super().setUp()
+        self.saved_model = write_small_saved_model(self.directory)
+        self.input, _ = write_small_wikihop(self.directory, 5)
+
+    def _predict(self, **options):
+        values = {
+            "saved_model": self.saved_model,
+            "input": self.input,
+            "output": self.path("out.json"),
+            **options,
+        }
+        return predict.predict(predict.Options(**values))
+
+    def test_result(self):
+        result = self._predict(metrics=self.path("metrics.json"))
+        records = read_json(self.input)
+        predicted = read_json(result.output)
+        right = [predicted[x["id"]] == x["answer"] for x in records]
+        self.assertEqual((5, 5), (result.num_predictions, result.num_gold))
+        self.assertAllClose(sum(right) / 5, result.metrics["accuracy"])
+        self.assertEqual(result.metrics, read_json(self.path("metrics.json")))
+        self.assertEqual("", result.skipped)
+
+    def test_errors_name_options(self):
+        for options, message in (
+            ({"text_field": "a"}, "`text_field=a`: wikihop has no such"),
+            ({"batch_size": 0}, "`batch_size` is 0"),
+            ({"output": self.input}, "`output=.*` and `input=.*` are the same"),
+        ):
+            with self.assertRaisesRegex(UserError, message):
+                self._predict(overwrite=True, **options)
+        self.assertFalse(os.path.exists(self.path("out.json")))
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,43 @@
+import types
+
+from absl.testing import absltest
+
+from etcmodel.errors import UserError
+from etcmodel.pipeline import sizes
+from etcmodel.tasks import registry
+
+
+class SizesTest(absltest.TestCase):
+    def _find(self, noted=None, **lengths):
+        metadata = noted and {"preprocessing_config": noted}
+        return sizes.find_sizes(
+            registry.get("wikihop"),
+            metadata,
+            types.SimpleNamespace(**lengths),
+        )
+
+    def test_lengths_of_the_model(self):
+        noted = dict.fromkeys(registry.get("wikihop").size_names(), 3)
+        self.assertEqual(noted, self._find(noted))
+        self.assertEqual(
+            {**noted, "long_length": 8},
+            self._find(noted, long_length=8, global_length=0),
+        )
+        self.assertEqual(
+            {"long_length": 8, "global_length": 2},
+            self._find(long_length=8, global_length=2),
+        )
+
+    def test_sizes_that_do_not_fit(self):
+        noted = dict.fromkeys(registry.get("wikihop").size_names(), 3)
+        for given, lengths, message in (
+            (noted, {"long_length": 2}, "`long_length=3`"),
+            (None, {"long_length": 2}, "task.model.global_length=N"),
+            ({**noted, "x": 1}, {}, "has the sizes .*x, but wikihop has"),
+        ):
+            with self.assertRaisesRegex(UserError, message):
+                self._find(given, **lengths)
+
+
+if __name__ == "__main__":
+    absltest.main()
