@@ -229,7 +229,7 @@ class LayoutTest(tf.test.TestCase):
         model = build_encoder(config, layout)
         self.assertEqual((None, None), tuple(model.input["place"].shape))
         with self.assertRaisesRegex(
-            ValueError, r"for \['place'\], but what is embedded is \['visual'\]"
+            ValueError, r"for \['place'\], but embedded values are \['visual'\]"
         ):
             build_encoder(config, layout, value_layers={"place": layer})
 

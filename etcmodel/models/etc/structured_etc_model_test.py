@@ -103,7 +103,7 @@ class OutputsTest(tf.test.TestCase, parameterized.TestCase):
     def test_build_encoder(self):
         encoder = build_encoder(_make_config(), outputs=["global_output"])
         self.assertEqual(["global_output"], [*encoder.output])
-        with self.assertRaisesRegex(ValueError, "outputs=.*expected one or"):
+        with self.assertRaisesRegex(ValueError, "outputs is .*Expected one or"):
             build_encoder(_make_config(), outputs=["global"])
 
 

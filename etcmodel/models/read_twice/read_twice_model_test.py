@@ -378,7 +378,7 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "needs text_block_extract"):
             make_model(summary_mode="text_block")
         model = read_twice_model.ReadTwiceModel(make_config(**PAPER))
-        with self.assertRaisesRegex(ValueError, "call the model"):
+        with self.assertRaisesRegex(ValueError, "Call the model"):
             model.get_token_embedding_table()
         model.build(None)
         self.assertEqual(
