@@ -391,7 +391,7 @@ class MaskTokensTest(tf.test.TestCase, parameterized.TestCase):
         ({"mention_mask_mode": "entity"}, "'entity'.*'whole_entity_batch'"),
         ({"mlm_fraction_to_mask": 1.0}, "mlm_fraction_to_mask is 1.0"),
         ({"mlm_fraction_to_mask": -0.1}, "mlm_fraction_to_mask is -0.1"),
-        ({"mlm_entity_fraction_to_mask": 1}, "mlm_entity_fraction.* is 1;"),
+        ({"mlm_entity_fraction_to_mask": 1}, "mlm_entity_fraction.* is 1."),
         ({"mlm_max_consecutive_masks": 0}, "mlm_max_consecutive_masks is 0"),
         ({"token_ids": [TEXT, TEXT]}, "token_ids.*rank 1"),
     )

@@ -123,7 +123,7 @@ class MakeSideInputsTest(tf.test.TestCase, parameterized.TestCase):
         # Those that are given stay as they are.
         make.add_side_input_features(config, features)
         self.assertLen(features, 4)
-        with self.assertRaisesRegex(ValueError, "sentence_ids.*got"):
+        with self.assertRaisesRegex(ValueError, "sentence_ids.*Got"):
             make.add_side_input_features(config, BREAKPOINTS)
 
 

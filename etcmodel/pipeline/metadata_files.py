@@ -118,7 +118,7 @@ def check_tokenizer(path: str, value: Mapping, advice: str = "") -> None:
         )
     except ValueError as error:
         raise UserError(
-            f"{path}: 'tokenizer': {error}. {advice}".rstrip()
+            f"{path}: 'tokenizer': {error} {advice}".rstrip()
         ) from None
 
 

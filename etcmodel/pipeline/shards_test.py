@@ -171,7 +171,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
             "'preprocessing_config' is 3, not object",
         ),
         ({"tokenizer": 3}, "'tokenizer' is 3, not object or null"),
-        ({"tokenizer": {"x": 1}}, "'tokenizer': unknown settings x,"),
+        ({"tokenizer": {"x": 1}}, "'tokenizer': Unknown settings x."),
         ({"format": 1}, "another version.*Preprocess the data again"),
         ({"format": None}, "another version.*Preprocess the data again"),
     )

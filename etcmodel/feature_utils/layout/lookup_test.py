@@ -153,7 +153,7 @@ class PickUnitsTest(tf.test.TestCase, parameterized.TestCase):
     def test_no_such_section_level_or_sizes(self):
         for args, message in (
             (("texts", "group"), "no section 'texts'"),
-            (("text", "word"), "level='word'"),
+            (("text", "word"), "level is 'word'"),
             (("text", "unit", [3]), "sizes"),
         ):
             with self.assertRaisesRegex(ValueError, message):
