@@ -274,8 +274,8 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
             [
                 "Normalizations add 1e-05 to variances in the source, and "
                 "1e-12 here.",
-                "The head's activation is 'gelu', of the source 'exact_gelu'.",
-                "The head's layer_norm_epsilon is 0.001, of the source 1e-05.",
+                "The head's activation is 'gelu', in the source 'exact_gelu'.",
+                "The head's layer_norm_epsilon is 0.001, in the source 1e-05.",
             ],
             report.notes,
         )
@@ -323,7 +323,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
             lifting.lift(EtcModel(config), bert, path)
         files_test.write_json(self.folder, "vocab.json", {"<s>": 0})
         path = os.path.join(self.folder, "vocab.json")
-        with self.assertRaisesRegex(ValueError, "no tokenizer can be made"):
+        with self.assertRaisesRegex(ValueError, "has no tokenizer here"):
             lifting.lift(EtcModel(config), bert, path)
 
     def test_more_tokens_than_rows(self):
@@ -399,7 +399,7 @@ class LiftReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_other_numbers_of_layers(self):
         bert, _ = make_bert(self.get_temp_dir())
-        with self.assertRaisesRegex(ValueError, "absolute_positions is of ETC"):
+        with self.assertRaisesRegex(ValueError, "positions applies to ETC"):
             lifting.lifted_config(
                 bert, ReadTwiceConfig, "tiny", absolute_positions="paragraph"
             )
