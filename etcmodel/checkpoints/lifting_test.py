@@ -168,7 +168,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
                 weight.assign(tf.zeros_like(weight))
             if "relative_bias" in path:
                 self.assertEqual(
-                    "global_qkv" in path, "3 of a" in report.lifted[path]
+                    "global_qkv" in path, "3 for a" in report.lifted[path]
                 )
         _, scores = model(
             {
@@ -404,7 +404,7 @@ class LiftReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
                 bert, ReadTwiceConfig, "tiny", absolute_positions="paragraph"
             )
         model = self.make(bert, second_read_num_new_layers=4)
-        with self.assertRaisesRegex(ValueError, "new_layers 4, of the source"):
+        with self.assertRaisesRegex(ValueError, "new_layers 4, in the source"):
             lifting.lift(model, bert)
         model = self.make(bert, num_hidden_layers=3)
         with self.assertRaisesRegex(
