@@ -408,7 +408,7 @@ class LiftReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
             lifting.lift(model, bert)
         model = self.make(bert, num_hidden_layers=3)
         with self.assertRaisesRegex(
-            ValueError, "num_hidden_layers 3 and.* 1, of the source 2"
+            ValueError, "num_hidden_layers 3 and.* 1, in the source 2"
         ):
             lifting.lift(model, bert)
 

@@ -445,7 +445,7 @@ def added_tokens(folder):
         "pre_tokenizer": {"type": "BertPreTokenizer"},
     }
     write_json(folder, "tokenizer.json", added)
-    notes = ("3 tokens were added behind the 14", "^1 spare rows")
+    notes = ("3 tokens were added after the 14", "^1 spare rows")
     rows = [7, 16, 15, 14, 10, 8]
     return Source(folder, weights, "six five four one", rows, notes=notes)
 

@@ -118,7 +118,7 @@ class LanguageModelHeadTest(tf.test.TestCase, parameterized.TestCase):
         for sizes in ((0, 4), (4, 0)):
             with self.assertRaisesRegex(ValueError, "must be at least 1"):
                 make(*sizes)
-        with self.assertRaisesRegex(ValueError, "unknown activation 'swish'"):
+        with self.assertRaisesRegex(ValueError, "Unknown activation 'swish'"):
             make(4, 4, activation="swish")
         for shape in (None, (None, None)):
             with self.assertRaisesRegex(ValueError, "hidden_states needs a st"):

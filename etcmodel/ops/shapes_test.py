@@ -35,7 +35,7 @@ class ShapeTest(tf.test.TestCase):
         for rank in (2, [1, 2], np.int64(2)):
             shapes.assert_rank(x, rank)
         for rank, name, message in (
-            (3, None, "rank 2 .* expected rank 3"),
+            (3, None, "rank 2 .* Expected rank 3"),
             ([1, 3], "ids", "'ids' .*rank 1 or 3"),
         ):
             with self.assertRaisesRegex(ValueError, message):

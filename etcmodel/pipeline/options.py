@@ -12,8 +12,8 @@ def option(default: Any = dataclasses.MISSING, **metadata) -> Any:
     """Makes a field of a dataclass of flags; required without a default.
 
     Metadata are `min_value` and `max_value` of a number; `one_of`, the allowed
-    strings; `several`, whether the flag may be repeated; `path`, what a path
-    must be (see `etcmodel.cli.paths`). A field with `is_flag` False is none.
+    strings; `several`, whether the flag may be repeated; `path`, the kind of a
+    path (see `etcmodel.cli.paths`). With `is_flag` False the field is no flag.
     """
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -28,7 +28,7 @@ def required(options: type) -> list[str]:
 
 
 def paths(options: type) -> dict[str, str]:
-    """Returns the flags that are paths -> what each path must be."""
+    """Maps the flags that are paths to the kind of each path."""
     return {
         field.name.rstrip("_"): field.metadata["path"]
         for field in dataclasses.fields(options)
@@ -57,7 +57,7 @@ def define(flag_values: flags.FlagValues, options: type) -> None:
     }
     types = typing.get_type_hints(options)
     for field in flag_fields(options):
-        # The type of `int | None` is int.
+        # The type of `int | None` counts as int.
         kind = (*typing.get_args(types[field.name]), types[field.name])[0]
         text = " ".join(texts[field.name].split())
         is_given = field.default is not dataclasses.MISSING

@@ -1,6 +1,6 @@
 """Lists the files of an output directory, in the directory itself.
 
-`--overwrite` replaces only a directory that has this list, and no other file.
+`--overwrite` replaces only a directory that has this list, and only its files.
 """
 
 import os
@@ -51,7 +51,7 @@ def check(directory: str) -> None:
     own = read(directory)
     if own is None:
         raise UserError(
-            f"{directory} was not written by this version of etcmodel: "
+            f"{directory} was not written by this version of etcmodel, so "
             "--overwrite does not replace it. Choose another directory, or "
             "delete it yourself."
         )
@@ -60,8 +60,8 @@ def check(directory: str) -> None:
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
         raise UserError(
             f"{directory} holds {foreign[0]}{more}, which etcmodel did not "
-            "write there: --overwrite would remove it. Move it elsewhere, or "
-            "choose another directory."
+            "write and --overwrite would remove. Move it elsewhere, or choose "
+            "another directory."
         )
 
 

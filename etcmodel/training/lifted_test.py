@@ -56,7 +56,7 @@ class LiftedTest(tasks.CommandTestCase):
         other = {**own, "tokenizer": settings._asdict()}
         with self.assertRaisesRegex(
             UserError,
-            f"prepared otherwise .*'strip_accents': True.* against .*"
+            f"prepared differently .*'strip_accents': True.* against .*"
             f"'strip_accents': False.*{place}.*--vocab_file={vocab_file}",
         ):
             lifted.check_vocabulary(place, other)
