@@ -1,4 +1,4 @@
-"""`demo`: everything at once on a small generated corpus."""
+"""`demo`: runs everything once on a small generated corpus."""
 
 import dataclasses
 
@@ -20,19 +20,19 @@ python -m etcmodel demo --output_dir=demo_output
 
 @dataclasses.dataclass(kw_only=True)
 class Flags:
-    """The flags.
+    """Flags of the demo.
 
     Attributes:
-        output_dir: where the corpus, the model and the logs are left. What an
-            earlier demo left there is replaced.
-        question: a JSON file with a question of your own for the exported
-            model: {"query": ..., "candidates": [...], "supports": [...]}.
+        output_dir: directory for the corpus, the model and the logs. Replaces
+            the files of an earlier demo.
+        question: a JSON file with your own question for the exported model:
+            {"query": ..., "candidates": [...], "supports": [...]}.
         num_train: number of training records.
         num_heldout: number of held-out records.
         train_steps: number of training steps.
-        min_accuracy: accuracy on the held-out records below which the demo has
-            failed.
-        seed: of the corpus and the training.
+        min_accuracy: minimum accuracy on the held-out records; below it the
+            demo fails.
+        seed: seed of the corpus and the training.
     """
 
     output_dir: str = option("demo_output", path="demo")
@@ -45,7 +45,7 @@ class Flags:
 
 
 def run(flag_values: flags.FlagValues) -> None:
-    """Runs the command.
+    """Runs the demo.
 
     Raises:
         UserError: a step failed, or the model did not learn.

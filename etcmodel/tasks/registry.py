@@ -1,6 +1,6 @@
-"""The tasks and the experiments by name; nothing here loads TensorFlow.
+"""Finds tasks and experiments by name, without loading TensorFlow.
 
-Every folder of `etcmodel.tasks` that has a `task.py` is a task.
+Every folder of `etcmodel.tasks` with a `task.py` is a task.
 """
 
 import difflib
@@ -47,7 +47,7 @@ def get_with_answers(name: str) -> TaskSpec:
     if not task.has_answers:
         raise UserError(
             f"{name} is pre-training: it has no answers to export, predict or "
-            "show. Train a task that begins with its checkpoint, with "
+            "show. Train a task that starts from its checkpoint, with "
             "--init_checkpoint=DIR."
         )
     return task

@@ -23,13 +23,13 @@ class SelectPreprocessingConfig(DocumentPreprocessingConfig):
 
 @dataclasses.dataclass
 class SelectModelOptions:
-    """The model.
+    """Model options.
 
     Attributes:
         prior: initial probability that a unit is selected. The share of
             selected units in the data saves the first training steps.
         query_ignore_hard_g2l: whether the query's global tokens attend to all
-            long tokens though the hard g2l mask is on.
+            long tokens despite the hard g2l mask.
     """
 
     prior: float = 0.1
