@@ -39,7 +39,7 @@ def load_checkpoint(
 
     Args:
         model: an `EtcModel` or `ReadTwiceModel`, built or not; or a model with
-            one inside, of which nothing else is changed.
+            one inside; nothing else in it is changed.
         path: the checkpoint, such as "runs/1/ckpt-200", or a directory, whose
             latest checkpoint is loaded.
         prefix: path of the encoder in the checkpoint, such as "model/encoder";

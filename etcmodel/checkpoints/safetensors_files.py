@@ -127,8 +127,8 @@ def _read(path) -> Tensors:
         ) from None
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{path} is missing: the index beside it names it. Get all files "
-            "of the directory."
+            f"{path} is missing, but the index beside it names it. Get all "
+            "files of the directory."
         ) from None
     aliases = {
         alias: name

@@ -95,7 +95,7 @@ def match_pieces(source: Vocabulary, target: Vocabulary) -> np.ndarray:
 
 
 class Kinship(NamedTuple):
-    """How well a token table and a vocabulary fit together.
+    """A measure of how well a token table and a vocabulary fit.
 
     In a `share` of `pairs` of related words the rows are more alike than rows
     of other words; about half of them if the table has another vocabulary.

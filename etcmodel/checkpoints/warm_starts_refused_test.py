@@ -150,7 +150,7 @@ class RefusedTest(tf.test.TestCase, parameterized.TestCase):
         text = unicodedata.normalize("NFC", _DOCS.read_text("utf-8"))
         lifted, refused = (
             re.findall(r"^\| ([^|]+) \|", part, re.MULTILINE)[2:]
-            for part in text.split("## What is refused")
+            for part in text.split("## What is rejected")
         )
         # Model Garden's code runs under Keras 2 alone; see its own test.
         lifted.remove("Model Garden's encoders, with `bert_config.json`")

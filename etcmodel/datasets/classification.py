@@ -421,7 +421,7 @@ def gold(record: ClassificationRecord) -> Label | None:
 
 
 def stratum(record: ClassificationRecord) -> str | None:
-    """Label to stratify by; None unless the task has exactly one label."""
+    """Returns the label to stratify by; None unless there is exactly one."""
     label = record.label
     return _comparable(label) if isinstance(label, str) else None
 

@@ -50,7 +50,7 @@ class Document(Record, frozen=True):
     Attributes:
         id: unique id, or the position in its file if it has none; followed by
             "part 2" and so on for all parts but the first of a long text.
-        mentions: in the order of the text; None if they are to be found.
+        mentions: in the order of the text; None if they must be found.
     """
 
     id: str

@@ -151,8 +151,8 @@ def mask_tokens(
         is_text: `<bool>[batch, length]`, False for padding and special tokens,
             which are never masked.
         annotation_begins: `<int32>[batch, mentions]` first token of mentions.
-        annotation_ends: likewise, last token.
-        annotation_labels: likewise, entity: 1 if unknown, 0 for padding.
+        annotation_ends: last token, with the same shape.
+        annotation_labels: entity, 1 if unknown, 0 for padding; same shape.
         mask_token_id: id of the token that replaces masked tokens.
         seed: `<int32>[2]`, which gives the same masks with XLA or without.
         mlm_fraction_to_mask: probability that a word outside of mentions is
@@ -162,7 +162,7 @@ def mask_tokens(
             lengths from 1 are equally likely; adjacent runs make longer ones.
         mention_mask_mode: what else is masked, without being a target:
             "whole_mention": nothing; "whole_entity": all mentions, in the same
-            segment, of entities of which a token is masked (see
+            segment, of entities with a masked token (see
             `mask_same_entity_mentions`); "whole_entity_batch": those in all
             segments of the document.
         block_ids: `<int>[batch]` document of each segment, 0 for padding; None

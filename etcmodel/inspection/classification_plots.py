@@ -41,7 +41,7 @@ class ConfusionMatrix(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """How often predicted labels are right, by their probability.
+    """Accuracy of predicted labels by their probability.
 
     Attributes:
         probabilities: `<float>[bins]`, the mean probability in each bin of
@@ -294,12 +294,12 @@ def _save(figure, path: str | os.PathLike) -> str:
 def write_plots(prefix: str, predictions: Mapping, gold: Mapping) -> list[str]:
     """Writes both pictures beside a file; returns their paths.
 
-    Numbers have no pictures.
+    Draws nothing for numbers.
 
     Args:
         prefix: the path of the file, without its ending.
         predictions: as for `classification.score`.
-        gold: likewise.
+        gold: as for `classification.score`.
     """
     if "number" in {classification.kind_of(x) for x in gold.values()}:
         return []

@@ -61,7 +61,7 @@ def build_once(layer, input_shape):
 
 @contextlib.contextmanager
 def untrained(layers):
-    """Permanently marks weights that layers add in the block as not trainable.
+    """Marks weights that layers add in the block as not trainable, for good.
 
     `layer.trainable = False` does not last: Keras sets it to True if the layer
     around it is frozen and unfrozen.

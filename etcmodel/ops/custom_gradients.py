@@ -44,7 +44,7 @@ def forward_only():
 def custom_gradient(
     function: Callable, plain: Callable | None = None
 ) -> Callable:
-    """Like `tf.custom_gradient`, with correct derivatives of any order.
+    """Works like `tf.custom_gradient`, with correct derivatives of any order.
 
     The backward pass that `function` returns gives the first derivatives. If
     these are differentiated again, or a `tf.autodiff.ForwardAccumulator`

@@ -80,7 +80,7 @@ class _Chain:
         # rows than in a chunk and the loop never runs.
         size = tf.minimum(self.chunk, self.num_rows)
         rows = softmax.part(rows, 0, index * size, size)
-        # Functions that are compiled for known shapes only need this.
+        # Functions that are only compiled for known shapes need this.
         rows.set_shape([self.chunk, *rows.shape[1:]])
         return rows
 

@@ -62,7 +62,7 @@ def _prepare(path: str) -> str:
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Adds the path to the system's error that the disk is full."""
+    """Adds the path to the system's disk-full error."""
     try:
         yield
     except OSError as error:
@@ -149,7 +149,7 @@ def atomic_file(path: str, mode: str = "w") -> Iterator[IO]:
 
 @contextlib.contextmanager
 def output_directory(path: str, overwrite: bool = False) -> Iterator[str]:
-    """Does what `atomic_directory` does, also for addresses such as gs://a/b.
+    """Works like `atomic_directory`, also for addresses such as gs://a/b.
 
     There, all files are copied to their final names at the end, one by one.
     """

@@ -69,7 +69,7 @@ class Field(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """How `ExamplePacker` packs several records into one example.
+    """Limits for packing several records into one example.
 
     `limits` maps a field to the name of the size that limits its length;
     `blocks` names the size that counts segments, if there are any.

@@ -69,7 +69,7 @@ class NoOptions:
 
 @dataclasses.dataclass
 class ReadTwiceModelOptions:
-    """How much of a document ReadTwice's models see.
+    """Options of ReadTwice's models about what a segment sees.
 
     Attributes:
         cross_block_attention_mode: memories that a segment sees: "doc" for

@@ -31,7 +31,7 @@ class Term(NamedTuple):
 
 
 class StoredData(NamedTuple):
-    """What `preprocess` stored about records, and the seed of a batch.
+    """Sizes and vocabulary of stored records, and the seed of a batch.
 
     Attributes:
         sizes: the preprocessing configuration.
@@ -311,10 +311,10 @@ class EtcTaskModel(AnswerModel):
     def head(
         self, config: EtcConfig
     ) -> Callable[[Mapping, Mapping], dict[str, tf.Tensor]]:
-        """Makes the layers on top of the encoder, which calls share.
+        """Makes the layers on top of the encoder.
 
-        Returns a function from the encoder's outputs, `long_output` and
-        `global_output`, and its inputs to the model's outputs.
+        Returns a function that applies them: it maps the encoder's outputs
+        (`long_output` and `global_output`) and inputs to the model's outputs.
         """
 
     def build(self, config: EtcConfig, **options) -> tf.keras.Model:

@@ -185,9 +185,9 @@ def write_json(directory: str, name: str, content: object) -> None:
 def read_metadata(files: Iterable[str]) -> dict | None:
     """Reads the `preprocessing_config.json` beside files of `find_files`.
 
-    It gets the key `directory`; `num_examples` counts only these files. None
-    if a file has none beside it. Raises a `UserError` if one is damaged or of
-    another version, or files are of different configurations or lack answers.
+    It gets the key `directory`; `num_examples` counts only these files.
+    Returns None if a file has none beside it. Raises a `UserError` if one is
+    damaged, of another version or of another configuration, or lacks answers.
     """
     metadata = None
     names = {}

@@ -47,7 +47,7 @@ class Source(NamedTuple):
     line: int | None = None
 
     def error(self, reason: str, **kwargs) -> RecordError:
-        """Makes a `RecordError` about this place from the same arguments."""
+        """Makes a `RecordError` about this place; `kwargs` as for that."""
         return RecordError(
             self.path, self.index, reason, line=self.line, **kwargs
         )
@@ -89,7 +89,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return {}
 
     def error(self, reason: str, **kwargs) -> RecordError:
-        """Makes a `RecordError` about this record from the same arguments."""
+        """Makes a `RecordError` about this record; `kwargs` as for that."""
         return self.source.error(reason, record_id=self.id, **kwargs)
 
     def missing_answer(

@@ -303,7 +303,7 @@ def _is_quoted(path: str) -> bool:
         raise UserError(
             f"{path}, line {first_open}: the quote may be a character of the "
             "text, or begin a cell with tabs or line breaks; the rest of the "
-            "file does not tell. Convert the table to .csv or .jsonl."
+            "file allows both. Convert the table to .csv or .jsonl."
         )
     return num_bad_quoted < num_bad
 

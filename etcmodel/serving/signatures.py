@@ -97,7 +97,7 @@ def make_serving_module(
 
     *   `serving_default`: takes raw text, returns answers; see
         `Preprocessor.INPUTS` and `TaskModel.decode` of the task. `tokens_cut`
-        `<int32>[batch]` counts the tokens without room.
+        `<int32>[batch]` counts the tokens that did not fit.
     *   `serialized_examples`: takes `examples` `<string>[batch]` of
         `preprocess`; returns answers, and the model's outputs if it sees each
         example whole.

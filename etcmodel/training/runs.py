@@ -34,7 +34,7 @@ _BEST = "best_ckpt"
 
 @dataclasses.dataclass(kw_only=True)
 class RunFlags:
-    """Which run, and how it is configured.
+    """Flags that select a run and its configuration.
 
     Attributes:
         model_dir: directory of the run: checkpoints, TensorBoard logs,
@@ -57,7 +57,7 @@ class RunFlags:
 
 @dataclasses.dataclass(kw_only=True)
 class CheckpointFlags(RunFlags):
-    """Which checkpoint of a run.
+    """Flags that select a checkpoint of a run.
 
     Attributes:
         checkpoint: the checkpoint: "best", "last", or a path. By default the

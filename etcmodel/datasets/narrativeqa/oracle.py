@@ -99,8 +99,8 @@ def find_approximate_answers(
 ) -> list[Span]:
     """Finds the `top_k` spans that are most like an answer, the best first.
 
-    A span starts with a word of the answer, and has at most five more than
-    twice as many words. White space separates words, and case does not matter.
+    A span starts with a word of the answer, and has at most 2 n + 5 words for
+    an answer of n words. White space separates words, and case does not matter.
     Of overlapping spans the best one is taken, and of spans with the same words
     the last one. Example: for "aaa bbb aaa ccc", the answer "aaa bbb" and a
     minimum score of 0, these are "aaa bbb" (1.0) and "aaa"; with a

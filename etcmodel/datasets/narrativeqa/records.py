@@ -106,7 +106,7 @@ def _read_rows(
         times[name] += 1
         if times[name] > 1:
             name += f" ({times[name]})"
-        # The field that is not UTF-8 is the one that the name is made of.
+        # An error about invalid UTF-8 must name the field, not the id.
         name = name.replace(json_values.INVALID_UTF8_MARK, "\ufffd")
         values = {x: row[x] for x in _COLUMNS}
         place = json_stream.Place(index, line)

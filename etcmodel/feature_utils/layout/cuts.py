@@ -11,7 +11,7 @@ from etcmodel.feature_utils.layout.flat_content import Kept
 
 
 class Budget(NamedTuple):
-    """What a section may use of each record: `<int64>[batch]`, and units."""
+    """The room of a section in each record: `<int64>[batch]`, and units."""
 
     long: tf.Tensor
     global_: tf.Tensor

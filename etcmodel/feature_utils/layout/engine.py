@@ -400,7 +400,7 @@ def _limit(length: int | None) -> int:
 
 
 def _length(length: int | None, used: tf.Tensor) -> int | tf.Tensor:
-    """Returns the given length, or that of the longest row of a batch."""
+    """Returns the given length, or the length of the longest row."""
     if length is not None:
         return length
     return tf.reduce_max(tf.concat([used, [0]], axis=0))

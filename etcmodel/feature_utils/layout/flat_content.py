@@ -111,7 +111,7 @@ def flatten(content: tf.RaggedTensor) -> FlatContent:
 
 
 class Costs(NamedTuple):
-    """What one element of each level takes from the budgets: 0 or 1."""
+    """The cost of one element of each level in the budgets: 0 or 1."""
 
     token_long: int
     token_global: int
@@ -120,9 +120,9 @@ class Costs(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What truncation keeps of a section: `<bool>[groups]`, `<bool>[units]`.
+    """The kept parts of a section: `<bool>[groups]`, `<bool>[units]`.
 
-    `<int64>[units]` lengths are how many first tokens of each unit are kept. A
+    `<int64>[units]` lengths count the tokens kept at the start of each unit. A
     dropped group keeps no units.
     """
 
@@ -270,7 +270,7 @@ def _runs(*keys: tf.Tensor) -> tf.Tensor:
 
 
 def cut_windows(content: FlatContent, windows: Windows) -> FlatContent:
-    """Returns the groups and units of which windows show at least a token.
+    """Returns the groups and units with at least one token in a window.
 
     Example: of a record with the units `[7, 8, 9]` and `[5]`, the windows from
     0 to 2 and from 1 to 4 show `[7, 8]`, and `[8, 9]` and `[5]`.

@@ -44,7 +44,7 @@ class GlobalToken:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """One kind of content and how it is laid out.
+    """One kind of content, and its layout.
 
     Attributes:
         name: name of the content.
@@ -150,7 +150,7 @@ class Section:
 
     @property
     def costs(self) -> flat_content.Costs:
-        """What one element of each level takes from the budgets."""
+        """The cost of one element of each level in the budgets."""
         return flat_content.Costs(
             token_long=int(self.in_long),
             token_global=int(self.token_global is not None),
@@ -366,7 +366,7 @@ DEFAULT_LINK = LinkFeature("l2g_linked_ids")
 
 
 class EncoderInputs(NamedTuple):
-    """What an encoder reads besides the EtcFeatures; later links win."""
+    """Inputs of an encoder besides the EtcFeatures; later links win."""
 
     links: tuple[LinkFeature, ...] = (DEFAULT_LINK,)
     values: tuple[ValueFeature, ...] = ()
@@ -501,7 +501,7 @@ class LayoutSpec:
 
     @property
     def encoder_inputs(self) -> EncoderInputs:
-        """Returns what the encoder reads besides the EtcFeatures."""
+        """Returns the inputs of the encoder besides the EtcFeatures."""
         links = [x for link in self.links for x in link.features]
         if DEFAULT_LINK.name not in {link.name for link in links}:
             links.insert(0, DEFAULT_LINK)

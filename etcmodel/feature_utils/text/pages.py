@@ -73,7 +73,7 @@ def _find_candidates(words, candidate_starts, candidate_ends):
         ragged_rows.index_in(row, tf.cast(words.row_splits, tf.int64)), tf.int32
     )
     # The last candidate that starts at or before each word. One more word and
-    # one more candidate stand for none.
+    # one more candidate are for the case that there are none.
     # [batch, words + 1]
     num_places = 1 + tf.cast(
         tf.reduce_max(tf.pad(words.row_lengths(), [[0, 1]])), tf.int32

@@ -24,7 +24,7 @@ single letter ("J. Smith", "z. B.") or short parts without spaces ("U.S. Army",
 "i.d.R."); in decimals, as no white space follows; after the number of an item
 ("1. First", at the beginning of a line or sentence), of a day ("3. Oktober",
 "3. 10. 1990") or after a German article ("im 2. Bezirk"), and after a Roman
-number behind a word in small letters ("im II. Weltkrieg").
+number after a word in lower case ("im II. Weltkrieg").
 After letters, and abbreviations that often end a sentence ("Inc.", "usw."), a
 period ends one if the next word often begins sentences ("The", "Der").
 """

@@ -7,7 +7,7 @@ from etcmodel.models import json_config
 # Relative ids are numbered as follows, with V = 2 * max_distance + 1:
 # 0 to V - 1 distances; V from a long to a global token (or back) that does not
 # own it; V + 1 to one that does; V + 2 between two contexts' global tokens.
-# From V + 3 on there are those of links that have labels of their own.
+# Own labels of links start at V + 3.
 NUM_OTHER_RELATIVE_IDS = 3
 ABSOLUTE_POSITIONS = ("sequence", "paragraph")
 

@@ -17,7 +17,7 @@ _PACKAGE = "etcmodel.tasks.answer"
 
 @dataclasses.dataclass(frozen=True)
 class AnswerPreprocessingConfig(DocumentPreprocessingConfig):
-    """How documents and answers are read; units cannot be blocks.
+    """Options for reading documents and answers; units cannot be blocks.
 
     Attributes:
         evidence: units to learn as evidence: "labelled" ones, or the unit with
@@ -54,7 +54,7 @@ class AnswerModelOptions:
 
 @dataclasses.dataclass
 class AnswerOptions:
-    """How answers are trained and chosen.
+    """Options for training on answers and choosing them.
 
     Attributes:
         no_answer_threshold: minimum probability of "no answer"; None: the value

@@ -17,7 +17,7 @@ _PACKAGE = "etcmodel.tasks.classify"
 
 @dataclasses.dataclass(frozen=True)
 class ClassifyPreprocessingConfig(DocumentPreprocessingConfig):
-    """How documents and labels are read.
+    """Options for reading documents and labels.
 
     Attributes:
         label_kind: "single" for one label, "multiple" for any number of labels,
@@ -67,7 +67,7 @@ class ClassifyModelOptions:
 
 @dataclasses.dataclass
 class ClassifyOptions:
-    """How labels are trained and chosen.
+    """Options for training on labels and choosing them.
 
     Attributes:
         balanced: whether each label is weighted by the inverse of its

@@ -8,7 +8,7 @@ UNITS = ("sentences", "texts", "paragraphs", "blocks")
 
 @dataclasses.dataclass(frozen=True)
 class DocumentPreprocessingConfig:
-    """How documents are read.
+    """Options for reading documents.
 
     Attributes:
         long_length: length of the long input.

@@ -26,8 +26,8 @@ from etcmodel.tasks.documents import documents
 from etcmodel.tasks.documents import span_decoding
 from etcmodel.tasks.hotpotqa import labels
 
-# A title or sentence without room is left out as a whole; shorter ones after it
-# may still fit.
+# A title or sentence that does not fit is left out as a whole; shorter ones
+# after it may still fit.
 LAYOUT = layout.LayoutSpec(
     sections=(
         documents.CLS,

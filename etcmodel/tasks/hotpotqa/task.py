@@ -51,7 +51,7 @@ class HotpotQAModelOptions:
 
 @dataclasses.dataclass
 class HotpotQAOptions:
-    """How answers are trained and chosen.
+    """Options for training on answers and choosing them.
 
     Attributes:
         supporting_fact_threshold: minimum probability of a supporting fact;

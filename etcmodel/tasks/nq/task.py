@@ -93,7 +93,7 @@ class NQPreprocessingConfig:
 
 @dataclasses.dataclass
 class NQOptions:
-    """How answers are chosen.
+    """Options for choosing answers.
 
     Attributes:
         null_threshold: exported models only give answers with a higher score.

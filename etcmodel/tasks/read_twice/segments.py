@@ -68,7 +68,7 @@ class Segments(NamedTuple):
             of each mention.
         annotation_ends: its last token.
         annotation_labels: its entity, 0 for padding.
-        mentions_cut: `<int32>[segments]`, number of mentions without room.
+        mentions_cut: `<int32>[segments]`, number of mentions that did not fit.
     """
 
     token_ids: tf.Tensor
@@ -259,8 +259,8 @@ def lay_out_mentions(
 
     Returns:
         First token, last token and label (0 for padding) of each mention,
-        `<int32>[segments, max_mentions]`, and the number of mentions without
-        room, `<int32>[segments]`.
+        `<int32>[segments, max_mentions]`, and the number of mentions that
+        did not fit, `<int32>[segments]`.
     """
     has_tokens = last_tokens.values >= first_tokens.values
     text, first, last, label = (

@@ -32,7 +32,7 @@ def label_answers(
 
     Returns:
         `<int32>[3, segments, max_answers]`: first and last token of each, and 1
-        for an answer; and the number of answers without room.
+        for an answer; and the number of answers that did not fit.
     """
     labels = np.zeros([3, len(starts), max_answers], np.int32)
     cut = 0

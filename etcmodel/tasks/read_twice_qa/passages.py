@@ -30,8 +30,8 @@ class Passages(NamedTuple):
             question and padding.
         token_ends: its exclusive end.
         word_cuts: see `feature_utils.text.word_cuts`; 0 for padding.
-        mentions_cut: number of mentions without room.
-        tokens_cut: `[batch]`, number of tokens of the question without room.
+        mentions_cut: number of mentions that did not fit.
+        tokens_cut: `[batch]`, number of tokens of the question that were cut.
     """
 
     token_ids: tf.Tensor

@@ -14,7 +14,7 @@ _PACKAGE = "etcmodel.tasks.read_twice_qa"
 
 @dataclasses.dataclass
 class Options:
-    """How answers are chosen.
+    """Options for choosing answers.
 
     Attributes:
         decode_top_k: number of spans of each segment that are compared, and of

@@ -16,7 +16,7 @@ _PACKAGE = "etcmodel.tasks.select"
 
 @dataclasses.dataclass(frozen=True)
 class SelectPreprocessingConfig(DocumentPreprocessingConfig):
-    """How documents are read; units cannot be blocks."""
+    """Options for reading documents; units cannot be blocks."""
 
     HAS_BLOCKS = False
 
@@ -38,7 +38,7 @@ class SelectModelOptions:
 
 @dataclasses.dataclass
 class SelectOptions:
-    """How units are chosen.
+    """Options for choosing units.
 
     Attributes:
         threshold: minimum probability of a selected unit; None: the value with

@@ -120,8 +120,8 @@ class WikiHopPreprocessor(EtcPreprocessor):
 
         Args:
             query: `<string>[batch]`.
-            candidates: `<string>[batch, candidates]`, ragged, or padded with
-                "".
+            candidates: `<string>[batch, candidates]`, ragged, or padded
+                with "".
             supports: the documents, `<string>[batch, documents]`, likewise.
         """
         names = normalize_candidates(candidates)
