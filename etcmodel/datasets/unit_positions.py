@@ -213,8 +213,8 @@ def read_selected(
             "paragraphs are lists",
             field=field,
             problem=(
-                "a paragraph is a list of texts, whose numbers are not those "
-                "of sentences"
+                "a paragraph is a list of texts, so numbers of texts are not "
+                "numbers of sentences"
             ),
             advice="Leave --units out",
         )

@@ -169,7 +169,7 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
             setattr(self, f"{name}_projection", layer)
 
     def build(self, input_shape):
-        """Builds everything from the constructor's sizes."""
+        """Builds all sublayers; the constructor determines their sizes."""
         long_shape = (None, None, self.long_hidden_size)
         global_shape = (None, None, self.global_hidden_size)
         of_long = ("long_query", "l2l_key", "l2l_value", "g2l_key", "g2l_value")

@@ -64,7 +64,7 @@ class FusedSideAttention(relative_attention.MultiHeadLayer):
         )
 
     def build(self, input_shape):
-        """Builds everything from the constructor's sizes."""
+        """Builds all sublayers; the constructor determines their sizes."""
         for layer in (
             self.main_query_projection,
             self.main_key_projection,

@@ -88,7 +88,7 @@ class RelativeTransformerLayers(stack.TransformerStack):
         return self._make_block(layer, f"attention_layer_{i}")
 
     def build(self, input_shape):
-        """Builds everything from the constructor's sizes."""
+        """Builds all sublayers; the constructor determines their sizes."""
         shape = (None, None, self.hidden_size)
         for layer in (*self.attention_layers, *self.feed_forward_layers):
             keras_compat.build_once(layer, shape)

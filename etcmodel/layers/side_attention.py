@@ -178,7 +178,7 @@ class SideAttention(relative_attention.MultiHeadLayer):
             )
 
     def build(self, input_shape):
-        """Builds everything from the constructor's sizes."""
+        """Builds all sublayers; the constructor determines their sizes."""
         shape = (None, None, self.hidden_size)
         for layer in (
             self.query_projection,

@@ -141,7 +141,7 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
         return self._make_block(layer, f"cross_attention_layer_{i}")
 
     def build(self, input_shape):
-        """Builds everything from the constructor's sizes."""
+        """Builds all sublayers; the constructor determines their sizes."""
         for layer in (
             *self.attention_layers,
             *self.cross_attention_layers,

@@ -254,7 +254,7 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
                 feed_forward.inner_layer,
                 *feed_forward.normalization_layers,
             ]
-            # In the other order, both streams attend to its outputs.
+            # In pre-activation order, both streams use its normalized outputs.
             if not self.use_pre_activation_order:
                 needed[each].append(block.normalization_layers[i])
         own = needed.pop(stream)
@@ -262,7 +262,7 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
         return [x for x in own if not any(x is y for y in other)]
 
     def build(self, input_shape):
-        """Builds everything from the constructor's sizes."""
+        """Builds all sublayers; the constructor determines their sizes."""
         long_shape = (None, None, self.long_hidden_size)
         global_shape = (None, None, self.global_hidden_size)
         for i in range(self.num_hidden_layers):

@@ -100,7 +100,7 @@ class GlobalChoiceHead(graph_layer.GraphLayer):
         self.logit = make_logits_layer(1, initializer_range, "logit")
 
     def build(self, input_shape):
-        """Makes the weights for `global_output`."""
+        """Builds the layers from the width of `global_output`."""
         if self.transform is not None:
             keras_compat.build_once(self.transform, input_shape)
         keras_compat.build_once(self.logit, input_shape)

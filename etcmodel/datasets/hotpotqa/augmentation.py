@@ -64,8 +64,8 @@ def make_pseudo_question(
     two, without that name. The second sentence can then hardly be found without
     the first, as in a question of two hops.
 
-    Example: of "Jan was born in 1901 in the town of Brno." and, in the
-    paragraph Brno, "Brno is a city in the region of South Moravia.", it may be
+    Example: "Jan was born in 1901 in the town of Brno." and, in the paragraph
+    Brno, "Brno is a city in the region of South Moravia." may give the question
     "where Jan born 1901 town whose city region?" and the answer South Moravia.
     """
     context = record.context

@@ -113,7 +113,7 @@ class NQPrediction:
                 f"{self.short_answers}. Expected one or the other."
             )
         if math.isnan(self.long_score) or math.isnan(self.short_score):
-            raise ValueError("A score is not a number.")
+            raise ValueError("long_score or short_score is not a number.")
 
 
 _NO_PREDICTION = NQPrediction(NULL_SPAN, -math.inf, (), -math.inf)

@@ -150,7 +150,7 @@ class Words(NamedTuple):
         first = tf.gather(char, base + tf.cast(starts, tf.int32))
         ends = tf.cast(tf.minimum(ends, tf.cast(size, ends.dtype)), tf.int32)
         last = tf.gather(char, base + ends - 1)
-        # The first character that comes from a later one than the last.
+        # The first character whose source is after that of the last one.
         following = tf.searchsorted(
             chars.source, tf.gather(chars.source, last), side="right"
         )

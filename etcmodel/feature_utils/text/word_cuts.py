@@ -60,7 +60,7 @@ def find_word_cuts(tokenizer, ids: tf.RaggedTensor) -> tf.RaggedTensor:
     joins = tf.cast(joins, tf.int32)
     cuts = BEGINS_INSIDE * tf.pad(joins, [[1, 0]])
     cuts += ENDS_INSIDE * tf.pad(joins, [[0, 1]])
-    # Without tokens there is still one value.
+    # Drops the one value that padding adds if there are no tokens.
     return ids.with_flat_values(cuts[: tf.size(token)])
 
 

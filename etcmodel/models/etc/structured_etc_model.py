@@ -43,7 +43,7 @@ class StructuredEtcModel(etc_model.EtcModel):
         structure: "sentences" for a text (or several packed into one row) of
             sentences with a global token each; "paragraphs" for a question
             and unordered paragraphs of sentences, with token types; or a
-            `feature_utils.layout_spec.LayoutSpec` or its `encoder_inputs`:
+            `feature_utils.layout.LayoutSpec` or its `encoder_inputs`:
             "paragraphs" with links of any kind and values.
         flat_sequence: for "paragraphs", treat the input as one flat text.
         use_links: for "paragraphs", whether links are used.

@@ -61,7 +61,7 @@ class DocumentHead(graph_layer.GraphLayer):
             )
 
     def build(self, input_shape):
-        """Makes the weights."""
+        """Builds the layers from the width of `long_output`."""
         keras_compat.build_once(self.logits, (None, input_shape[-1]))
         if self.word_logits is not None:
             keras_compat.build_once(self.word_logits, (None, self.vocab_size))

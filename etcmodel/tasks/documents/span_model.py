@@ -89,7 +89,7 @@ class SpanAnswerHead(graph_layer.GraphLayer):
         )
 
     def build(self, input_shape):
-        """Makes the weights."""
+        """Builds the dense layers from the width of the encoder."""
         layers = [self.supporting_facts, self.answer_type, self.answer]
         for layer in layers + [self.no_answer] * self.has_no_answer:
             keras_compat.build_once(layer, (None, None, input_shape[-1]))

@@ -41,7 +41,7 @@ class NQHead(graph_layer.GraphLayer):
         )
 
     def build(self, input_shape):
-        """Makes the weights."""
+        """Builds both layers from the width of `long_output`."""
         for layer in (self.positions, self.answer_type):
             keras_compat.build_once(layer, (None, None, input_shape[-1]))
         super().build(input_shape)

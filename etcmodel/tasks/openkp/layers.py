@@ -144,7 +144,7 @@ class VisualEmbedding(_Layer):
         keras_compat.track_layers(self, "dense_layers")
 
     def build(self, input_shape):
-        """Makes the weights."""
+        """Builds the layers from the static sizes of the input."""
         outer = tuple(input_shape[:-1])
         keras_compat.build_once(self.classes, (*outer, 56))
         for i, layer in enumerate(self.dense_layers):
@@ -201,7 +201,7 @@ class NgramHead(_Layer):
         keras_compat.track_layers(self, "convolutions", "norms", "logits")
 
     def build(self, input_shape):
-        """Makes the weights."""
+        """Builds the layers from the static sizes of the input."""
         for layer in (self.word_norm, *self.norms, *self.logits):
             keras_compat.build_once(layer, (None, None, self.hidden_size))
         for i, layer in enumerate(self.convolutions):

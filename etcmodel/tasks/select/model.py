@@ -44,7 +44,7 @@ class SelectionHead(graph_layer.GraphLayer):
         )
 
     def build(self, input_shape):
-        """Makes the weights."""
+        """Builds the dense layer from the width of `global_output`."""
         keras_compat.build_once(self.logits, input_shape)
         super().build(input_shape)
 

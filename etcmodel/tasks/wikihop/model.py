@@ -160,7 +160,7 @@ class WikiHop(EtcTaskModel):
         }
 
     def metrics(self, outputs, labels):
-        """Computes whether the label is chosen."""
+        """Computes the accuracy of the chosen candidate."""
         return {"accuracy": is_correct(outputs["logits"], labels["label"])}
 
     def decode(self, candidates, owner, text):
