@@ -59,7 +59,7 @@ def make_call(seed, long_len, global_len, radius, long_size=8, global_size=8):
 
 
 def randomize(layer, seed=0):
-    """Sets all weights, those that start as zeros too."""
+    """Randomizes all weights, also those that start at zero."""
     rng = np.random.default_rng(seed)
     layer.set_weights(
         [0.5 * rng.standard_normal(w.shape) for w in layer.get_weights()]
@@ -70,7 +70,7 @@ def reference(layer, call):
     """Both outputs by the paper's equations, from the layer's weights."""
     inputs = {"l": call["long_input"], "g": call["global_input"]}
     outputs = []
-    # The order of the keys is that of the masks' columns.
+    # Keys are in the order of the masks' columns.
     for name, pieces in (("long", ("l2l", "l2g")), ("global", ("g2g", "g2l"))):
 
         def project(piece, kind):

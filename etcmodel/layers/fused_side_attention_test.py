@@ -20,7 +20,7 @@ def randomize(layer, seed=0):
 
 
 def project(projection, x):
-    """What a `ProjectAttentionHeads` makes of an array, in float64."""
+    """Computes a `ProjectAttentionHeads` in float64."""
     kernel = np.array(projection.linear.kernel, np.float64)
     flat = np.array(x, np.float64) @ kernel + np.array(projection.linear.bias)
     heads, size = projection.num_heads, projection.size_per_head
@@ -28,12 +28,12 @@ def project(projection, x):
 
 
 def dense(layer, x):
-    """What a `Dense` layer makes of an array, in float64."""
+    """Computes a `Dense` layer in float64."""
     return x @ np.array(layer.kernel, np.float64) + np.array(layer.bias)
 
 
 def reference(layer, main, side=None, mask=None):
-    """The layer's output from its weights: `mask` has all columns."""
+    """Computes the layer's output from its weights; `mask` has all columns."""
     keys = project(layer.main_key_projection, main)
     values = project(layer.main_value_projection, main)
     if side is not None:
@@ -97,7 +97,7 @@ def check_dropout(test, attend):
     test.assertNotAllEqual(probs, attend(True))
     for training in (None, False):
         test.assertAllClose(attend(training), np.full(probs.shape, 1 / 16))
-    # In a recomputed function all follows from its seed.
+    # In a recomputed function, dropout depends on its seed only.
     outputs = []
     for is_recomputing in (False, True):
         with recompute.RecomputeContext(is_recomputing, tf.constant(3)):
@@ -286,7 +286,7 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
         )
         layer.build((None, None, size))
         eye, nothing = np.eye(size), np.zeros(size)
-        # Equal scores, and one-hot values: the output is the probabilities.
+        # Equal scores and one-hot values: the output is the probabilities.
         layer.set_weights(
             [0 * eye, nothing, 0 * eye, nothing, eye, nothing, eye, nothing]
         )
@@ -331,7 +331,7 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
         def attend(main, side, mask):
             return layer(main, side_input=side, att_mask=mask)
 
-        # It must not pass for a mask of all.
+        # It must not be taken for a mask of all columns.
         main, side, mask = make_inputs(side=2)
         attend(main, side, mask)
         with self.assertRaises(tf.errors.InvalidArgumentError):

@@ -7,7 +7,7 @@ from testing import attention_cases
 
 
 def reference(layer, from_seq, to_seq, att_mask, relative_att_ids):
-    """What a `RelativeAttention` makes of arrays, in float64."""
+    """Computes a `RelativeAttention` in float64."""
     tables = layer.qkv_relative_attention
     attended = attention_cases.reference_attention(
         shared.project(layer.query_projection, from_seq),
@@ -38,7 +38,7 @@ class QkvRelativeAttentionTest(tf.test.TestCase):
 
     def test_dropout_of_the_probabilities_in_training(self):
         layer = relative_attention.QkvRelativeAttention(att_dropout_prob=0.25)
-        # Equal scores, and one-hot values: the output is the probabilities.
+        # Equal scores and one-hot values: the output is the probabilities.
         queries, keys = tf.zeros([1, 64, 2, 4]), tf.zeros([1, 16, 2, 4])
         values = tf.repeat(tf.eye(16)[np.newaxis, :, np.newaxis], 2, axis=2)
         shared.check_dropout(

@@ -47,12 +47,12 @@ def make_inputs(side_rank=2, batch=BATCH, main=MAIN, side=SIDE):
 
 
 def apply_block(block, x, inner):
-    """A residual block around what its inner layer gives, in float64."""
+    """Computes a residual block around an inner output, in float64."""
     return side_test.normalize(block.normalization_layers[0], x + inner)
 
 
 def gelu(x):
-    """Its tanh form."""
+    """Computes gelu in its tanh form."""
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
@@ -161,7 +161,7 @@ class TransformerWithSideInputLayersTest(
         main, side, mask = make_inputs()
         sides = [side, None, side[:1]]
         masks = [mask[..., MAIN:], None, mask[..., MAIN : MAIN + 1]]
-        # What a mask hides need not be there.
+        # Masked keys do not matter.
         padded = [side, None, side]
         output = layer(
             main,
@@ -214,8 +214,8 @@ class TransformerWithSideInputLayersTest(
 
         calls, names = functions(2)
         more_calls, more_names = functions(3)
-        # Attention, its projections of either input and of the output,
-        # dropout, normalization, a feed-forward part; gradients of each.
+        # Attention, its projections of both inputs and of the output, dropout,
+        # normalization, a feed-forward part; gradients of each.
         self.assertLen(names, 14)
         self.assertLen(more_names, 14)
         self.assertEqual(len(more_calls), len(calls) * 3 / 2)
@@ -232,7 +232,7 @@ class TransformerWithSideInputLayersTest(
             layer(main, side_input=side, side_att_mask=[None])
 
     @parameterized.parameters(
-        # What a layer has beside the feed-forward part and two norms.
+        # Weights of a layer besides the feed-forward part and two norms.
         ({}, 6 * 72),
         ({"share_kv_projections": True}, 4 * 72),
         (
@@ -290,7 +290,7 @@ class TransformerWithSideInputLayersTest(
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.3,
         )
-        # Nothing but the side input is attended to.
+        # Only the side input is attended to.
         main, side, mask = make_inputs()
         first, second = [
             layer(
@@ -319,7 +319,7 @@ class TransformerWithSideInputLayersTest(
         main, side, mask = make_inputs()
 
         def step(main, side):
-            # In a context all dropout follows from its seed.
+            # In a context, dropout depends on its seed only.
             sides = [side, None, -side][: layer.num_hidden_layers]
             with tf.GradientTape() as tape:
                 tape.watch([main, side])
@@ -330,7 +330,7 @@ class TransformerWithSideInputLayersTest(
                 loss = tf.reduce_sum(tf.sin(output))
             sources = [main, side, *layer.trainable_variables]
             gradients = tape.gradient(loss, sources)
-            # Nothing is projected in the layer without side input.
+            # The layer without side input projects nothing.
             return loss, [
                 tf.zeros_like(x) if g is None else g
                 for g, x in zip(gradients, sources, strict=True)

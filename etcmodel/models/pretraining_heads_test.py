@@ -99,7 +99,7 @@ class LanguageModelHeadTest(tf.test.TestCase, parameterized.TestCase):
         lookup = EmbeddingLookup(VOCAB, EMBEDDING, dtype=policy)
         lookup.build(None)
         lookup.set_weights([self.table])
-        # Too fine for the compute dtype; it is added in float32.
+        # Too fine for the compute dtype, so it must be added in float32.
         weights = head.get_weights()
         bias = 1000 + np.arange(VOCAB) / 8
         head.set_weights([bias if w.shape == (VOCAB,) else w for w in weights])
@@ -154,14 +154,14 @@ class Pretraining(tf.keras.layers.Layer):
 
 class WithTheEncoderTest(tf.test.TestCase):
     def test_one_table_for_both(self):
-        """In a functional model that is saved and loaded."""
+        """Shares the table in a functional model that is saved and loaded."""
         config = model_test.make_config(embedding_size=EMBEDDING)
         layer = Pretraining(config.to_dict())
         ids = model_test.make_batch()["token_ids"]
         inputs = tf.keras.Input(ids.shape[1:], dtype=ids.dtype)
         model = tf.keras.Model(inputs, layer(inputs))
         shared.randomize(layer)
-        # The table of tokens is there once.
+        # The token table exists once.
         shapes = [tuple(w.shape) for w in model.trainable_weights]
         self.assertEqual(1, shapes.count((model_test.VOCAB, EMBEDDING)))
         path = os.path.join(self.get_temp_dir(), "model.keras")

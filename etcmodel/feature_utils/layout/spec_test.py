@@ -68,7 +68,7 @@ class SectionTest(tf.test.TestCase, parameterized.TestCase):
             Section("x", **attributes)
 
     def test_what_may_be(self):
-        # All else may be limited outside the long input, too.
+        # Other limits also apply outside of the long input.
         Section("ids", in_long=False, max_units=5)
         Section("x", cut="windows", stride=3, max_tokens=5)
         self.assertEqual(float("inf"), Section("x", cut="windows").rank)
@@ -217,7 +217,7 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
             [("look", "global", (7,), "float32", ("global",))],
             [*inputs.values],
         )
-        # One that is told of takes the place of the usual one.
+        # A given feature replaces the usual one.
         own = Link(
             *("own", "text", "title"),
             feature="l2g_linked_ids",

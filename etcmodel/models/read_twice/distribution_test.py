@@ -1,4 +1,4 @@
-"""A document whose segments are on several replicas.
+"""Tests a document whose segments are on several replicas.
 
 The same batch is read on one device, on two logical CPU devices and by two
 processes.
@@ -67,7 +67,7 @@ def run(strategy, weights, is_graph):
         with tf.GradientTape() as tape:
             output = model(**inputs, training=True)
             hidden = output.final_hidden_states
-            # No symmetric function, as the outputs are normalized.
+            # Not a symmetric function, as the outputs are normalized.
             loss = tf.reduce_sum(tf.sin(hidden) * hidden[..., ::-1])
             local, everywhere = output.local_summary, output.global_summary
             loss += tf.reduce_sum(
@@ -100,7 +100,7 @@ def run(strategy, weights, is_graph):
 
 
 def _run_with_all_dtypes(strategy, weights, is_graph):
-    """What a run gives; half precision is gathered before."""
+    """Returns the results of `run`; half precision is cast before."""
     for dtype in (tf.float16, tf.bfloat16):
         gathered = strategy.run(
             lambda dtype=dtype: collectives.all_gather(tf.ones([3, 2], dtype))
@@ -130,8 +130,8 @@ class ReadTwiceDistributionTest(tf.test.TestCase):
         cls.expected = run(tf.distribute.get_strategy(), cls.weights, False)
 
     def check(self, actual):
-        """Compares what a run gives with what one device gives."""
-        # Document 1 learns from all of its segments, wherever they are.
+        """Compares a result with that of one device."""
+        # Document 1 gets gradients from all of its segments, on any replica.
         self.assertEqual((8, model_test.LENGTH, 8), self.expected[1].shape)
         for expected, x in zip(self.expected, actual, strict=True):
             self.assertAllClose(expected, x, 1e-4, 1e-4)

@@ -15,7 +15,7 @@ CROSS = dict(
     second_read_num_new_layers=1,
     second_read_num_cross_attention_heads=2,
 )
-# The paper's, small.
+# A small version of the paper's configuration.
 PAPER = CROSS | dict(
     second_read_num_cross_attention_heads=0,
     second_read_enable_default_side_input=True,
@@ -85,7 +85,7 @@ def make_batch(seed=1):
 
 
 def processed_reference(model, memory, labels, document, position, mode):
-    """What `summary_postprocessing_type` makes of memories."""
+    """Computes `summary_postprocessing_type` of memories."""
     kind = model.config.summary_postprocessing_type
     extraction = model.summary_extraction
     if kind == "linear":
@@ -121,7 +121,7 @@ def reference(model, batch, mode="doc"):
     first = transformer_test.reference(
         model.transformer_with_side_inputs, embedded, [None], mask
     )
-    # What is remembered, and by which tokens it is read.
+    # The memories, and the tokens that attend to them.
     tokens = np.ones_like(ids, bool)
     if config.summary_mode == "cls":
         memory = first[:, 0]
@@ -194,7 +194,7 @@ def reference(model, batch, mode="doc"):
 
 class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        # Every two of: second read, memories, what happens to them, and mode.
+        # All pairs of: second read, memories, postprocessing, and mode.
         ("from_scratch", "cls", False, "none", "doc"),
         ("from_scratch", "entity", True, "linear", "block"),
         ("from_scratch", "text_block", False, "pos", "doc"),
@@ -278,7 +278,7 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual((5, LENGTH, memories), (len(x), *x.shape[2:]))
             self.assertEqual(0, np.max(x * hidden))
             self.assertGreater(np.max(x), 0)
-        # All that a token of a text attends to, in one softmax or in two.
+        # All keys of a token, in one softmax or in two.
         has_own_softmax = name == "new_layers_cross_attention"
         for x in scores["first_read"] + scores["second_read"]:
             total = np.sum(x["main"], -1)
@@ -306,7 +306,7 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotAllClose(output.first_read, model(batch).first_read)
 
     def test_defaults(self):
-        """Each row a document, and padding is not attended to."""
+        """Each row is a document, and padding is not attended to."""
         model = make_model(**CROSS)
         ids = make_batch()["token_ids"][:4]
         output = model(ids)
@@ -330,7 +330,7 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_number_of_parameters(self):
-        """145 M in Table 6, and 15 M more than RoBERTa (section 4.1).
+        """Expects 145 M as in Table 6: RoBERTa plus 15 M (section 4.1).
 
         RoBERTa's 125 M hold the head that predicts tokens: a dense layer, a
         normalization and a bias for each token.
