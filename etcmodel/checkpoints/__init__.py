@@ -1,4 +1,4 @@
-"""Weights of encoders from files: of this package, BERT, RoBERTa, ..."""
+"""Loads weights of encoders from files: of this package, BERT, RoBERTa, ..."""
 
 from etcmodel.checkpoints.bert_files import Bert
 from etcmodel.checkpoints.bert_files import read_bert

@@ -1,4 +1,4 @@
-"""Reads the configuration of BERT, RoBERTa and the like."""
+"""Reads the configuration of BERT, RoBERTa and similar encoders."""
 
 import os
 from typing import Any
@@ -31,7 +31,7 @@ _DISTILBERT = {
     "intermediate_size": "hidden_dim",
     "hidden_act": "activation",
 }
-# Their positions begin behind the number of the padding token.
+# Their positions start after the number of the padding token.
 _ROBERTA = ("roberta", "xlm-roberta", "camembert")
 _ARCHITECTURES = ("bert", *_ROBERTA, "distilbert", "electra")
 # Why weights of another `model_type` cannot be used.
@@ -42,14 +42,14 @@ _REFUSED = {
     "deberta": "its attention scores depend on relative positions",
     "deberta-v2": "its attention scores depend on relative positions",
     "ernie": "it may add task types to its embeddings",
-    "longformer": "it has projections of its own for global attention",
+    "longformer": "it has separate projections for global attention",
     "modernbert": "it has rotary positions and gated feed-forward layers",
     "mpnet": "its attention scores depend on relative positions",
     "nomic_bert": "it has rotary positions and gated feed-forward layers",
     "roberta-prelayernorm": "it normalizes before each sublayer, not after it",
     "xlm-roberta-xl": "it normalizes before each sublayer, not after it",
 }
-# As Hugging Face's code means them.
+# Activations as Hugging Face's code defines them.
 _ACTIVATIONS = {
     "gelu": "exact_gelu",
     "gelu_fast": "gelu",
@@ -71,7 +71,7 @@ class BertConfig(NamedTuple):
             `num_attention_heads`, `intermediate_size` and `hidden_act`, by the
             names of `EtcConfig`.
         layer_norm_epsilon: added to the variances.
-        first_position: row of the position table that the first token has.
+        first_position: row of the first token in the position table.
         has_types: whether token types must be among the weights.
         is_tied: whether the output layer of the masked language model is the
             token table.
@@ -87,7 +87,7 @@ class BertConfig(NamedTuple):
 
 
 def read_json(file: str) -> dict:
-    """Reads a JSON object; a ValueError if the file holds something else."""
+    """Reads a JSON object, or raises a ValueError."""
     with tf.io.gfile.GFile(file, "rb") as stream:
         try:
             return json_objects.parse(stream.read())
@@ -129,7 +129,7 @@ def read_config(folder: str, path: str) -> BertConfig:
     missing = [name for name in names.values() if name not in config]
     if missing:
         raise ValueError(
-            f"{file} lacks {', '.join(missing)}: expected the configuration "
+            f"{file} lacks {', '.join(missing)}. Expected the configuration "
             "of BERT or RoBERTa."
         )
     sizes = {name: config[other] for name, other in names.items()}
@@ -156,7 +156,7 @@ def read_config(folder: str, path: str) -> BertConfig:
 
 
 def _check(config, architecture, file) -> None:
-    """Refuses models whose computation differs from BERT's."""
+    """Raises a ValueError if a model's computation differs from BERT's."""
     if architecture not in _ARCHITECTURES:
         why = _REFUSED.get(architecture)
         raise ValueError(
@@ -166,7 +166,7 @@ def _check(config, architecture, file) -> None:
         )
     if config.get("quantization_config"):
         raise ValueError(
-            f"{file} has a quantization_config: save the weights without "
+            f"{file} has a quantization_config. Save the weights without "
             "quantization, in float32, float16 or bfloat16."
         )
     for name, expected in (
@@ -182,7 +182,7 @@ def _check(config, architecture, file) -> None:
 
 
 def check_exists(path: str) -> None:
-    """Raises a FileNotFoundError, with advice, unless there are weights.
+    """Raises a FileNotFoundError with advice if there are no weights.
 
     The path is a directory, a file, or a checkpoint without its endings.
     """

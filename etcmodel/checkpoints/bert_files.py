@@ -19,18 +19,18 @@ _ADAPTER = r"(^|\.)(lora_\w+|base_layer|adapters?|modules_to_save)\."
 
 
 class Bert(NamedTuple):
-    """An encoder like BERT, as it was read.
+    """An encoder like BERT, as read from its files.
 
     Attributes:
-        path: where from.
+        path: the path that was read.
         architecture: see `bert_configs.BertConfig`, as `sizes` and
             `layer_norm_epsilon`.
-        weights: what `bert_names.expected_names` lists, and the head of the
-            masked language model if the file has it, as `<float32>` arrays:
-            kernels are `[inputs, outputs]`; position tables begin with the
-            first position.
-        names: what the weights are called in the file.
-        left_out: other weights of the file, and why.
+        weights: `<float32>` arrays by the names of `bert_names.expected_names`,
+            with the head of the masked language model if the file has it.
+            Kernels are `[inputs, outputs]`; position tables start at the first
+            position.
+        names: names of the weights in the file.
+        left_out: other weights of the file, and why they are not used.
         vocab_file: the vocabulary beside it, or None.
     """
 
@@ -45,13 +45,13 @@ class Bert(NamedTuple):
 
     @property
     def has_head(self) -> bool:
-        """Whether the head of the masked language model is there."""
+        """Whether the head of the masked language model was read."""
         return "mlm.dense.kernel" in self.weights
 
     def first_layers(self, number: int) -> "Bert":
-        """Returns the encoder without its last layers, and without its head.
+        """Returns the encoder's first layers, without its head.
 
-        Raises a ValueError if it has no such number of layers.
+        Raises a ValueError if it has fewer layers.
         """
         layers = self.sizes["num_hidden_layers"]
         if not 1 <= number <= layers:
@@ -90,8 +90,8 @@ def read_bert(path: str | os.PathLike) -> Bert:
 
     Raises:
         FileNotFoundError: there is no configuration, or there are no weights.
-        ValueError: the files are of another kind of model, or weights are
-            missing or have other shapes than the configuration says.
+        ValueError: the files belong to another kind of model, or weights are
+            missing or do not have the shapes of the configuration.
     """
     path = os.fspath(path)
     bert_configs.check_exists(path)
@@ -107,7 +107,7 @@ def read_bert(path: str | os.PathLike) -> Bert:
         tensors, replacements = _read_checkpoint(path)
         aliases = {}
         if config.sizes["hidden_act"] == "exact_gelu":
-            # Google's "gelu" is the form with tanh.
+            # Google's "gelu" is the tanh form.
             config.sizes["hidden_act"] = "gelu"
     naming = _Naming(tensors, aliases, replacements, config, path)
     weights = naming.weights
@@ -117,7 +117,7 @@ def read_bert(path: str | os.PathLike) -> Bert:
                 weights[name] = weights[name].T
     first = config.first_position
     if bert_names.POSITIONS in weights:
-        # RoBERTa's first position follows that of padding.
+        # RoBERTa's first position follows the position of padding.
         weights[bert_names.POSITIONS] = weights[bert_names.POSITIONS][first:]
     _check(weights, config, path)
     return Bert(
@@ -146,7 +146,7 @@ def _read_checkpoint(path):
 
 
 class _Naming:
-    """Gives the tensors of a file their common names; see `Bert`."""
+    """Maps the tensors of a file to their common names; see `Bert`."""
 
     def __init__(self, tensors, aliases, replacements, config, path):
         self.weights: dict[str, np.ndarray] = {}
@@ -169,7 +169,7 @@ class _Naming:
             bert_names.DECODER_KERNEL,
             bert_names.DECODER_BIAS,
         }
-        # Aliases come last: they are used if nothing is stored by that name.
+        # Aliases come last: they are used if no tensor has their name.
         for name in (*tensors, *aliases):
             short = name[len(prefix) :] if prefix else name
             common = bert_names.common_name(short, replacements)
@@ -180,21 +180,21 @@ class _Naming:
             elif name in tensors:
                 self.left_out[name] = self._why_left_out(short, common)
         self._resolve_ties(config.is_tied)
-        # A tensor that is stored once may have been used by another name.
+        # A tensor that is stored once may have been used under another name.
         for name in self.names.values():
             self.left_out.pop(name, None)
 
     def _check_adapters(self, tensors):
-        """Refuses the weights of LoRA and the like."""
+        """Raises a ValueError for weights of LoRA and other adapters."""
         found = [x for x in tensors if re.search(_ADAPTER, x)]
         if found:
             raise ValueError(
-                f"{self._path}: there are weights such as {found[0]}. "
+                f"{self._path} has weights such as {found[0]}. "
                 f"{bert_configs.MERGE_ADAPTER}"
             )
 
     def _as_float(self, name, tensor):
-        """Returns a tensor as `<float32>`; refuses quantized ones."""
+        """Returns a tensor as `<float32>`; rejects quantized tensors."""
         if not np.issubdtype(tensor.dtype, np.floating) and (
             tensor.dtype.name != "bfloat16"
         ):
@@ -206,7 +206,7 @@ class _Naming:
         return np.asarray(tensor, np.float32)
 
     def _why_left_out(self, short, common):
-        """Says why a tensor is not used; refuses those that BERT lacks."""
+        """Returns why a tensor is not used; rejects weights that BERT lacks."""
         layer = re.match(r"encoder\.layer\.(\d+)\.", common)
         if layer and int(layer[1]) >= self._layers:
             raise ValueError(
@@ -223,7 +223,7 @@ class _Naming:
         return why
 
     def _resolve_ties(self, is_tied):
-        """Settles the head's output layer, which shares other weights."""
+        """Chooses the head's output layer, which shares other weights."""
         names = bert_names
         for own, tied, what in (
             (names.DECODER_KERNEL, names.TOKENS, "the token table"),
@@ -242,8 +242,8 @@ class _Naming:
                 self._leave_out_head(name)
 
     def _leave_out_head(self, name):
-        """Leaves out a head whose output layer shares nothing."""
-        why = "head with an output layer of its own, not the token table"
+        """Leaves out a head whose output layer shares no weights."""
+        why = "head with its own output layer instead of the token table"
         self.left_out[name] = why
         for part in bert_names.head_names():
             if self.weights.pop(part, None) is not None:
@@ -251,7 +251,7 @@ class _Naming:
 
 
 def _check(weights, config, path) -> None:
-    """Checks that all weights are there, and merges the axis of heads."""
+    """Checks that no weight is missing, and merges the axis of heads."""
     sizes = config.sizes
     layers = sizes["num_hidden_layers"]
     names = bert_names.expected_names(layers)
@@ -260,7 +260,7 @@ def _check(weights, config, path) -> None:
     missing = [name for name in names if name not in weights]
     if missing:
         raise ValueError(
-            f"{path}: weights of a BERT of {layers} layers are missing:"
+            f"{path}: weights of a BERT with {layers} layers are missing:"
             f"{files.listed(missing)}"
         )
     wrong = []
@@ -278,6 +278,6 @@ def _check(weights, config, path) -> None:
             )
     if wrong:
         raise ValueError(
-            f"{path}: weights have other shapes than the configuration says:"
+            f"{path}: shapes of weights differ from the configuration:"
             f"{files.listed(wrong)}"
         )

@@ -1,9 +1,9 @@
-"""Names of the weights of BERT, RoBERTa and the like, in three kinds of files.
+"""Names of the weights of BERT and similar encoders in three kinds of files.
 
-Each weight has one common name here: that of Hugging Face's `bert`, with
+Each weight has one common name: the name in Hugging Face's `bert`, with
 TensorFlow's words for the parts of a layer
 (`encoder.layer.0.attention.self.query.kernel`, `embeddings.LayerNorm.gamma`,
-`embeddings.word_embeddings`). The head of the masked language model is
+`embeddings.word_embeddings`). The head of the masked language model has
 `mlm.dense.kernel`, `mlm.LayerNorm.gamma`, `mlm.bias` and so on.
 """
 
@@ -15,7 +15,7 @@ POSITIONS = "embeddings.position_embeddings"
 TYPES = "embeddings.token_type_embeddings"
 HEAD_BIAS = "mlm.bias"
 # The head's output layer. Usually its kernel is the token table and its bias
-# is `HEAD_BIAS`; a file that stores tied tensors once may have these alone.
+# is `HEAD_BIAS`; a file that stores shared tensors once may have only these.
 DECODER_KERNEL, DECODER_BIAS = "mlm.decoder.kernel", "mlm.decoder.bias"
 
 # Parts of a layer: products with a kernel and a bias, and normalizations.
@@ -29,7 +29,7 @@ DENSE = (
 )
 NORMS = ("attention.output.LayerNorm", "output.LayerNorm")
 
-# Patterns and what replaces them, one after the other.
+# Patterns and their replacements, applied in order.
 _HEAD = (
     (
         r"^(cls\.predictions\.transform|lm_head)\.dense\.|^vocab_transform\.",
@@ -70,15 +70,15 @@ HUGGING_FACE = (
     (r"_embeddings\.weight$", "_embeddings"),
     (r"\.weight$", ".kernel"),
 )
-# Google's own code.
+# Names in Google's own code.
 ORIGINAL = (
     (r"/", "."),
     (r"^bert\.", ""),
     (r"^encoder\.layer_(\d+)\.", r"encoder.layer.\1."),
     *_HEAD,
 )
-# Attributes of an encoder; the layers of a functional one are told from others
-# by what follows their numbers.
+# Attributes of an encoder; what follows the numbers of a functional encoder's
+# layers distinguishes them from others.
 _LAYER = r"^(?:.*/)?_transformer_layers/(\d+)/"
 MODEL_GARDEN = (
     (r"/\.ATTRIBUTES/VARIABLE_VALUE$", ""),
@@ -120,7 +120,7 @@ MODEL_GARDEN = (
     (_LAYER + r"_output_layer_norm/", r"encoder.layer.\1.output.LayerNorm."),
 )
 
-# Weights that no encoder takes over, and why.
+# Weights that no encoder uses, and why.
 UNKNOWN = "not of an encoder like BERT's"
 LEFT_OUT = (
     (
@@ -159,7 +159,7 @@ def outer_prefix(names: Iterable[str]) -> str:
     }
     if len(found) > 1:
         raise ValueError(
-            "there are several encoders, with names that begin with "
+            "There are several encoders, whose names begin with "
             f"{', '.join(map(repr, sorted(found)))}. Save the one to lift on "
             "its own."
         )
@@ -176,9 +176,9 @@ _EMBEDDINGS = (
 def common_name(name: str, replacements) -> str:
     """Returns the common name of a weight in a kind of file.
 
-    "bert/encoder/layer_0/output/dense/kernel" of `ORIGINAL` is
-    "encoder.layer.0.output.dense.kernel". For what is no weight of BERT the
-    result has no meaning.
+    "bert/encoder/layer_0/output/dense/kernel" of `ORIGINAL` becomes
+    "encoder.layer.0.output.dense.kernel". The result is meaningless for names
+    that are not BERT's.
     """
     for pattern, replacement in replacements:
         name = re.sub(pattern, replacement, name)
@@ -186,7 +186,7 @@ def common_name(name: str, replacements) -> str:
 
 
 def is_bert(names: Iterable[str]) -> bool:
-    """Whether variables of a TensorFlow checkpoint have BERT's token table."""
+    """Tells whether a TensorFlow checkpoint has BERT's token table."""
     return any(
         common_name(name, kind) == TOKENS
         for name in names

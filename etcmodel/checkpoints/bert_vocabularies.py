@@ -1,7 +1,7 @@
-"""Vocabularies beside the weights of BERT, RoBERTa and the like.
+"""Vocabularies beside the weights of BERT and similar encoders.
 
 Row i of a token table belongs to piece i. The vocabulary of a lifted model can
-need more pieces or another order: global tokens have pieces of their own, and
+need more pieces or another order: global tokens have their own pieces, and
 padding has the id 0.
 """
 
@@ -22,7 +22,7 @@ _WORDPIECE, _SENTENCEPIECE = "vocab.txt", "sentencepiece.bpe.model"
 _BPE, _TOKENIZER = "vocab.json", "tokenizer.json"
 _TOKENIZER_CONFIG = tokenizer_settings.CONFIG_FILE
 _ADDED, _SPECIAL_TOKENS = "added_tokens.json", "special_tokens_map.json"
-# They do not find words as BERT's tokenizer does.
+# Tokenizers that find other words than BERT's.
 _OTHER_TOKENIZERS = {
     "BertJapaneseTokenizer": "finds words with a dictionary",
     "BertweetTokenizer": "is BPE with rules for tweets",
@@ -40,7 +40,7 @@ _NEW_IDS = (
     "Token ids are those of the written model, not of the source; rows were "
     "reordered."
 )
-# Added tokens further behind the vocabulary than this are a mistake.
+# Maximum distance of an added token's id from the vocabulary; more is an error.
 _MAX_GAP = 100_000
 
 
@@ -70,11 +70,12 @@ def find_file(folder: str) -> str | None:
 
 
 def read_source(path: str) -> Vocabulary:
-    """Reads the vocabulary of a token table, with the tokens added to it.
+    """Reads the vocabulary of a token table, including added tokens.
 
-    If lines are repeated, the last one is the token, as in BERT's own code; all
+    Of repeated lines, the last one is the token, as in BERT's own code; all
     keep their rows. Special tokens get BERT's names, if files beside the
     vocabulary (`vocab.txt`, `sentencepiece.bpe.model`, `vocab.json` or
+    `tokenizer.json`) name them.
     `tokenizer.json`) name them.
 
     Raises:
@@ -87,7 +88,7 @@ def read_source(path: str) -> Vocabulary:
     name = str(settings.get("tokenizer_class")).removesuffix("Fast")
     if name in _OTHER_TOKENIZERS:
         raise ValueError(
-            f"{path} is for {name}, which {_OTHER_TOKENIZERS[name]}: text "
+            f"{path} is for {name}, which {_OTHER_TOKENIZERS[name]}, so text "
             "would get other tokens here. Use a model with BERT's tokenizer."
         )
     added = _added_tokens(folder)
@@ -110,7 +111,7 @@ def _read_json(path) -> tuple[str, list[str]]:
     content = bert_configs.read_json(path)
     kind = "bpe"
     model = content.get("model")
-    # Of a `vocab.json` it is a piece.
+    # In a `vocab.json` it is an ordinary piece.
     if isinstance(model, dict):
         kind = str(model.get("type", "BPE")).lower()
         if kind not in ("wordpiece", "bpe"):
@@ -129,8 +130,8 @@ def _read_json(path) -> tuple[str, list[str]]:
         map(repr, content.values())
     ) != sorted(map(repr, range(len(content)))):
         raise ValueError(
-            f"{path}: expected a JSON object of pieces and their numbers from "
-            "0 on, as of RoBERTa."
+            f"{path} is no vocabulary. Expected a JSON object of pieces and "
+            "their numbers from 0, like RoBERTa's."
         )
     return kind, sorted(content, key=content.get)
 
@@ -148,7 +149,7 @@ def _read_lines(path, content) -> list[str]:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path} is not UTF-8 text (byte {error.start}): expected a "
+            f"{path} is not UTF-8 text (byte {error.start}). Expected a "
             "WordPiece vocabulary, one token a line."
         ) from None
     lines = [line.removesuffix("\r") for line in text.split("\n")]
@@ -157,7 +158,7 @@ def _read_lines(path, content) -> list[str]:
     return lines
 
 
-# File -> its added tokens by their ids, and how they should be written there.
+# File -> its added tokens by their ids, and their expected form.
 _ADDED_TOKENS = {
     _ADDED: (
         lambda content: {int(i): token for token, i in content.items()},
@@ -207,7 +208,7 @@ def _damaged(folder, name, expected) -> ValueError:
 
 
 def _with_added(path, pieces, added) -> tuple[list[str], list[str]]:
-    """Pieces with the added tokens at their ids, and notes."""
+    """Returns pieces with the added tokens at their ids, and notes."""
     pieces, known, notes = list(pieces), set(pieces), []
     number = len(pieces)
     for i, token in sorted(added.items()):
@@ -224,7 +225,7 @@ def _with_added(path, pieces, added) -> tuple[list[str], list[str]]:
         pieces[i] = token
     if len(pieces) > number:
         notes.append(
-            f"{len(pieces) - number} tokens were added behind the {number} of "
+            f"{len(pieces) - number} tokens were added after the {number} of "
             f"{path}."
         )
     return pieces, notes
@@ -262,7 +263,7 @@ def _name_special_tokens(pieces, folder, notes) -> None:
 
 
 def _make_unique(pieces, notes) -> None:
-    """Renames all but the last of equal tokens."""
+    """Renames repeated tokens, except the last ones."""
     last = {piece: i for i, piece in enumerate(pieces)}
     repeated = [i for i, piece in enumerate(pieces) if last[piece] != i]
     for i in repeated:
@@ -276,7 +277,7 @@ def _make_unique(pieces, notes) -> None:
 
 
 def _spell_out_spaces(pieces, notes) -> None:
-    """Writes white space in tokens, which no text has, as code points."""
+    """Writes white space in tokens as code points, since no text has it."""
     found = [i for i, piece in enumerate(pieces) if re.search(r"\s|^$", piece)]
     for i in found:
         pieces[i] = (
@@ -291,7 +292,7 @@ def _spell_out_spaces(pieces, notes) -> None:
 
 
 def _parse_model(path, content):
-    # Only this kind of vocabulary needs the library.
+    # Imported here, as only this kind of vocabulary needs the library.
     extras.require("sentencepiece")
     import sentencepiece
     from sentencepiece import sentencepiece_model_pb2
@@ -307,11 +308,11 @@ def _parse_model(path, content):
 
 
 def _read_sentencepiece(path, content, settings, added) -> Vocabulary:
-    """The pieces of XLM-RoBERTa or CamemBERT, which add some in front."""
+    """Returns the pieces of XLM-RoBERTa or CamemBERT, which prepend some."""
     model = _parse_model(path, content)
     own = [x.piece for x in model.pieces]
     if own[:1] == ["<pad>"]:
-        # A tokenizer reads it as it is.
+        # A tokenizer reads the model as it is.
         return vocabularies.read_vocabulary(path)
     folder = os.path.dirname(path)
     config = bert_configs.read_optional_json(folder, "config.json")
@@ -335,7 +336,7 @@ def _read_sentencepiece(path, content, settings, added) -> Vocabulary:
     if key not in layouts or own[:3] != ["<unk>", "<s>", "</s>"]:
         raise ValueError(
             f"{path}: the ids of its pieces are not known (tokenizer "
-            f"{name or 'not named'!r}): expected the tokenizer_class of "
+            f"{name or 'not named'!r}). Expected the tokenizer_class of "
             f"XLM-RoBERTa or CamemBERT in {_TOKENIZER_CONFIG}."
         )
     pieces = [*layouts[key], "<mask>"]
@@ -344,14 +345,14 @@ def _read_sentencepiece(path, content, settings, added) -> Vocabulary:
         if token in special and pieces[i : i + 1] != [token]:
             raise ValueError(
                 f"{path}: {token!r} has the id {i} in the files beside it, "
-                f"which is {', '.join(pieces[i : i + 1]) or 'none'} of {name}."
+                f"but {', '.join(pieces[i : i + 1]) or 'none'} is it in {name}."
             )
     pieces, notes = _with_added(path, pieces, added)
     return Vocabulary(path, pieces, {}, "sentencepiece", notes)
 
 
 def lift_vocabulary(source: Vocabulary) -> LiftedVocabulary:
-    """Makes the vocabulary of a lifted model from what `read_source` returns.
+    """Makes the vocabulary of a lifted model from that of `read_source`.
 
     Example: a cased BERT's `[PAD] [unused1] [UNK] ...` gets `[unused0]` and
     `[unused2]` to `[unused4]` as last pieces, which have no rows.
@@ -360,7 +361,7 @@ def lift_vocabulary(source: Vocabulary) -> LiftedVocabulary:
         ValueError: the source lacks BERT's special tokens, or this package has
             no tokenizer for it.
     """
-    # Only what reads vocabularies needs TensorFlow Text.
+    # Imported here, as only reading vocabularies needs TensorFlow Text.
     from etcmodel.feature_utils.text import tokenizers
 
     if source.kind == "bpe":
@@ -374,7 +375,7 @@ def lift_vocabulary(source: Vocabulary) -> LiftedVocabulary:
     missing = {*_SPECIAL.values()} - {*pieces} - {"[MASK]"}
     if missing:
         raise ValueError(
-            f"{source.path} lacks {', '.join(sorted(missing))}: expected a "
+            f"{source.path} lacks {', '.join(sorted(missing))}. Expected a "
             "WordPiece vocabulary with BERT's special tokens, or a "
             f"{_SPECIAL_TOKENS} that names them."
         )
@@ -402,7 +403,7 @@ def _ids(pieces, names) -> dict[str, int]:
 
 
 def _lift_sentencepiece(source, tokenizers) -> LiftedVocabulary:
-    """A model with the special pieces that the package's tokenizer needs."""
+    """Returns a model with the special pieces that the tokenizer needs."""
     content = _read_file(source.path)
     if source.special_ids:
         name, pieces = os.path.basename(source.path), source.pieces
@@ -413,7 +414,7 @@ def _lift_sentencepiece(source, tokenizers) -> LiftedVocabulary:
     model = _parse_model(source.path, content)
     needed = tokenizers.SENTENCEPIECE_SPECIAL_TOKENS
     mask = tokenizers.SENTENCEPIECE_OPTIONAL_TOKENS["mask"]
-    # Piece here -> piece of the source, or None.
+    # Piece in the result -> piece of the source, or None.
     special: dict[str, str | None] = {
         "<pad>": "<pad>",
         **dict.fromkeys(needed.values()),
@@ -424,7 +425,7 @@ def _lift_sentencepiece(source, tokenizers) -> LiftedVocabulary:
     }
     kind = type(model).SentencePiece
     words = [x for x in model.pieces[3:] if x.piece not in special]
-    # Added tokens are behind <mask>.
+    # Added tokens follow <mask>.
     added = source.pieces[::-1][: source.pieces[::-1].index("<mask>")][::-1]
     pieces = [kind(piece=x, type=kind.CONTROL) for x in special]
     pieces[-1].type = kind.UNKNOWN
@@ -458,7 +459,7 @@ def write_vocabulary(vocab_file: str | os.PathLike, folder: str) -> str:
     are written beside it, as `tokenizer_config.json`.
 
     Raises:
-        FileNotFoundError: there is no such vocabulary.
+        FileNotFoundError: there is no such file.
         ValueError: see `read_source` and `lift_vocabulary`.
     """
     source = read_source(vocab_file)

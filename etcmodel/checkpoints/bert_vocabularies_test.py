@@ -193,13 +193,16 @@ class BertVocabulariesTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(FileNotFoundError, "no file .*none.txt"):
             bert_vocabularies.read_source(path)
         for content, message in (
-            ({"a": 0, "b": 2}, "from 0 on"),
-            ({"a": "b"}, "from 0 on"),
+            ({"a": 0, "b": 2}, "numbers from 0"),
+            ({"a": "b"}, "numbers from 0"),
             ([1, 2], "a list, not an object"),
             ("no JSON", "not JSON"),
             ({"model": {"type": "Unigram", "vocab": []}}, "Unigram, expected"),
-            ({"model": {"type": "WordPiece"}}, f"^{self.folder}.*from 0 on"),
-            ({"model": {"vocab": ["a"]}}, f"^{self.folder}.*from 0 on"),
+            (
+                {"model": {"type": "WordPiece"}},
+                f"^{self.folder}.*numbers from 0",
+            ),
+            ({"model": {"vocab": ["a"]}}, f"^{self.folder}.*numbers from 0"),
             (
                 {
                     "model": {

@@ -16,9 +16,9 @@ from etcmodel.models import ReadTwiceModel
 from etcmodel.models.etc import encoder_layer
 from etcmodel.weight_paths import get_weight_paths
 
-# What a checkpoint of TensorFlow 2 has beside its variables.
+# Names in a TensorFlow 2 checkpoint that are not variables.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# What the names of an encoder's variables alone have, in either layout.
+# Names that only an encoder's variables have, in either layout.
 _MARKS = {
     "an EtcModel": r"(^|/)global_local_transformer_layers/",
     "a ReadTwiceModel": r"(^|/)(read_it_twice_bert|\w+_with_side_inputs)/",
@@ -26,10 +26,10 @@ _MARKS = {
 
 
 class Checkpoint:
-    """A TensorFlow checkpoint, of either layout; ValueErrors if it is damaged.
+    """A TensorFlow checkpoint of either layout; ValueErrors if it is damaged.
 
     The path is that of its files, without their endings. `shapes` has the shape
-    of each variable by its name.
+    of each variable by name.
     """
 
     def __init__(self, path: str):
@@ -44,11 +44,11 @@ class Checkpoint:
     def _call(self, function, argument):
         try:
             return function(argument)
-        # These are what TensorFlow's reader makes of errors.
+        # Errors of TensorFlow's reader for damaged files.
         except (tf.errors.OpError, ValueError, IndexError) as error:
             raise ValueError(
-                f"{self.path} is no TensorFlow checkpoint, or a damaged one: "
-                f"{error}"
+                f"{self.path} is no TensorFlow checkpoint, or a damaged one "
+                f"({error})."
             ) from None
 
 
@@ -73,8 +73,8 @@ def open_checkpoint(
             found = os.path.join(path, indices[0].removesuffix(".index"))
     if found is None or not tf.io.gfile.exists(f"{found}.index"):
         raise FileNotFoundError(
-            f"{path}: there is no TensorFlow checkpoint, or there are several "
-            f"and no `checkpoint` file that names the latest one. {advice}"
+            f"{path} has no TensorFlow checkpoint, or several and no "
+            f"`checkpoint` file that names the latest one. {advice}"
         )
     shards = _find_shards(found)
     if not _are_all(shards):
@@ -98,14 +98,14 @@ def _find_shards(path: str) -> list[str]:
 
 
 def _are_all(shards: Sequence[str]) -> bool:
-    """Whether there are as many files of values as their names say."""
+    """Tells whether all files of values are there, judging by their names."""
     return bool(shards) and len(shards) == int(shards[0][-5:])
 
 
 def whole_checkpoints(directory: str) -> list[str]:
     """Lists the numbered checkpoints in a directory that have all their files.
 
-    Paths, such as `"runs/1/ckpt-200"`, are sorted by their numbers.
+    Paths, such as `"runs/1/ckpt-200"`, are sorted by number.
     """
     if not tf.io.gfile.isdir(directory):
         return []
@@ -123,7 +123,7 @@ def latest_checkpoint(directory: str) -> str | None:
     """Finds the newest complete checkpoint in a directory, or None.
 
     The file `checkpoint` names it. If this file is missing or damaged, or names
-    an incomplete checkpoint, the complete one with the highest number is taken.
+    an incomplete checkpoint, the complete one with the highest number is used.
     """
     found = named_checkpoint(directory)
     if found is None:
@@ -132,7 +132,7 @@ def latest_checkpoint(directory: str) -> str | None:
 
 
 def names_others(directory: str, state) -> bool:
-    """Whether the state of checkpoints names some outside of its directory."""
+    """Tells whether the state names checkpoints outside of its directory."""
     if state is None:
         return False
     named = [state.model_checkpoint_path, *state.all_model_checkpoint_paths]
@@ -143,12 +143,12 @@ def names_others(directory: str, state) -> bool:
 def named_checkpoint(directory: str) -> str | None:
     """Returns the checkpoint that the file `checkpoint` names, if complete.
 
-    A file that names one outside of its directory is damaged: the trainer would
-    remove what it names.
+    If it names one outside of its directory it counts as damaged: the trainer
+    would delete that checkpoint.
     """
     try:
         state = tf.train.get_checkpoint_state(directory)
-    # What TensorFlow makes of a damaged file.
+    # TensorFlow's errors for a damaged file.
     except ValueError:
         return None
     found = state.model_checkpoint_path if state else ""
@@ -177,9 +177,9 @@ def find_encoder(model):
     if len(found) != 1:
         names = ", ".join(x.name for x in found.values()) or "none"
         raise ValueError(
-            f"{model.name}: there should be one EtcModel or ReadTwiceModel in "
-            f"the model, but there are {len(found)} ({names}). Give that "
-            "whose weights are to be loaded"
+            f"{model.name} must have one EtcModel or ReadTwiceModel inside, "
+            f"but has {len(found)} ({names}). Give the one whose weights are "
+            "to be loaded."
         )
     return next(iter(found.values()))
 
@@ -187,7 +187,7 @@ def find_encoder(model):
 def check_kind(encoder, path: str, names: Collection[str]) -> None:
     """Raises a ValueError for the variables of another kind of encoder.
 
-    `names` are those of the variables; in an object graph, their paths.
+    `names` are the variables' names; in an object graph, their paths.
     """
     found = [
         kind
@@ -210,7 +210,7 @@ def check_kind(encoder, path: str, names: Collection[str]) -> None:
     else:
         return
     raise ValueError(
-        f"the checkpoint {path} is of {found[0]}, but {encoder.name} is {own}, "
+        f"The checkpoint {path} is of {found[0]}, but {encoder.name} is {own}, "
         f"and nothing has been loaded. {advice}"
     )
 
@@ -220,10 +220,10 @@ def without_new(
     weights: Mapping[str, tf.Variable],
     found: Collection[str],
 ) -> dict[str, tf.Variable]:
-    """Leaves out `added_layers` of which a checkpoint has no weight.
+    """Leaves out `added_layers` whose weights a checkpoint lacks.
 
-    So a model with visual features begins with an encoder without. `weights`
-    are by their names, and `found` are the names in the checkpoint.
+    A model with visual features can so start from an encoder without them.
+    `weights` are by name, and `found` are the names in the checkpoint.
     """
     weights = dict(weights)
     for layer in encoder.added_layers:
@@ -231,7 +231,7 @@ def without_new(
         names = [k for k, x in weights.items() if any(x is y for y in added)]
         if not {*names} & {*found}:
             logging.warning(
-                "The checkpoint has no weights of %s, which begins anew.",
+                "The checkpoint has no weights of %s, which starts untrained.",
                 layer.name,
             )
             for name in names:
@@ -249,10 +249,10 @@ def assign(
     """Assigns values to all weights, or to none.
 
     Args:
-        weights: by their names.
-        shapes: of the found variables, by the same names.
+        weights: by name.
+        shapes: shapes of the found variables, by the same names.
         read: reads the value of a name.
-        extra: names that the checkpoint has, but the model has not.
+        extra: names that the checkpoint has, but the model lacks.
         what: the checkpoint and the model, for the message.
 
     Raises:

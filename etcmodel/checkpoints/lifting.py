@@ -1,4 +1,4 @@
-"""Warm starts: the weights of BERT and the like in ETC or ReadTwice models.
+"""Warm starts: copies weights of BERT and others into ETC or ReadTwice.
 
 Source: ETC paper, section 3.6 and Appendix D; ReadTwice paper, section 4.1.
 """
@@ -27,8 +27,8 @@ from etcmodel.weight_paths import get_weight_paths
 GLOBAL_TOKENS = ("mean", "cls", "keep")
 ABSOLUTE_POSITIONS = ("none", "paragraph")
 
-# A weight of an encoder, and the part of BERT that it is copied from. The
-# number of the layer, and of its stack, are in groups.
+# A weight of an encoder, and the part of BERT that it is copied from. Groups
+# hold the number of the layer and its stack.
 _PARTS = (
     (r"(?:long_|global_)?emb_layer_norm", "embeddings.LayerNorm"),
     (
@@ -65,10 +65,10 @@ _WORDS = {
 
 @dataclasses.dataclass
 class LiftReport:
-    """Where the value of every weight is from.
+    """The origin of every weight's value.
 
     Attributes:
-        lifted: weight of the model -> where it is from, or how it begins.
+        lifted: weight of the model -> its origin, or its initial value.
         used: weight of the source -> the weights it was copied to.
         left_out: weight of the source -> why it was not used.
         unmatched: pieces of the vocabulary without a row in the source.
@@ -113,8 +113,8 @@ def lifted_config(
         source: the encoder.
         config_class: `EtcConfig` or `ReadTwiceConfig`.
         preset: supplies all values that BERT does not define.
-        absolute_positions: see `EtcConfig`. "none" is the paper's.
-        vocab_file: as for `lift`; gives the size of the vocabulary.
+        absolute_positions: see `EtcConfig`; "none" as in the paper.
+        vocab_file: as for `lift`; determines the size of the vocabulary.
         **changes: other values, such as `local_radius=40`.
 
     Raises:
@@ -135,8 +135,8 @@ def lifted_config(
         values["max_absolute_position_embeddings"] = num_positions
     if config_class is ReadTwiceConfig and absolute_positions != "none":
         raise ValueError(
-            "absolute_positions is of ETC: ReadTwice has BERT's positions in "
-            "every segment."
+            "absolute_positions applies to ETC only: ReadTwice has BERT's "
+            "positions in every segment."
         )
     config = config_class.from_preset(preset, **{**values, **changes})
     config.validate()
@@ -151,14 +151,14 @@ def lift(
     head: LanguageModelHead | None = None,
     own_text_bias: float = 0.0,
 ) -> LiftReport:
-    """Gives an encoder the weights of BERT, RoBERTa and the like.
+    """Copies the weights of BERT, RoBERTa and others into an encoder.
 
-    Projections of queries, keys and values are copied to every piece of
+    Projections of queries, keys and values are copied to every part of the
     attention that has its own; output projections, feed-forward parts and
-    normalizations to both streams. Relative labels begin as zeros, which change
-    nothing yet. All token types begin as BERT's first. Both reads of a
-    `ReadTwiceModel` are lifted: BERT's layers beyond those of the first read
-    initialize the second read; if there are none, BERT's last layers do.
+    normalizations to both streams. Relative labels start at zero, so they have
+    no effect yet. All token types start as BERT's first one. Both reads of a
+    `ReadTwiceModel` are lifted: BERT's remaining layers initialize the second
+    read; if there are none, BERT's last layers do.
 
     Example:
         source = read_bert("bert-base-uncased")
@@ -169,25 +169,25 @@ def lift(
     Args:
         model: an `EtcModel` or `ReadTwiceModel`, or a model with one inside;
             see `load_checkpoint`.
-        source: the encoder that is lifted.
+        source: the encoder to copy from.
         vocab_file: the vocabulary of the model, whose tokens get the rows of
-            the same ones; by default what `write_vocabulary` writes.
-        global_tokens: how the rows of global tokens begin, which BERT lacks:
-            "mean" as the mean of all tokens, "cls" as [CLS], "keep" as they are
-            in the source, or as the mean if they are new. Where there is
-            nothing to be found, BERT attends to [CLS]; dozens of them draw
-            nearly all attention. "mean" leaves that to the [CLS] of the input.
+            equal tokens; by default the one that `write_vocabulary` writes.
+        global_tokens: initial rows of global tokens, which BERT lacks: "mean"
+            is the mean of all tokens, "cls" is [CLS], "keep" keeps rows of the
+            source, with the mean for new tokens. BERT attends to [CLS] if
+            nothing else is relevant, so dozens of [CLS] would draw nearly all
+            attention. "mean" leaves that to the [CLS] of the input.
         head: the masked language model's head, which is lifted, too. It
-            predicts as that of the source does if its `activation` and
+            predicts like the source's head if its `activation` and
             `layer_norm_epsilon` are those of the source.
-        own_text_bias: of ETC, added to the scores of a global token for the
-            tokens of its own sentence. With 0 a sentence of 20 tokens beside
-            100 other global tokens, all as good, has a sixth of the attention;
-            with 3 it has four fifths.
+        own_text_bias: for ETC, added to the scores of a global token for the
+            tokens of its own sentence. With 0, a sentence of 20 tokens next to
+            100 other global tokens with equal scores gets a sixth of the
+            attention; with 3, four fifths.
 
     Raises:
-        ValueError: sizes do not match; the message names both. Nothing has
-            been changed then.
+        ValueError: sizes differ; the message names both. Nothing has been
+            changed then.
     """
     if global_tokens not in GLOBAL_TOKENS:
         raise ValueError(
@@ -208,14 +208,14 @@ def lift(
         weights |= {f"head/{k}": x for k, x in get_weight_paths(head).items()}
         values |= {x: lifting.head_value(x) for x in weights if "head/" in x}
     wrong = [
-        f"{path} {list(weights[path].shape)}, of the source {list(x.shape)}"
+        f"{path} {list(weights[path].shape)}, in the source {list(x.shape)}"
         for path, x in values.items()
         if x is not None and tuple(weights[path].shape) != x.shape
     ]
     if wrong:
         raise ValueError(
             f"{source.path} does not fit into {encoder.name}, and nothing has "
-            "been lifted: " + "; ".join(wrong)
+            "been lifted: " + "; ".join(wrong) + "."
         )
     for path, x in values.items():
         if x is not None:
@@ -224,7 +224,7 @@ def lift(
 
 
 def _check_sizes(config, source) -> None:
-    """Refuses another size, which the shapes alone would not always tell."""
+    """Raises a ValueError for other sizes, which shapes may not show."""
     names = [
         "hidden_size",
         "num_attention_heads",
@@ -237,7 +237,7 @@ def _check_sizes(config, source) -> None:
     if not has_second_read:
         names.append("num_hidden_layers")
     wrong = [
-        f"{name} {getattr(config, name)!r}, of the source "
+        f"{name} {getattr(config, name)!r}, in the source "
         f"{source.sizes[name]!r}"
         for name in names
         if getattr(config, name) != source.sizes[name]
@@ -249,25 +249,26 @@ def _check_sizes(config, source) -> None:
     ):
         wrong.append(
             f"num_hidden_layers {config.num_hidden_layers} and "
-            f"second_read_num_new_layers {has_second_read}, of the source "
+            f"second_read_num_new_layers {has_second_read}, in the source "
             f"{layers} layers in all, or in the first read alone"
         )
     if config.embedding_size not in (None, config.hidden_size):
         wrong.append(
-            f"embedding_size {config.embedding_size}, of the source "
+            f"embedding_size {config.embedding_size}, in the source "
             f"{source.sizes['hidden_size']}"
         )
     if getattr(config, "use_pre_activation_order", False):
-        wrong.append("use_pre_activation_order True, of the source False")
+        wrong.append("use_pre_activation_order True, in the source False")
     if wrong:
         raise ValueError(
             f"{source.path} does not fit, and nothing has been lifted: "
             + "; ".join(wrong)
+            + "."
         )
 
 
 class _Lifting:
-    """Makes the values of weights, and notes where they are from."""
+    """Makes the values of weights, and records their origin."""
 
     def __init__(
         self, encoder, source, vocab_file, global_tokens, own_text_bias
@@ -305,7 +306,7 @@ class _Lifting:
             )
 
     def value(self, path, weight):
-        """Returns the value of a weight; None to leave it as it is."""
+        """Returns the value of a weight; None to keep it."""
         if path == "token_emb_lookup/embedding_table":
             return self._tokens(path, weight)
         if path == "segment_emb_lookup/embedding_table":
@@ -324,7 +325,7 @@ class _Lifting:
         return self.source.weights[name]
 
     def _relative(self, path, weight):
-        """Returns zeros, but for the label of a global token's own text."""
+        """Returns zeros, except for the label of a global token's own text."""
         values = np.zeros(weight.shape, np.float32)
         self.lifted[path] = "zeros"
         if self.own_text_bias and path.endswith(
@@ -332,12 +333,12 @@ class _Lifting:
         ):
             # See `make_global_local_transformer_side_inputs_from_example_ids`.
             own = 2 * self.config.relative_pos_max_distance + 2
-            # Scores are divided by this, biases and all.
+            # Scores, including biases, are divided by this.
             values[own] = self.own_text_bias * math.sqrt(
                 self.config.hidden_size // self.config.num_attention_heads
             )
             self.lifted[path] += (
-                f", but {self.own_text_bias:g} of a global token's own text"
+                f", but {self.own_text_bias:g} for a global token's own text"
             )
         return values
 
@@ -352,11 +353,11 @@ class _Lifting:
         ):
             if own != other:
                 self.notes.append(
-                    f"The head's {name} is {own!r}, of the source {other!r}."
+                    f"The head's {name} is {own!r}, in the source {other!r}."
                 )
 
     def head_value(self, path):
-        """Returns the value of a head's weight; None to leave it as it is."""
+        """Returns the value of a head's weight; None to keep it."""
         name = path.removeprefix("head/").replace("/", ".")
         name = name.replace("layer_norm", "LayerNorm")
         name = "mlm." + name.replace("output_bias", "bias")
@@ -434,7 +435,7 @@ class _Lifting:
             values[ids] = mean
             text += "; those of global tokens are the mean of the table"
             if getattr(self.config, "absolute_positions", "") == "paragraph":
-                # They have the position of [CLS], but are none.
+                # They have the position of [CLS], but are not [CLS].
                 positions = self.source.weights[bert_names.POSITIONS]
                 values[ids] += np.mean(positions[1:], axis=0) - positions[0]
                 text += ", and of positions, in place of [CLS]'s"
@@ -458,7 +459,7 @@ class _Lifting:
         if hasattr(self.config, "segment_vocab_size"):
             self._note(path, "the first positions", "POSITIONS")
             return table[:wanted]
-        # There are no token types.
+        # The model has no token types.
         text = "the first positions, with the first token type added"
         self._note(path, text, "POSITIONS", "TYPES")
         return table[:wanted] + self._types()

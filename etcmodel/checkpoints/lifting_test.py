@@ -129,7 +129,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
                 weight.assign(tf.zeros_like(weight))
             if "relative_bias" in path:
                 self.assertEqual(
-                    "global_qkv" in path, "3 of a" in report.lifted[path]
+                    "global_qkv" in path, "3 for a" in report.lifted[path]
                 )
         _, scores = model(
             {
@@ -235,8 +235,8 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
             [
                 "Normalizations add 1e-05 to variances in the source, and "
                 "1e-12 here.",
-                "The head's activation is 'gelu', of the source 'exact_gelu'.",
-                "The head's layer_norm_epsilon is 0.001, of the source 1e-05.",
+                "The head's activation is 'gelu', in the source 'exact_gelu'.",
+                "The head's layer_norm_epsilon is 0.001, in the source 1e-05.",
             ],
             report.notes,
         )
@@ -284,7 +284,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
             lifting.lift(EtcModel(config), bert, path)
         write_json(self.folder, "vocab.json", {"<s>": 0})
         path = os.path.join(self.folder, "vocab.json")
-        with self.assertRaisesRegex(ValueError, "no tokenizer can be made"):
+        with self.assertRaisesRegex(ValueError, "has no tokenizer here"):
             lifting.lift(EtcModel(config), bert, path)
 
     def test_more_tokens_than_rows(self):
@@ -358,16 +358,16 @@ class LiftReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_other_numbers_of_layers(self):
         bert, _ = make_bert(self.get_temp_dir())
-        with self.assertRaisesRegex(ValueError, "absolute_positions is of ETC"):
+        with self.assertRaisesRegex(ValueError, "positions applies to ETC"):
             lifting.lifted_config(
                 bert, ReadTwiceConfig, "tiny", absolute_positions="paragraph"
             )
         model = self.make(bert, second_read_num_new_layers=4)
-        with self.assertRaisesRegex(ValueError, "new_layers 4, of the source"):
+        with self.assertRaisesRegex(ValueError, "new_layers 4, in the source"):
             lifting.lift(model, bert)
         model = self.make(bert, num_hidden_layers=3)
         with self.assertRaisesRegex(
-            ValueError, "num_hidden_layers 3 and.* 1, of the source 2"
+            ValueError, "num_hidden_layers 3 and.* 1, in the source 2"
         ):
             lifting.lift(model, bert)
 

@@ -1,4 +1,4 @@
-"""Loads encoders from the object-based checkpoints of any model around them."""
+"""Loads encoders from object-based checkpoints of any model around them."""
 
 import os
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from etcmodel.layers import keras_compat
 from etcmodel.models import LanguageModelHead
 from etcmodel.weight_paths import get_weight_paths
 
-# What every encoder has, by which it is found.
+# Attributes that every encoder has, to find it by.
 _TOKEN_TABLE = ["token_emb_lookup", "embedding_table"]
-# What Keras adds to a model that is trained.
+# Attributes that Keras adds when a model is trained.
 _OF_TRAINING = ("optimizer", "_optimizer", "_loss_tracker", "_metrics")
 _VALUE = "VARIABLE_VALUE"
 
@@ -28,26 +28,26 @@ class _Saved(NamedTuple):
 def load_checkpoint(
     model: tf.keras.Model, path: str | os.PathLike, prefix: str | None = None
 ) -> None:
-    """Gives an encoder the weights of a TensorFlow checkpoint.
+    """Loads the weights of a TensorFlow checkpoint into an encoder.
 
-    The checkpoint may have been written under either Keras, by the `train` of
-    the command line or by a `tf.train.Checkpoint` of any model that holds the
-    encoder; or by the original code or the `lift` of the command line (see
-    `load_etc`). Heads and optimizers in it are left out. All or nothing is
-    loaded, but for layers that embed values (see `StructuredEtcModel`): if the
-    checkpoint has nothing of one, it stays as it is, with a warning.
+    The checkpoint may have been written under either Keras, by the `train`
+    command or by a `tf.train.Checkpoint` of any model that holds the encoder;
+    or by the original code or the `lift` command (see `load_etc`). Heads and
+    optimizers are left out. If any variable is missing, nothing is loaded,
+    except for layers that embed values (see `StructuredEtcModel`): one that the
+    checkpoint lacks keeps its values, with a warning.
 
     Args:
         model: an `EtcModel` or `ReadTwiceModel`, built or not; or a model with
-            one inside, of which nothing else is changed.
+            one inside; nothing else in it is changed.
         path: the checkpoint, such as "runs/1/ckpt-200", or a directory, whose
-            latest one is taken.
-        prefix: where the encoder is in the checkpoint, such as "model/encoder";
-            only needed if there are several of the same kind.
+            latest checkpoint is loaded.
+        prefix: path of the encoder in the checkpoint, such as "model/encoder";
+            needed only if there are several of the same kind.
 
     Raises:
-        ValueError: there is not one encoder in the model, or in the checkpoint;
-            or variables are missing in one of them or have another shape.
+        ValueError: the model or the checkpoint does not have exactly one
+            encoder; or variables are missing in either or differ in shape.
         FileNotFoundError: there is no checkpoint.
     """
     path = os.fspath(path)
@@ -71,7 +71,7 @@ def load_checkpoint(
         {x: shapes[node.key] for x, node in saved.items() if node},
         lambda x: checkpoint.read(saved[x].key),
         [x for x, node in _variables(graph, root) if node not in used],
-        f"the checkpoint {path} is not one of this model, {encoder.name}",
+        f"The checkpoint {path} is not one of this model, {encoder.name}",
     )
 
 
@@ -80,18 +80,18 @@ def load_head(
     path: str | os.PathLike,
     optional: Sequence[str] = (),
 ) -> bool:
-    """Gives a built head the weights of a checkpoint, if it has exactly one.
+    """Loads a checkpoint's head into a built head, if it has exactly one.
 
     The head is found outside the encoder, by the names of its weights and, if
-    there are several, by their shapes; without it nothing changes, and the
-    result is False. Checkpoints of the original layout have only a
+    there are several, by their shapes. Without one nothing changes, and the
+    result is False. Checkpoints of the original layout only have a
     `LanguageModelHead` (see `save_etc`).
 
     Args:
         head: the layer.
         path: the checkpoint.
         optional: parts of the head that the checkpoint may lack, by the names
-            of their attributes; they then stay as they are.
+            of their attributes; they keep their values.
 
     Raises:
         ValueError: its weights have other shapes.
@@ -140,7 +140,7 @@ def _read_graph(checkpoint):
 
 
 def _find_root(graph, paths, checkpoint, prefix) -> int:
-    """Finds the node of the encoder, which has the highest number of paths."""
+    """Finds the encoder's node: the one that matches most weight paths."""
     roots = {}
     for path, node in _walk(graph, 0):
         is_encoder = _resolve(graph, node, _TOKEN_TABLE) is not None
@@ -152,15 +152,15 @@ def _find_root(graph, paths, checkpoint, prefix) -> int:
     if len(best) != 1:
         names = ", ".join(repr(roots[node][1]) for node in best) or "none"
         raise ValueError(
-            f"there should be one encoder in the checkpoint {checkpoint}"
-            f"{'' if prefix is None else f' at {prefix!r}'}, but there are "
-            f"{len(best)} ({names}). Say with `prefix` which one it is"
+            f"The checkpoint {checkpoint} must have one encoder"
+            f"{'' if prefix is None else f' at {prefix!r}'}, but has "
+            f"{len(best)} ({names}). Set `prefix` to its path."
         )
     return best[0]
 
 
 def _walk(graph, root, left_out=()):
-    """Yields paths and numbers of what is below a node, the nearest first."""
+    """Yields paths and numbers of nodes below a node, the nearest first."""
     seen, rows = {root}, [("", root)]
     for path, node in rows:
         yield path, node
@@ -172,7 +172,7 @@ def _walk(graph, root, left_out=()):
 
 
 def _outside_encoders(graph) -> list[int]:
-    """Returns the nodes that are in no encoder."""
+    """Returns the nodes outside of all encoders."""
     inside = set()
     nodes = [x for _, x in _walk(graph, 0, left_out=_OF_TRAINING)]
     for node in nodes:
@@ -189,10 +189,10 @@ def _variables(graph, root):
 
 
 def _resolve(graph, node, path) -> _Saved | None:
-    """Returns the variable that attributes lead to, or None."""
+    """Returns the variable at a path of attributes, or None."""
     for name in path:
         children = {x.local_name: x.node_id for x in graph.nodes[node].children}
-        # Keras 3 has the kernels of its layers in attributes like `_kernel`.
+        # Keras 3 holds the kernels of its layers in attributes like `_kernel`.
         node = children.get(name, children.get(f"_{name}"))
         if node is None:
             return None

@@ -155,7 +155,7 @@ class LoadCheckpointTest(tf.test.TestCase):
                 ),
                 "is of a BERT.* lift",
             ),
-            (tf.train.Checkpoint(x=tf.Variable(0.0)), r"there are 0 .none."),
+            (tf.train.Checkpoint(x=tf.Variable(0.0)), r"has 0 .none."),
         ):
             path = self._write(model=saved)
             with self.assertRaisesRegex(ValueError, message):

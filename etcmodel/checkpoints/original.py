@@ -1,9 +1,9 @@
-"""Checkpoints of the original code, which is TensorFlow 1.
+"""Checkpoints of the original code, in TensorFlow 1's format.
 
-Its variables have names such as
+Their variables have names such as
 `etc_document_bert/global_local_transformer_layers/fused_att_layer_0/...`; the
-layers here have the same names. A configuration lies beside them. Heads, which
-have names of their own, and variables of optimizers are left alone.
+layers here have the same names. A configuration is beside them. Heads, which
+have other names, and variables of optimizers are ignored.
 """
 
 import os
@@ -22,16 +22,16 @@ from etcmodel.models import ReadTwiceModel
 from etcmodel.weight_paths import get_weight_paths
 
 CHECKPOINT = "model.ckpt"
-# Class of the encoder -> scope of its variables, and its configuration's file.
+# Encoder class -> scope of its variables, and name of its configuration file.
 _KINDS = {
     EtcModel: ("etc_document_bert", "etc_config.json"),
     ReadTwiceModel: ("read_it_twice_bert", "read_it_twice_bert_config.json"),
 }
-# The original makes these in a constructor, outside of any scope.
+# The original creates these in a constructor, outside of any scope.
 _OUTSIDE = "position_emb_lookup_"
 # The original gives two layers the same name.
 _NAMES = {"side_attention": "fused_side_attention"}
-# Weights of the head of the masked language model, and what BERT calls them.
+# Weights of the masked language model's head, and their names in BERT.
 _HEAD = {
     "dense/kernel": "cls/predictions/transform/dense/kernel",
     "dense/bias": "cls/predictions/transform/dense/bias",
@@ -43,7 +43,7 @@ _OF_OPTIMIZERS = re.compile(r"/(adam_[mv]|lamb_[mv]|Adam(_1)?|LAMB.*)$")
 
 
 def load_etc(model: tf.keras.Model, path: str | os.PathLike) -> list[str]:
-    """Gives an ETC encoder the weights of an original checkpoint.
+    """Loads the weights of an original checkpoint into an ETC encoder.
 
     Args:
         model: an `EtcModel`, or a model with one inside; see
@@ -51,8 +51,8 @@ def load_etc(model: tf.keras.Model, path: str | os.PathLike) -> list[str]:
         path: the checkpoint, such as "etc_base/model.ckpt", or its directory.
 
     Returns:
-        Names of variables in the checkpoint that are not of the encoder, such
-        as those of heads and optimizers, which are left out.
+        Names of the checkpoint's other variables, such as those of heads and
+        optimizers, which are left out.
 
     Raises:
         FileNotFoundError: there is no checkpoint, or only a part of one.
@@ -68,19 +68,19 @@ def save_etc(
     directory: str | os.PathLike,
     head: LanguageModelHead | None = None,
 ) -> None:
-    """Writes an ETC encoder as the original code does.
+    """Writes an ETC encoder in the original code's format.
 
     Args:
         model: an `EtcModel`, or a model with one inside. Its heads are left
             out.
         directory: where to write `model.ckpt` and `etc_config.json`. It must
-            not exist yet, or be empty, and appears when it is complete.
-        head: a built head to write with it, under the names of BERT's; the
-            original code wrote none.
+            not exist or be empty; it appears when it is complete.
+        head: a built head to write, too, with BERT's names; the original code
+            wrote none.
 
     Raises:
         ValueError: the model has no such encoder.
-        FileExistsError: there is a file, or something in the directory.
+        FileExistsError: the directory is a file, or not empty.
     """
     _save(model, directory, EtcModel, head)
 
@@ -97,7 +97,7 @@ def save_read_twice(
     directory: str | os.PathLike,
     head: LanguageModelHead | None = None,
 ) -> None:
-    """Writes a ReadTwice encoder as the original code does; see `save_etc`.
+    """Writes a ReadTwice encoder in the original code's format; see `save_etc`.
 
     The configuration is `read_it_twice_bert_config.json`.
     """
@@ -135,7 +135,7 @@ def _find(model, kind):
         is_outside = attributes[0].startswith(_OUTSIDE)
         layer, names = encoder, [] if is_outside else [scope]
         for attribute in attributes:
-            # Keras has some of its layers in attributes like `_layer`.
+            # Keras holds some of its layers in attributes like `_layer`.
             layer = getattr(layer, attribute, None) or getattr(
                 layer, f"_{attribute}"
             )
@@ -163,7 +163,7 @@ def _load(model, path, kind):
         {name: shapes[name] for name in of_encoder & set(weights)},
         checkpoint.read,
         sorted(of_encoder - set(weights)),
-        f"the checkpoint {path} is not one of this model, {encoder.name}",
+        f"The checkpoint {path} is not one of this model, {encoder.name}",
     )
     return sorted(set(shapes) - of_encoder)
 
@@ -173,7 +173,7 @@ def _head_weights(head) -> dict[str, tf.Variable]:
 
 
 def load_original_head(head: LanguageModelHead, path: str) -> bool:
-    """Gives a built head the weights of a checkpoint under BERT's names.
+    """Loads the head's weights from a checkpoint with BERT's names.
 
     See `load_head`.
     """
@@ -187,7 +187,7 @@ def load_original_head(head: LanguageModelHead, path: str) -> bool:
         found,
         checkpoint.read,
         [],
-        f"the head in the checkpoint {path} is not one of {head.name}",
+        f"The head in the checkpoint {path} is not one of {head.name}",
     )
     return True
 
@@ -201,8 +201,8 @@ def _save(model, directory, kind, head):
         not tf.io.gfile.isdir(directory) or tf.io.gfile.listdir(directory)
     ):
         raise FileExistsError(
-            f"{directory} is there, and is no empty directory. Give one that "
-            "is not there yet."
+            f"{directory} exists, and is not an empty directory. Give one that "
+            "does not exist yet."
         )
     partial = f"{directory}.{uuid.uuid4().hex}.partial"
     tf.io.gfile.makedirs(partial)

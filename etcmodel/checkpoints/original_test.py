@@ -231,7 +231,7 @@ class OriginalTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "no ReadTwiceModel"):
             original.save_read_twice(make_etc(), self.folder)
         original.save_etc(make_etc(), self.folder)
-        with self.assertRaisesRegex(FileExistsError, "no empty directory"):
+        with self.assertRaisesRegex(FileExistsError, "not an empty directory"):
             original.save_etc(make_etc(), self.folder)
         with self.assertRaisesRegex(
             ValueError,

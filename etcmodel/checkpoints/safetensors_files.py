@@ -26,8 +26,8 @@ _SAVE = (
 class Tensors(NamedTuple):
     """The content of safetensors files.
 
-    `aliases` are names of tensors that are stored once -> the name in the file,
-    from the file's metadata.
+    `aliases` maps names of shared tensors to the name under which the tensor is
+    stored, from the file's metadata.
     """
 
     arrays: dict[str, np.ndarray]
@@ -38,10 +38,10 @@ def find_file(path: str, folder: str) -> str | None:
     """Returns the file, or the index of files, to read.
 
     `path` is the directory `folder`, or a file or checkpoint in it. None means
-    that a TensorFlow checkpoint has to be read.
+    that it is a TensorFlow checkpoint.
 
     Raises:
-        FileNotFoundError: the weights are in a format that is not read.
+        FileNotFoundError: the format of the weights is not supported.
     """
     names = _list(folder)
     if path == folder:
@@ -51,7 +51,7 @@ def find_file(path: str, folder: str) -> str | None:
         return found
     for endings, what in _OTHER_FORMATS.items():
         if path.endswith(endings):
-            raise FileNotFoundError(f"{path}: {what} are not read. {_SAVE}")
+            raise FileNotFoundError(f"{path}: cannot read {what}. {_SAVE}")
     if path.endswith(".safetensors"):
         index = bert_configs.find(folder, _INDEX)
         if index and os.path.basename(path) in _files_of(index):
@@ -67,7 +67,7 @@ def _list(folder) -> list[str]:
 
 
 def _no_weights(folder, names) -> str:
-    """Says what to do with a directory without weights of the usual names."""
+    """Returns advice for a directory without weights of the usual names."""
     text = f"{folder} has no {_FILE}, and no TensorFlow checkpoint."
     others = [x for x in names if x.endswith(".safetensors")]
     if others:
@@ -75,7 +75,7 @@ def _no_weights(folder, names) -> str:
     for endings, what in _OTHER_FORMATS.items():
         found = [x for x in names if x.endswith(endings)]
         if found:
-            return f"{text} {what} ({found[0]}) are not read. {_SAVE}"
+            return f"{text} {what} ({found[0]}) are not supported. {_SAVE}"
     return f"{text} Get all files of the model."
 
 
@@ -88,7 +88,7 @@ def _files_of(index) -> list[str]:
     except (ValueError, KeyError, TypeError, AttributeError):
         problem = "names and files"
     raise ValueError(
-        f"{index} is no index of safetensors files: expected a JSON object "
+        f"{index} is no index of safetensors files. Expected a JSON object "
         f'with a "weight_map" of {problem}.'
     )
 
@@ -112,7 +112,7 @@ def read(path: str) -> Tensors:
 
 
 def _read(path) -> Tensors:
-    # Only this format needs the library.
+    # Imported here, as only this format needs the library.
     extras.require("safetensors")
     import safetensors
 
@@ -123,12 +123,12 @@ def _read(path) -> Tensors:
             metadata = file.metadata() or {}
     except safetensors.SafetensorError as error:
         raise ValueError(
-            f"{path} is no safetensors file, or a damaged one: {error}"
+            f"{path} is no safetensors file, or a damaged one: {error}."
         ) from None
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{path} is missing: the index beside it names it. Get all files "
-            "of the directory."
+            f"{path} is missing, but the index beside it names it. Get all "
+            "files of the directory."
         ) from None
     aliases = {
         alias: name

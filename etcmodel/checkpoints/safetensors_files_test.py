@@ -29,7 +29,7 @@ class SafetensorsFilesTest(tf.test.TestCase):
     def test_which_file(self):
         for name in ("pytorch_model.bin", "tf_model.h5", "model.pt"):
             with self.assertRaisesRegex(
-                FileNotFoundError, f"{name}: .*are not read.*save_pretrained"
+                FileNotFoundError, f"{name}: .*cannot read.*save_pretrained"
             ):
                 safetensors_files.find_file(self.path(name), self.folder)
         for names, message in (

@@ -16,10 +16,10 @@ class TokenRows(NamedTuple):
 
     Attributes:
         path: the vocabulary of the model, or None.
-        rows: `<int64>[tokens]`; -1 for tokens that the source does not have.
+        rows: `<int64>[tokens]`; -1 for tokens that the source lacks.
         special_ids: ids of special tokens by name, as in a tokenizer.
         num_used: number of rows of the source that have a token.
-        unmatched: tokens without a row, other than global tokens.
+        unmatched: tokens without a row, except global tokens.
         notes: messages for the user.
     """
 
@@ -40,7 +40,7 @@ class TokenRows(NamedTuple):
 def count_tokens(source, vocab_file: str | os.PathLike | None) -> int:
     """Returns the size of the vocabulary of a `Bert` when it is lifted.
 
-    For a source whose vocabulary has no tokenizer here, its number of rows.
+    If its vocabulary has no tokenizer here, the number of rows.
     """
     path = vocab_file or source.vocab_file
     if path is not None:
@@ -53,7 +53,7 @@ def count_tokens(source, vocab_file: str | os.PathLike | None) -> int:
 def find_token_rows(source, vocab_file: str | os.PathLike | None) -> TokenRows:
     """Finds the row of every token of `vocab_file` in a `Bert`.
 
-    None is the source's own vocabulary; the tokens that a vocabulary lacks are
+    None means the source's own vocabulary; tokens that a vocabulary lacks are
     added (see `lift_vocabulary`).
 
     Raises:
@@ -92,12 +92,12 @@ def find_token_rows(source, vocab_file: str | os.PathLike | None) -> TokenRows:
 
 
 def _check_size(known, num_rows, path) -> list[str]:
-    """Refuses more tokens than rows; notes that there are fewer."""
+    """Raises a ValueError for too few rows; notes spare rows."""
     number = len(known.pieces)
     if number > num_rows:
         raise ValueError(
             f"{known.path} has {number} tokens, but {path} has {num_rows} rows "
-            "for them: it is not the vocabulary of these weights."
+            "for them. It is not the vocabulary of these weights."
         )
     if number == num_rows:
         return []
@@ -108,7 +108,7 @@ def _check_size(known, num_rows, path) -> list[str]:
 
 
 def _check_kinship(found, pieces, table, path) -> None:
-    """Warns if a table seems to be that of another vocabulary."""
+    """Warns if a table seems to belong to another vocabulary."""
     is_known = found.rows >= 0
     kinship = vocabularies.measure_kinship(
         [x for x, known in zip(pieces, is_known, strict=True) if known],

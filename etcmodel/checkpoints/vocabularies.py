@@ -1,4 +1,4 @@
-"""Matches rows of a token table with tokens of another vocabulary."""
+"""Matches rows of a token table to tokens of another vocabulary."""
 
 import functools
 import os
@@ -12,13 +12,13 @@ import tensorflow as tf
 _ROBERTA = {"<s>": "cls", "</s>": "separator", "<mask>": "mask"}
 # Global tokens, which no encoder like BERT knows.
 GLOBAL_NAMES = ("sentence", "cpc_mask", "question", "candidate", "paragraph")
-# Of a path.
+# The error of a path.
 NO_TOKENIZER = (
-    "{} is RoBERTa's vocabulary, of which no tokenizer can be made here. Give "
+    "{} is RoBERTa's vocabulary, which has no tokenizer here. Give "
     "the equivalent SentencePiece model as vocab_file."
 )
 _SPACE = "\u2581"
-# Of how many related words the rows must be alike, to be a vocabulary's.
+# Fewest pairs of related words to judge by, and share with similar rows.
 _MIN_PAIRS, _MIN_SHARE = 100, 0.7
 
 
@@ -27,12 +27,12 @@ class Vocabulary(NamedTuple):
 
     Attributes:
         path: the file.
-        pieces: in the order of their ids.
+        pieces: the pieces in the order of their ids.
         special_ids: ids of special tokens by name, as in a tokenizer; none for
             the vocabulary of a source.
         kind: "wordpiece", "sentencepiece" or "bpe", which is RoBERTa's and has
             no tokenizer here.
-        notes: what is special about it.
+        notes: notes about its peculiarities.
     """
 
     path: str
@@ -47,12 +47,12 @@ def read_vocabulary(path: str | os.PathLike) -> Vocabulary:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is neither.
+        ValueError: the file is neither.
     """
     path = os.fspath(path)
     if path.endswith(".json"):
         raise ValueError(NO_TOKENIZER.format(path))
-    # Only what reads such a file needs TensorFlow Text.
+    # Imported here, as only reading such a file needs TensorFlow Text.
     from etcmodel.feature_utils.text import tokenizers
 
     tokenizer = tokenizers.make_tokenizer(path)
@@ -68,18 +68,18 @@ def read_vocabulary(path: str | os.PathLike) -> Vocabulary:
 def match_pieces(source: Vocabulary, target: Vocabulary) -> np.ndarray:
     """Finds each piece of `target` in `source`: `<int64>[target]`, -1 for none.
 
-    RoBERTa's pieces are bytes in disguise, with "Ġ" for a space. Those of the
-    equivalent SentencePiece model have "▁" there, and bytes in disguise or the
-    text that they stand for. Special tokens of RoBERTa and of models with
-    SentencePiece are those with the same meaning.
+    RoBERTa's pieces show each byte as a character, with "Ġ" for a space. Pieces
+    of the equivalent SentencePiece model have "▁" there, and such characters or
+    the text itself. Special tokens of RoBERTa and of models with SentencePiece
+    match by their meaning.
 
     Example: of the pieces `<s> Ġthe é` (written `<s> Ġthe Ã©`), `▁the` has the
     row 1, `é` the row 2, and `dog` has none.
     """
     forms = (lambda piece: piece,)
     if source.kind == "bpe":
-        # A piece of the model is found in texts: what RoBERTa makes of the
-        # same text comes first.
+        # Pieces of the model occur in texts, so the piece that RoBERTa makes
+        # of the same text comes first.
         forms = (_as_text, lambda piece: piece.replace("\u0120", _SPACE))
     meanings = {} if source.kind == "wordpiece" else _ROBERTA
     rows = {}
@@ -95,10 +95,10 @@ def match_pieces(source: Vocabulary, target: Vocabulary) -> np.ndarray:
 
 
 class Kinship(NamedTuple):
-    """How well a table of tokens and a vocabulary go together.
+    """A measure of how well a token table and a vocabulary fit.
 
-    In a `share` of `pairs` of related words the rows are more alike than those
-    of other words; about half, if the table is not that of the vocabulary.
+    In a `share` of `pairs` of related words the rows are more alike than rows
+    of other words; about half of them if the table has another vocabulary.
     """
 
     pairs: int
@@ -106,26 +106,26 @@ class Kinship(NamedTuple):
 
     @property
     def is_chance(self) -> bool:
-        """Whether the table seems to be that of another vocabulary."""
+        """Whether the table seems to belong to another vocabulary."""
         return self.pairs >= _MIN_PAIRS and self.share < _MIN_SHARE
 
     def describe(self, vocab_file: str, source: str) -> str:
-        """Warns of a table that seems to be that of another vocabulary."""
+        """Returns a warning about a table of another vocabulary."""
         return (
             f"{vocab_file} does not seem to be the vocabulary of {source}: of "
             f"{self.pairs} pairs of words such as 'house' and 'houses', "
-            f"{self.share:.0%} have rows that are more alike than those of "
-            "others, which is chance."
+            f"{self.share:.0%} have rows that are more alike than rows of "
+            "other words, which is chance."
         )
 
 
 def measure_kinship(pieces: Sequence[str], table: np.ndarray) -> Kinship:
     """Measures whether related words, such as "house" and "houses", are alike.
 
-    The rows `<float>[pieces, size]` of words that differ by one more letter at
-    the end are alike in every trained table, which so shows whether a
-    vocabulary of the right size belongs to it. Of BERT's, 98 % of 4,096 pairs
-    are more alike than others; with the vocabulary moved by one token, 52 %.
+    In every trained table, rows `<float>[pieces, size]` of words that differ by
+    one more letter at the end are alike. This shows whether a vocabulary of the
+    right size belongs to the table. Of BERT's, 98 % of 4,096 pairs are more
+    alike than others; with the vocabulary shifted by one token, 52 %.
     """
     rows = {x.lstrip(_SPACE): i for i, x in enumerate(pieces)}
     pairs = [
@@ -147,7 +147,7 @@ def measure_kinship(pieces: Sequence[str], table: np.ndarray) -> Kinship:
 
 @functools.cache
 def _bytes_in_disguise() -> dict[str, int]:
-    """Maps characters to the bytes they stand for."""
+    """Maps characters to the bytes that they represent."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [x for x in range(256) if x not in plain]
     table = {chr(x): x for x in plain}
@@ -155,7 +155,7 @@ def _bytes_in_disguise() -> dict[str, int]:
 
 
 def _as_text(piece: str) -> str | None:
-    """Returns the text of a piece of bytes; None for parts of characters."""
+    """Converts a piece of bytes to text; None for parts of characters."""
     table = _bytes_in_disguise()
     if any(character not in table for character in piece):
         return None

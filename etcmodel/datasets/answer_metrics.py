@@ -18,7 +18,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class Scores(NamedTuple):
-    """How good one prediction is, from 0 to 1; EM is for an exact match."""
+    """Scores of one prediction, from 0 to 1; EM means exact match."""
 
     em: float = 0.0
     f1: float = 0.0
@@ -31,9 +31,9 @@ def normalize_answer(
 ) -> str:
     """Normalizes an answer for comparison.
 
-    Lower case, without ASCII punctuation (nothing replaces it), without the
-    words "a", "an", "the", with single spaces: "The  Quick-brown, an Apple!"
-    becomes "quickbrown apple".
+    The result is in lower case, without ASCII punctuation (replaced by nothing)
+    and without the words "a", "an", "the", with single spaces: "The
+    Quick-brown, an Apple!" becomes "quickbrown apple".
 
     Args:
         text: the answer.
@@ -52,7 +52,7 @@ def harmonic_mean(precision: float, recall: float) -> float:
 def _overlap_scores(
     exact: bool, common: int, predicted: int, gold: int
 ) -> Scores:
-    """Scores of a (multi)set, from the sizes of the sets and their overlap."""
+    """Computes scores of (multi)sets from their sizes and their overlap."""
     precision = common / predicted if predicted else 0.0
     recall = common / gold if gold else 0.0
     f1 = harmonic_mean(precision, recall)
@@ -60,7 +60,7 @@ def _overlap_scores(
 
 
 def word_scores(prediction: str, gold: str) -> Scores:
-    """Compares the words of two normalized answers, whatever their order.
+    """Compares the words of two normalized answers in any order.
 
     Words are counted as often as they occur: "paris paris texas" has an F1 of
     0.8 for "paris texas". Two answers without words share none: only EM is 1.
@@ -78,9 +78,9 @@ def word_scores(prediction: str, gold: str) -> Scores:
 def set_scores(
     predicted: Iterable[Hashable], gold: Iterable[Hashable]
 ) -> Scores:
-    """Compares two sets; what is repeated counts once.
+    """Compares two sets; repeated elements count once.
 
-    Of two empty sets only EM is 1.
+    For two empty sets only EM is 1.
     """
     predicted, gold = set(predicted), set(gold)
     return _overlap_scores(

@@ -15,7 +15,7 @@ _MAX_SOUGHT = 64
 
 
 class Occurrence(NamedTuple):
-    """An answer in one of several texts; from byte to byte, in UTF-8."""
+    """An answer in one of several texts, as a range of bytes in UTF-8."""
 
     text: int
     start: int
@@ -33,20 +33,20 @@ def find_answers(
     Forms match whole words, as written or all in capitals. A form that does not
     occur as written matches in any case, except that a single word keeps its
     capitals, since "Will" is not "will". If no form occurs as written, all
-    match in any case; if none of these is a whole word, also inside words.
+    match in any case; if none is found as a whole word, also inside words.
 
     Example: `find_answers(["Art, art, ART", "party"], ["art"])` gives the
-    places from 5 to 8 and from 10 to 13 of text 0.
+    ranges 5 to 8 and 10 to 13 of text 0.
 
     Args:
-        texts: where to search.
-        answers: what to search for. Answers of white space alone are ignored.
-        sentence_case: whether "The king", but no single word, also matches
-            "the king" where both occur: it may begin a sentence or a title.
+        texts: the texts to search.
+        answers: the forms to find. Those of only white space are ignored.
+        sentence_case: whether "The king" also matches "the king" where both
+            occur, as it may begin a sentence; applies to several words only.
 
     Returns:
-        Each occurrence once, in order. Only those of different answers may
-        overlap.
+        Each occurrence once, in order. Only occurrences of different answers
+        can overlap.
     """
     forms = {normalize(x).strip() for x in answers} - {""}
     normalized = [_normalized(x) for x in texts]
@@ -67,7 +67,7 @@ def find_answers(
     )
 
 
-# Questions about the same text stand together.
+# Cached, since questions about the same text are adjacent.
 _normalized = functools.lru_cache(maxsize=8)(NormalizedText)
 
 
@@ -76,7 +76,7 @@ def _any_case(text: str) -> str:
 
 
 def _same_words(form: str, is_found: bool, sentence_case: bool) -> str:
-    """A pattern for other spellings of a form, which is found as written."""
+    """Returns a pattern for other spellings of a form found as written."""
     has_words = " " in form
     if not is_found:
         if has_words:
@@ -91,12 +91,12 @@ def _same_words(form: str, is_found: bool, sentence_case: bool) -> str:
 
 
 def _find(normalized, patterns, words=True) -> set[Occurrence]:
-    """Occurrences of forms by their patterns, as whole words or anywhere."""
+    """Finds forms by their patterns, as whole words or anywhere."""
     found = set()
     for form, pattern in patterns.items():
         before = behind = ""
         if words:
-            # A word neither begins nor ends between two letters or digits.
+            # A word starts and ends where no letter or digit is adjacent.
             before = r"(?<![^\W_])" if form[0].isalnum() else ""
             behind = r"(?![^\W_])" if form[-1].isalnum() else ""
         expression = f"{before}(?:{pattern}){behind}"
@@ -110,10 +110,10 @@ def _find(normalized, patterns, words=True) -> set[Occurrence]:
 def _matches(
     text: NormalizedText, expression: str, form: str
 ) -> Iterator[re.Match]:
-    """Yields what `re.finditer` does, for spellings of a form.
+    """Yields the matches of `re.finditer` for spellings of a form.
 
-    Searching for lower-case text is much faster than a pattern, which is
-    compiled only if that is found.
+    Searching for lower-case text is much faster than a pattern, which is only
+    compiled if that finds something.
     """
     if text.lowered is None or not form.isascii():
         yield from re.finditer(expression, text.text)
@@ -127,12 +127,12 @@ def _matches(
             yield match
 
 
-# Several patterns of a form are tried, one after another.
+# Cached, since several patterns of a form are tried in turn.
 @functools.lru_cache(maxsize=256)
 def _places_in_any_case(text: NormalizedText, form: str) -> tuple[int, ...]:
-    """Returns where a form begins in the lower-case text, overlaps included."""
+    """Returns starts of a form in the lower-case text, with overlaps."""
     lowered, sought, at, places = text.lowered, form.lower(), -1, []
-    # Each search prepares what it searches for, which may be long.
+    # Each search prepares the form, which may be long.
     start = sought[:_MAX_SOUGHT]
     while (at := lowered.find(start, at + 1)) >= 0:
         if lowered.startswith(sought, at):
@@ -143,8 +143,8 @@ def _places_in_any_case(text: NormalizedText, form: str) -> tuple[int, ...]:
 def _places(
     text: NormalizedText, matches: Iterator[re.Match], begins_word: bool
 ) -> Iterator[tuple[int, int]]:
-    """First byte, and the one behind the last, of each match."""
-    # How far the text was read, in characters and in bytes.
+    """Yields each match as bytes: the first one and the end."""
+    # Position up to which the text was read, in characters and in bytes.
     at = end = 0
     for match in matches:
         if _splits_character(text.text, match, begins_word):
@@ -159,7 +159,7 @@ def _places(
 
 
 def _splits_character(text: str, match, begins_word: bool) -> bool:
-    """Whether a mark follows a match, or ends a word right before it."""
+    """Tells whether a mark follows a match, or ends a word before it."""
     start, end = match.span()
     return _is_mark(text[end : end + 1]) or (
         begins_word and _is_mark(text[max(start - 1, 0) : start])
@@ -171,5 +171,5 @@ def _is_mark(character: str) -> bool:
 
 
 def _num_bytes(text: str) -> int:
-    """Length in UTF-8, with "?" for what has none, as lone surrogates."""
+    """Returns the length in UTF-8, with "?" for lone surrogates."""
     return len(text.encode("utf-8", "replace"))

@@ -44,8 +44,8 @@ class ClassificationRecord(DocumentRecord, frozen=True):
     """A document and its label.
 
     Attributes:
-        label: one label, a tuple of several, or a number; None if the row does
-            not tell.
+        label: one label, a tuple of several, or a number; None if the row has
+            no label.
         num_repeated: how many labels the row repeats.
     """
 
@@ -54,13 +54,13 @@ class ClassificationRecord(DocumentRecord, frozen=True):
 
     @property
     def counts(self):
-        """See `Record`."""
+        """Counts repeated labels."""
         return {"labels_repeated": self.num_repeated}
 
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
-    """What the labels of a data set are.
+    """The labels of a data set.
 
     Attributes:
         kind: "single" for one label a document, "multiple" for any number, or
@@ -102,7 +102,7 @@ def _without_point(name: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _comparable(name: str) -> str:
-    """Returns a label in Unicode's normal form C with single spaces."""
+    """Returns a label in normal form C of Unicode with single spaces."""
     return " ".join(unicodedata.normalize("NFC", name).split())
 
 
@@ -144,7 +144,7 @@ class Names:
 
 
 def _is_multi_hot(labels: list) -> bool:
-    """Returns whether a list has only 0 and 1, with repeats."""
+    """Tells whether a list has only 0 and 1, with repeats."""
     words = {"true": 1, "false": 0}
     flags = [
         words.get(x.lower(), sectioned.whole(x))
@@ -158,7 +158,7 @@ def _is_multi_hot(labels: list) -> bool:
 
 
 class _LabelReader:
-    """Reads labels of a kind from the field of a row."""
+    """Reads labels of a kind from a field of a row."""
 
     def __init__(self, row: Row, field: str, kind: str, names: Names):
         self._row = row
@@ -201,7 +201,7 @@ class _LabelReader:
         number = math.nan
         if isinstance(value, str | int | float) and not isinstance(value, bool):
             try:
-                # Python reads "1_000" as 1000.
+                # Python would read "1_000" as 1000.
                 number = float(str(value).replace("_", "?"))
             except (ValueError, OverflowError):
                 pass
@@ -227,7 +227,7 @@ def _make(kind: str, names: Names, row: Row) -> ClassificationRecord:
     field = row.find(row.fields.label, LABEL_FIELDS)
     value = None if field is None else row.values[field]
     label, num_repeated = None, 0
-    # CSV has no other way to leave out a label.
+    # An empty cell is the only way to leave out a label in CSV.
     if value is not None and not (isinstance(value, str) and not value.strip()):
         label = _LabelReader(row, field, kind, names).read(value)
     if isinstance(label, tuple):
@@ -267,10 +267,10 @@ def make_format(
         label_kind: "single" for one label, "multiple" for several (a string is
             a list of one), "number" (numeric strings are numbers), or "auto":
             a list has several labels, a number with a fraction or an exponent
-            is one, all else one label. Integers and true or false are labels
-            `"3"`, `"true"`.
-        labels: the known labels. `"3.0"` and `"True"` are then the labels `"3"`
-            and `"true"`, or the other way round, whichever is known.
+            is a number, and anything else is one label. Integers, true and
+            false are the labels `"3"`, `"true"`.
+        labels: the known labels. `"3.0"` and `"True"` then become the labels
+            `"3"` and `"true"`, or vice versa, whichever is known.
 
     Raises:
         ValueError: `label_kind` is none of these.
@@ -297,25 +297,25 @@ def find_labels(
     label_kind: str = "auto",
     known: Collection[str] = (),
 ) -> Labels:
-    """Finds the labels of records; those without a label are left out.
+    """Finds the labels of records; skips those without a label.
 
-    Spellings of one label, see `Names`, are counted together. The label is
-    called after the commonest, or the first of equally common ones.
+    Spellings of one label (see `Names`) are counted together. The commonest
+    spelling, or the first of equally common ones, names the label.
 
-    If all are whole numbers and some have a decimal point, such as `"1"` and
-    `"2.0"`, the labels are `"1"` and `"2"`.
+    If all labels are whole numbers and some have a decimal point, such as `"1"`
+    and `"2.0"`, the labels are `"1"` and `"2"`.
 
     Args:
         records: the records.
-        label_kind: as of `make_format`, by which they were read.
-        known: the labels that are wanted, if they are known.
+        label_kind: the argument of `make_format` by which they were read.
+        known: the wanted labels, if they are known.
 
     Raises:
-        UserError: the records have labels of several kinds, or there is nothing
-            to tell apart: no labels, the same labels or number for all; or, for
-            "auto", all labels are texts of numbers, and some have a decimal
-            point, or all are floats that are whole numbers: they may be classes
-            or numbers.
+        UserError: the records have labels of several kinds, or nothing differs:
+            no labels, the same labels or number for all; or, for "auto", it is
+            unclear whether labels are classes or numbers: all are numbers as
+            text, some with a decimal point, or all are floats without a
+            fraction.
     """
     examples: dict[Kind, ClassificationRecord] = {}
     counts = collections.Counter()
@@ -390,7 +390,7 @@ def find_labels(
 
 
 def _classes_or_numbers(path: str, label: Label) -> UserError:
-    """The error of labels that may be classes or numbers."""
+    """Returns the error of labels that may be classes or numbers."""
     return UserError(
         f"{path}: all labels are numbers, and some have a decimal point, such "
         f"as {show(label)}. Set label_kind to single (classes) or number."
@@ -416,18 +416,18 @@ def _mixed_kinds(examples: Mapping[Kind, ClassificationRecord]) -> UserError:
 
 
 def gold(record: ClassificationRecord) -> Label | None:
-    """The label, the labels or the number; None if the row does not tell."""
+    """Returns the label, labels or number; None if the row has none."""
     return record.label
 
 
 def stratum(record: ClassificationRecord) -> str | None:
-    """The label, whose share validation records have; None if not one label."""
+    """Returns the label to stratify by; None unless there is exactly one."""
     label = record.label
     return _comparable(label) if isinstance(label, str) else None
 
 
 def unknown_labels(label: Label, known: Collection[str]) -> list[str]:
-    """Returns the labels of a record that are not known; none of a number."""
+    """Returns the unknown labels of a record; none for a number."""
     if isinstance(label, int | float):
         return []
     return [x for x in _labels_in(label) if x not in known]
@@ -436,13 +436,13 @@ def unknown_labels(label: Label, known: Collection[str]) -> list[str]:
 def write_predictions(
     predictions: Mapping[str, Mapping], stream: IO[str]
 ) -> None:
-    """Writes `{"id": ..., "label": ..., "probabilities": {...}}` a line."""
+    """Writes lines `{"id": ..., "label": ..., "probabilities": {...}}`."""
     for name, prediction in predictions.items():
         line = {"id": name, "label": prediction["label"]}
         if prediction.get("probabilities") is not None:
             line["probabilities"] = dict(prediction["probabilities"])
         text = json.dumps(line, ensure_ascii=False)
-        # "?" for what UTF-8 cannot write, such as lone surrogates.
+        # "?" for characters without UTF-8, such as lone surrogates.
         stream.write(text.encode("utf-8", "replace").decode("utf-8") + "\n")
 
 
@@ -458,14 +458,12 @@ def score(
 ) -> dict[str, float]:
     """Scores labels or numbers, with scikit-learn's definitions.
 
-    Spellings of one label, see `Names`, are equal.
-
-    A document without a prediction counts as wrong: with no label, with
-    probability 1 for all labels but its own, or with the most distant number of
-    all in `gold`.
+    Spellings of one label (see `Names`) are equal. A document without a
+    prediction counts as wrong: with no label, with probability 1 for all labels
+    but its own, or with the most distant number of all in `gold`.
 
     Args:
-        predictions: record id -> `"label"`, of the type that `gold` has, and
+        predictions: record id -> `"label"`, of the type in `gold`, and
             `"probabilities"`, label -> probability; none for numbers.
         gold: record id -> label, labels or number; all of one kind.
 
@@ -477,9 +475,9 @@ def score(
         `macro_f1` is the mean over all labels in `gold` or predicted. `auroc`
         is the mean over the labels in `gold`, each against the rest. It is left
         out if all documents have the same labels, and `spearman` if all numbers
-        of one side are equal. `score` is the one that checkpoints are chosen
-        by: accuracy, `micro_f1` or `negative_mean_squared_error`. Empty if
-        there are no documents.
+        of one side are equal. `score` selects checkpoints: accuracy, `micro_f1`
+        or `negative_mean_squared_error`. The result is empty if there are no
+        documents.
     """
     kinds = {kind_of(x) for x in gold.values()}
     if len(kinds) > 1:
@@ -543,7 +541,7 @@ def _score_labels(predictions, gold, is_single: bool) -> dict[str, float]:
 
 
 def _by_label(metric, true, values):
-    """Calls a metric of scikit-learn for `[documents, labels]`; `[labels]`."""
+    """Calls a metric of scikit-learn per label, on `[documents, labels]`."""
     if true.shape[1] == 1:
         # A single column would be read as the indices of classes.
         return [metric(true[:, 0], values[:, 0])]

@@ -1,25 +1,25 @@
-r"""Reads documents to pre-train on, with or without entity mentions.
+r"""Reads documents for pre-training, with or without entity mentions.
 
-There are two formats, told apart by their first character. In UTF-8, plain or
-gzipped, they are
+The first character of a file tells its format. In UTF-8, plain or gzipped, it
+has one of these:
 
-*   JSON lines, a document each:
+*   JSON lines, one document each:
 
         {"id": "1", "text": "Jan lives in Brno.", "mentions": [
             {"start": 0, "end": 3, "entity": "Q1"},
             {"start": 13, "end": 17, "entity": null}]}
 
-    (on one line). `start` and `end` count characters, and `end` is behind the
-    last. `entity` names what is mentioned, the same name for the same entity in
-    all documents; null, or none, for a mention that could not be linked. A
-    document without `mentions` gets those that `mention_finder` finds; `[]`
-    means that there are none. `id` may be left out. A line is read as a whole.
+    (on one line). `start` and `end` count characters, and `end` is exclusive.
+    `entity` names the entity, by the same name in all documents; null, or no
+    `entity`, for a mention that is not linked. A document without `mentions`
+    gets those that `mention_finder` finds; `[]` means that there are none. `id`
+    may be left out. A line is read as a whole.
 
-*   plain text: articles of the WikiText corpora, if a heading of theirs comes
-    first, or documents with an empty line between them. `FORMATS` has readers
-    for each, and one for files that are a document each, empty lines and all.
+*   plain text: articles of the WikiText corpora, if it starts with one of their
+    headings, or documents with an empty line between them. `FORMATS` has a
+    reader for each, and one that reads a whole file as one document.
 
-What has more than a million characters becomes several documents (see
+A document of more than a million characters is split into several (see
 `plain_texts.divide`). A file without text counts as a bad record.
 """
 
@@ -37,7 +37,7 @@ from etcmodel.readers.records import Text
 
 
 class Mention(msgspec.Struct, frozen=True):
-    """A span of characters; the `entity` is None or "" if it is not known."""
+    """A span of characters; `entity` is None or "" for an unknown entity."""
 
     start: int
     end: int
@@ -45,12 +45,12 @@ class Mention(msgspec.Struct, frozen=True):
 
 
 class Document(Record, frozen=True):
-    """A text.
+    """A text with its mentions of entities.
 
     Attributes:
-        id: unique, or the position in its file if the file gives none; with
+        id: unique id, or the position in its file if it has none; followed by
             "part 2" and so on for all parts but the first of a long text.
-        mentions: in the order of the text; None if they are to be found.
+        mentions: in the order of the text; None if they must be found.
     """
 
     id: str
@@ -58,7 +58,7 @@ class Document(Record, frozen=True):
     mentions: tuple[Mention, ...] | None = None
 
 
-# Stands for what is read of a file without text.
+# Represents a file without text.
 _EMPTY_FILE = object()
 
 
@@ -103,7 +103,7 @@ def _make(value: _Json, source: Source) -> Document:
 
 
 def _divide(document: Document) -> Iterator[Document]:
-    """Parts of a long text, each with the mentions that are all inside."""
+    """Yields parts of a long text, each with the mentions inside it."""
     start = 0
     for number, text in enumerate(plain_texts.divide(document.text), 1):
         if len(text) == len(document.text):
@@ -131,7 +131,7 @@ def _divide(document: Document) -> Iterator[Document]:
 
 
 class _Format(Format):
-    """Long texts come in parts, and files without text are bad records."""
+    """Splits long texts; counts files without text as bad records."""
 
     def parse(self, value, source):
         if value is _EMPTY_FILE:
@@ -150,14 +150,14 @@ class _Format(Format):
 
 
 def _reader(read_texts):
-    """Reads JSON lines, or plain texts where it is none."""
+    """Reads JSON lines, or plain texts if a file has none."""
 
     def read_values(
         path: str,
         on_position: json_stream.OnPosition = None,
         record: type | None = None,
     ) -> Iterator[tuple[json_stream.Place, object]]:
-        # An array of objects is refused as JSON lines that it is meant to be.
+        # Reads an array as JSON lines, to report it as an error.
         if json_stream.begins_with(path, rb"\{|\[\s*\{"):
             yield from json_stream.read_json_lines(path, on_position, record)
             return
@@ -177,7 +177,7 @@ def _find_out(path, on_position):
     return read(path, on_position)
 
 
-# What may be said of plain texts -> how they are read.
+# Ways to split plain texts -> how they are read.
 FORMATS = {
     name: _Format(
         _Json,
@@ -199,7 +199,7 @@ FORMAT = FORMATS["auto"]
 
 
 def make_format(documents: str) -> Format:
-    """Returns the format of plain texts that are divided in one of the ways."""
+    """Returns the format for one way to split plain texts."""
     return FORMATS[documents]
 
 

@@ -1,4 +1,4 @@
-"""Normalizes texts for comparison, and maps places back to the given text.
+"""Normalizes texts for comparison, and maps places back to the original text.
 
 Texts count as equal if they differ only in white space, in canonically
 equivalent characters of Unicode, or in HTML entities.
@@ -17,7 +17,7 @@ _ENTITY = re.compile(r"&(?:#\d+|#[xX][\da-fA-F]+|[a-zA-Z][\da-zA-Z]*);")
 # Dotted and dotless i, the long s and the Kelvin sign.
 _LETTERS = re.compile("[\u0130\u0131\u017f\u212a]")
 _NON_ASCII = re.compile(r"[\x00-\x7f]?[^\x00-\x7f]+")
-# All white space that is not one space between two words.
+# White space other than one space between two words.
 _SPACES = re.compile(r"\s{2,}|[^\S ]")
 _EMPTY_LINE = re.compile(r"\n\s*\n|\u2029")
 
@@ -26,15 +26,15 @@ def normalize(text: str) -> str:
     r"""Normalizes a text for comparison.
 
     HTML entities are decoded, characters are in Unicode's normal form C, and
-    white space is one space, or one line feed if it has an empty line. Spaces
-    at the ends stay. Example: `"Caf\u00e9 &\u00a0bar"` and
+    runs of white space become one space, or a line feed if they contain an
+    empty line. Spaces at the ends stay. Example: `"Caf\u00e9 &\u00a0bar"` and
     `"Cafe\u0301  &amp;\nbar"` become `"Caf\u00e9 & bar"`.
     """
     return NormalizedText(text).text
 
 
 class NormalizedText:
-    """A text as of `normalize`, whose places can be mapped to the given one."""
+    """A text after `normalize`, whose places map to the original text."""
 
     def __init__(self, given: str):
         self.given = given
@@ -45,8 +45,8 @@ class NormalizedText:
     def lowered(self) -> str | None:
         """The text in lower case, character by character.
 
-        None if it has a character that is an ASCII letter in another case
-        without being in ASCII, such as the Kelvin sign.
+        None if it has a non-ASCII character that is an ASCII letter in another
+        case, such as the Kelvin sign.
         """
         lowered = self.text.lower()
         is_plain = len(lowered) == len(self.text)
@@ -55,7 +55,7 @@ class NormalizedText:
     def given_place(self, place: int) -> int | None:
         """Maps a place, a number of characters of `text`, to the given text.
 
-        None within several characters of `text` that are one of `given`.
+        None inside a group of characters that is one character of `given`.
         """
         for step in reversed(self._steps):
             if place is not None:
@@ -64,7 +64,7 @@ class NormalizedText:
 
 
 class _Replacement(NamedTuple):
-    """A part of a text, and what replaces it."""
+    """A part of a text, and its replacement."""
 
     start: int
     end: int
@@ -72,7 +72,7 @@ class _Replacement(NamedTuple):
 
 
 class _Step:
-    """A text in which parts are replaced; knows where they come from."""
+    """A text with replaced parts; maps places back to the source."""
 
     def __init__(self, source: str, replacements: Iterable[_Replacement]):
         """Replaces parts, which are in order and do not become empty."""
@@ -90,10 +90,10 @@ class _Step:
         self.text = "".join((*parts, source[at:]))
 
     def to_source(self, place: int) -> int | None:
-        """The place in the source; None inside a part that is replaced."""
+        """Returns the place in the source; None inside a replaced part."""
         i = bisect.bisect_right(self._here, place) - 1
         shift = place - self._here[i]
-        # Parts that are replaced begin at odd boundaries.
+        # Replaced parts begin at odd boundaries.
         return None if shift and i % 2 else self._there[i] + shift
 
 
@@ -105,7 +105,7 @@ def _entities(text: str) -> Iterator[_Replacement]:
 
 
 def _compositions(text: str) -> Iterator[_Replacement]:
-    """Characters that Unicode's normal form C writes otherwise."""
+    """Yields characters that Unicode's normal form C writes otherwise."""
     if unicodedata.is_normalized("NFC", text):
         return
     for match in _NON_ASCII.finditer(text):
@@ -123,14 +123,14 @@ _compose = functools.partial(unicodedata.normalize, "NFC")
 
 
 def _combines(before: str, character: str) -> bool:
-    """Whether a character is normalized together with what is before it."""
+    """Tells whether a character is normalized together with earlier ones."""
     return bool(unicodedata.combining(character)) or (
         _compose(before + character) != _compose(before) + _compose(character)
     )
 
 
 def _spaces(text: str) -> Iterator[_Replacement]:
-    """White space, as one space, or one line feed for an empty line."""
+    """Yields white space, as a space, or a line feed for an empty line."""
     for match in _SPACES.finditer(text):
         value = "\n" if _EMPTY_LINE.search(match[0]) else " "
         yield _Replacement(*match.span(), value)

@@ -1,7 +1,7 @@
-"""OpenKP: official files, prediction files and precision, recall and F1.
+"""OpenKP: official files, prediction files and metrics.
 
 A record is a web page: its text in words, the nodes of its visual tree (VDOM),
-each with a span of words and how it looks, and keyphrases that people chose.
+each with a span of words and its appearance, and keyphrases chosen by people.
 
 Source: Xiong et al., "Open Domain Web Keyphrase Extraction Beyond Language
 Modeling", 2019; https://github.com/microsoft/OpenKP.
@@ -37,20 +37,20 @@ _OWN_FEATURES = (
     "font_size",
     "is_bold",
 )
-# Of a node and of its parent, in pixels, from 0 to 1 or in points.
+# For a node and for its parent, in pixels, from 0 to 1 or in points.
 FEATURES = (*_OWN_FEATURES, *(f"parent_{name}" for name in _OWN_FEATURES))
 _FLAGS = frozenset(i for i, name in enumerate(FEATURES) if "is_" in name)
 
-# The numbers of predictions that are measured.
+# Depths at which predictions are scored.
 DEPTHS = (1, 3, 5)
 
 Phrases = tuple[str, ...]
 
 
 class Node(NamedTuple):
-    """A node of the visual tree that has text: words from `start` to `end`.
+    """A node of the visual tree with text: the words from `start` to `end`.
 
-    `features` say how it looks; see `FEATURES`.
+    `features` describe its appearance; see `FEATURES`.
     """
 
     start: int
@@ -62,10 +62,10 @@ class OpenKPRecord(Record, frozen=True):
     """One web page; its id is the URL.
 
     Attributes:
-        words: its text, by single spaces; some may be empty.
+        words: its text, split at single spaces; some may be empty.
         nodes: its nodes, in the order of the text.
-        annotations: the keyphrases that each annotator chose, those without
-            words left out; None if the file does not tell.
+        annotations: the keyphrases of each annotator, without empty ones;
+            None if the file has none.
         num_pages: how many usable pages of the files have the URL.
     """
 
@@ -91,7 +91,7 @@ class _Page(msgspec.Struct):
 
 
 def normalize_phrase(phrase: str) -> str:
-    """What is compared: `" Star  Trek"` -> `"star trek"`."""
+    """Normalizes a phrase: `" Star  Trek"` becomes `"star trek"`."""
     return " ".join(phrase.lower().split())
 
 
@@ -134,7 +134,7 @@ def _make(page: _Page, source: Source) -> OpenKPRecord:
     if annotations is not None:
         phrases = [" ".join(" ".join(x).split()) for x in annotations]
         annotations = (tuple(filter(None, phrases)),)
-    # Every word is kept in memory once, however often it comes.
+    # Interned: every word is kept in memory once.
     known: dict[str, str] = {}
     return OpenKPRecord(
         id=page.url,
@@ -201,11 +201,11 @@ def _num_present(record: OpenKPRecord) -> int:
 
 
 def merge(records: Sequence[OpenKPRecord]) -> OpenKPRecord:
-    """The page, of several of a URL, with the most keyphrases in its text.
+    """Merges pages of a URL: keeps the one with most keyphrases in its text.
 
-    Of equals it is the first, and so of pages without keyphrases, whatever they
-    are read for, so that what is measured of stored records is what `predict`
-    answers. It gets the annotations of all.
+    Of equals it keeps the first, and also of pages without keyphrases, in every
+    split, so that stored records and the answers of `predict` agree. The result
+    has the annotations of all pages.
     """
     annotations = [x for record in records for x in record.annotations or ()]
     return msgspec.structs.replace(
@@ -229,14 +229,14 @@ FORMAT = Format(
 
 
 def gold(record: OpenKPRecord) -> tuple[Phrases, ...] | None:
-    """The keyphrases of each annotator; None if there are none."""
+    """Returns the keyphrases of each annotator; None if there are none."""
     return tuple(filter(None, record.annotations or ())) or None
 
 
 def write_predictions(
     predictions: Mapping[str, Sequence[str]], stream: IO[str]
 ) -> None:
-    """Writes `{"url": "...", "KeyPhrases": [["..."], ...]}` a line."""
+    """Writes lines `{"url": "...", "KeyPhrases": [["..."], ...]}`."""
     for url, phrases in predictions.items():
         line = {"url": url, "KeyPhrases": [[phrase] for phrase in phrases]}
         stream.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -246,18 +246,18 @@ def score(
     predictions: Mapping[str, Sequence[str]],
     gold: Mapping[str, Sequence[Phrases]],
 ) -> dict[str, float]:
-    """The official metrics: means over pages.
+    """Computes the official metrics: means over pages.
 
     The precision at a depth k is the share of the first k predictions that are
-    keyphrases (the missing ones of fewer are wrong), the recall the share of
-    the keyphrases that are among them. Case does not matter. Empty and repeated
-    predictions are removed before ranks are counted. Where a URL has several
-    annotations, which the official files leave to the reader, each depth counts
-    the annotation that the predictions match best.
+    keyphrases (missing predictions are wrong), the recall the share of the
+    keyphrases that are among them. Case does not matter. Empty and repeated
+    predictions are removed first. If a URL has several annotations, which the
+    official files leave to the reader, each depth counts the annotation that
+    the predictions match best.
 
     Returns:
-        `precision_at_1`, `recall_at_1`, `f1_at_1`, and so at 3 and 5, from 0
-        to 1; 0 if there are no pages.
+        `precision_at_1`, `recall_at_1`, `f1_at_1`, and the same at 3 and 5,
+        from 0 to 1; 0 if there are no pages.
     """
     names = ("precision", "recall", "f1")
     totals = {f"{name}_at_{depth}": 0.0 for depth in DEPTHS for name in names}
@@ -275,7 +275,7 @@ def score(
 
 
 def _measure(predicted, depth, phrases) -> tuple[float, float, float]:
-    """F1, precision and recall for one annotation."""
+    """Computes F1, precision and recall for one annotation."""
     expected = {normalize_phrase(phrase) for phrase in phrases}
     hits = len(expected.intersection(predicted))
     precision, recall = hits / depth, hits / len(expected)

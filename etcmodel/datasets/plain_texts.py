@@ -1,4 +1,4 @@
-"""Plain texts as documents: one a file, one a piece, or one a heading."""
+"""Splits plain texts into documents: by file, by empty line, by heading."""
 
 import itertools
 import re
@@ -13,17 +13,17 @@ from etcmodel.readers import json_stream
 _MAX_CHARACTERS = 1 << 20
 # Behind what it is cut, the best first: paragraphs, lines, sentences, words.
 _ENDS = ("\n\n", "\n\r\n", "\n", ". ", "。", " ")
-# How WikiText writes what stands between digits or parts of a word.
+# WikiText's form of characters between digits or parts of a word.
 _JOINT = re.compile(r" @([-.,])@ ")
 
 OnPosition = Callable[[int], None] | None
 
 
 def divide(text: str) -> Iterator[str]:
-    """Cuts a text into parts of about a million characters, if it is longer.
+    """Splits a text of more than about a million characters into parts.
 
-    They end with a paragraph, or else with a line, a sentence or a word, if
-    one of these ends in the second half of what a part may have.
+    A part ends with a paragraph, or else a line, a sentence or a word, that
+    ends in the second half of the maximum length.
     """
     start = 0
     while start + _MAX_CHARACTERS < len(text):
@@ -40,7 +40,7 @@ def divide(text: str) -> Iterator[str]:
 
 
 def is_wikitext(path: str) -> bool:
-    """Whether a file is in the format of the WikiText corpora.
+    """Tells whether a file is in the format of the WikiText corpora.
 
     Its first line that is not blank is then a heading of the first level, such
     as " = Valkyria Chronicles III = ".
@@ -58,9 +58,9 @@ def read_wikitext(path: str, on_position: OnPosition = None) -> Iterator[str]:
     = " and "It caws ." are one article, "Crow", "It eats 1,000 things .",
     "Name" and "It caws ." with empty lines around the headings.
 
-    In the official files an empty line stands before and after each heading. A
-    line such as " = 1 henry = " without these is a formula, unless the first
-    heading of the file has no empty line after it either.
+    In the official files an empty line precedes and follows each heading. A
+    line such as " = 1 henry = " without empty lines is a formula, unless the
+    first heading of the file has no empty line after it either.
     """
 
     def lines():
@@ -82,18 +82,18 @@ def read_wikitext(path: str, on_position: OnPosition = None) -> Iterator[str]:
 
 
 def read_pieces(path: str, on_position: OnPosition = None) -> Iterator[str]:
-    """Yields the pieces of a text that have empty lines between them."""
+    """Yields the parts of a text that are separated by empty lines."""
     lines = json_stream.read_text_lines(path, on_position)
     return _texts(x if x.strip() else None for x in lines)
 
 
 def read_file(path: str, on_position: OnPosition = None) -> Iterator[str]:
-    """Yields a file as one text; in parts, as of `divide`, if it is long."""
+    """Yields a file as one text, or as parts (see `divide`) if it is long."""
     return _texts(json_stream.read_text_lines(path, on_position))
 
 
 def _heading(line: str) -> tuple[int, str] | None:
-    """Level and text of a heading; None of any other line.
+    """Returns level and text of a heading; None for any other line.
 
     " = = History = = " is the heading "History" of the second level.
     """
@@ -113,7 +113,7 @@ def _heading(line: str) -> tuple[int, str] | None:
 
 
 def _texts(lines: Iterable[str | None]) -> Iterator[str]:
-    """Texts of lines; None ends one, and so does a very great length."""
+    """Joins lines to texts; None ends one, and so does the maximum length."""
     pending, size = [], 0
     for line in itertools.chain(lines, [None]):
         if line is not None:
@@ -122,7 +122,7 @@ def _texts(lines: Iterable[str | None]) -> Iterator[str]:
             if size <= _MAX_CHARACTERS:
                 continue
         parts = list(divide("".join(pending)))
-        # What comes next belongs to the last part of a text.
+        # The next line belongs to the last part of a text.
         pending = [] if line is None else [parts.pop()]
         size = sum(map(len, pending))
         for part in parts:

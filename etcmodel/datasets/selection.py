@@ -1,7 +1,7 @@
-"""Documents of which sentences or paragraphs are selected.
+"""Documents with selected sentences or paragraphs.
 
-A row has a document (see `sectioned`), perhaps a `query`, and what is selected
-in it (see `unit_positions.read_selected`):
+A row has a document (see `sectioned`), optionally a `query`, and the selected
+units (see `unit_positions.read_selected`):
 
     {"id": "1", "query": "Where is Brno?", "paragraphs": [["Brno is a city.",
      "It is in Moravia."], ["Jan paints."]], "selected": [[0, 1]]}
@@ -31,14 +31,14 @@ SELECTED_FIELDS = ("selected", "evidence", "supporting_facts")
 
 
 class SelectionRecord(DocumentRecord, frozen=True):
-    """A document and what is selected in it.
+    """A document and its selected units.
 
     Attributes:
         selected: number of the paragraph, through all sections, and of the text
-            in it, -1 for a whole paragraph; None if the row does not tell.
-        selected_texts: texts that are selected instead, of a document that is
-            still to be split into sentences; `unit_positions.find_units` gives
-            their positions.
+            in it, -1 for a whole paragraph; None if the row has no selection.
+        selected_texts: selected texts instead, for a document that is not split
+            into sentences yet; `unit_positions.find_units` gives their
+            positions.
     """
 
     selected: tuple[Position, ...] | None = None
@@ -49,7 +49,7 @@ def _make(units: str, row: Row) -> SelectionRecord:
     document = row.document()
     field = row.find(row.fields.label, SELECTED_FIELDS)
     selected, texts = None, ()
-    # CSV has no other way to leave it out.
+    # An empty cell is the only way to leave it out in CSV.
     if field is not None and row.values[field] != "":
         selected, texts = unit_positions.read_selected(
             row, field, document, units
@@ -83,12 +83,12 @@ def make_format(
         text_field: the field with the document, instead of the usual ones.
         query_field: the field with the query, instead of `query` or `question`.
         id_field: the field with the id, instead of `id`.
-        label_field: the field with what is selected, instead of `selected`,
+        label_field: the field with the selection, instead of `selected`,
             `evidence` or `supporting_facts`.
-        units: what is selected, see `unit_positions.read_selected`.
+        units: kind of the selected units; see `unit_positions.read_selected`.
 
     Raises:
-        ValueError: unknown `units`.
+        ValueError: `units` is unknown.
     """
     unit_positions.check_units(units)
     field = label_field or SELECTED_FIELDS[0]
@@ -106,7 +106,7 @@ FORMAT = make_format()
 
 
 def gold(record: SelectionRecord) -> Selected | None:
-    """What is right, positions or texts; None if the row does not tell."""
+    """Returns the right positions or texts; None if the row has none."""
     if record.selected is None:
         return None
     return Selected(record.selected, record.selected_texts)
@@ -117,12 +117,12 @@ def write_predictions(
 ) -> None:
     """Writes the positions and the scores of the units of each document.
 
-    A line is `{"id": ..., "selected": [[paragraph, text], ...], "scores":
+    Each line is `{"id": ..., "selected": [[paragraph, text], ...], "scores":
     [[paragraph, text, score], ...]}`.
 
     Args:
         predictions: as for `score`.
-        stream: what to write to.
+        stream: the stream to write to.
     """
     for name, units in predictions.items():
         units = [Unit(*x) for x in units]
@@ -132,7 +132,7 @@ def write_predictions(
             "scores": [(*x[:2], float(x.score)) for x in units],
         }
         text = json.dumps(line, ensure_ascii=False)
-        # "?" for what UTF-8 cannot write, such as lone surrogates.
+        # "?" for characters without UTF-8, such as lone surrogates.
         stream.write(text.encode("utf-8", "replace").decode("utf-8") + "\n")
 
 
@@ -157,17 +157,17 @@ def score(
     A document without a prediction scores 0.
 
     Args:
-        predictions: record id -> tuples as `Unit` for all units of the
+        predictions: record id -> tuples like `Unit` for all units of the
             document, in order; the content may be left out if `gold` has
             positions.
-        gold: record id -> what is right.
+        gold: record id -> the right units.
 
     Returns:
-        `precision`, `recall` and `f1`, means over documents as of HotpotQA's
-        supporting facts, but 1 where nothing is and should be selected;
-        `micro_f1` of all units; and `mean_average_precision`, the mean of
-        scikit-learn's `average_precision_score` over documents that have right
-        units, left out if none has.
+        `precision`, `recall` and `f1`, means over documents like those of
+        HotpotQA's supporting facts, but 1 if both the right and the selected
+        units are none; `micro_f1` of all units; and `mean_average_precision`,
+        the mean of scikit-learn's `average_precision_score` over documents with
+        right units, left out if there are none.
     """
     totals = answer_metrics.Scores()
     counts = [0, 0, 0]
@@ -199,7 +199,7 @@ def score(
 
 
 def _average_precision(units: list[Unit], right: set[Position]) -> float:
-    """Ranks right units that the prediction lacks behind all others."""
+    """Computes average precision; missing right units rank last."""
     extras.require("sklearn")
     from sklearn import metrics
 

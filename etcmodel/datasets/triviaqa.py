@@ -1,13 +1,13 @@
 """TriviaQA: official files with their evidence, prediction files and metrics.
 
-A record is a question with the pages that were found for it. The files are laid
-out as in the official archive:
+A record is a question with the pages that were retrieved for it. The files are
+laid out as in the official archive:
 
     qa/wikipedia-train.json
     evidence/wikipedia/Angola.txt
     evidence/web/46/46_46.txt
 
-so that the pages of a question are found beside its file.
+so that the pages of a question are found next to its file.
 
 Source: https://nlp.cs.washington.edu/triviaqa; Joshi et al., "TriviaQA: A Large
 Scale Distantly Supervised Challenge Dataset for Reading Comprehension", 2017.
@@ -35,7 +35,7 @@ from etcmodel.readers.records import Source
 from etcmodel.readers.records import Text
 
 _TO_SPACES = str.maketrans(dict.fromkeys(f"_{string.punctuation}‘’´`", " "))
-# Field of a question with pages -> folder of the archive.
+# Field of a question with pages -> folder in the archive.
 _FOLDERS = {"EntityPages": "wikipedia", "SearchResults": "web"}
 
 
@@ -43,11 +43,11 @@ class TriviaQARecord(Record, frozen=True):
     """One question and its evidence.
 
     Attributes:
-        text: the lines of all pages that are not blank, encyclopedia first.
-        answers: all forms of the answer, as people write them first; None if
-            the file does not tell.
-        truths: what the official metrics compare with; see `gold`.
-        missing_pages: number of its pages that have no file.
+        text: all lines of all pages that are not blank, encyclopedia first.
+        answers: all forms of the answer, those written by people first; None
+            if the file has none.
+        truths: the answers for the official metrics; see `gold`.
+        missing_pages: number of its pages without a file.
     """
 
     id: str
@@ -59,7 +59,7 @@ class TriviaQARecord(Record, frozen=True):
 
     @property
     def counts(self):
-        """See `Record`."""
+        """Counts pages without a file."""
         return {"evidence_pages_missing": self.missing_pages}
 
 
@@ -83,11 +83,11 @@ class _Question(msgspec.Struct):
 
 
 def normalize_answer(text: str) -> str:
-    """What is compared when answers are compared.
+    """Normalizes an answer for comparison.
 
-    In this order: lower case; spaces instead of underscores, of ASCII
-    punctuation and of ‘, ’, ´ and `; no words "a", "an", "the"; single spaces:
-    "The  Quick-brown, an Apple!" becomes "quick brown apple".
+    In this order: lower case; spaces instead of underscores, ASCII punctuation
+    and ‘, ’, ´ and `; no words "a", "an", "the"; single spaces: "The
+    Quick-brown, an Apple!" becomes "quick brown apple".
     """
     return answer_metrics.normalize_answer(text, _TO_SPACES)
 
@@ -106,11 +106,11 @@ def _read_page(path: str) -> str:
 
 
 def _load_page(name: str, folder: str, source: Source) -> str | None:
-    """The text of a page; None if it has no file.
+    """Returns the text of a page; None if it has no file.
 
     Raises:
-        UserError: it cannot be read, or the name is not that of a file in the
-            folder.
+        UserError: the file cannot be read, or the name is not that of a file in
+            the folder.
     """
     if not files.is_below(name):
         raise UserError(f"{show(name)} is not in evidence/{folder}")
@@ -192,16 +192,16 @@ FORMAT = Format(
 
 
 def gold(record: TriviaQARecord) -> tuple[str, ...] | None:
-    """The normalized aliases and answers of people; None if not told."""
+    """Returns normalized aliases and people's answers; None if unknown."""
     return record.truths
 
 
 def score(
     predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]]
 ) -> dict[str, float]:
-    """The official metrics, in percent; 0 if there are no questions.
+    """Computes the official metrics, in percent; 0 without questions.
 
-    An answer counts as that of the truths which it is most like:
+    An answer gets the score of the truth that it is most like:
 
         score({"a": "the York Minster"}, {"a": ["york", "eboracum"]})
         -> {"exact_match": 0.0, "f1": 66.67}

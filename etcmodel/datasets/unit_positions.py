@@ -1,4 +1,4 @@
-"""Reads which units of a document, sentences or paragraphs, are selected."""
+"""Reads which units of a document (sentences or paragraphs) are selected."""
 
 import bisect
 import functools
@@ -20,7 +20,7 @@ from etcmodel.readers.sectioned import whole
 UNITS = ("auto", "sentences", "texts", "paragraphs")
 WHOLE_PARAGRAPH = -1
 
-# Letters with case, their marks, and digits.
+# Cased letters, their marks, and digits.
 _WORD_CATEGORIES = ("Lu", "Ll", "Lt", "Mn", "Mc", "Nd")
 
 # Numbers without brackets, which may be positions.
@@ -39,12 +39,12 @@ _EXPECTED = (
 
 
 class Selected(NamedTuple):
-    """What is selected in a document.
+    """The selected units of a document.
 
     Attributes:
         positions: each once, sorted. The text is -1 for a whole paragraph.
-        texts: texts that are selected instead, of a document that is still to
-            be split into sentences; `find_units` gives their positions.
+        texts: selected texts instead, for a document that is not split into
+            sentences yet; `find_units` gives their positions.
     """
 
     positions: tuple[Position, ...] = ()
@@ -52,7 +52,7 @@ class Selected(NamedTuple):
 
 
 def check_units(units: str) -> None:
-    """Raises a ValueError if no units have this name."""
+    """Raises a ValueError if there are no units of this name."""
     if units not in UNITS:
         raise ValueError(
             f"units is {units!r}, expected one of {', '.join(UNITS)}."
@@ -60,7 +60,7 @@ def check_units(units: str) -> None:
 
 
 class _Paragraph:
-    """The texts of a paragraph without white space.
+    """The texts of a paragraph, without white space.
 
     Attributes:
         ends: where each text ends.
@@ -74,14 +74,14 @@ class _Paragraph:
         self._word_ends = set(itertools.accumulate(lengths))
 
     def whole_texts(self, sought: str) -> Iterator[tuple[int, int]]:
-        """Yields where one or several whole texts are what is sought."""
+        """Yields the places where whole texts equal the sought text."""
         for start in dict.fromkeys([0, *self.ends]):
             end = start + len(sought)
             if self._content.startswith(sought, start) and end in self.ends:
                 yield start, end
 
     def places(self, sought: str, words: bool) -> Iterator[tuple[int, int]]:
-        """Yields where it is found, as whole words or anywhere."""
+        """Yields the places of a text, as whole words or anywhere."""
         start = self._content.find(sought)
         while start >= 0:
             end = start + len(sought)
@@ -93,10 +93,10 @@ class _Paragraph:
             start = self._content.find(sought, end if is_right else start + 1)
 
     def _is_in_word(self, place: int) -> bool:
-        """Whether a place is between two letters or digits of a word.
+        """Tells whether a place is between two letters or digits of a word.
 
         Letters without case do not count: most of their scripts put no spaces
-        between words, or write particles and words together.
+        between words, or join particles and words.
         """
         around = self._content[max(place - 1, 0) : place + 1]
         return (
@@ -109,12 +109,12 @@ class _Paragraph:
 def _find_places(
     paragraphs: Sequence[_Paragraph], text: str
 ) -> list[tuple[int, int, int]]:
-    """Finds a text in paragraphs, whatever its white space.
+    """Finds a text in paragraphs, ignoring white space.
 
-    Texts that are equal to it come first, then what has it as whole words.
+    Texts that equal it are tried first, then texts that contain it as words.
 
     Returns:
-        Paragraph, start and end of each place, of the first kind that occurs.
+        Paragraph, start and end of each place, for the first kind found.
     """
     sought = "".join(normalize(text).split())
     if not sought:
@@ -137,23 +137,23 @@ def _find_places(
 def find_units(
     texts: Iterable[str], units: Iterable[tuple[int, int, str]]
 ) -> tuple[set[Position], int]:
-    """Finds texts in the units of a document, whatever their white space.
+    """Finds texts in the units of a document, ignoring white space.
 
-    Units that are equal to a text, alone or with their neighbours, are
-    selected. If there are none, the text is sought as whole words of
-    paragraphs, then anywhere. There a unit is selected if more than half of it
-    is in the text, as a sentence is in a selected passage, or if it has most of
-    the text, as of a phrase.
+    Units that equal a text, alone or with their neighbours, are selected. If
+    there are none, the text is searched as whole words in paragraphs, then
+    anywhere. There, a unit is selected if more than half of it is in the text
+    (a sentence in a selected passage), or if it contains most of the text (a
+    phrase).
 
     Example: "We won." selects the second of the units "He said: We won." and
     "We won.", but the first one if there is no second.
 
     Args:
         texts: the selected texts.
-        units: paragraph, position there and content of all units, in order.
+        units: paragraph, position in it and content of all units, in order.
 
     Returns:
-        The positions, and how many texts are not in any paragraph of units.
+        The positions, and how many texts are in no paragraph.
     """
     positions, paragraphs = [], []
     for _, group in itertools.groupby(units, key=lambda x: x[0]):
@@ -171,7 +171,7 @@ def find_units(
 
 
 def _covered(ends: Sequence[int], start: int, end: int) -> list[int]:
-    """Returns the units that a place covers by half, or the most covered."""
+    """Returns units that a place covers by half, or the most covered one."""
     shares, overlaps = {}, {}
     for i in range(bisect.bisect_right(ends, start), len(ends)):
         first = ends[i - 1] if i else 0
@@ -189,22 +189,22 @@ def read_selected(
     """Reads what a field of a row selects.
 
     The value is a list of positions `[paragraph, text]`, of HotpotQA's
-    `[title, text]`, of texts, of numbers of paragraphs (for `units`
+    `[title, text]`, of texts, of numbers of paragraphs (if `units` is
     "paragraphs"), or of true and false, or 1 and 0, for each text in lists like
-    the paragraphs (one for each paragraph for "paragraphs"). All numbers are
-    from 0. One text may stand without a list.
+    the paragraphs (for "paragraphs", one for each paragraph). All numbers are
+    from 0. A single text needs no list.
 
     Args:
         row: the row.
-        field: the field, which the row has.
+        field: the field, which the row contains.
         document: the row's document.
-        units: what is selected: "paragraphs"; "sentences" that are still to be
-            found; or "texts", as "auto", which are sentences only if paragraphs
-            are strings.
+        units: kind of the units: "paragraphs"; "sentences" that are not split
+            yet; "texts"; or "auto", for texts that are sentences only if
+            paragraphs are strings.
 
     Raises:
-        RecordError: it is of another type, or not in the document; or texts are
-            selected, but sentences are the units.
+        RecordError: the value has another type, or is not in the document; or
+            texts are selected, but sentences are the units.
     """
     reader = _Reader(row, field, document, units == "paragraphs")
     selected = reader.read(row.values[field])
@@ -213,8 +213,8 @@ def read_selected(
             "paragraphs are lists",
             field=field,
             problem=(
-                "a paragraph is a list of texts, whose numbers are not those "
-                "of sentences"
+                "a paragraph is a list of texts, so numbers of texts are not "
+                "numbers of sentences"
             ),
             advice="Leave `units` out",
         )
@@ -233,20 +233,20 @@ def _with_whole_numbers(value: object) -> object:
 
 
 class _Reader:
-    """Reads what a field selects."""
+    """Reads the selection in a field."""
 
     def __init__(self, row: Row, field: str, document: Document, whole: bool):
         self._row = row
         self._field = field
         self._document = document
-        # Whether units are paragraphs.
+        # Whether the units are paragraphs.
         self._whole = whole
         self._paragraphs = [
             x for section in document.sections for x in section.paragraphs
         ]
 
     def read(self, value: object) -> Selected:
-        """Returns what a value selects."""
+        """Returns the selection in a value."""
         value = _with_whole_numbers(value)
         if isinstance(value, str) and not _NUMBERS.fullmatch(value):
             value = [value]
@@ -289,7 +289,7 @@ class _Reader:
         return Selected(tuple(sorted(positions)))
 
     def _find(self, text: str) -> set[Position]:
-        """Returns the units that are a text, or the paragraphs that have it."""
+        """Returns the units that equal a text, or paragraphs with it."""
         if self._document.has_units and not self._whole:
             form = normalize(text).strip()
             return {
@@ -380,7 +380,7 @@ class _Reader:
 
     @property
     def _has_numbers(self) -> bool:
-        """Whether texts of paragraphs have numbers."""
+        """Tells whether texts of paragraphs are numbered."""
         return self._document.has_units or self._whole
 
     def _are_in_document(self, pairs: list) -> bool:
@@ -393,7 +393,7 @@ class _Reader:
         return paragraph, WHOLE_PARAGRAPH if self._whole else text
 
     def _position(self, paragraph: int, text: int, place: str) -> Position:
-        """Returns a position that is in the document."""
+        """Returns a position after checking that the document has it."""
         count = len(self._paragraphs)
         if not 0 <= paragraph < count:
             raise self._wrong(
@@ -406,7 +406,7 @@ class _Reader:
         return self._in_units(paragraph, text)
 
     def _check_number(self, text: int, count: int, place: str) -> None:
-        """Raises an error if a paragraph or section has no such text."""
+        """Raises an error if a paragraph or section lacks the text."""
         if not self._has_numbers:
             raise self._wrong(
                 text,
@@ -438,7 +438,7 @@ class _Reader:
             raise self._wrong(
                 title, "the title of a section of the document", f"{place}[0]"
             )
-        # Of several sections it is the first that has the text.
+        # Of several sections, the first that has the text.
         longest = max(sections[title], key=len)
         self._check_number(text, len(longest), f"{place}[1]")
         positions = next(x for x in sections[title] if text < len(x))
@@ -446,14 +446,14 @@ class _Reader:
 
 
 class Unit(NamedTuple):
-    """A unit of a document, and how it was predicted.
+    """A unit of a document with its prediction.
 
     Attributes:
         paragraph: number of the paragraph, counted through all sections.
         text: number of the text in it; -1 for a whole paragraph.
-        score: how likely it is right.
+        score: probability that it is right.
         is_selected: whether it is predicted to be right.
-        content: its text, which is needed where the right units are texts.
+        content: its text, needed if the right units are texts.
     """
 
     paragraph: int
@@ -467,12 +467,12 @@ def right_positions(selected: Selected, units: Iterable[Unit]) -> set[Position]:
     """Returns which units are right.
 
     Args:
-        selected: what is right.
+        selected: the right units.
         units: all units of the document, in order.
 
     Returns:
         Positions of right units. A whole paragraph stands for all its units. A
-        text that is in no unit has a position that no unit has.
+        text found in no unit has a position of no unit, so it counts as missed.
     """
     units = list(units)
     known = {x[:2] for x in units}

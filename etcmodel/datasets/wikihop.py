@@ -21,9 +21,9 @@ class WikiHopRecord(Record, frozen=True):
     Attributes:
         query: the question, such as `"country_of_citizenship jan novak"`.
         supports: the documents.
-        candidates: the candidate answers as they stand in the file.
-        answer: the right candidate as it stands in the file; None if the file
-            does not tell.
+        candidates: the candidate answers as written in the file.
+        answer: the right candidate as written in the file; None if the file has
+            none.
     """
 
     id: Text
@@ -36,8 +36,8 @@ class WikiHopRecord(Record, frozen=True):
     def answer_index(self) -> int | None:
         """Index of the candidate that is the answer; None if there is none.
 
-        The first that equals it by the official metric, or else the first that
-        differs from it as `normalized_texts` describes.
+        It is the first that equals the answer by the official metric, or else
+        the first that equals it after `normalized_texts`.
         """
         if self.answer is None:
             return None
@@ -52,7 +52,7 @@ class WikiHopRecord(Record, frozen=True):
 
 
 def normalize_answer(text: str) -> str:
-    """What is compared: `" The Hague "` -> `"the hague"`."""
+    """Normalizes an answer: `" The Hague "` becomes `"the hague"`."""
     return text.strip().lower()
 
 
@@ -97,9 +97,9 @@ FORMAT = Format(
 
 
 def gold(record: WikiHopRecord) -> str | None:
-    """The right answer as the file writes it; None if it does not tell.
+    """Returns the right answer as the file writes it; None if it has none.
 
-    It is the right candidate, if the official metric tells the two apart.
+    It is the right candidate if the official metric distinguishes the two.
     """
     index = record.answer_index
     if index is None:
@@ -112,9 +112,9 @@ def gold(record: WikiHopRecord) -> str | None:
 def score(
     predictions: Mapping[str, str], gold: Mapping[str, str]
 ) -> dict[str, float]:
-    """The official metric: `accuracy`, the share of right answers.
+    """Computes the official metric: `accuracy`, the share of right answers.
 
-    Case and surrounding space do not matter; 0 if there are no questions.
+    Case and surrounding space do not matter; it is 0 without questions.
     """
     correct = sum(
         normalize_answer(predictions[name]) == normalize_answer(answer)

@@ -1,4 +1,4 @@
-"""The embedded default: a generated corpus, and a small ETC trained on it."""
+"""A demo: a generated corpus, and a small ETC trained on it."""
 
 from etcmodel import extras
 

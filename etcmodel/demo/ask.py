@@ -4,9 +4,8 @@
     python ask.py SAVED_MODEL FILE.json ...  answers the questions of files
 
 A file has a record `{"query": ..., "candidates": [...], "supports": [...]}` or
-a list of them, as WikiHop's files do; `answer` may be there, too. This program
-needs TensorFlow and tensorflow-text, and nothing else: copy it to wherever the
-SavedModel goes.
+a list of them, as in WikiHop's files; `answer` is optional. This program only
+needs TensorFlow and tensorflow-text: copy it to wherever the SavedModel goes.
 """
 
 import argparse
@@ -21,12 +20,12 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  The graph uses its operations.
 
 _BATCH_SIZE = 32
-# Files with more records than this are counted, not shown.
+# Files with more records are counted, not shown.
 _MAX_SHOWN = 3
 
 
 def pad(rows):
-    """Fills short rows with empty strings: a rectangular string tensor."""
+    """Pads rows with empty strings to a rectangular string tensor."""
     width = max(map(len, rows))
     # [rows, width]
     return tf.constant(
@@ -37,7 +36,7 @@ def pad(rows):
 
 
 def answer(model, records):
-    """The answer of each record, and its candidates' probabilities."""
+    """Returns the answer of each record, and its candidates' probabilities."""
     answers = []
     for start in range(0, len(records), _BATCH_SIZE):
         batch = records[start : start + _BATCH_SIZE]
@@ -95,7 +94,7 @@ def read_records(path):
 
 
 def type_record():
-    """Asks for a record at the keyboard."""
+    """Reads a record from the keyboard."""
 
     def line(prompt):
         try:
@@ -115,7 +114,7 @@ def type_record():
 
 
 def main():
-    """Runs the program."""
+    """Answers the questions of files, or asks for them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -1,24 +1,24 @@
 """Generates multi-hop questions about a fictional world, in WikiHop's format.
 
-Every record asks for the one island, out of six, that has two trades. Each
-record draws four trades; the six islands are the six pairs of them:
+Every record asks for the one island, out of six, that has two given trades. A
+record has four trades; the six islands have the six pairs of them:
 
     island   1   2   3   4   5   6
     has     AB  AC  AD  BC  BD  CD        asked for: A and B -> island 1
 
-So the islands differ in nothing but which pair is theirs. Whoever follows one
-trade alone is right in a third of the records; who does not read at all, in a
-sixth. The two trades of an island are told in two documents.
+The islands differ only in their pair. Following one trade only is right in a
+third of the records; chance is a sixth. Two documents tell the two trades of an
+island.
 
 Kinds of questions (`QUESTION_KINDS`):
 
 *   `"fixed"`: every record asks for the same two trades, the first two of
     `world.TRADES`. The question need not be matched with the documents.
 *   `"asked"`: the two trades change with the question.
-*   `"bridge"`: as `"fixed"`, but one trade of every island is told of a person,
-    and another document says on which island the person lives.
+*   `"bridge"`: as `"fixed"`, but one trade of every island belongs to a person,
+    and another document tells on which island the person lives.
 
-Training and held-out records share no island's name (`split`).
+Training and held-out records have different names of islands (`split`).
 """
 
 import itertools
@@ -32,7 +32,7 @@ QUESTION_KINDS = ("fixed", "asked", "bridge")
 SPLITS = ("train", "heldout")
 
 NUM_CANDIDATES = 6
-# The trivial strategy's accuracy: one candidate out of six at random.
+# Chance: the accuracy of choosing one of six candidates at random.
 CHANCE = 1 / NUM_CANDIDATES
 
 _NUM_DOCUMENTS = 4
@@ -40,16 +40,16 @@ _REMARKS_PER_DOCUMENT = 2
 
 
 def island_names(split: str) -> list[str]:
-    """The island names of a split; the two splits share none.
+    """Returns the island names of a split; the two splits share none.
 
     A name is a pair of words. Every fourth pair belongs to the held-out
-    records, so that both splits know all the words:
+    records, so that both splits have all words:
 
         island_names("train")[:2]    -> ["Aldera Holm", "Aldera Cay"]
         island_names("heldout")[:2]  -> ["Aldera Skerry", "Aldera Rock"]
     """
     if split not in SPLITS:
-        raise ValueError(f"split must be one of {SPLITS}, got {split!r}")
+        raise ValueError(f"split must be one of {SPLITS}, got {split!r}.")
     return [
         f"{word} {kind}"
         for w, word in enumerate(world.ISLAND_WORDS)
@@ -59,7 +59,7 @@ def island_names(split: str) -> list[str]:
 
 
 def make_query(first: world.Trade, second: world.Trade) -> str:
-    """A relation and its subject: `"island_with wine and bees"`."""
+    """Returns a relation and its subject: `"island_with wine and bees"`."""
     return f"island_with {first.name} and {second.name}"
 
 
@@ -69,22 +69,22 @@ def make_records(
     split: str = "train",
     seed: int = 0,
 ) -> list[dict]:
-    """Makes records in the official WikiHop form, the same for the same seed.
+    """Makes records in the official WikiHop format, reproducible by seed.
 
-    The split, `"train"` or `"heldout"`, decides which names the islands have.
+    The split, `"train"` or `"heldout"`, determines the islands' names.
 
     Raises:
-        ValueError: a negative number, or no such kind or split.
+        ValueError: the number is negative, or there is no such kind or split.
     """
     if num_records < 0:
-        raise ValueError(f"num_records must be >= 0, got {num_records}")
+        raise ValueError(f"num_records must be >= 0, got {num_records}.")
     if question_kind not in QUESTION_KINDS:
         raise ValueError(
             f"question_kind must be one of {QUESTION_KINDS}, "
-            f"got {question_kind!r}"
+            f"got {question_kind!r}."
         )
     names = island_names(split)
-    # A string seed is hashed the same way in every process.
+    # Unlike other seeds, a string is hashed the same way in every process.
     rng = random.Random(f"{question_kind}/{split}/{seed}")
     return [
         _make_record(rng, f"isles_{split}_{index}", question_kind, names)
@@ -93,9 +93,9 @@ def make_records(
 
 
 def write_records(path: str, records: list[dict]) -> None:
-    """Writes records as WikiHop's files are: one JSON array.
+    """Writes records in the format of WikiHop's files: one JSON array.
 
-    The file appears under its name only when it is whole.
+    The file appears only when it is complete.
     """
     temporary = f"{path}.tmp"
     with open(temporary, "w", encoding="utf-8") as file:
@@ -111,7 +111,7 @@ def _make_record(
         trades = rng.sample(world.TRADES, 4)
     else:
         trades = [*world.TRADES[:2], *rng.sample(world.TRADES[2:], 2)]
-    # The first pair is the one asked for; `islands` is in random order.
+    # The question asks for the first pair; `islands` is in random order.
     pairs = list(itertools.combinations(trades, 2))
     asked = list(pairs[0])
     rng.shuffle(asked)
@@ -156,7 +156,7 @@ def _tell(rng: random.Random, who: str, trade: world.Trade) -> str:
 def _make_documents(
     rng: random.Random, facts: list[list[str]], islands: list[str]
 ) -> list[str]:
-    """Spreads the facts evenly; no document has two about one island."""
+    """Distributes the facts; no document has two about one island."""
     capacity = sum(map(len, facts)) / _NUM_DOCUMENTS
     while True:
         documents = [[] for _ in range(_NUM_DOCUMENTS)]

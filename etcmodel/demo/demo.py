@@ -1,7 +1,7 @@
-"""The demo: from a generated corpus to answers out of a SavedModel.
+"""The demo: from a generated corpus to the answers of a SavedModel.
 
-Every step is one that a user takes with data of their own; those which are
-commands of `python -m etcmodel` are printed as such before they run.
+Every step is one that users take with their own data; commands of
+`python -m etcmodel` are printed before they run.
 """
 
 import contextlib
@@ -23,20 +23,20 @@ from etcmodel.demo.question import QUESTION
 from etcmodel.errors import UserError
 from etcmodel.pipeline.options import option
 
-# Marks a directory as one that the demo made, and may replace.
+# Marks a directory that the demo made and may replace.
 MARKER_FILE = "made_by_the_etcmodel_demo.json"
 ASK_FILE = "ask.py"
 _NUM_STEPS = 8
 _BATCH_SIZE = 16
 
 
-# They hold a whole record of the corpus: 22 blocks of 13 tokens.
+# Room for a whole record of the corpus: 22 blocks of 13 tokens.
 LONG_LENGTH = 286
 GLOBAL_LENGTH = 44
 _LENGTHS = {"long_length": LONG_LENGTH, "global_length": GLOBAL_LENGTH}
-# Three layers: from the words that tell a trade to the island's mention, from
-# the mention to the candidate, and one to compare. At a hidden size of 64 the
-# usual deviation of 0.02 would start all weights too small to learn in minutes.
+# Three layers: from the words of a trade to the island's mention, from the
+# mention to the candidate, and one to compare. At a hidden size of 64 the usual
+# deviation of 0.02 would make training take much longer than minutes.
 ENCODER = {
     "preset": "base",
     "hidden_size": 64,
@@ -100,8 +100,8 @@ def train_config(options: Options) -> dict:
             "summary_interval": 25,
             "checkpoint_interval": options.train_steps,
             "optimizer_config": {
-                # The gradients are tiny before the first thing is learned:
-                # BERT's epsilon of 1e-6 would keep it so.
+                # The first gradients are so small that BERT's epsilon of 1e-6
+                # would keep the weights from changing.
                 "optimizer": {
                     "adamw": {"epsilon": 1e-8, "weight_decay_rate": 0.0}
                 },
@@ -204,11 +204,11 @@ class _Steps:
 
 
 def prepare_output_dir(output_dir: str) -> None:
-    """Makes an empty output directory, in place of that of an earlier run.
+    """Makes an empty output directory, and replaces that of an earlier run.
 
     Raises:
-        UserError: it has something in it that the demo did not make, or cannot
-            be made.
+        UserError: it has files that the demo did not make, or cannot be
+            created.
     """
     marker = os.path.join(output_dir, MARKER_FILE)
     try:
@@ -239,7 +239,7 @@ def _write_json(path: str, value) -> None:
 
 
 def _read_question(path: str | None) -> list[dict]:
-    """The questions to ask; found wrong before minutes of training."""
+    """Reads the questions, to find errors before minutes of training."""
     if path is None:
         return [QUESTION]
     try:
@@ -346,7 +346,7 @@ def _ask(options: Options, saved_model: str, question: list[dict]) -> float:
     answers_file = os.path.join(options.output_dir, "answers.json")
     arguments = [script, saved_model, question_file, heldout_file]
     print(f"  $ {shlex.join([_shown_python(), *arguments])}", flush=True)
-    # -I: the process finds installed packages only, and nothing beside it.
+    # -I: the process only finds installed packages.
     done = subprocess.run(
         [sys.executable, "-I", *arguments, "--output", answers_file],
         check=False,
@@ -377,7 +377,7 @@ def _run_command(run, command: str, **flag_values) -> None:
 
 
 def _shown_python() -> str:
-    """This Python as one types it from the current directory."""
+    """Returns this Python's path, relative to the current directory."""
     relative = os.path.relpath(sys.executable)
     return sys.executable if relative.startswith(os.pardir) else relative
 

@@ -1,4 +1,4 @@
-"""A question typed by hand; it is in no corpus."""
+"""A hand-written question that is in no corpus."""
 
 QUESTION = {
     "id": "typed_by_hand",

@@ -14,15 +14,15 @@ _BATCH_SIZE = 1000
 def build_vocab(
     texts: Iterable[str], vocab_file: str, vocab_size: int = 1000
 ) -> int:
-    """Learns a lower-case vocabulary with tensorflow-text's own tool.
+    """Builds a lower-case vocabulary with tensorflow-text's own tool.
 
-    It begins with the tokens that this package needs
-    (`tokenizers.WORDPIECE_RESERVED_TOKENS`), and has every letter of the
-    texts, so that no word made of them is unknown. The file, one token a line,
-    appears under its name only when it is whole.
+    It starts with the tokens that this package needs
+    (`tokenizers.WORDPIECE_RESERVED_TOKENS`), and has every letter of the texts,
+    so that no word made of them is unknown. The file, one token a line, appears
+    only when it is complete.
 
     Returns:
-        How many tokens it has: about `vocab_size`, or fewer of few words.
+        The number of tokens: about `vocab_size`, or fewer for few words.
     """
     dataset = tf.data.Dataset.from_tensor_slices(list(texts))
     tokens = bert_vocab_from_dataset.bert_vocab_from_dataset(

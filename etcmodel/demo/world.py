@@ -2,11 +2,11 @@
 
 The world is an archipelago. Every island is known for two trades out of
 eight, and the documents of a record (`corpus.py`) say so in varying words.
-Everything here is invented text; nothing is taken from a data set.
+All text is invented; nothing is taken from a data set.
 
-The words that tell a trade occur in no sentence about anything else, so that a
-reader with a dictionary could answer every question, and a reader who only
-counts names could answer none.
+Words about a trade occur only in sentences about it, so that a reader with a
+dictionary can answer every question, and one who only counts names cannot
+answer any.
 """
 
 import dataclasses
@@ -39,8 +39,8 @@ LAST_NAMES = (
 class Trade:
     """A property that an island can have.
 
-    Questions have its name; the subject comes before its `phrases`, and in its
-    `sayings` instead of `{who}`.
+    Questions contain its name; the subject precedes its `phrases`, and replaces
+    `{who}` in its `sayings`.
     """
 
     name: str
@@ -107,7 +107,7 @@ TRADES = (
     ),
 )  # fmt: skip
 
-# How a phrase becomes a sentence: `{who}` has the trade, `{phrase}` says so.
+# Sentences for phrases: `{who}` is the subject, `{phrase}` the trade.
 FRAMES = (
     "{who} {phrase}.",
     "By all accounts {who} {phrase}.",
@@ -116,7 +116,7 @@ FRAMES = (
     "It is said that {who} {phrase}.",
 )
 
-# Who lives where; only the records with a bridge use these.
+# Where people live; used only for records with a bridge.
 RESIDENCES = (
     "{person} lives on {island}.",
     "The home of {person} is on {island}.",
@@ -124,7 +124,7 @@ RESIDENCES = (
     "On {island} one finds the house of {person}.",
 )
 
-# Sentences that mention islands and say nothing of use.
+# Sentences that mention islands without facts about trades.
 REMARKS_ON_ONE = (
     "The weather on {first} turns without warning.",
     "We stayed three days on {first} and slept well.",

@@ -1,7 +1,7 @@
-"""From text and structure to the tensors that the layers want.
+"""Turns text and structure into the tensors that the layers take.
 
-This package's own names are those that need TensorFlow alone. What handles
-text (and imports tensorflow-text) is imported by its module, such as
+This package exports names that need TensorFlow alone. Modules that handle text
+(and import tensorflow-text) are imported by name, such as
 `etcmodel.feature_utils.text.tokenizers`.
 """
 

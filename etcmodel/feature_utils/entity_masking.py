@@ -1,6 +1,6 @@
 """Masking of tokens for ReadTwice's masked language model; graph code.
 
-A batch is a list of segments of one or more documents, a segment a row.
+A batch is a list of segments of one or more documents, one segment per row.
 Mentions of entities are masked as a whole and more often than other text, so
 that the model has to look them up in its memory.
 
@@ -17,17 +17,17 @@ from etcmodel.ops import shapes
 
 MENTION_MASK_MODES = ("whole_mention", "whole_entity", "whole_entity_batch")
 
-# Label of a mention of an unknown entity. 0 is that of one that is not there,
-# and entities that are known have higher ones.
+# Label of a mention of an unknown entity. Label 0 is padding; known entities
+# have higher labels.
 UNKNOWN_ENTITY = 1
 
 
 class MaskedTokens(NamedTuple):
-    """Tokens of which some are masked, each `[batch, length]`.
+    """Masked tokens, each `[batch, length]`.
 
     Attributes:
         token_ids: with the mask token put in.
-        is_target: tokens to be predicted: not those hidden in addition.
+        is_target: tokens to predict: not those hidden in addition.
         is_entity: tokens of mentions, masked or not.
     """
 
@@ -37,11 +37,11 @@ class MaskedTokens(NamedTuple):
 
 
 def mention_token_mask(begins, ends, labels, length) -> tf.Tensor:
-    """Which tokens belong to a mention, `<bool>[batch, length]`.
+    """Marks the tokens of mentions, `<bool>[batch, length]`.
 
     Mentions are `<int>[batch, mentions]` first tokens, last tokens and labels,
-    0 for one that is not there. Example: `begins=[[1, 4, 0]]`, `ends=[[2, 4,
-    0]]`, `labels=[[7, 8, 0]]` and a length of 5 give `[[0, 1, 1, 0, 1]]`.
+    0 for padding. Example: `begins=[[1, 4, 0]]`, `ends=[[2, 4, 0]]`,
+    `labels=[[7, 8, 0]]` and a length of 5 give `[[0, 1, 1, 0, 1]]`.
     """
     # [1, 1, length]
     positions = tf.range(length, dtype=begins.dtype)[tf.newaxis, tf.newaxis]
@@ -65,13 +65,13 @@ def mask_same_entity_mentions(
     mask_token_id: int,
     apply_across_whole_batch: bool,
 ) -> tf.Tensor:
-    """Masks all mentions of those entities of which a token is masked.
+    """Masks all mentions of each entity that has a masked token.
 
-    Otherwise another mention of an entity would give the answer away. What is
-    masked here is not to be predicted. Mentions of unknown entities neither
-    cause nor suffer this. A mention that is masked here and shares tokens with
-    one of another entity does not make that entity masked in turn. An addition
-    to the ReadTwice paper, section 2.2, which masks chosen mentions alone.
+    Otherwise another mention of the entity would give the answer away. Tokens
+    masked here are not predicted. Mentions of unknown entities are ignored. If
+    a mention that is masked here shares tokens with a mention of another
+    entity, the other entity is not masked in turn. An addition to the ReadTwice
+    paper, section 2.2, which masks the chosen mentions alone.
 
     `masked_lm_positions`, `<int>[batch, predictions]`, with a weight of less
     than 1 do not count. Mentions are as in `mask_tokens`; with
@@ -93,7 +93,7 @@ def mask_same_entity_mentions(
         )
     )
     counts = (weights >= 1) & (positions >= 0) & (positions < length)
-    # [batch, predictions]; tokens are numbered through, -1 is dropped.
+    # [batch, predictions]; tokens are numbered across the batch, -1 is dropped.
     numbers = tf.where(
         counts, tf.range(batch)[:, tf.newaxis] * length + positions, -1
     )
@@ -125,16 +125,16 @@ def mask_tokens(
     mention_mask_mode: str = "whole_mention",
     block_ids=None,
 ) -> MaskedTokens:
-    """Chooses tokens to be predicted, and masks them.
+    """Chooses tokens to predict, and masks them.
 
-    Each mention is chosen on its own and masked as a whole, so also one of an
-    unknown entity. A token in several mentions is masked if one of them is
-    chosen. Tokens outside of all mentions are masked in runs of whole words:
-    any word begins a run, of a random length, so often that each word is masked
-    with the given probability. A run may begin before the segment, so this
-    holds for its first words, too. Runs go on behind mentions and special
-    tokens, whose words count but are not masked by runs. A masked token always
-    becomes the mask token, never a random one or itself.
+    Each mention, also of an unknown entity, is chosen independently and masked
+    as a whole. A token in several mentions is masked if one of them is chosen.
+    Tokens outside of mentions are masked in runs of whole words: any word can
+    begin a run of random length, with a probability such that each word is
+    masked with the given probability. A run may begin before the segment, so
+    this holds for its first words, too. Runs continue across mentions and
+    special tokens, whose words count but are not masked by runs. A masked token
+    always becomes the mask token, never a random token or itself.
 
     Example: `[CLS] We saw Mount Eve ##rest to ##day`, a mention from 3 to 5. If
     it is chosen, and a run of one word begins at the last word, the segment
@@ -144,35 +144,36 @@ def mask_tokens(
     Source: ReadTwice paper, section 2.2.
 
     Args:
-        token_ids: `<int32>[batch, length]`, a segment a row.
-        is_continuation: likewise, 1 for tokens that continue a word.
-        is_text: `<bool>[batch, length]`, False for what is never masked:
-            padding and special tokens.
+        token_ids: `<int32>[batch, length]`, one segment per row.
+        is_continuation: `<int32>[batch, length]`, 1 for tokens that continue a
+            word.
+        is_text: `<bool>[batch, length]`, False for padding and special tokens,
+            which are never masked.
         annotation_begins: `<int32>[batch, mentions]` first token of mentions.
-        annotation_ends: likewise, last token.
-        annotation_labels: likewise, entity: 1 if unknown, 0 for padding.
-        mask_token_id: what takes the place of a token.
+        annotation_ends: last token, with the same shape.
+        annotation_labels: entity, 1 if unknown, 0 for padding; same shape.
+        mask_token_id: id of the token that replaces masked tokens.
         seed: `<int32>[2]`, which gives the same masks with XLA or without.
-        mlm_fraction_to_mask: with what probability a word outside of mentions
-            is masked, at least 0 and less than 1.
-        mlm_entity_fraction_to_mask: with what probability a mention is.
-        mlm_max_consecutive_masks: greatest length of a run, in words. All
-            lengths from 1 are equally likely; runs that meet make longer ones.
+        mlm_fraction_to_mask: probability that a word outside of mentions is
+            masked, at least 0 and less than 1.
+        mlm_entity_fraction_to_mask: probability that a mention is masked.
+        mlm_max_consecutive_masks: maximum length of a run, in words. All
+            lengths from 1 are equally likely; adjacent runs make longer ones.
         mention_mask_mode: what else is masked, without being a target:
             "whole_mention": nothing; "whole_entity": all mentions, in the same
-            segment, of entities of which a token is masked (see
+            segment, of entities with a masked token (see
             `mask_same_entity_mentions`); "whole_entity_batch": those in all
             segments of the document.
         block_ids: `<int>[batch]` document of each segment, 0 for padding; None
-            if all are of one. For "whole_entity_batch" alone.
+            if all are of one document. Used by "whole_entity_batch" only.
 
     Raises:
-        ValueError: an unknown mode, or a number or rank out of range.
+        ValueError: the mode is unknown, or a number or rank is out of range.
     """
     if mention_mask_mode not in MENTION_MASK_MODES:
         raise ValueError(
-            f"there is no mention_mask_mode {mention_mask_mode!r}; expected "
-            f"one of {', '.join(map(repr, MENTION_MASK_MODES))}"
+            f"There is no mention_mask_mode {mention_mask_mode!r}. Expected "
+            f"one of {', '.join(map(repr, MENTION_MASK_MODES))}."
         )
     random_masks.check_fraction("mlm_fraction_to_mask", mlm_fraction_to_mask)
     random_masks.check_fraction(
@@ -180,8 +181,8 @@ def mask_tokens(
     )
     if mlm_max_consecutive_masks < 1:
         raise ValueError(
-            f"mlm_max_consecutive_masks is {mlm_max_consecutive_masks}; a run "
-            "of masks is at least 1 word long"
+            f"mlm_max_consecutive_masks is {mlm_max_consecutive_masks}. "
+            "Expected at least 1 word."
         )
     token_ids = tf.cast(token_ids, tf.int32)
     batch, length = shapes.get_shape_list(token_ids, 2, "token_ids")
@@ -232,11 +233,11 @@ def mask_tokens(
 
 
 def _run_probability(fraction: float, max_length: int) -> float:
-    """With what probability q a word has to begin a run of masks."""
+    """Computes the probability q with which a word has to begin a run."""
 
-    # A word is reached by a run that begins d words before with the probability
-    # q * (max_length - d) / max_length, as only lengths above d do. It stays if
-    # none of those reaches it.
+    # A run that begins d words earlier reaches a word with the probability
+    # q * (max_length - d) / max_length, since only lengths above d do. A word
+    # stays unmasked if no run reaches it.
     def masked_fraction(q):
         return -math.expm1(
             math.fsum(
@@ -257,7 +258,7 @@ def _run_probability(fraction: float, max_length: int) -> float:
 
 
 def _tokens_in_runs(is_continuation, seeds, fraction, max_length):
-    """Tokens of words that a random run of words reaches."""
+    """Marks the tokens of words that a random run of words reaches."""
     # [batch, length]
     word = random_masks.word_numbers(is_continuation)
     batch, length = shapes.get_shape_list(word)
@@ -280,7 +281,7 @@ def _tokens_in_runs(is_continuation, seeds, fraction, max_length):
 
 
 def _document_ids(batch, apply_across_whole_batch, block_ids):
-    """Equal numbers for segments to be masked together, 0 for padding."""
+    """Numbers segments; those masked together are equal, padding is 0."""
     if not apply_across_whole_batch:
         return tf.range(1, batch + 1)
     if block_ids is None:
@@ -289,13 +290,13 @@ def _document_ids(batch, apply_across_whole_batch, block_ids):
 
 
 def _same_entity_tokens(begins, ends, labels, is_masked, documents):
-    """Tokens of mentions of those entities of which a token is masked.
+    """Marks tokens of all mentions of each entity that has a masked token.
 
     Equal labels in segments of different `documents` are different entities.
     """
     batch, length = shapes.get_shape_list(is_masked)
     mentions = shapes.get_shape_list(labels)[1]
-    # How many tokens before a position are masked.
+    # Number of masked tokens before each position.
     # [batch, length + 1]
     before = tf.pad(
         tf.cumsum(tf.cast(is_masked, tf.int32), axis=1), [[0, 0], [1, 0]]
@@ -310,8 +311,8 @@ def _same_entity_tokens(begins, ends, labels, is_masked, documents):
     is_known &= tf.not_equal(documents, 0)[:, tf.newaxis]
     is_cause = is_known & (count_before(ends + 1) > count_before(begins))
 
-    # Mentions are sorted by document and entity. Then those of an entity stand
-    # side by side, and no table of all pairs is needed.
+    # Mentions are sorted by document and entity, so that those of an entity
+    # are adjacent and no table of all pairs is needed.
     # [batch, mentions]
     keys = tf.cast(documents, tf.int64)[:, tf.newaxis] * 2**32
     keys += tf.cast(labels, tf.int64)
@@ -323,9 +324,9 @@ def _same_entity_tokens(begins, ends, labels, is_masked, documents):
     is_next = tf.pad(tf.not_equal(keys[1:], keys[:-1]), [[1, 0]])[:number]
     entity = tf.cumsum(tf.cast(is_next, tf.int32))
     causes = tf.gather(tf.reshape(tf.cast(is_cause, tf.int32), [-1]), order)
-    # [batch * mentions], of which as many as there are entities are used.
+    # [batch * mentions]; only as many as there are entities are used.
     entity_causes = tf.math.unsorted_segment_sum(causes, entity, number)
-    # Back to the old order.
+    # Restores the original order.
     # [batch * mentions]
     mention_causes = tf.math.unsorted_segment_sum(
         tf.gather(entity_causes, entity), order, number

@@ -35,7 +35,7 @@ def _with_mentions(batch, mentions, labels):
 
 
 def _random_case(batch, length, mentions):
-    """Arguments with all that there is, mentions that overlap among them."""
+    """Returns random arguments, with overlapping mentions among others."""
     rng = np.random.default_rng(0)
     begins = rng.integers(0, length, [batch, mentions])
     ends = np.minimum(begins + rng.integers(0, 4, begins.shape), length - 1)
@@ -62,13 +62,13 @@ def _tokens_of(case, row, mention):
 
 
 def _hidden(case, is_masked, mode, block_ids):
-    """Tokens that are hidden as those of a masked entity; plain Python."""
+    """Computes the hidden tokens of masked entities in plain Python."""
     batch = len(is_masked)
     documents = block_ids or [1] * batch
     if mode != "whole_entity_batch":
         documents = range(1, batch + 1)
     labels = case["annotation_labels"]
-    # Entities that are known, and where their mentions are.
+    # Known entities, and the places of their mentions.
     mentions = [
         ((documents[row], labels[row, i]), (row, _tokens_of(case, row, i)))
         for row, i in np.ndindex(labels.shape)
@@ -82,12 +82,12 @@ def _hidden(case, is_masked, mode, block_ids):
 
 
 def _targets(*args, **kwargs):
-    """Which tokens are to be predicted, `<bool>[batch, length]`."""
+    """Returns the tokens to predict, `<bool>[batch, length]`."""
     return entity_masking.mask_tokens(*args, **kwargs).is_target.numpy()
 
 
 def _runs(is_masked):
-    """First token, length of every run of masks that ends before the row."""
+    """Returns start and length of runs of masks that end inside the row."""
     padded = np.pad(is_masked.astype(np.int8), [[0, 0], [1, 1]])
     steps = np.diff(padded, axis=1)
     begins, ends = np.nonzero(steps == 1)[1], np.nonzero(steps == -1)[1]
@@ -118,11 +118,11 @@ class MaskSameEntityMentionsTest(tf.test.TestCase, parameterized.TestCase):
     def test_random_against_python(self, mode):
         case = _random_case(40, 20, 4)
         rng = np.random.default_rng(1)
-        # Many, so that some do not occur twice; unknown ones; a great one.
+        # Many labels, so that some are unique; unknown ones; a large one.
         labels = rng.integers(0, 40, [40, 4]).astype(np.int32)
         labels = np.where(labels == 39, 2**31 - 1, labels // 2)
         case["annotation_labels"] = labels
-        # Some mentions end behind their segment, some positions are outside.
+        # Some mentions end after their segment, some positions are outside.
         case["annotation_ends"][::5, 0] = 25
         positions = rng.integers(-9, 29, [40, 3])
         weights = rng.integers(0, 2, positions.shape)
@@ -179,7 +179,7 @@ class RatesTest(_RandomTest):
 
     @parameterized.parameters("0", "000", "00000000", "010011101")
     def test_every_place_in_a_segment(self, continues):
-        """Of segments of words of one token, and of longer words."""
+        """Words have one token, or more."""
         case = _text(20000, len(continues))
         case["is_continuation"][:] = [int(x) for x in continues]
         is_target = _targets(**case)
@@ -193,9 +193,9 @@ class RatesTest(_RandomTest):
         chosen = is_target[:, 0:9:3]
         for mention in range(3):
             self.assert_mean(chosen[:, mention], expected)
-        # One says nothing about another.
+        # The choices are independent.
         self.assert_mean(chosen[:, 1] & chosen[:, 2], expected**2)
-        # What is between mentions, and what belongs to none that is there.
+        # Tokens between mentions, and tokens of padding mentions.
         for word in (2, 5, 8, 9, 10, 11):
             self.assert_mean(is_target[:, word], 0.15)
 
@@ -213,10 +213,10 @@ class RatesTest(_RandomTest):
 
 class RunsTest(_RandomTest):
     def test_lengths(self):
-        """They are counted in words; here all are of two tokens."""
+        """Lengths are counted in words; here all have two tokens."""
         case = _text(5000, 800)
         case["is_continuation"][:, 1::2] = 1
-        # Runs are so rare that hardly any two meet.
+        # Runs are so rare that hardly any two are adjacent.
         begins, lengths = _runs(_targets(**case, mlm_fraction_to_mask=0.002))
         # 0.002 of 2 million words, three at a time.
         self.assertBetween(len(lengths), 1100, 1500)
@@ -230,8 +230,8 @@ class RunsTest(_RandomTest):
         )
 
     def test_go_on_behind_mentions(self):
-        # Four words, of which the inner two are a mention, which is never
-        # chosen. Each word begins a run of up to four with q = 0.01.
+        # Four words; the inner two are a mention that is never chosen. Each
+        # word begins a run of up to four words with q = 0.01.
         case = _text(40000, 4)
         case["annotation_begins"][:] = 1
         case["annotation_ends"][:] = 2
@@ -244,9 +244,9 @@ class RunsTest(_RandomTest):
             mlm_max_consecutive_masks=4,
         )
         self.assertFalse(is_target[:, 1:3].any())
-        # The last word stays, too, if no run from the second word on reaches
-        # it; runs from further left reach the first word if they reach the
-        # last one. If runs ended at mentions, the two words were independent
+        # The last word stays unmasked if no run from the second word on reaches
+        # it; runs from further left that reach the last word also reach the
+        # first. If runs ended at mentions, the two words would be independent
         # and both masked with 0.0006 instead of 0.003.
         both_stay = first_stays * 0.995 * 0.9925 * 0.99
         both = is_target[:, 0] & is_target[:, 3]
@@ -282,7 +282,7 @@ class MaskTokensTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(masked.is_entity, covers > 0)
 
     def test_mentions_as_a_whole(self):
-        # Mentions of five tokens in all ways that words may be cut.
+        # Mentions of five tokens, with all divisions into words.
         case = _random_case(200, 60, 3)
         case["annotation_begins"][:] = [3, 20, 40]
         case["annotation_ends"][:] = [7, 24, 44]
@@ -327,7 +327,7 @@ class MaskTokensTest(tf.test.TestCase, parameterized.TestCase):
         masked = entity_masking.mask_tokens(
             **case, mention_mask_mode=mode, block_ids=block_ids
         )
-        # What is to be predicted is the same in all modes.
+        # The targets are the same in all modes.
         is_target = _targets(**case)
         self.assertAllEqual(masked.is_target, is_target)
         self.assertFalse(is_target[~case["is_text"]].any())
@@ -336,7 +336,7 @@ class MaskTokensTest(tf.test.TestCase, parameterized.TestCase):
             masked.token_ids,
             np.where(is_target | is_hidden, MASK, case["token_ids"]),
         )
-        # The case is one in which the mode matters.
+        # The mode matters in this case.
         hidden = np.sum(is_hidden & ~is_target)
         self.assertEqual(hidden > 0, mode != "whole_mention")
 
@@ -348,7 +348,7 @@ class MaskTokensTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(first.is_target, again.is_target)
         for seed in ([3, 5], [4, 4]):
             other = entity_masking.mask_tokens(**(case | {"seed": seed}))
-            # Nothing in common but chance, for mentions and other words.
+            # Equal only by chance, for mentions and other words.
             both = np.logical_and(first.is_target, other.is_target).mean()
             either = np.mean(first.is_target) * np.mean(other.is_target)
             self.assertLess(both, 1.4 * either)
@@ -385,7 +385,7 @@ class MaskTokensTest(tf.test.TestCase, parameterized.TestCase):
         ({"mention_mask_mode": "entity"}, "'entity'.*'whole_entity_batch'"),
         ({"mlm_fraction_to_mask": 1.0}, "mlm_fraction_to_mask is 1.0"),
         ({"mlm_fraction_to_mask": -0.1}, "mlm_fraction_to_mask is -0.1"),
-        ({"mlm_entity_fraction_to_mask": 1}, "mlm_entity_fraction.* is 1;"),
+        ({"mlm_entity_fraction_to_mask": 1}, "mlm_entity_fraction.* is 1."),
         ({"mlm_max_consecutive_masks": 0}, "mlm_max_consecutive_masks is 0"),
         ({"token_ids": [TEXT, TEXT]}, "token_ids.*rank 1"),
     )

@@ -2,7 +2,7 @@
 
 A dict of dense int32 tensors. Those of the *long* input, the text, have shape
 [batch, long_length]; those of the *global* input, the auxiliary tokens, have
-shape [batch, global_length]. They alone are stored: masks and relative labels
+shape [batch, global_length]. Only these are stored: masks and relative labels
 are made from them on the device (see `models.etc.side_inputs`).
 
 Stored as `tf.train.Example`, every feature loses its trailing padding and gets
@@ -31,7 +31,7 @@ LONG_FEATURES: dict[str, int] = {
     "long_paragraph_ids": -1,
     # 1 on the last token of every local-attention paragraph.
     "long_paragraph_breakpoints": 0,
-    # Index of a global token it is otherwise linked to, such as the candidate
+    # Index of another global token that it is linked to, such as the candidate
     # answer that it mentions.
     "l2g_linked_ids": -1,
 }
@@ -55,15 +55,15 @@ def trim_padding(values: np.ndarray, pad_value: int) -> np.ndarray:
 
 
 def _fill(feature: tf.train.Feature, name: str, value: Any) -> None:
-    """Puts an extra value of any common kind into a feature."""
+    """Writes an extra value of ints, floats or strings into a feature."""
     if isinstance(value, str | bytes):
         value = [value]
     values = np.asarray(value).reshape(-1)
     if not values.size:
-        # Nothing has no kind: it can be read as any.
+        # An empty list has no kind and can be read as any.
         return
     if values.dtype.kind in "SUO":
-        # Not through NumPy's fixed-length bytes: they lose trailing zeros.
+        # NumPy's fixed-length bytes would lose trailing zeros.
         items = [value] if np.ndim(value) == 0 else list(value)
         if not all(isinstance(item, str | bytes) for item in items):
             raise ValueError(
@@ -88,19 +88,19 @@ def _fill(feature: tf.train.Feature, name: str, value: Any) -> None:
 def serialize(
     features: Mapping[str, Any], extra: Mapping[str, Any] | None = None
 ) -> bytes:
-    """One record as bytes of a `tf.train.Example`, without trailing padding.
+    """Serializes one record as a `tf.train.Example`, without trailing padding.
 
     Args:
         features: some of the `FEATURES` of one record, vectors of ints.
-        extra: whatever else is stored under other names: ints, floats, strings,
-            bytes, or lists of one kind.
+        extra: other values to store, by name: ints, floats, strings, bytes, or
+            lists of one kind.
 
     Raises:
         ValueError: an unknown feature, one that is not a vector, or an extra
             value of another kind.
     """
     example = tf.train.Example()
-    # Filled in place: every message that is passed on is a copy.
+    # Filled in place: passing a message on would copy it.
     stored = example.features.feature
     for name, values in features.items():
         if name not in FEATURES:
@@ -130,7 +130,7 @@ def serialize(
 def _pad(
     name: str, values: tf.RaggedTensor, pad_value: int, length: int | tf.Tensor
 ) -> tf.Tensor:
-    """Brings a stored feature to its length; only padding may be cut off."""
+    """Pads or cuts a stored feature to its length; cuts only padding."""
     if tf.is_tensor(length):
         shape = tf.stack([-1, length])
         # [batch, longest]
@@ -159,17 +159,17 @@ def parse(
     extra: Mapping[str, Any] | None = None,
     names: Sequence[str] | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Reads serialized examples, `<string>[batch]`, back; graph code.
+    """Parses serialized examples, `<string>[batch]`; graph code.
 
-    Examples that were stored with their padding, such as those of the original
-    code, are read as well. A feature that an example lacks is all padding.
-    Without a length they are as long as the longest of the batch. `extra` is
-    the specification of other names, as for `tf.io.parse_example`; `names` are
-    the features to read, all by default.
+    Also reads examples that were stored with padding, such as those of the
+    original code. A feature that an example lacks is all padding. Without a
+    length, features are as long as the longest of the batch. `extra` specifies
+    other names, as for `tf.io.parse_example`; `names` are the features to read,
+    all by default.
 
     Raises:
-        tf.errors.InvalidArgumentError: when run, if something that is not
-            padding lies beyond a length, or an example is damaged.
+        tf.errors.InvalidArgumentError: when run, if a value beyond a length is
+            not padding, or an example is damaged.
         ValueError: a name in `names` is unknown.
     """
     names = list(FEATURES if names is None else names)

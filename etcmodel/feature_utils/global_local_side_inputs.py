@@ -1,11 +1,11 @@
-"""Side inputs for sentences in long text: masks and labels of the four pieces.
+"""Side inputs for sentences in long text: masks and labels of all four parts.
 
 A long token belongs to at most one sentence (or fixed block), each of which has
 one global token, and several examples may be packed into one row. All functions
-raise a `ValueError` if an input is not a matrix, lengths that must agree do
-not, `local_radius` is below 1 or `relative_pos_max_distance` is negative. Those
-that take breakpoints refuse structure that cannot be right (see
-`structure_checks`): eagerly by a `ValueError`, in a graph by a
+raise a `ValueError` if an input is not a matrix, lengths do not agree,
+`local_radius` is below 1 or `relative_pos_max_distance` is negative. Functions
+that take breakpoints also reject impossible structure (see `structure_checks`):
+eagerly with a `ValueError`, in a graph with a
 `tf.errors.InvalidArgumentError`, and not at all if XLA compiles it.
 
 Source: ETC (Ainslie et al., 2020), section 3.3 and Figure 3a.
@@ -30,18 +30,17 @@ from etcmodel.ops.attention import relative_ids
 
 @dataclasses.dataclass(eq=False)
 class GlobalLocalTransformerSideInputs:
-    """What the global-local layers need besides the embeddings.
+    """Masks and labels of the global-local layers.
 
     Masks hold 1 where the query (second axis) may attend to the key (third
-    axis), labels hold relative position ids; every field may be None. Where
-    long tokens take part, a field may also be a description (see
-    `etcmodel.ops.attention`), which takes memory for each token rather than for
-    each pair: `SegmentMask`, `LongGlobalMask`, `DistanceLabels` or
-    `LongGlobalLabels`.
+    axis), labels hold relative position ids; every field may be None. A field
+    of long tokens may also be a description (see `etcmodel.ops.attention`),
+    which takes memory per token rather than per pair: `SegmentMask`,
+    `LongGlobalMask`, `DistanceLabels` or `LongGlobalLabels`.
 
-    Fields are `<int32>[batch, long or global, long or global]`, but l2l is
-    `[batch, long, 2 * local_radius + 1]`: column `k` is the key at distance
-    `k - local_radius`.
+    Fields are `<int32>[batch, long or global, long or global]`, except l2l:
+    `[batch, long, 2 * local_radius + 1]`, where column `k` is the key at the
+    distance `k - local_radius`.
     """
 
     l2l_att_mask: Any
@@ -54,7 +53,7 @@ class GlobalLocalTransformerSideInputs:
     g2l_relative_att_ids: Any
 
     def to_dict(self, exclude_none_values: bool = False) -> dict[str, Any]:
-        """Returns the fields, not copied, as keyword arguments of a layer."""
+        """Returns the fields as keyword arguments of a layer, not copied."""
         return {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
@@ -76,8 +75,8 @@ def make_global_local_transformer_side_inputs(
     """Makes the side inputs of rows that hold one or more packed examples.
 
     `long_breakpoints`, `<int>[batch, long]`, and `global_breakpoints`,
-    `<int>[batch, global]`, mark the last token of each example; what follows
-    the last one is padding. All other arguments are those of
+    `<int>[batch, global]`, mark the last token of each example; tokens after
+    the last one are padding. The other arguments are those of
     `make_global_local_transformer_side_inputs_from_example_ids`.
 
     Example: radius 2, long breakpoints `00000100` (6 tokens, 2 of padding),
@@ -142,9 +141,9 @@ def make_global_local_transformer_side_inputs_from_example_ids(
 ) -> GlobalLocalTransformerSideInputs:
     """Makes the side inputs from one example id per token.
 
-    Tokens attend to tokens with an equal example id only: long tokens to long
-    tokens in their radius, all other pairs without limit. With
-    `V = 2 * relative_pos_max_distance + 1`, labels, whatever the examples, are
+    Tokens attend only to tokens with an equal example id: long tokens to long
+    tokens within their radius, all other pairs at any distance. With
+    `V = 2 * relative_pos_max_distance + 1`, the labels of any pair are
 
     * 0 .. V-1: the distance, between two long or two global tokens;
     * V: a long and a global token, the global one not of its sentence;
@@ -156,14 +155,15 @@ def make_global_local_transformer_side_inputs_from_example_ids(
 
     Args:
         long_example_ids: `<int>[batch, long]`, any id per packed example, and
-            another one (usually 0) for padding.
+            another id (usually 0) for padding.
         global_example_ids: `<int>[batch, global]`.
         sentence_ids: `<int>[batch, long]`, the global token of each long
             token's sentence, counted within the row; -1 for none.
         local_radius: how far a long token sees on each side.
-        relative_pos_max_distance: where labels are clipped; 0 for no labels.
+        relative_pos_max_distance: distances are clipped here; 0 for no labels.
         use_hard_g2l_mask: whether a global token sees only its own sentence.
-        use_hard_l2g_mask: whether a long token sees only its own sentence.
+        use_hard_l2g_mask: whether a long token sees only its own sentence's
+            global token.
         materialize: whether masks and labels are tensors, not descriptions.
         name: name scope.
     """
@@ -210,10 +210,10 @@ def make_fixed_block_side_inputs(
 ) -> tuple[GlobalLocalTransformerSideInputs, tf.Tensor]:
     """Makes global tokens and side inputs for text without any structure.
 
-    Every run of `num_tokens_per_block` long tokens, at least 1, has a global
-    token with the id `global_token_id`, which exists as soon as one of them
-    does. In English text a sentence has about 27 tokens. `input_mask` is
-    `<int or bool>[batch, long]`, 1 for text; all other arguments are those of
+    Every block of `num_tokens_per_block` long tokens has a global token with
+    the id `global_token_id`, if any of its tokens is text. In English a
+    sentence has about 27 tokens. `input_mask` is `<int or bool>[batch, long]`,
+    1 for text; the other arguments are those of
     `make_global_local_transformer_side_inputs_from_example_ids`.
 
     Example: the input mask `1111100000`, 3 tokens a block and maximum distance
@@ -221,8 +221,8 @@ def make_fixed_block_side_inputs(
     5555556665 5555555556`.
 
     Returns:
-        The side inputs, and the ids of the global tokens, 0 where there is
-        none, `<int32>[batch, ceil(long / num_tokens_per_block)]`.
+        The side inputs, and the ids of the global tokens, 0 for none,
+        `<int32>[batch, ceil(long / num_tokens_per_block)]`.
     """
     with tf.name_scope(name or "make_fixed_block_side_inputs"):
         input_mask = tf.cast(input_mask, tf.int32)
@@ -275,8 +275,8 @@ def add_side_input_features(
     missing = [name for name in needed if name not in features]
     if missing:
         raise ValueError(
-            f"Features {missing} are needed for the side inputs but absent; "
-            f"got {sorted(features)}."
+            f"The features {missing}, which the side inputs need, are missing. "
+            f"Got {sorted(features)}."
         )
     side_inputs = make_global_local_transformer_side_inputs(
         **{name: features[name] for name in needed},
@@ -293,10 +293,10 @@ def example_ids_from_breakpoints(
 ) -> tf.Tensor:
     """Numbers packed examples backwards, so that padding gets 0.
 
-    Example: `[[0, 1, 0, 0, 1, 0]]` gives `[[2, 2, 1, 1, 1, 0]]`. `name` is what
-    the breakpoints are called in an error.
+    Example: `[[0, 1, 0, 0, 1, 0]]` gives `[[2, 2, 1, 1, 1, 0]]`. Errors call
+    the breakpoints `name`.
     """
-    # Small types such as uint8 could not count all of them.
+    # Small types such as uint8 would overflow.
     breakpoints = tf.cast(breakpoints, tf.int32)
     check_matrices(**{name: breakpoints})
     return tf.cumsum(breakpoints, axis=1, reverse=True)
@@ -313,20 +313,20 @@ def assemble_side_inputs(
     global_segment_ids: tf.Tensor | None = None,
     materialize: bool = True,
 ) -> GlobalLocalTransformerSideInputs:
-    """Puts the side inputs together from what differs between the kinds.
+    """Combines segments and links into side inputs.
 
-    Long tokens attend to those in reach that have an equal `long_segment_ids`.
-    Global tokens of different `global_segment_ids` have no distance but the
-    label "other context". Of `links`, at least one is of long tokens; masks do
-    not depend on them.
+    Long tokens attend to those within the radius that have an equal
+    `long_segment_ids`. Global tokens of different `global_segment_ids` have the
+    label "other context" instead of a distance. At least one of `links` is of
+    long tokens; masks do not depend on links.
     """
     generator = RelativePositionGenerator(relative_pos_max_distance)
-    # Made in any case, for it checks the radius.
+    # Always made, since it checks the radius.
     l2l_ids = generator.make_local_relative_att_spec(local_radius)
     not_linked = generator.relative_vocab_size
 
     def describe(labelled, otherwise):
-        """The labels that pairs of a link's ids and its own label give."""
+        """Describes the labels of pairs by a link's ids and its own label."""
         ids, own = zip(*labelled, strict=True)
         linked = [not_linked + (1 if x is None else 3 + x) for x in own]
         return attention.LongGlobalLabels(ids, linked, otherwise)
@@ -375,7 +375,7 @@ def assemble_side_inputs(
 def _materialized(
     side_inputs: GlobalLocalTransformerSideInputs, local_radius: int
 ) -> GlobalLocalTransformerSideInputs:
-    """Turns what describes masks and labels into <int32> tensors."""
+    """Turns descriptions of masks and labels into <int32> tensors."""
     l2l_mask = side_inputs.l2l_att_mask
     l2l_ids = side_inputs.l2l_relative_att_ids
     batch_size, long_len = shapes.get_shape_list(l2l_mask.segment_ids)

@@ -29,7 +29,7 @@ SENTENCES = dict(sentence_ids=_rows("00012200"))
 
 class MakeSideInputsTest(tf.test.TestCase, parameterized.TestCase):
     def test_one_example(self):
-        """By breakpoints, and by any ids that tell examples apart."""
+        """Gives breakpoints, or any ids that separate examples."""
         lib = global_local_side_inputs
         arguments = SENTENCES | OPTIONS
         make = lib.make_global_local_transformer_side_inputs_from_example_ids
@@ -120,10 +120,10 @@ class MakeSideInputsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(first[name], [*value, *value], name)
             self.assertAllEqual(last[name], value, name)
         self.assertLen(first, 4 + num_added)
-        # Those that are given stay as they are.
+        # Given features stay unchanged.
         make.add_side_input_features(config, features)
         self.assertLen(features, 4)
-        with self.assertRaisesRegex(ValueError, "sentence_ids.*got"):
+        with self.assertRaisesRegex(ValueError, "sentence_ids.*Got"):
             make.add_side_input_features(config, BREAKPOINTS)
 
 

@@ -3,7 +3,7 @@
 Masks are int32; 1 means that the query may attend to the key. Tokens with
 equal ids are in one segment, which may have gaps. Breakpoints are 1 on the
 last token of each segment (on the first one: `use_starting_breakpoints`).
-A `ValueError` says which tensor has another rank than expected.
+Functions raise a `ValueError` that names a tensor of the wrong rank.
 
 Source: ETC (Ainslie et al., 2020), sections 3.2 to 3.4.
 """
@@ -132,7 +132,7 @@ def make_local_att_mask_from_breakpoints(
 
 def _segments_from_breakpoints(att_breakpoints, use_starting_breakpoints):
     """Numbers the segments: `[[0, 1, 0]]` -> `[[0, 0, 1]]`."""
-    # Booleans cannot be counted, and small types not all of them.
+    # Booleans cannot be counted, and small types would overflow.
     att_breakpoints = _checked("att_breakpoints", att_breakpoints)
     att_breakpoints = tf.cast(att_breakpoints, tf.int32)
     (att_breakpoints,) = checks.guard(
@@ -152,7 +152,7 @@ def _same_segment(segment_ids):
 
 
 def _checked(name, tensor, rank=2):
-    """A tensor of the right rank."""
+    """Returns a tensor after checking its rank."""
     tensor = tf.convert_to_tensor(tensor)
     if tensor.shape.rank != rank:
         raise ValueError(

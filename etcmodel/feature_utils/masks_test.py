@@ -22,7 +22,7 @@ def _reference_local_mask(segment_ids, radius):
 
 
 def _reference_segments(breakpoints, starting):
-    """How many breakpoints are before each token, or at it if they start."""
+    """Counts breakpoints before each token, or up to it if they start."""
     return [
         [sum(row[: i + starting]) for i in range(len(row))]
         for row in breakpoints
@@ -85,7 +85,7 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
             masks.make_local_segmented_att_mask([[0, 1]], radius)
 
     def test_local_examples(self):
-        """Those of the docstrings."""
+        """Uses the examples of the docstrings."""
         self.assertAllEqual(
             masks.make_local_segmented_att_mask([[7, 7, 7, 9, 9]], 2),
             [_rows("00111 01110 11100 00110 01100")],
@@ -104,7 +104,7 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_local_matches_definition(self, length, radius, dtype):
         rng = np.random.default_rng(length)
-        # What looks like padding does not match it.
+        # Ids that equal the padding's do not match it.
         segment_ids = rng.integers(-1, 2, [3, length]).astype(dtype)
         mask = masks.make_local_segmented_att_mask(segment_ids, radius)
         self.assertEqual(mask.dtype, tf.int32)

@@ -1,7 +1,7 @@
 """Side inputs for questions on paragraphs (HotpotQA, WikiHop).
 
-A row holds a question, candidates, and paragraphs without an order among them,
-each made of ordered sentences.
+A row holds a question, candidates, and unordered paragraphs of ordered
+sentences.
 
 Source: ETC (Ainslie et al., 2020), section 3.4, Figure 3b and Appendix F.
 """
@@ -37,19 +37,19 @@ def make_multihop_side_inputs(
 ) -> common.GlobalLocalTransformerSideInputs:
     """Makes the side inputs of questions with paragraphs, one per row.
 
-    A context is what ends at a paragraph breakpoint: the question, each
-    paragraph, the candidates. With `V = 2 * relative_pos_max_distance + 1`:
+    A context ends at a paragraph breakpoint: the question, each paragraph, the
+    candidates. With `V = 2 * relative_pos_max_distance + 1`:
 
-    | piece | masked | label |
+    | part | masked | label |
     | --- | --- | --- |
     | l2l | beyond the radius, other contexts | distance |
     | g2g | nothing | distance; V + 2 between two contexts |
     | l2g, g2l | as the hard masks say | V + 1 if linked, else V |
 
-    A global token is linked with the long tokens that name it as their
-    sentence, their paragraph or their free link. `links` may have other labels,
-    in all pieces but l2l. Padding, all that follows the last breakpoint,
-    attends to padding only; hard masks cut that, too.
+    A global token is linked to the long tokens that have it as their sentence,
+    their paragraph or their free link. `links` may have other labels, in all
+    parts but l2l. Padding, all tokens after the last breakpoint, attends to
+    padding only, also with hard masks.
 
     Example: a question of two tokens with a global token each, a paragraph with
     its own global token and two sentences, padding; radius 1, maximum distance
@@ -64,25 +64,25 @@ def make_multihop_side_inputs(
         g2g labels  01555 20555 55011 55201 55220
 
     Breakpoints are 1 for the last token of each context, ids the index of a
-    global token, or -1. All else is as in
+    global token, or -1. The other arguments are those of
     `make_global_local_transformer_side_inputs_from_example_ids`, and
 
     * with hard masks a token and its paragraph's global token see each other,
       too; `ignore_hard_g2l_mask`, `<int>[batch, global]`, is 1 for tokens that
-      the hard g2l mask spares, `ignore_hard_l2g_mask`, `<int>[batch, long]`,
-      likewise;
+      the hard g2l mask does not restrict, `ignore_hard_l2g_mask`,
+      `<int>[batch, long]`, the same for the hard l2g mask;
     * `l2g_linked_ids` link each long token with one more global token. They
       never change masks;
-    * `links` are further ones. The last one that holds for a pair counts;
+    * `links` are further links. The last one that holds for a pair counts;
     * with `flat_sequence` the row is one text of sentences: distances count
-      across contexts, and paragraphs, `l2g_linked_ids` and what hard masks
-      spare are not used.
+      across contexts, and paragraphs, `l2g_linked_ids` and both
+      `ignore_hard_*_mask` are not used.
 
     Raises:
-        ValueError: an input is not a matrix, lengths that must agree do not, a
-            number is out of range, or a link's attributes do not go together.
-            In a graph, ids out of range raise
-            `tf.errors.InvalidArgumentError` (nothing, if XLA compiles it).
+        ValueError: an input is not a matrix, lengths do not agree, a number is
+            out of range, or a link's attributes conflict. In a graph, ids out
+            of range raise `tf.errors.InvalidArgumentError` (or nothing, if XLA
+            compiles it).
     """
     with tf.name_scope(name or "make_multihop_side_inputs"):
         breakpoints = {
@@ -127,7 +127,7 @@ def make_multihop_side_inputs(
             dict(zip(named, links, strict=True)),
         )
         opening = [x.ids for x in links if x.opens_hard_masks]
-        # What further limits the pairs of valid tokens.
+        # Further limits on the pairs of valid tokens.
         l2g_limits, g2l_limits = {}, {}
         if use_hard_l2g_mask:
             l2g_limits["links"] = opening
@@ -157,7 +157,7 @@ def make_multihop_side_inputs(
 
 
 def _checked(name, link, long_side, global_side) -> TypedLink:
-    """Returns a link whose ids fit the side that they are of, as a tensor."""
+    """Returns a link as a tensor, whose ids fit the side they belong to."""
     link.check(name)
     link = link._replace(ids=tf.convert_to_tensor(link.ids))
     side = long_side if link.source == "long" else global_side
@@ -168,7 +168,7 @@ def _checked(name, link, long_side, global_side) -> TypedLink:
 def _guarded(
     breakpoints, long_contexts, global_contexts, links
 ) -> list[TypedLink]:
-    """Returns links, given by name, whose ids are checked."""
+    """Returns the named links with checks of their ids."""
     ids = {
         source: {k: x.ids for k, x in links.items() if x.source == source}
         for source in ("long", "global")
@@ -193,7 +193,7 @@ def _guarded(
 
 
 def _check_exempt(name, is_exempt, **like):
-    """Which tokens a hard mask spares, `<bool>[batch, length]` or None."""
+    """Marks tokens without a hard mask, `<bool>[batch, length]`, or None."""
     if is_exempt is None:
         return None
     is_exempt = tf.cast(is_exempt, tf.bool)

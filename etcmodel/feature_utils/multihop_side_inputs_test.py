@@ -42,7 +42,7 @@ class MakeMultihopSideInputsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(getattr(side_inputs, name), [_rows(text)], name)
 
     def test_links(self):
-        """The example of `TypedLink`, and what is opened."""
+        """Uses the example of `TypedLink`, and opens hard masks."""
         arguments = dict(
             long_paragraph_breakpoints=_rows("001"),
             long_paragraph_ids=[[-1, -1, -1]],
@@ -73,7 +73,7 @@ class MakeMultihopSideInputsTest(tf.test.TestCase, parameterized.TestCase):
                     g2g_relative_att_ids="017 201 720",
                 ),
             ),
-            # The way there has it, whatever comes later.
+            # The forward link's label wins over later ones.
             (
                 [way, TypedLink([[-1, -1, 0]], source="global")],
                 1,

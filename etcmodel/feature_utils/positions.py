@@ -1,4 +1,4 @@
-"""Absolute positions that begin anew in every paragraph."""
+"""Absolute positions that start again in every paragraph."""
 
 import tensorflow as tf
 
@@ -10,13 +10,13 @@ from etcmodel.ops import shapes
 def make_paragraph_positions(
     breakpoints: tf.Tensor, is_question: tf.Tensor | None, num_positions: int
 ) -> tf.Tensor:
-    """Positions as BERT saw pairs of a question and a paragraph.
+    """Makes positions as BERT saw them in pairs of question and paragraph.
 
-    A question's tokens count from 1, and every paragraph begins where the
-    question ends, wherever it stands. The position 0 is that of [CLS]: of the
-    first token, if it stands alone or before the question. Of the
-    `num_positions`, at least half are for paragraphs; one that is longer begins
-    anew behind the question, so that paragraphs of any length work.
+    A question's tokens count from 1, and every paragraph starts where the
+    question ends, wherever it is in the text. [CLS] has the position 0: the
+    first token, if it stands alone or before the question. At least half of the
+    `num_positions` are for paragraphs; a longer paragraph starts again after
+    the question, so that paragraphs of any length work.
 
     Example: [CLS], two tokens of the question, and two paragraphs
 
@@ -43,7 +43,7 @@ def make_paragraph_positions(
     asked = tf.cumsum(tf.cast(is_question, tf.int32), axis=1)
     # [batch, 1]
     first = tf.minimum(1 + asked[:, -1:], num_positions // 2)
-    # A paragraph may begin within a row of tokens that begins as a question.
+    # A paragraph may start within a row of tokens that starts as a question.
     starts = tf.pad(
         ends[:, :-1] | tf.not_equal(is_question[:, 1:], is_question[:, :-1]),
         [[0, 0], [1, 0]],
@@ -72,10 +72,10 @@ def make_paragraph_positions(
 def take_first_owned(
     values: tf.Tensor, owners: tf.Tensor, num_global: int | tf.Tensor
 ) -> tf.Tensor:
-    """What the first long token of each global token has, 0 if it owns none.
+    """Gathers the value of each global token's first long token, 0 for none.
 
-    So the global token of a question's word has the word's id and position. In
-    BERT the position 0 is [CLS]'s alone, whose row of the table is unlike all
+    It gives the global token of a question word the word's id and position. In
+    BERT, only [CLS] has the position 0, whose row of the table is unlike all
     others: a word with that position is read as another [CLS].
 
     Example: a [CLS], a question of two words, a sentence of two
@@ -100,7 +100,7 @@ def take_first_owned(
         "Example for two global tokens: [-1, 0, 0, 1].",
         tf.cast(owners, tf.int32),
     )
-    # [batch * num_global], past the end for those that own nothing
+    # [batch * num_global], past the end for those without long tokens
     first = tf.math.unsorted_segment_min(
         tf.tile(tf.range(length)[tf.newaxis], [batch, 1]),
         tf.where(owners < 0, -1, row * num_global + owners),

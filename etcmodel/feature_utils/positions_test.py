@@ -41,7 +41,7 @@ class MakeParagraphPositionsTest(tf.test.TestCase, parameterized.TestCase):
         questions = tf.constant([is_question, [0] * len(breakpoints)])
         made = positions.make_paragraph_positions(inputs, questions, 7)
         self.assertAllEqual(expected, made[0])
-        # Each row by itself: one paragraph, without a question.
+        # Rows are independent: one paragraph, without a question.
         alone = [1 + i % 6 for i in range(len(breakpoints))]
         self.assertAllEqual(alone, made[1])
 
@@ -66,7 +66,7 @@ class MakeParagraphPositionsTest(tf.test.TestCase, parameterized.TestCase):
 
 class TakeFirstOwnedTest(tf.test.TestCase):
     def test_first_tokens(self):
-        # Of two owned by 3 the first one; nothing is owned by 0.
+        # Takes the first of two tokens of 3; none belongs to 0.
         owners = tf.constant([[-1, 1, 2, 3, 3, -1], [0] + [-1] * 5])
         given = tf.constant([[7, 1, 2, 3, 4, 5], [9, 0, 0, 0, 0, 0]])
         for make in (

@@ -1,8 +1,8 @@
-"""Rows of flat vectors; graph code that is traced once.
+"""Row operations on flat vectors; graph code that is traced once.
 
 A graph of features uses these functions hundreds of times. It calls one trace
-of each, instead of holding, and optimizing, a copy of it for every use. Splits
-are `<int64>[rows + 1]`: where each row starts, and the end.
+of each function instead of holding, and optimizing, a copy for every use.
+Splits are `<int64>[rows + 1]`: where each row starts, and the end.
 """
 
 import tensorflow as tf
@@ -12,32 +12,32 @@ from etcmodel.ops.traces import once
 
 @once
 def cumulative(values: tf.Tensor) -> tf.Tensor:
-    """Sums before each element, and all: `[2, 0, 3]` -> `[0, 2, 2, 5]`."""
+    """Sums before each element, and in all: `[2, 0, 3]` -> `[0, 2, 2, 5]`."""
     return tf.pad(tf.cumsum(tf.cast(values, tf.int64)), [[1, 0]])
 
 
 @once
 def sum_rows(values: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
-    """Row sums: `sum_rows([2, 0, 3], [0, 2, 2, 3])` is `[2, 0, 3]`."""
+    """Sums rows: `sum_rows([2, 0, 3], [0, 2, 2, 3])` is `[2, 0, 3]`."""
     return lengths(tf.gather(cumulative(values), splits))
 
 
 @once
 def lengths(splits: tf.Tensor) -> tf.Tensor:
-    """How many elements rows have: `lengths([0, 2, 2, 3])` is `[2, 0, 1]`."""
+    """Counts elements of rows: `lengths([0, 2, 2, 3])` is `[2, 0, 1]`."""
     return splits[1:] - splits[:-1]
 
 
 @once
 def owners(splits: tf.Tensor) -> tf.Tensor:
-    """The row of every element: `owners([0, 2, 2, 3])` is `[0, 0, 2]`."""
+    """Returns each element's row: `owners([0, 2, 2, 3])` is `[0, 0, 2]`."""
     return tf.searchsorted(
         splits[1:], tf.range(splits[-1]), side="right", out_type=tf.int64
     )
 
 
 def owners_in(ragged: tf.RaggedTensor) -> tf.Tensor:
-    """The row of every value of a ragged tensor; see `owners`."""
+    """Returns the row of every value of a ragged tensor; see `owners`."""
     return owners(tf.cast(ragged.row_splits, tf.int64))
 
 
@@ -48,7 +48,7 @@ def index_in(owner: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
 
 
 def merge(ragged: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Makes one row of the rows in each row.
+    """Merges the inner rows of each row.
 
     Example: `[[[7, 8], []], [[9]]]` gives `[[7, 8], [9]]`.
     """
@@ -58,7 +58,7 @@ def merge(ragged: tf.RaggedTensor) -> tf.RaggedTensor:
 
 
 def keep(ragged: tf.RaggedTensor, mask: tf.Tensor) -> tf.RaggedTensor:
-    """Keeps the values of every row that a mask, `<bool>[values]`, says.
+    """Keeps the values where a mask, `<bool>[values]`, is True.
 
     Example: `[[7, 8], [], [9]]` with `[True, False, True]` gives
     `[[7], [], [9]]`.

@@ -9,7 +9,7 @@ def _int64(values):
 
 class RaggedRowsTest(tf.test.TestCase):
     def test_examples(self):
-        """Those of the docstrings."""
+        """Uses the examples of the docstrings."""
         splits = _int64([0, 2, 2, 3])
         self.assertAllEqual([0, 2, 2, 5], ragged_rows.cumulative([2, 0, 3]))
         self.assertAllEqual(

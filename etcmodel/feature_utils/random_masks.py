@@ -1,4 +1,4 @@
-"""Random choices of tokens and words that are the same on all devices."""
+"""Random choices of tokens and words that are equal on all devices."""
 
 import tensorflow as tf
 
@@ -10,33 +10,33 @@ def check_fraction(name: str, fraction: float) -> None:
     """Raises a `ValueError` unless `0 <= fraction < 1`."""
     if not 0 <= fraction < 1:
         raise ValueError(
-            f"{name} is {fraction}; expected a probability that is at least 0 "
-            "and less than 1"
+            f"{name} is {fraction}. Expected a probability of at least 0 and "
+            "less than 1."
         )
 
 
 def random_ints(shape, seed, maxval: int | None, minval: int | None = 0):
-    """Ints from `minval` to `maxval - 1`; any `<int32>` if both are None."""
+    """Draws ints from `minval` to `maxval - 1`; any int32 if both are None."""
     return tf.random.stateless_uniform(
         shape, seed, minval, maxval, tf.int32, alg=ALGORITHM
     )
 
 
 def random_bools(shape, seed, probability: float) -> tf.Tensor:
-    """True with a probability, which is rounded to a multiple of 2**-32.
+    """Draws booleans, True with the given probability.
 
-    Drawn as integers, because XLA makes other floats of the same random bits.
-    `seed` is `<int32>[2]`.
+    Draws integers, since XLA makes other floats of the same random bits; so the
+    probability is rounded to a multiple of 2**-32. `seed` is `<int32>[2]`.
     """
     numbers = random_ints(shape, seed, None, None)
     return numbers < int(probability * 2**32) - 2**31
 
 
 def word_numbers(is_continuation: tf.Tensor) -> tf.Tensor:
-    """Numbers the words of each row from 0 on, `<int32>[batch, length]`.
+    """Numbers the words of each row from 0, `<int32>[batch, length]`.
 
     `is_continuation` is 1 for tokens that continue a word; the first token
-    begins one in any case. Example: `[0, 0, 1, 0]` and `[1, 1, 0, 0]` give
+    always begins one. Example: `[0, 0, 1, 0]` and `[1, 1, 0, 0]` give
     `[0, 1, 1, 2]` and `[0, 0, 1, 2]`.
     """
     is_first = tf.cast(tf.equal(is_continuation, 0), tf.int32)
@@ -47,6 +47,6 @@ def check_can_mask(tokenizer) -> None:
     """Raises a `ValueError` if a tokenizer's vocabulary has no mask token."""
     if "mask" not in tokenizer.special_ids:
         raise ValueError(
-            "it has no token for what is masked: [MASK] in a WordPiece "
+            "The vocabulary has no mask token: [MASK] in a WordPiece "
             "vocabulary, <sep_1> in a SentencePiece model."
         )

@@ -21,8 +21,8 @@ class RelativePositionGenerator:
     Source: ETC (Ainslie et al., 2020), section 3.1; Shaw et al., 2018.
 
     Attributes:
-        right_pad_value: label of everything far on the right.
-        left_pad_value: label of everything far on the left.
+        right_pad_value: label of all keys beyond `max_distance` on the right.
+        left_pad_value: label of all keys beyond `max_distance` on the left.
         relative_vocab_size: number of labels.
 
     Raises:
@@ -48,10 +48,10 @@ class RelativePositionGenerator:
         batch_size: int | tf.Tensor = 1,
         name: str | None = None,
     ) -> tf.Tensor:
-        """Makes the labels of full attention of a sequence to itself.
+        """Makes the labels for full self-attention.
 
-        `<int32>[batch_size, seq_len, seq_len]`, at `[:, i, j]` that of key j
-        for query i. Sizes are ints, not below 0, or `<int>[]`.
+        `<int32>[batch_size, seq_len, seq_len]`; `[:, i, j]` is the label of
+        key j for query i. Sizes are ints, not below 0, or `<int>[]`.
         """
         _check_at_least(0, seq_len=seq_len)
         _check_at_least(0, batch_size=batch_size)
@@ -72,11 +72,11 @@ class RelativePositionGenerator:
         batch_size: int | tf.Tensor = 1,
         name: str | None = None,
     ) -> tf.Tensor:
-        """Makes the labels of local attention of a sequence to itself.
+        """Makes the labels for local self-attention.
 
-        `<int32>[batch_size, seq_len, 2 * local_radius + 1]`, the row of
-        `make_local_relative_att_spec` everywhere: what lies outside of the
-        sequence is left to masks.
+        `<int32>[batch_size, seq_len, 2 * local_radius + 1]`. Every position has
+        the row of `make_local_relative_att_spec`; masks have to exclude keys
+        outside of the sequence.
         """
         _check_at_least(0, seq_len=seq_len)
         _check_at_least(0, batch_size=batch_size)
@@ -101,7 +101,7 @@ class RelativePositionGenerator:
         return attention.DistanceLabels(self._labels(offsets, np))
 
     def _labels(self, offsets, ops=tf):
-        """The labels of distances, `<int>[...]`, by TensorFlow or NumPy."""
+        """Labels distances, `<int>[...]`, with TensorFlow or NumPy."""
         labels = ops.minimum(ops.abs(offsets), self.max_distance)
         if self.ignore_direction:
             return labels

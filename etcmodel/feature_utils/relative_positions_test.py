@@ -27,7 +27,7 @@ class RelativePositionGeneratorTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(generator.right_pad_value, right)
 
     def test_examples(self):
-        """Those of the docstrings."""
+        """Uses the examples of the docstrings."""
         for ignore, rows in (
             (False, [[0, 1, 2, 2], [3, 0, 1, 2], [4, 3, 0, 1], [4, 4, 3, 0]]),
             (True, [[0, 1, 2, 2], [1, 0, 1, 2], [2, 1, 0, 1], [2, 2, 1, 0]]),

@@ -20,7 +20,7 @@ FIELDS = (
     "l2g_relative_att_ids",
     "g2l_relative_att_ids",
 )
-# What is said of links beside their ids.
+# Attributes of links besides their ids.
 LINKS = (
     dict(label=1, opens_hard_masks=True),
     dict(source="global", label=0, back_label=2),
@@ -34,8 +34,8 @@ LINKS = (
 def random_features(long_len=11, global_len=5):
     """Texts, ids, links and exemptions; three rows.
 
-    The second row is padding, the third one has none. In padding, ids are
-    beyond both ends, too.
+    The second row is padding, the third one has none. Ids of padding may be out
+    of range.
     """
     rng = np.random.default_rng(3)
     rows = []
@@ -57,7 +57,7 @@ def random_features(long_len=11, global_len=5):
             return np.where(texts[source] > 0, ids, wild)
 
         row["paragraphs"], row["links"] = draw("long"), draw("long")
-        # A sentence is of the same text as its tokens.
+        # A sentence belongs to the text of its tokens.
         row["sentences"] = draw("long")
         is_real = (texts["long"] > 0) & (row["sentences"] >= 0)
         for k in np.flatnonzero(is_real):
@@ -125,12 +125,12 @@ def _labels(distances):
 
 
 def expected_row(make, features, hard_l2g, hard_g2l):
-    """The eight fields of one row, from the definitions of their kind."""
+    """Computes the eight fields of one row from their definitions."""
     # Contexts are counted from the end; 0 is padding.
     long_ids, global_ids = (
         np.cumsum(features[name][::-1])[::-1] for name in ("long", "global")
     )
-    # What sees each other: long tokens; all others. What is in what.
+    # Which tokens see each other: long ones; all others. Which contain others.
     local, seen_long, seen_global = long_ids, long_ids, global_ids
     contains = [features["sentences"]]
     if make == make_blocks:
@@ -175,7 +175,7 @@ def expected_row(make, features, hard_l2g, hard_g2l):
             2 * MAX_DISTANCE + 3,
         )
     if make in (make_linked, make_linked_flat):
-        # What comes later overwrites what was before.
+        # Later links overwrite earlier ones.
         for is_back in (True, False):
             for i, link in enumerate(LINKS):
                 label = link.get("label")
@@ -305,7 +305,7 @@ class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(make_sentences, make_multihop, make_linked)
     def test_known_sizes_stay_static(self, make):
-        """And as specifications nothing is made of pairs with long tokens."""
+        """With descriptions, no tensor of long pairs is made."""
         options = dict(
             relative_pos_max_distance=MAX_DISTANCE,
             use_hard_l2g_mask=True,

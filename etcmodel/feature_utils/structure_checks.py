@@ -1,4 +1,4 @@
-"""Checks of the ids and breakpoints that say how a text is structured.
+"""Checks of the ids and breakpoints that describe a text's structure.
 
 Each function returns `etcmodel.ops.checks.Check`s. Tokens after the last
 breakpoint of a row are padding, whose ids can be anything.
@@ -24,12 +24,12 @@ PARAGRAPHS_EXAMPLE = (
 BREAKPOINTS_EXAMPLE = (
     "Example of two texts of three and two tokens: [0, 0, 1, 0, 1]."
 )
-# Tokens of a text that may all be without a sentence: [CLS] and [SEP].
+# The tokens of a text that may all lack a sentence: [CLS] and [SEP].
 _MAX_UNOWNED = 2
 
 
 def breakpoints(name: str, values: tf.Tensor) -> checks.Check:
-    """Breakpoints are 0 or 1."""
+    """Checks that breakpoints are 0 or 1."""
     return checks.in_range(
         name, values, 0, 1, "expected 1 on the last token of each text, else 0"
     )
@@ -38,10 +38,10 @@ def breakpoints(name: str, values: tf.Tensor) -> checks.Check:
 def of_features(
     features: Mapping[str, tf.Tensor],
 ) -> tuple[list[checks.Check], str]:
-    """Returns the checks of an encoder's features, and a right example.
+    """Returns the checks of an encoder's features, and a correct example.
 
     Args:
-        features: those of `build_encoder`, by name, and any others.
+        features: the features of `build_encoder` by name, and any others.
     """
     for names, check, example in (
         (
@@ -149,7 +149,7 @@ def sentences(
 
 
 def _own_sentences(long_example_ids, global_example_ids, sentence_ids):
-    """Checks that a token and its global token are of the same text."""
+    """Checks that a token and its global token belong to the same text."""
     # [batch, 1 + global], 0 for no text
     padded = tf.pad(global_example_ids, [[0, 0], [1, 0]])
     last = tf.shape(global_example_ids)[1]
@@ -177,14 +177,14 @@ def paragraphs(
     long_ids: Mapping[str, tf.Tensor],
     global_ids: Mapping[str, tf.Tensor],
 ) -> list[checks.Check]:
-    """Checks that ids of tokens before padding are of real global tokens.
+    """Checks that ids of tokens before padding are valid global tokens.
 
     Args:
         long_contexts: `<int>[batch, long]`, numbers of contexts, 0 for padding.
         global_contexts: `<int>[batch, global]`.
         long_ids: by name, `<int>[batch, long]`, indices of global tokens; the
             sentences come first.
-        global_ids: likewise, `<int>[batch, global]`.
+        global_ids: by name, `<int>[batch, global]`.
     """
     is_global = global_contexts > 0
     # [batch]
@@ -211,7 +211,7 @@ def paragraphs(
 
 
 def _indices(name, ids, num_global, is_used):
-    """Ids are -1 or below a number, `<int32>[]` or `<int32>[batch]`."""
+    """Checks that ids are -1 or below `num_global`, for all or by row."""
     return checks.in_range(
         name,
         ids,
@@ -224,5 +224,5 @@ def _indices(name, ids, num_global, is_used):
 
 
 def varies(values: tf.Tensor) -> tf.Tensor:
-    """Returns which rows have different values, `<bool>[batch]`."""
+    """Marks rows with different values, `<bool>[batch]`."""
     return tf.reduce_min(values, axis=1) < tf.reduce_max(values, axis=1)

@@ -30,7 +30,7 @@ def _call(make, features, **options):
 
 
 def _make_sentences(features):
-    """The second row is the right one."""
+    """Returns two rows; the second one is correct."""
     return _call(
         feature_utils.make_global_local_transformer_side_inputs,
         {k: [SENTENCES[k], x] for k, x in (SENTENCES | features).items()},
@@ -58,11 +58,11 @@ class StructureChecksTest(tf.test.TestCase, parameterized.TestCase):
             tf.function(lambda: call().g2g_att_mask)()
 
     @parameterized.parameters(
-        # No text, or one less, in one of both inputs.
+        # No text, or one fewer, in one of both inputs.
         ("long_breakpoints", [0] * 8, "long_breakpoints", 0),
         ("global_breakpoints", [0] * 5, "sentence_ids", 3),
         ("long_breakpoints", [0, 0, 0, 0, 0, 1, 0, 0], "long_breakpoints", 1),
-        # No flags.
+        # Breakpoints other than 0 and 1.
         ("long_breakpoints", [0, 0, 2, 0, 0, 1, 0, 0], "long_breakpoints", 2),
         ("global_breakpoints", [0, 1, 0, -1, 0], "global_breakpoints", -1),
         # Shifted, of other texts, or none.
@@ -94,7 +94,7 @@ class StructureChecksTest(tf.test.TestCase, parameterized.TestCase):
         ("long_paragraph_breakpoints", [0] * 7, None, 0),
         ("global_paragraph_breakpoints", [0] * 7, "long_sentence_ids", 5),
         ("long_paragraph_breakpoints", [1, 0, 0, 3, 0, 1, 0], None, 3),
-        # A global token of padding, and none.
+        # The global token of padding, and none.
         ("long_sentence_ids", [-1, 2, 3, 5, 5, 6, -1], None, 6),
         ("long_paragraph_ids", [-1, -1, -1, 13, 13, 13, -1], None, 13),
         ("l2g_linked_ids", [-1, -1, -2, -1, 1, -1, -1], None, -2),
@@ -117,7 +117,7 @@ class StructureChecksTest(tf.test.TestCase, parameterized.TestCase):
             self._assert_refused(call, r"links\[0\]", 6)
 
     @parameterized.parameters(
-        # What is behind the last breakpoint.
+        # Ids after the last breakpoint.
         ("long_sentence_ids", [-1, 1, 2, 4, 4, 5, 77]),
         ("l2g_linked_ids", [-1, -1, 0, -1, 1, -1, -9]),
         # A record without text.
@@ -140,7 +140,7 @@ class StructureChecksTest(tf.test.TestCase, parameterized.TestCase):
             feature_utils.make_paragraph_positions(
                 tf.constant([[0, 5]]), None, 9
             )
-        # The first token of the next row's would get it.
+        # Without a check, the next row's first token would get it.
         with self.assertRaisesRegex(ValueError, "owners is 2 in row 0"):
             feature_utils.take_first_owned(
                 tf.constant([[4, 5], [6, 7]]), tf.constant([[0, 2], [0, 1]]), 2

@@ -1,4 +1,4 @@
-"""Token types of the multi-hop tasks: what a token of either input is.
+"""Token types of the multi-hop tasks: the role of a token in its input.
 
 They tell heads and masks which global tokens stand for candidates or for the
 question.

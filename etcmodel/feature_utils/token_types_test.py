@@ -5,8 +5,8 @@ from etcmodel.feature_utils import token_types
 
 class TokenTypesTest(unittest.TestCase):
     def test_the_numbers_of_checkpoints(self):
-        # Checkpoints have learned an embedding for each number. 8 is new: the
-        # original code knows the CLS by its token id.
+        # Checkpoints have an embedding for each number. 8 is new: the original
+        # code recognizes the CLS by its token id.
         self.assertEqual(
             {k: v for k, v in vars(token_types).items() if k.isupper()},
             {

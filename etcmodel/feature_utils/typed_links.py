@@ -1,4 +1,4 @@
-"""Links between tokens that have relative labels of their own."""
+"""Links between tokens, with their own relative labels."""
 
 from typing import NamedTuple
 
@@ -6,13 +6,12 @@ import tensorflow as tf
 
 
 class TypedLink(NamedTuple):
-    """Ties every token of one input to at most one global token.
+    """Links every token of one input to at most one global token.
 
-    With `V = 2 * relative_pos_max_distance + 1`, the label of a tied pair is
+    With `V = 2 * relative_pos_max_distance + 1`, the label of a linked pair is
     V + 1, that of a token and its sentence, or V + 3 + n for the own label n.
-    It replaces distances, too. Where several links hold for a pair, the last
-    one wins; between global tokens those of the way there before those of the
-    way back.
+    It also replaces distances. If several links hold for a pair, the last one
+    wins; between global tokens, forward links win over backward ones.
 
     Example: three long tokens, each a sentence, maximum distance 1 (3 is "not
     linked", 4 "linked", 6 to 8 are own labels): `TypedLink([[-1, 0, -1]],
@@ -23,12 +22,12 @@ class TypedLink(NamedTuple):
 
     Attributes:
         ids: `<int>[batch, long]` or `<int>[batch, global]`, the global token
-            that each token is tied to; -1 for none, anything for padding.
-        source: "long" if tokens of the long input are tied, or "global".
+            that each token is linked to; -1 for none, anything for padding.
+        source: "long" if tokens of the long input are linked, or "global".
         label: number of the own label, from 0; None for V + 1.
-        back_label: likewise the way back of a global token; None for `label`.
-        opens_hard_masks: whether tied long and global tokens see each other in
-            spite of hard masks.
+        back_label: own label from a global token back; None for `label`.
+        opens_hard_masks: whether linked long and global tokens see each other
+            despite hard masks.
     """
 
     ids: tf.Tensor
@@ -38,7 +37,7 @@ class TypedLink(NamedTuple):
     opens_hard_masks: bool = False
 
     def check(self, name: str) -> None:
-        """Raises a `ValueError` if attributes do not go together."""
+        """Raises a `ValueError` if attributes conflict."""
         if self.source not in ("long", "global"):
             raise ValueError(
                 f"`{name}` must have the source 'long' or 'global', got "
@@ -46,13 +45,13 @@ class TypedLink(NamedTuple):
             )
         if self.source == "global" and self.opens_hard_masks:
             raise ValueError(
-                f"`{name}` ties global tokens, between which there is no hard "
-                "mask to be opened."
+                f"`{name}` links global tokens, between which there is no hard "
+                "mask to open."
             )
         if self.source == "long" and self.back_label is not None:
             raise ValueError(
-                f"`{name}` ties long tokens, whose way back has no label of "
-                f"its own, but `back_label` is {self.back_label}."
+                f"`{name}` links long tokens, which have no label for the way "
+                f"back, but `back_label` is {self.back_label}."
             )
         if min(self.label or 0, self.back_label or 0) < 0:
             raise ValueError(

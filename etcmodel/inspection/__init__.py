@@ -1,4 +1,4 @@
-"""Pictures of inputs and of attention."""
+"""Draws inputs, attention and predictions."""
 
 from etcmodel import extras
 

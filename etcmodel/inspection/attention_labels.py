@@ -1,4 +1,4 @@
-"""The four attention pieces of a record as one matrix of labels.
+"""Joins the four parts of a record's attention into one matrix of labels.
 
 Source: ETC (Ainslie et al., 2020), Figures 2 and 3, sections 3.2 to 3.4.
 """
@@ -15,12 +15,12 @@ MASKED = -1
 
 @dataclasses.dataclass(frozen=True)
 class LabelScheme:
-    """What the numbers of relative position labels mean.
+    """The meaning of relative position labels.
 
     With `m = max_distance`, at which they are clipped: 0 is the token itself,
     1..m are keys on the right, m+1..2m keys on the left, 2m+1 is "not linked",
-    2m+2 "linked" and 2m+3 "other context". From 2m+4 on they are links' own.
-    `max_distance` 0 is no labels: then 0 stands for "may attend".
+    2m+2 "linked" and 2m+3 "other context". From 2m+4 on they are own labels of
+    links. With a `max_distance` of 0, for no labels, 0 means "may attend".
     """
 
     max_distance: int
@@ -36,7 +36,7 @@ class LabelScheme:
         return 2 * self.max_distance + 3
 
     def describe(self, label: int) -> str:
-        """Says in words what a label, or `MASKED`, means.
+        """Describes a label, or `MASKED`, in words.
 
         `LabelScheme(2)`: 0 -> "the token itself", 1 -> "1 to the right",
         2 -> "2 or more to the right", 3 -> "1 to the left", 5 -> "not
@@ -71,11 +71,11 @@ class LabelScheme:
 def find_label_scheme(
     side_inputs: GlobalLocalTransformerSideInputs,
 ) -> LabelScheme:
-    """Finds out which maximum distance labels were made with.
+    """Finds the maximum distance that labels were made with.
 
     The labels between long and global tokens are `2 m + 1` and `2 m + 2`, one
-    odd and one even, so that any of them tells `m`. Some pairs must have them:
-    labels that are links' own are greater.
+    odd and one even, so that any of them determines `m`. Some pairs must have
+    them: own labels of links are greater.
     """
     if side_inputs.l2g_relative_att_ids is None:
         return LabelScheme(max_distance=0)
@@ -89,12 +89,12 @@ def compose_attention_labels(
     long_tokens: Sequence[int],
     example: int = 0,
 ) -> np.ndarray:
-    """Puts the four pieces of one example together into one square matrix.
+    """Joins the four parts of one example into one square matrix.
 
     Global tokens come before long ones. Each query (row) and key (column) has a
-    label or `MASKED`, `<int32>[shown, shown]`. A mask that is None masks
-    nothing (apart from what is out of reach), labels that are None are 0.
-    Example: one global token, three long tokens of which it sees the first two
+    label or `MASKED`, `<int32>[shown, shown]`. A mask of None masks nothing
+    (within reach), and labels of None are 0. Example: one global token, and
+    three long tokens of which it sees the first two
     (hard g2l mask), radius 1, maximum distance 1 (`.` is `MASKED`):
 
     ```
@@ -159,10 +159,10 @@ def choose_global_tokens(
     max_global_tokens: int,
     example: int = 0,
 ) -> list[int]:
-    """Chooses up to `max_global_tokens` that are linked with `long_tokens`.
+    """Chooses up to `max_global_tokens`, preferably linked to `long_tokens`.
 
     The indices are in ascending order: all of the `num_global` if they are few
-    enough, else those that are linked, and then the first ones. 5 global
+    enough, otherwise the linked ones, then the first ones. Example: 5 global
     tokens, of which 3 is linked, at most 2 -> `[0, 3]`.
     """
     linked = np.zeros([num_global], bool)

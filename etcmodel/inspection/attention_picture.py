@@ -1,8 +1,8 @@
 """Draws who attends to whom in one record, and with which label.
 
-The picture is that of the paper's Figure 3: queries are rows, keys are
-columns, the global tokens come before the long ones, white is masked, and
-every other colour is a relative position label.
+The picture follows the paper's Figure 3: queries are rows, keys are columns,
+global tokens come before long ones, white is masked, and every other colour is
+a relative position label.
 """
 
 import os
@@ -22,7 +22,7 @@ from etcmodel.pipeline.atomic import atomic_file
 _PADDING_LABELS = ("", "[PAD]", "<pad>")
 _MAX_LABEL_CHARS = 16
 
-# Names of a colour, or of a colormap for labels that are many.
+# Names of colours, or of a colormap if there are many labels.
 _COLORS = {
     "masked": "white",
     "may attend": "cornflowerblue",
@@ -32,11 +32,11 @@ _COLORS = {
     "not linked": "gainsboro",
     "linked": "mediumseagreen",
     "other context": "plum",
-    # In turn.
+    # Used in turn.
     "link": ("crimson", "gold", "cyan", "darkviolet", "yellowgreen", "sienna"),
 }
 
-# Inches: of the side of the square, of a token that has a name, of the legend.
+# In inches: side of the square, size of a named token, width of the legend.
 _MIN_SIDE, _MAX_SIDE = 5.0, 14.4
 _MIN_CELL, _MAX_CELL = 0.085, 0.3
 _LEGEND_WIDTH, _LEGEND_ROW, _LEGEND_ROWS = 2.2, 0.22, 36
@@ -56,16 +56,16 @@ def draw_attention_picture(
     """Draws the masks and labels of one record into an image file.
 
     Padding is left out: empty, `[PAD]` and `<pad>` labels at the end, and
-    positions without a label. Of a long record a window is drawn, with the
-    global tokens that are linked with it first, and a note in the picture says
-    what is not shown. The file appears complete or not at all; the ending of
-    `path` (.png, .svg, .pdf) is its format.
+    positions without a label. A window is drawn of a long record, preferably
+    with linked global tokens, and a note in the picture tells what is not
+    shown. The file appears only when it is complete; the ending of `path`
+    (.png, .svg, .pdf) is its format.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
         UserError: the file cannot be written.
         ValueError: there is nothing to draw, there are more labels than
-            tokens, the window lies outside the record, or matplotlib does
+            tokens, the window is outside of the record, or matplotlib does
             not know the format.
     """
     num_long = _count_tokens("long_labels", long_labels)
@@ -164,7 +164,7 @@ def _draw(labels, names, num_global, scheme, title, note):
 
     shown = len(names)
     side = min(max(_MIN_SIDE, _MAX_CELL * shown), _MAX_SIDE)
-    # All tokens are named if that is readable, else every n-th.
+    # Names all tokens if that is readable, otherwise every n-th.
     step = max(1, int(np.ceil(_MIN_CELL * shown / side)))
     if step > 1:
         note += f" One token in {step} is named."
@@ -194,7 +194,7 @@ def _draw(labels, names, num_global, scheme, title, note):
     axes.set_xlabel("keys: global, then long")
     axes.set_ylabel("queries: global, then long")
     title = figure.suptitle(_shorten(title, int(side / 0.15)), fontsize=15)
-    # Texts may hold dollar signs.
+    # Texts may contain dollar signs.
     for text in (title, *axes.get_xticklabels(), *axes.get_yticklabels()):
         text.set_parse_math(False)
     axes.set_title(textwrap.fill(note, int(side / 0.08)), fontsize=9)

@@ -13,7 +13,7 @@ from etcmodel import extras
 from etcmodel.datasets import classification
 from etcmodel.pipeline.atomic import atomic_file
 
-# Ends of the pictures' names.
+# Endings of the pictures' names.
 ENDINGS = ("_confusion.png", "_calibration.png")
 MAX_LABELS = 40
 OTHERS = "(other labels)"
@@ -21,12 +21,12 @@ MISSING = "(no prediction)"
 _OUTCOMES = ("found", "missed", "added")
 _MAX_NAME_CHARS = 24
 _NUM_BINS = 10
-# Inches: of a cell, of the least side, around the matrix, of a character.
+# In inches: a cell, the minimum side, the margin of the matrix, a character.
 _CELL, _MIN_SIDE, _MARGIN, _CHARACTER = 0.34, 2.5, 1.4, 0.08
 
 
 class ConfusionMatrix(NamedTuple):
-    """How many documents of which label got which prediction.
+    """Numbers of documents by right label and prediction.
 
     Attributes:
         rows: names of the rows, the right labels.
@@ -41,7 +41,7 @@ class ConfusionMatrix(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """How often predicted labels are right, by their probability.
+    """Accuracy of predicted labels by their probability.
 
     Attributes:
         probabilities: `<float>[bins]`, the mean probability in each bin of
@@ -58,7 +58,7 @@ class Calibration(NamedTuple):
 
 
 def confusion_matrix(predictions: Mapping, gold: Mapping) -> ConfusionMatrix:
-    """Counts which predictions the documents of each label got.
+    """Counts the predictions for the documents of each label.
 
     Args:
         predictions: as for `classification.score`.
@@ -67,8 +67,8 @@ def confusion_matrix(predictions: Mapping, gold: Mapping) -> ConfusionMatrix:
     Returns:
         One label: rows and columns are labels, with one more column if some
         documents have no prediction. Several labels: the columns are "found",
-        "missed" and "added", which is predicted and wrong. Beyond 40 labels the
-        less frequent ones are counted together.
+        "missed" and "added" (predicted and wrong). Beyond 40 labels, the less
+        frequent ones are counted together.
 
     Raises:
         ValueError: there are no documents, or numbers instead of labels.
@@ -97,16 +97,16 @@ def confusion_matrix(predictions: Mapping, gold: Mapping) -> ConfusionMatrix:
 
 
 def calibration(predictions: Mapping, gold: Mapping) -> Calibration:
-    """Compares probabilities with how often they are right.
+    """Compares probabilities with the share of right predictions.
 
     Args:
         predictions: as for `classification.score`. Those without probabilities
-            are left out.
+            are ignored.
         gold: as for `classification.score`; not numbers.
 
     Returns:
-        One label: of the label that is predicted for each document. Several
-        labels: of each label of each document.
+        One label: of the predicted label of each document. Several labels: of
+        each label of each document.
 
     Raises:
         ValueError: there are no documents, or numbers instead of labels.
@@ -138,7 +138,7 @@ def calibration(predictions: Mapping, gold: Mapping) -> Calibration:
 
 
 def _kind(gold: Mapping) -> classification.Kind:
-    """Returns the kind of labels; raises a ValueError if it cannot be drawn."""
+    """Returns the kind of labels; raises a ValueError if none can be drawn."""
     if not gold:
         raise ValueError("There are no documents to draw.")
     kind = classification.kind_of(next(iter(gold.values())))
@@ -148,12 +148,12 @@ def _kind(gold: Mapping) -> classification.Kind:
 
 
 def _frequent(pairs) -> tuple[str, ...]:
-    """Returns the labels to draw, sorted; `OTHERS` last if there are others."""
+    """Returns the labels to draw, sorted, with `OTHERS` last if needed."""
     counts = collections.Counter()
     for pair in pairs:
         for i, labels in enumerate(pair):
             for name in (labels,) if isinstance(labels, str) else labels:
-                # What is predicted alone comes last.
+                # Labels that are only predicted come last.
                 counts[name] += not i
     del counts[MISSING]
     names = sorted(counts, key=lambda x: (-counts[x], x))
@@ -255,7 +255,7 @@ def _draw_matrix(matrix: ConfusionMatrix):
     axes.set_ylabel("right label")
     axes.set_title("Documents", fontsize=10)
     figure.colorbar(image, label="share of the row", shrink=0.8)
-    # Labels may hold dollar signs.
+    # Labels may contain dollar signs.
     for text in (*axes.get_xticklabels(), *axes.get_yticklabels()):
         text.set_parse_math(False)
     return figure
@@ -294,12 +294,12 @@ def _save(figure, path: str | os.PathLike) -> str:
 def write_plots(prefix: str, predictions: Mapping, gold: Mapping) -> list[str]:
     """Writes both pictures beside a file; returns their paths.
 
-    Numbers have none.
+    Draws nothing for numbers.
 
     Args:
         prefix: the path of the file, without its ending.
         predictions: as for `classification.score`.
-        gold: likewise.
+        gold: as for `classification.score`.
     """
     if "number" in {classification.kind_of(x) for x in gold.values()}:
         return []

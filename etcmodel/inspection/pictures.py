@@ -1,4 +1,4 @@
-"""What `inspect` shows of one record."""
+"""Describes one record for `inspect`."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from etcmodel.pipeline.preprocessor import on_host
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """One record as it reaches the model; the first of several windows.
+    """One record as the model sees it; the first of several windows.
 
     Attributes:
         summary: lines for the screen, as pairs of a name and a value.
-        side_inputs: the masks and labels, of a batch of one.
+        side_inputs: the masks and labels, as a batch of one.
         long_labels: names of long tokens that are not padding.
         global_labels: names of global tokens that are not padding.
     """
@@ -44,10 +44,10 @@ def inspect(
     model_config: EtcConfig,
     model_options: Any = None,
 ) -> Inspection:
-    """Shows one record as it reaches the model.
+    """Describes one record as the model sees it.
 
-    `model_options` are the task's own by default. A RecordError is raised if
-    the record cannot be encoded.
+    `model_options` are the task's own by default. Raises a RecordError if the
+    record cannot be encoded.
     """
     preprocessor = examples.preprocessor
     made = examples.preprocess([record])
@@ -95,7 +95,7 @@ def inspect(
 
 
 def _with_cut(counts, name: str) -> str:
-    """Formats a count, and how many of them were cut."""
+    """Formats a count, with how many of them were cut."""
     cut = counts.get(f"{name}_cut")
     return f"{counts[name]}" + ("" if cut is None else f", of which {cut} cut")
 
@@ -103,8 +103,8 @@ def _with_cut(counts, name: str) -> str:
 def _global_labels(preprocessor, record, view, texts) -> list[str]:
     """Returns the name of every global token that is not padding.
 
-    A token's is called as the token, those of groups and units as the task
-    says.
+    Global tokens of tokens have their names; the task names those of groups and
+    units.
     """
     place = {
         tuple(source): text

@@ -1,4 +1,4 @@
-"""Activation functions and the names configuration files have for them."""
+"""Activation functions and their names in configuration files."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ _CUBIC = 0.044715
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 def tanh_gelu(x: tf.Tensor) -> tf.Tensor:
-    """Gaussian error linear unit, in its tanh form.
+    """Computes the Gaussian error linear unit, in its tanh form.
 
     `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`, the form BERT and ETC
     were trained with. Keras's string `"gelu"` means the exact (erf) form.
@@ -23,12 +23,12 @@ def tanh_gelu(x: tf.Tensor) -> tf.Tensor:
 
 @custom_gradients.custom_gradient
 def _tanh_gelu(x):
-    """Keeps nothing but `x`, where TensorFlow would keep seven steps."""
+    """Keeps only `x` for the gradient; TensorFlow would keep seven steps."""
     return _gelu_value(x), lambda upstream: _gelu_gradient(x, upstream)
 
 
 def _tanh_of_gelu(x):
-    """`x` as it is computed with, and the tanh."""
+    """Returns `x` in the dtype of computation, and the tanh."""
     if x.dtype in (tf.float16, tf.bfloat16):
         x = tf.cast(x, tf.float32)
     inner = _SQRT_2_OVER_PI * (x + _CUBIC * x * x * x)
@@ -51,22 +51,22 @@ def _gelu_gradient(x, upstream):
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 def exact_gelu(x: tf.Tensor) -> tf.Tensor:
-    """Gaussian error linear unit, in its exact (erf) form."""
+    """Computes the Gaussian error linear unit, in its exact (erf) form."""
     return tf.nn.gelu(x, approximate=False)
 
 
-# The name that configuration files and the original code have for it. The
-# function itself has another one, because Keras would read "gelu" back from
-# a saved layer as its own, exact form.
+# Its name in configuration files and in the original code. The function has
+# another name, because Keras would read "gelu" in a saved layer as its own,
+# exact form.
 gelu = tanh_gelu
 
 
 def get_layer_activation(identifier):
-    """Activation of a layer, by Keras's rules but for "gelu".
+    """Returns the activation of a layer, by Keras's rules except for "gelu".
 
     The string is the tanh form, as everywhere in this package. Keras's own
-    function, `tf.keras.activations.gelu`, is the exact form, but "gelu" in a
-    configuration: it becomes `exact_gelu`, which has another name there.
+    function, `tf.keras.activations.gelu`, is the exact form, but is saved as
+    "gelu": it becomes `exact_gelu`, which is saved under its own name.
     """
     if isinstance(identifier, str) and identifier.lower() == "gelu":
         return gelu
@@ -75,13 +75,13 @@ def get_layer_activation(identifier):
 
 
 def get_activation(activation_string: str | Callable | None) -> Callable | None:
-    """Activation function of a configuration file's name for it.
+    """Returns the activation function with a configuration file's name.
 
     Names, in any case: '' or 'linear' (None), 'relu', 'gelu' (the tanh form),
-    'exact_gelu' (the erf form) and 'tanh'. What is no string is returned.
+    'exact_gelu' (the erf form) and 'tanh'. A function is returned as given.
 
     Raises:
-        ValueError: an unknown name.
+        ValueError: the name is unknown.
     """
     if not isinstance(activation_string, str):
         return activation_string
@@ -96,7 +96,7 @@ def get_activation(activation_string: str | Callable | None) -> Callable | None:
     lowered = activation_string.lower()
     if lowered not in known:
         raise ValueError(
-            f"unknown activation '{activation_string}'; expected one of "
-            "'linear', 'relu', 'gelu', 'exact_gelu', 'tanh', or a function"
+            f"Unknown activation '{activation_string}'. Expected one of "
+            "'linear', 'relu', 'gelu', 'exact_gelu', 'tanh', or a function."
         )
     return known[lowered]

@@ -1,4 +1,4 @@
-"""Tests of `return_attention_scores` of all layers that have it."""
+"""Tests of `return_attention_scores` of all layers with this argument."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ class ScoresTestCase(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(total, tf.ones_like(total))
 
     def check_weighed(self, layer, output, *pieces):
-        """Checks that pairs of probabilities and values give the output."""
+        """Checks that probabilities times values give the output."""
         weighed = sum(
             np.einsum("bhij,bjhv->bihv", scores, values)
             for scores, values in pieces
@@ -297,7 +297,7 @@ class OneSoftmaxTest(ScoresTestCase):
                 self.assertEqual(size, x["side"].shape[-1])
                 total = total + np.sum(x["side"], -1)
             else:
-                # A part, and a softmax, of its own.
+                # The memory has its own attention and softmax.
                 self.assertEqual((BATCH, 1, LONG, size), tuple(x["side"].shape))
                 self.assertAllClose(
                     np.sum(x["side"], -1),
@@ -336,7 +336,7 @@ class OneSoftmaxTest(ScoresTestCase):
         self.assertAllEqual(layer(**call), output)
         self.assertEqual((BATCH, HEADS, 2, 0), tuple(side.shape))
         self.assertEqual((BATCH, HEADS, 2, 2 * RADIUS + 1), tuple(near.shape))
-        # Neither of them sees anything before itself.
+        # Neither of them attends to keys before itself.
         self.assertAllEqual(near[..., :RADIUS], tf.zeros([BATCH, HEADS, 2, 2]))
         self.assertAllClose(tf.reduce_sum(near, -1), np.ones([2, HEADS, 2]))
 

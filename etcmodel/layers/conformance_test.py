@@ -66,7 +66,7 @@ CASES = {
         (("batch", "seq", 4),),
         variants=(
             dict(hidden_sizes=[3]),
-            # The tanh form, which is not Keras's.
+            # The tanh form, unlike Keras's.
             dict(hidden_sizes=[3, 2], activation=activations.gelu),
             lambda: dict(
                 hidden_sizes=[6, 4, 2],
@@ -414,7 +414,7 @@ CASES = {
         ),
         (_MAIN,),
         has_dropout=True,
-        # The default side input has a key of its own, without a bias.
+        # The default side input has its own key, without a bias.
         without_gradient={"main_key_projection/linear/bias": _KEY_BIAS},
         variants=(
             dict(
@@ -444,13 +444,13 @@ class LayersConformanceTest(checks.make_test_case(SUITE)):
 
 
 class LayersOneKerasTest(checks.make_test_case(SUITE, checks.ONE_KERAS_CHECKS)):
-    """What takes long, and does not depend on the Keras."""
+    """Slow checks that do not depend on the version of Keras."""
 
 
 @pytest.mark.both_kerases
 class LayersOtherKerasTest(unittest.TestCase):
     def test_gives_the_same(self):
-        # One that is read, and one that is not: its layers are in lists.
+        # A layer that is read, and one that is not: its layers are in lists.
         files = ["residual_block", "transformer_layers"]
         checks.check_other_keras(SUITE, files)
 

@@ -16,9 +16,9 @@ from etcmodel.ops import shapes
 class DenseLayers(keras_compat.ConstructorConfig):
     """Dense layers one after another, without activation after the last.
 
-    The activation is a function of each row by itself and without variables, a
-    layer, or a Keras name, of which "gelu" is the tanh form, that of BERT and
-    ETC. Without a `kernel_initializer`, Keras's default is used.
+    The activation is a function of each row without variables, a layer, or a
+    Keras name, where "gelu" means the tanh form, as in BERT and ETC. Without a
+    `kernel_initializer`, Keras's default is used.
 
     Raises:
         ValueError: `hidden_sizes` is empty, or one is below 1.
@@ -42,7 +42,7 @@ class DenseLayers(keras_compat.ConstructorConfig):
         if not hidden_sizes or min(hidden_sizes) < 1:
             raise ValueError(
                 f"{self.name}: hidden_sizes needs at least one size, and all "
-                f"must be at least 1, but it is {hidden_sizes}"
+                f"must be at least 1, but it is {hidden_sizes}."
             )
         self.supports_masking = True
         self.hidden_sizes = hidden_sizes
@@ -79,8 +79,8 @@ class DenseLayers(keras_compat.ConstructorConfig):
     def call(self, inputs, training=None):
         """Applies the layers to `<float>[..., size]`.
 
-        Unless in training, what activations are applied to is not kept for a
-        backward pass, but computed again there. The numbers are the same.
+        Outside of training, inputs of activations are not kept for a backward
+        pass, but computed again there. The results are the same.
         """
         if self._is_chain():
             inputs = tf.cast(inputs, self.compute_dtype)
@@ -115,5 +115,5 @@ class DenseLayers(keras_compat.ConstructorConfig):
         )
 
     def compute_output_shape(self, input_shape):
-        """The shape of the inputs, with the last hidden size."""
+        """Returns the shape of the inputs, with the last hidden size."""
         return (*input_shape[:-1], self.hidden_sizes[-1])

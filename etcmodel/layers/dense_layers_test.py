@@ -68,7 +68,7 @@ class DenseLayersTest(tf.test.TestCase, parameterized.TestCase):
 
         compiled = gradient.experimental_get_compiler_ir(inputs)
         text = compiled(stage="optimized_hlo")
-        # The backward pass has one of its own, and keeps none of the forward.
+        # The backward pass computes its own, and keeps none of the forward.
         self.assertEqual(2, text.count(" tanh("))
 
     def test_training_decides_what_is_kept(self):

@@ -1,4 +1,4 @@
-"""A `Dense` layer, applied by a function that all layers share."""
+"""Applies a `Dense` layer by a function that all layers share."""
 
 from collections.abc import Sequence
 
@@ -17,9 +17,9 @@ def apply(
     """Applies a dense layer to the last axes of a tensor.
 
     The product of a built `Dense` layer is traced once for all layers. Any
-    other layer of `<float>[rows, size]`, such as one that is derived from
-    `Dense` or quantized, is called. The other arguments, and the result, are
-    those of `shapes.apply_to_rows`.
+    other layer of `<float>[rows, size]`, such as a subclass of `Dense` or a
+    quantized layer, is called. The other arguments, and the result, are those
+    of `shapes.apply_to_rows`.
     """
     if not _is_product(layer):
         return shapes.apply_to_rows(layer, inputs, row_rank, split)
@@ -33,12 +33,12 @@ def apply(
 
 
 def is_quantized(layer: tf.keras.layers.Layer) -> bool:
-    """Returns whether a kernel (of Keras 3) is for the layer to scale."""
+    """Returns whether the layer itself must scale its kernel (in Keras 3)."""
     return getattr(layer, "quantization_mode", None) is not None
 
 
 def _is_product(layer):
-    """Whether a layer is nothing but a product and a bias."""
+    """Tells whether a layer is only a product and a bias."""
     return (
         type(layer) is tf.keras.layers.Dense
         and layer.activation is tf.keras.activations.linear

@@ -1,4 +1,4 @@
-"""Dropout from explicit seeds, right under recomputation."""
+"""Dropout from explicit seeds, correct under recomputation."""
 
 from collections.abc import Callable
 
@@ -15,11 +15,11 @@ from etcmodel.ops import shared_graphs
 def smart_cond(
     pred, true_fn: Callable, false_fn: Callable, name: str | None = None
 ):
-    """`tf.cond`, decided at once where `pred` (None is false) is known."""
+    """Calls `tf.cond`, or one function if `pred` is known (None is false)."""
     for fn in (true_fn, false_fn):
         if not callable(fn):
             raise TypeError(
-                f"smart_cond needs two functions, but got {type(fn).__name__}"
+                f"smart_cond needs two functions, but got {type(fn).__name__}."
             )
     if tf.is_tensor(pred):
         static_pred = tf.get_static_value(pred)
@@ -36,7 +36,7 @@ def stateless_dropout(
     noise_shape=None,
     name: str | None = None,
 ) -> tf.Tensor:
-    """Dropout whose mask follows from a seed alone.
+    """Applies dropout with a mask that depends on a seed alone.
 
     An element stays where a uniform draw from [0, 1) is at least `rate`, and
     is then divided by `1 - rate`; else it becomes 0.
@@ -45,19 +45,19 @@ def stateless_dropout(
         x: `<float>[...]`.
         rate: in [0, 1); a number or a scalar tensor.
         seed: `<int32>[2]`.
-        noise_shape: shape of the mask, broadcast to that of `x`, by default its
-            own; None in it stands for the size of `x` there.
+        noise_shape: shape of the mask, broadcast to that of `x`, by default
+            equal to it; None in it means the size of `x` there.
         name: name scope.
 
     Raises:
-        ValueError: `x` is not of a float type, or `rate` not in [0, 1).
+        ValueError: `x` is not a float tensor, or `rate` is not in [0, 1).
     """
     with tf.name_scope(name or "stateless_dropout"):
         x = tf.convert_to_tensor(x)
         if not x.dtype.is_floating:
             raise ValueError(
-                "only float tensors have elements that can be dropped and the "
-                f"rest scaled, but x is {x.dtype.name}"
+                "Dropout needs a float tensor, since it scales the other "
+                f"elements, but x is {x.dtype.name}."
             )
         static_rate = tf.get_static_value(rate) if tf.is_tensor(rate) else rate
         if static_rate is not None:
@@ -67,7 +67,7 @@ def stateless_dropout(
             if static_rate > 0.5:
                 logging.log_first_n(
                     logging.WARNING,
-                    "dropout rate %g: more than half of the elements are "
+                    "Dropout rate %g: more than half of the elements are "
                     "dropped. Is it meant as the probability of keeping?",
                     5,
                     static_rate,
@@ -79,7 +79,7 @@ def stateless_dropout(
 
 @shared_graphs.shared
 def _dropped(x, seed, rate, noise_shape):
-    """`stateless_dropout` of checked arguments."""
+    """Applies `stateless_dropout` to checked arguments."""
     shape = tf.shape(x)
     if noise_shape is not None:
         shape = [
@@ -97,17 +97,17 @@ def _dropped(x, seed, rate, noise_shape):
 class RecomputingDropout(keras_compat.ConstructorConfig):
     """Dropout that drops the same elements when it is recomputed.
 
-    Inside a function of `recompute_grad` the mask follows from that
-    function's seed, the layer and how often the layer has been called there;
-    elsewhere it is random.
+    Inside a function of `recompute_grad`, the mask depends on that function's
+    seed, the layer and the number of the layer's calls there; elsewhere it is
+    random.
 
     Args:
         rate: probability of dropping, in [0, 1).
         noise_shape: see `stateless_dropout`.
-        seed: tells this layer from others inside a recomputed function, and
-            seeds the random draws elsewhere. By default each layer has another.
-        force_recomputation: refuse to drop anything outside of a recomputed
-            function, with a ValueError.
+        seed: distinguishes this layer from others inside a recomputed function,
+            and seeds the random draws elsewhere. By default layers differ.
+        force_recomputation: raise a ValueError when the layer drops elements
+            outside of a recomputed function.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class RecomputingDropout(keras_compat.ConstructorConfig):
         self.seed = seed
         self.force_recomputation = force_recomputation
         self.supports_masking = True
-        # There are no weights, and `draw_seed` alone may be used.
+        # There are no weights, and `draw_seed` may be used without a call.
         self.built = True
 
     def call(self, inputs, training=None):
@@ -141,7 +141,7 @@ class RecomputingDropout(keras_compat.ConstructorConfig):
         )
 
     def draw_seed(self) -> tf.Tensor:
-        """A new seed, `<int32>[2]`; in both runs of recomputation the same."""
+        """Returns a new seed, `<int32>[2]`, equal in both runs."""
         context = recompute.get_recompute_context()
         if context is not None:
             number = self.seed
@@ -153,14 +153,14 @@ class RecomputingDropout(keras_compat.ConstructorConfig):
         if self.force_recomputation:
             raise ValueError(
                 f"{self.name}: force_recomputation is set, but the layer is "
-                "called outside of a function made by `recompute_grad`"
+                "called outside of a function made by `recompute_grad`."
             )
         return tf.random.uniform(
             [2], tf.int32.min, tf.int32.max, dtype=tf.int32, seed=self.seed
         )
 
     def of_probabilities(self, training) -> attention.Dropout | None:
-        """Describes the dropout of the probabilities of one attention."""
+        """Describes the dropout of one attention's probabilities."""
         rate = self.rate
         if not rate:
             return None
@@ -171,7 +171,7 @@ class RecomputingDropout(keras_compat.ConstructorConfig):
         return attention.Dropout(rate, self.draw_seed())
 
     def compute_output_shape(self, input_shape):
-        """The shape of the inputs."""
+        """Returns the shape of the inputs."""
         return input_shape
 
 
@@ -179,8 +179,8 @@ def check_rate(rate: float):
     """Raises a ValueError if a dropout rate is not in [0, 1)."""
     if not 0 <= rate < 1:
         raise ValueError(
-            f"the dropout rate must be in [0, 1), but is {rate}; it is the "
-            "probability of dropping an element"
+            f"The dropout rate must be in [0, 1), but is {rate}. It is the "
+            "probability of dropping an element."
         )
 
 

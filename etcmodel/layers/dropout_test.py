@@ -112,10 +112,10 @@ class RecomputingDropoutTest(tf.test.TestCase, parameterized.TestCase):
         layers = make()
         first = run(1, layers)
         self.assertAllEqual(first, run(1, layers))
-        # Another model of the same kind drops the same.
+        # An equal model drops the same elements.
         self.assertAllEqual(first, run(1, make()))
         self.assertNotAllEqual(first[0], run(2, layers)[0])
-        # Two calls of a layer, and two layers, drop other elements.
+        # Two calls of a layer, and two layers, drop different elements.
         self.assertNotAllEqual(first[0], first[1])
         self.assertNotAllEqual(first[0], first[2])
 

@@ -10,15 +10,15 @@ from etcmodel.layers import keras_compat
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class EmbeddingLookup(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
-    """Looks ids up in a table, and projects the result if asked to.
+    """Looks ids up in a table, and optionally projects the result.
 
     Args:
         vocab_size: number of ids.
         embedding_size: width of the table.
-        projection_size: width of the output, if it is another one (the
-            factorised embeddings of ALBERT); 0 for no projection.
+        projection_size: width of the output, if it differs (the factorised
+            embeddings of ALBERT); 0 for no projection.
         initializer_range: standard deviation of the table's truncated normal.
-        use_one_hot_lookup: multiply with one-hot vectors rather than gather;
+        use_one_hot_lookup: multiply with one-hot vectors rather than gather,
             faster on TPUs for small tables. Ids out of range then give zeros.
 
     Raises:
@@ -40,7 +40,7 @@ class EmbeddingLookup(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
             raise ValueError(
                 f"{self.name}: vocab_size ({vocab_size}) and embedding_size "
                 f"({embedding_size}) must be at least 1, projection_size "
-                f"({projection_size}) at least 0"
+                f"({projection_size}) at least 0."
             )
         self.vocab_size = vocab_size
         self.embedding_size = embedding_size
@@ -61,8 +61,8 @@ class EmbeddingLookup(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
 
     def build(self, input_shape):
         """Makes the table and builds the projection."""
-        # A table that is cast before every lookup costs more than the lookup.
-        # (Keras 2 casts what is looked up only.)
+        # Casting the table before every lookup costs more than the lookup.
+        # (Keras 2 only casts the result.)
         options = {"autocast": False} if keras_compat.is_keras_3() else {}
         self.embedding_table = self.add_weight(
             name="embedding_table",
@@ -114,5 +114,5 @@ class EmbeddingLookup(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
         return output
 
     def compute_output_shape(self, input_shape):
-        """The shape of the ids, and the size of what they stand for."""
+        """Returns the shape of the ids, with the size of the vectors."""
         return (*input_shape, self.projection_size or self.embedding_size)

@@ -23,8 +23,8 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
     The projections are attributes: `long_query_projection`,
     `global_query_projection`, `l2l_key_projection`, `l2l_value_projection`, and
     likewise `l2g_*` and `g2g_*` (of the global input) and `g2l_*` (of the long
-    input), `long_output_projection`, `global_output_projection`. Shared ones
-    are the same layer under several names. `long_qkv_attention` and
+    input), `long_output_projection`, `global_output_projection`. A shared
+    projection is one layer with several names. `long_qkv_attention` and
     `global_qkv_attention` hold the labels, which are never shared.
 
     Args:
@@ -33,20 +33,20 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
         local_radius: positions that a long query sees to each side.
         long_total_att_size: size of all heads of the long queries together,
             `long_hidden_size` by default.
-        global_total_att_size: likewise of the global queries.
-        relative_vocab_size: number of labels, None for none at all. One
-            vocabulary serves l2l and l2g, and one g2g and g2l.
+        global_total_att_size: the same for the global queries.
+        relative_vocab_size: number of labels, None for no labels. l2l and l2g
+            share one vocabulary, and so do g2g and g2l.
         initializer: initializer of the kernels; None for Keras's default.
         share_kv_projections: one key and one value projection for l2l and l2g,
             and one for g2g and g2l.
         share_qkv_projections: one query, one key and one value projection for
-            all, whatever `share_kv_projections` says.
+            all; overrides `share_kv_projections`.
         share_att_output_projection: one output projection for both inputs.
         use_one_hot_lookup: see `QkvRelativeAttention`.
 
     Raises:
-        ValueError: total sizes that are no multiples of `num_heads`, or sizes
-            that must be equal in order to share a projection but are not.
+        ValueError: a total size is no multiple of `num_heads`, or sizes differ
+            that must be equal to share a projection.
     """
 
     _initializers = ("initializer",)
@@ -256,10 +256,10 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
         `att_implementation` see `QkvRelativeLocalAttention`.
 
         Returns:
-            `[long_output, global_output]`, shaped as the inputs; or, with
-            `return_attention_scores`, a pair of that and a dict of `"l2l"`,
-            `"l2g"`, `"g2g"` and `"g2l"` of the queries at the positions given,
-            see `attention.long_scores` and `attention.global_scores`.
+            `[long_output, global_output]`, shaped as the inputs. With
+            `return_attention_scores`, a pair of this list and a dict of
+            `"l2l"`, `"l2g"`, `"g2g"` and `"g2l"` for the given query positions
+            (see `attention.long_scores` and `attention.global_scores`).
         """
         long_queries = self.long_query_projection(long_input)
         global_queries = self.global_query_projection(global_input)
@@ -288,8 +288,8 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
         )
         # [batch, long, heads, size]
         long_output = attention.long_attention(*long_call, att_implementation)
-        # What the global tokens need of the long ones is computed after that,
-        # so that less is alive at a time.
+        # Projections of long tokens for global queries come after that, so that
+        # fewer tensors are alive at a time.
         with tf.control_dependencies([long_output]):
             long_input = tf.identity(long_input)
         keys = (
@@ -330,7 +330,7 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
         ]
         if not return_attention_scores:
             return outputs
-        # All but the dropout.
+        # All arguments except the dropout.
         scores = (
             *attention.long_scores(*long_call[:-1], long_query_positions),
             *attention.global_scores(*global_call[:-1], global_query_positions),
@@ -340,12 +340,12 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
     def compute_output_shape(
         self, long_input_shape=None, global_input_shape=None, input_shape=None
     ):
-        """The shapes of the inputs."""
+        """Returns the shapes of the inputs."""
         keras_compat.check_is_known(self, global_input_shape, input_shape)
         return [tuple(long_input_shape), tuple(global_input_shape)]
 
 
 def _weights_of(layer, queries, keys, training):
-    """A `QkvRelativeAttention`'s labels and dropout."""
+    """Returns a `QkvRelativeAttention`'s labels and dropout."""
     table = layer.label_table(queries.dtype, *(x.labels for x in keys))
     return table, layer.att_dropout.of_probabilities(training)

@@ -16,10 +16,9 @@ class FusedSideAttention(relative_attention.MultiHeadLayer):
     """Self-attention in which side vectors compete with the tokens.
 
     Every token of the main input attends to all tokens of its example and to
-    all rows of the side input under one softmax, without any relative labels.
-    With shared projections the weights are those of BERT's self-attention. A
-    token that may attend to nothing gets the output projection of zeros, which
-    is its bias.
+    all rows of the side input under one softmax, without relative labels. With
+    shared projections the weights are those of BERT's self-attention. A token
+    that may attend to nothing gets the output projection of zeros: its bias.
 
     The projections are attributes: `main_query_projection`,
     `main_key_projection`, `main_value_projection`, `side_key_projection`,
@@ -77,7 +76,7 @@ class FusedSideAttention(relative_attention.MultiHeadLayer):
         )
 
     def build(self, input_shape):
-        """Builds everything; the sizes are the constructor's."""
+        """Builds all sublayers; the constructor determines their sizes."""
         for layer in (
             self.main_query_projection,
             self.main_key_projection,
@@ -101,20 +100,20 @@ class FusedSideAttention(relative_attention.MultiHeadLayer):
         """Attends from, and to, `<float>[batch, main, hidden_size]`.
 
         `side_input` is `<float>[batch, side, hidden_size]`; without the axis
-        `batch`, one for all examples. None is one without any rows.
+        `batch`, all examples share it. None means no rows.
 
         The masks are `<int32 or bool>`, 1 where attending is allowed and
-        everywhere if None: `att_mask` `[batch, main, main + side]`, of the
-        tokens and then the side input; or only of the tokens, if there is no
-        side input or `side_att_mask` `[batch, main, side]` is given. Without
-        the axis `main` they hold for all tokens of an example alike.
+        everywhere if None: `att_mask` `[batch, main, main + side]` covers the
+        tokens and then the side input; or only the tokens, if there is no side
+        input or `side_att_mask` `[batch, main, side]` is given. Without the
+        axis `main` they apply to all tokens of an example.
 
         Returns:
-            As `main_input`; or, with `return_attention_scores`, a pair of that
-            and the probabilities before dropout, `<float>[batch, heads, main,
-            main]` and `<float>[batch, heads, main, side]`, without columns if
-            there is no side input. A row of both sums to 1, or is 0 without a
-            key.
+            A tensor shaped as `main_input`. With `return_attention_scores`, a
+            tuple of it and the probabilities before dropout, `<float>[batch,
+            heads, main, main]` and `<float>[batch, heads, main, side]`, without
+            columns if there is no side input. A row of both sums to 1, or is 0
+            without a key.
 
         Raises:
             ValueError: an input or a mask has another rank, or a mask another
@@ -148,7 +147,7 @@ class FusedSideAttention(relative_attention.MultiHeadLayer):
         if return_attention_scores:
             output, scores = attend(**examples)
             main, *side = map(memory_attention.batch_first, scores)
-            # [batch, heads, main, 0] for none: Keras 3 takes no None.
+            # [batch, heads, main, 0] for no side input: Keras 3 rejects None.
             return output, (main, side[0] if side else main[..., :0])
         if keras_compat.is_training(training):
             return attend(**examples)[0]
@@ -167,7 +166,7 @@ class FusedSideAttention(relative_attention.MultiHeadLayer):
         side_values=None,
         training=None,
     ):
-        """The output, and probabilities `<float>[heads, batch, main, to]`."""
+        """Returns the output and `<float>[heads, batch, main, to]`."""
         pieces = [
             # [batch, main, heads, size]
             attention.Keys(
@@ -191,5 +190,5 @@ class FusedSideAttention(relative_attention.MultiHeadLayer):
         return output, scores
 
     def compute_output_shape(self, input_shape):
-        """The shape of the first input, with the hidden size."""
+        """Returns the shape of the first input, with the hidden size."""
         return (*input_shape[:-1], self.hidden_size)

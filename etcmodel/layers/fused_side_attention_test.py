@@ -177,7 +177,7 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
         )
         layer.build((None, None, size))
         eye, nothing = np.eye(size), np.zeros(size)
-        # Equal scores, and one-hot values: the output is the probabilities.
+        # Equal scores and one-hot values: the output is the probabilities.
         layer.set_weights(
             [0 * eye, nothing, 0 * eye, nothing, eye, nothing, eye, nothing]
         )
@@ -222,7 +222,7 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
         def attend(main, side, mask):
             return layer(main, side_input=side, att_mask=mask)
 
-        # It must not pass for a mask of all.
+        # It must not be taken for a mask of all columns.
         main, side, mask = make_inputs(side=2)
         attend(main, side, mask)
         with self.assertRaises(tf.errors.InvalidArgumentError):

@@ -1,4 +1,4 @@
-"""The base of layers that are plain graph code."""
+"""Base class of layers without Python's control flow over tensors."""
 
 import contextlib
 import threading
@@ -13,16 +13,16 @@ _state = threading.local()
 class GraphLayer(tf.keras.layers.Layer):
     """A layer without Python's control flow over tensors.
 
-    Keras 2 lets AutoGraph rewrite `call`, and all that is called there, so that
-    `if` and `for` may depend on tensors. That takes seconds for a model, and is
-    left out here, as Keras 3 does: neither a subclass nor a function that is
-    given to such a layer, as an activation is, may have such control flow.
+    Keras 2 lets AutoGraph rewrite `call`, and all functions called there, so
+    that `if` and `for` may depend on tensors. This takes seconds for a model,
+    so this layer switches it off, as Keras 3 does: neither a subclass nor a
+    function that is passed to it, such as an activation, may depend on it.
     """
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args, **kwargs):
-        """Calls the layer; see `call`."""
-        # Keras 3 calls `compute_output_spec` for that.
+        """Calls the layer without AutoGraph."""
+        # Keras 3 calls `compute_output_spec` for symbolic inputs.
         is_asked = not keras_compat.is_keras_3() and any(
             map(keras_compat.is_keras_tensor, tf.nest.flatten((args, kwargs)))
         )
@@ -30,7 +30,7 @@ class GraphLayer(tf.keras.layers.Layer):
             return super().__call__(*args, **kwargs)
 
     def compute_output_spec(self, *args, **kwargs):
-        """What Keras 3 knows of a call in a functional model, by tracing it.
+        """Returns shapes and dtypes of a symbolic call, by tracing it.
 
         `compute_output_shape` alone would leave out dtypes and input checks.
         """
@@ -39,7 +39,7 @@ class GraphLayer(tf.keras.layers.Layer):
 
 
 def needs_only_shapes() -> bool:
-    """Whether Keras, making a functional model, only asks for shapes."""
+    """Tells whether Keras only asks for shapes, for a functional model."""
     return getattr(_state, "needs_only_shapes", False)
 
 

@@ -5,7 +5,7 @@ from etcmodel.layers import graph_layer
 
 
 def _positive(x):
-    """What only AutoGraph understands."""
+    """Returns a branch that only AutoGraph can convert."""
     return x if tf.reduce_sum(x) > 0 else -x
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 def clone(initializer):
-    """A copy of an initializer, or None; a given seed is copied, too."""
+    """Copies an initializer, with a given seed; None stays None."""
     initializer = tf.keras.initializers.get(initializer)
     if initializer is None or not hasattr(initializer, "get_config"):
         return initializer
@@ -16,12 +16,12 @@ def clone(initializer):
 
 
 def clone_kernel(initializer):
-    """A copy of a kernel's initializer; None becomes Keras's default."""
+    """Copies a kernel's initializer; None becomes Keras's default."""
     return "glorot_uniform" if initializer is None else clone(initializer)
 
 
 def serialize(initializer):
-    """The config form of an initializer, or None for None."""
+    """Returns the config of an initializer, or None for None."""
     if initializer is None:
         return None
     return tf.keras.initializers.serialize(initializer)

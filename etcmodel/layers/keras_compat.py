@@ -1,4 +1,4 @@
-"""How layers are named, tracked and built by the layers that hold them."""
+"""Names, tracking and building of layers inside other layers."""
 
 import contextlib
 import functools
@@ -10,15 +10,15 @@ from etcmodel.layers import initializers
 
 
 def is_keras_3() -> bool:
-    """Whether `tf.keras` is Keras 3."""
+    """Tells whether `tf.keras` is Keras 3."""
     return hasattr(tf.keras, "Operation")
 
 
 def default_name(name: str | None, base: str) -> str:
-    """The given name, or for None an unused one: `base`, `base_1`, ...
+    """Returns the given name, or an unused one: `base`, `base_1`, ...
 
     Layers of a functional model need different names. Keras makes them from the
-    class's name; this is for classes with another base.
+    class's name; this function takes another base.
     """
     if name is not None:
         return name
@@ -27,10 +27,10 @@ def default_name(name: str | None, base: str) -> str:
 
 
 def track_layers(owner, *attributes: str) -> None:
-    """Gives each layer of a list an attribute of its own.
+    """Gives each layer of a list its own attribute.
 
-    `tf.train.Checkpoint` does not see Keras 3's lists of layers. What is in the
-    list `attention_layers` is then also `attention_layers_0`,
+    `tf.train.Checkpoint` does not track Keras 3's lists of layers. The layers
+    of `attention_layers` also become `attention_layers_0`,
     `attention_layers_1` and so on, under both Kerases.
     """
     for attribute in attributes:
@@ -41,10 +41,10 @@ def track_layers(owner, *attributes: str) -> None:
 def build_once(layer, input_shape):
     """Builds a layer for the shape of its first input, unless it is built.
 
-    Its variables are called after it and what holds it, as those of a layer
-    that is built by a call are. Keras 3 sees to that in every `build`. A layer
-    whose `build` wants the shapes of several inputs (as Keras 3's
-    `MultiHeadAttention` does) is left to build itself when called.
+    Its variables get the names of the layer and of its owners, as in a layer
+    that is built by a call. Keras 3 does so in every `build`. A layer whose
+    `build` takes the shapes of several inputs (such as Keras 3's
+    `MultiHeadAttention`) builds itself when called.
     """
     if layer.built:
         return
@@ -61,7 +61,7 @@ def build_once(layer, input_shape):
 
 @contextlib.contextmanager
 def untrained(layers):
-    """Permanently marks weights that layers add in the block as not trainable.
+    """Marks weights that layers add in the block as not trainable, for good.
 
     `layer.trainable = False` does not last: Keras sets it to True if the layer
     around it is frozen and unfrozen.
@@ -113,7 +113,7 @@ class ConstructorConfig(tf.keras.layers.Layer):
 
 @functools.cache
 def _constructor_arguments(layer_class) -> list[str]:
-    """Those of a class of this package, but for `name` and variable ones."""
+    """Lists a class's arguments, except `name` and variable ones."""
     constructor = next(
         c.__init__
         for c in layer_class.__mro__
@@ -128,7 +128,7 @@ def _constructor_arguments(layer_class) -> list[str]:
 
 
 def takes_argument(layer, name: str, or_any: bool = True) -> bool:
-    """Whether a layer's `call` has an argument, or takes any (`or_any`)."""
+    """Tells whether a layer's `call` has an argument, or any (`or_any`)."""
     parameters = inspect.signature(layer.call).parameters.values()
     return any(
         parameter.name == name
@@ -138,19 +138,19 @@ def takes_argument(layer, name: str, or_any: bool = True) -> bool:
 
 
 def is_keras_tensor(value) -> bool:
-    """Whether something stands for an input of a functional model."""
+    """Tells whether a value is a symbolic input of a functional model."""
     try:
         return tf.keras.backend.is_keras_tensor(value)
     except ValueError:
-        # It is no tensor at all.
+        # It is no tensor.
         return False
 
 
 def options_in(arguments) -> dict:
     """Returns the arguments that contain no tensor, such as strings.
 
-    Keras 3 raises an error if `**kwargs` mixes tensors and other values, but
-    for None.
+    Keras 3 raises an error if `**kwargs` mixes tensors and other values, except
+    None.
     """
 
     def is_tensor(value):
@@ -168,12 +168,12 @@ def options_in(arguments) -> dict:
 
 
 def is_training(training) -> bool:
-    """Whether a backward pass is to be expected; a tensor may be true."""
+    """Tells whether to expect a backward pass; a tensor may be true."""
     return training is not None and training is not False
 
 
 def _name_scope(layer):
-    """The scope that Keras 2 opens for the variables of a called layer."""
+    """Returns the scope that Keras 2 opens for a called layer's variables."""
     if is_keras_3():
         return contextlib.nullcontext()
     outer = tf.get_current_name_scope()
@@ -186,12 +186,12 @@ def _name_scope(layer):
 def check_is_known(layer, last_shape, input_shape) -> None:
     """Raises a NotImplementedError unless the last input's shape is known.
 
-    Where a layer of several inputs was built from one shape alone, Keras 3's
-    `summary` asks for the outputs' shapes with that one, by the name
-    `input_shape`, and shows "?" if it gets this error.
+    If a layer of several inputs was built from one shape alone, Keras 3's
+    `summary` passes only this shape, as `input_shape`, to ask for the outputs'
+    shapes, and shows "?" if it gets this error.
     """
     if last_shape is None:
         raise NotImplementedError(
             f"{layer.name} has several inputs, and the shapes of its outputs "
-            f"follow from all of theirs, not from {input_shape} alone."
+            f"depend on all of their shapes, not on {input_shape} alone."
         )

@@ -6,7 +6,7 @@ from etcmodel.layers import keras_compat
 
 
 class _Around(tf.keras.layers.Layer):
-    """Builds what is inside, and leaves what needs several shapes."""
+    """Builds layers inside, except those that need several shapes."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)

@@ -1,4 +1,4 @@
-"""Local attention with relative labels and side keys as a layer."""
+"""Local attention with relative labels and side keys, as a layer."""
 
 import tensorflow as tf
 
@@ -71,7 +71,7 @@ class QkvRelativeLocalAttention(
         query_positions=None,
         training=None,
     ):
-        """Attends.
+        """Attends to the keys nearby and to the side keys.
 
         Queries, keys and values are `<float>[batch, long, heads, size]`; masks,
         labels and descriptions of both are those of `attention.long_attention`.
@@ -80,21 +80,21 @@ class QkvRelativeLocalAttention(
         computes blocks and keeps their scores for the backward pass;
         `'streaming'` computes a chunk of blocks at a time and keeps no scores.
         `'auto'` is `'full'` for a static length of at most 256, else
-        `'streaming'`. The numbers are the same.
+        `'streaming'`. The results are the same.
 
         Returns:
-            `<float>[batch, long, heads, value_size]`; or, with
-            `return_attention_scores`, a pair of that and the pair of
-            `attention.long_scores` of the `query_positions`, without columns
-            for no side keys.
+            `<float>[batch, long, heads, value_size]`. With
+            `return_attention_scores`, a pair of it and the pair of
+            `attention.long_scores` at the `query_positions`, without columns
+            if there are no side keys.
 
         Raises:
-            ValueError: side arguments that do not go together, an unknown
-                `att_implementation`, or a mask or ids of another width.
+            ValueError: side arguments are incomplete, `att_implementation` is
+                unknown, or a mask or ids have another width.
         """
         if (side_keys is None) != (side_values is None):
             raise ValueError(
-                f"{self.name}: give both side_keys and side_values, or none."
+                f"{self.name}: give both side_keys and side_values, or neither."
             )
         others = None
         if side_keys is not None:
@@ -127,7 +127,7 @@ class QkvRelativeLocalAttention(
         )
         if return_attention_scores:
             near, side = attention.long_scores(*call, query_positions)
-            # [batch, heads, n, 0] for none: Keras 3 takes no None.
+            # [batch, heads, n, 0] for no side keys: Keras 3 rejects None.
             return output, (near, near[..., :0] if side is None else side)
         return output
 
@@ -138,7 +138,7 @@ class QkvRelativeLocalAttention(
         values_shape=None,
         input_shape=None,
     ):
-        """The shape of the queries, with the size of the values."""
+        """Returns the shape of the queries, with the size of the values."""
         return self.qkv_relative_attention.compute_output_shape(
             queries_shape, keys_shape, values_shape, input_shape
         )

@@ -20,10 +20,10 @@ def make_call(seed, length, radius):
 
 
 class DropoutTest(parameterized.TestCase, tf.test.TestCase):
-    """Outputs are linear in the values, whatever is dropped.
+    """Tests dropout by outputs that are linear in the values.
 
-    So they equal the product of the values and their gradients exactly where
-    both passes drop the same.
+    They equal the product of the values and their gradients exactly if both
+    passes drop the same elements.
     """
 
     def make_step(self, layer, call, mode, training=True):

@@ -13,13 +13,13 @@ EPSILON = 1e-12
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class LayerNormalization(tf.keras.layers.LayerNormalization):
-    """Keras's layer normalization of the last axis, computed at once.
+    """Keras's layer normalization of the last axis, in one compiled function.
 
-    Weights, names and numbers are those of `tf.keras.layers.
-    LayerNormalization`, and so is the name of the class, from which Keras makes
-    the names in a file of weights: either can load the other's. Each pass is a
-    single compiled function (see `compilation.elementwise_jit`) that keeps the
-    input and each position's mean and deviation for the backward pass.
+    Weights, names, class name and results are those of `tf.keras.layers.
+    LayerNormalization`, and Keras derives the names in a weights file from
+    them, so either class can load the other's weights. Each pass is a single
+    compiled function (see `compilation.elementwise_jit`) that keeps the input
+    and each position's mean and deviation for the backward pass.
 
     Raises:
         ValueError: `axis` is not the last one, or `rms_scaling` is set.
@@ -33,17 +33,17 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
             name=keras_compat.default_name(name, "layer_norm"),
             **kwargs,
         )
-        # Keras 2 keeps a list once the layer is built.
+        # In Keras 2 the axis becomes a list once the layer is built.
         if self.axis not in (-1, [-1]):
             raise ValueError(
                 f"{self.name}: only the last axis can be normalized, but axis "
                 f"is {self.axis}."
             )
         if getattr(self, "rms_scaling", False):
-            raise ValueError(f"{self.name}: there is no rms_scaling here.")
+            raise ValueError(f"{self.name}: rms_scaling is not supported.")
 
     def call(self, inputs):
-        """Normalizes `<float>[..., size]`; gives the policy's dtype."""
+        """Normalizes `<float>[..., size]`; returns the policy's dtype."""
         dtype = tf.float64 if inputs.dtype == tf.float64 else tf.float32
         scale, offset = (
             fill([inputs.shape[-1]], dtype)
@@ -52,18 +52,18 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
             for weight, fill in ((self.gamma, tf.ones), (self.beta, tf.zeros))
         )
         output = _normalized(inputs, scale, offset, float(self.epsilon))
-        # Keras 3 leaves that to the layer.
+        # Keras 3 leaves the cast to the layer.
         return tf.cast(output, self.compute_dtype)
 
     def get_config(self):
         """Returns the constructor's arguments."""
-        # Keras 2 replaces the axis when the layer is built.
+        # Keras 2 replaces the axis when it builds the layer.
         return {**super().get_config(), "axis": -1}
 
 
 @shared_graphs.shared
 def _normalized(inputs, scale, offset, epsilon):
-    """The normalized inputs, in their shape and dtype."""
+    """Returns the normalized inputs, in their shape and dtype."""
 
     @custom_gradients.custom_gradient
     def normalize(x, scale, offset):

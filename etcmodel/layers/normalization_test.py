@@ -101,7 +101,7 @@ class LayerNormalizationTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters("mixed_bfloat16", "mixed_float16")
     def test_mixed_precision(self, policy):
         rng = np.random.default_rng(4)
-        # The squares of some are more than float16 holds.
+        # Some squares exceed float16's range.
         x = 400 * rng.standard_normal((2, 5, SIZE))
         upstream = rng.standard_normal(x.shape)
         fused, _ = make_layers(dtype=policy)
@@ -119,7 +119,7 @@ class LayerNormalizationTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(
                 tf.cast(a, tf.float64), b, rtol=tolerance, atol=tolerance
             )
-        # Float32 goes in as well, as in any Keras layer.
+        # Float32 inputs are allowed, as in any Keras layer.
         self.assertEqual(fused(tf.zeros([1, 2, SIZE])).dtype.name, dtype)
 
     def test_equal_numbers_are_finite_with_a_tiny_epsilon(self):
@@ -133,7 +133,7 @@ class LayerNormalizationTest(parameterized.TestCase, tf.test.TestCase):
                 fused.get_weights()[1],
                 rtol=1e-2,
             )
-            # Float16 holds no gradients of a million.
+            # Float16 cannot represent gradients of a million.
             if dtype != "mixed_float16":
                 for gradient in gradients:
                     gradient = tf.cast(gradient, tf.float32)

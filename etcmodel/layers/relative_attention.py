@@ -72,12 +72,12 @@ class ProjectAttentionHeads(keras_compat.ConstructorConfig):
         )
 
     def compute_output_shape(self, input_shape):
-        """The shape of the inputs, with heads and their size."""
+        """Returns the shape of the inputs, with heads and their size."""
         return (*input_shape[:-1], self.num_heads, self.size_per_head)
 
 
 class MultiHeadLayer(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
-    """Makes projections from `num_heads` and `initializer`."""
+    """Base of layers that make projections for `num_heads`."""
 
     def _make_head_projection(self, name, total_size):
         return ProjectAttentionHeads(
@@ -104,16 +104,16 @@ class QkvRelativeAttention(
     """Attention between given queries, keys and values with relative labels.
 
     The score of a pair is `(q.k + q.E[id] + b[id]) / sqrt(size)` (paper,
-    section 3.2, plus a bias a label). A query whose every key is masked gets
+    section 3.2, plus a bias per label). A query whose keys are all masked gets
     zeros.
 
     Args:
-        relative_vocab_size: number of labels; None for none at all.
+        relative_vocab_size: number of labels; None for no labels.
         att_dropout_prob: dropout on the attention probabilities.
         initializer: initializer of the label vectors; a truncated normal with
             a deviation of 0.5 by default.
         use_one_hot_lookup: look labels up by products with one-hot vectors
-            rather than by gathers. Same numbers.
+            rather than by gathers. The results are the same.
 
     Raises:
         ValueError: `relative_vocab_size` is below 1.
@@ -146,7 +146,7 @@ class QkvRelativeAttention(
         self.relative_bias_table = None
 
     def build(self, input_shape):
-        """Makes the label tables from the known last axes of the queries."""
+        """Makes the label tables from the last two axes of the queries."""
         if self.relative_vocab_size is not None:
             num_heads, size_per_head = input_shape[-2:]
             if num_heads is None or size_per_head is None:
@@ -179,7 +179,7 @@ class QkvRelativeAttention(
         return_attention_scores=False,
         training=None,
     ):
-        """Attends.
+        """Attends to all keys.
 
         Queries are `<float>[batch, from, heads, size]`, keys and values
         `<float>[batch, to, heads, size]`. `att_mask` is `<int32 or bool>[batch,
@@ -187,8 +187,8 @@ class QkvRelativeAttention(
         `relative_att_ids` are `<int32>[batch, from, to]` labels, or None.
 
         Returns:
-            `<float>[batch, from, heads, value_size]`; or, with
-            `return_attention_scores`, a pair of that and the probabilities
+            `<float>[batch, from, heads, value_size]`. With
+            `return_attention_scores`, a pair of it and the probabilities
             before dropout, `<float>[batch, heads, from, to]`.
 
         Raises:
@@ -207,7 +207,7 @@ class QkvRelativeAttention(
         return output
 
     def label_table(self, dtype, *ids) -> attention.LabelTable | None:
-        """The label tables as tensors, or None if all the ids are None."""
+        """Returns the label tables as tensors, or None if no ids are given."""
         if all(i is None for i in ids):
             return None
         if self.relative_vocab_size is None:
@@ -229,7 +229,7 @@ class QkvRelativeAttention(
         values_shape=None,
         input_shape=None,
     ):
-        """The shape of the queries, with the size of the values."""
+        """Returns the shape of the queries, with the size of the values."""
         keras_compat.check_is_known(self, values_shape, input_shape)
         return (*queries_shape[:-1], values_shape[-1])
 
@@ -240,16 +240,16 @@ class RelativeAttention(MultiHeadLayer):
 
     Args:
         hidden_size: size of the output.
-        total_key_size: size of all heads' keys together, `hidden_size` by
-            default.
-        total_value_size: likewise of the values.
+        total_key_size: size of the keys of all heads together, `hidden_size`
+            by default.
+        total_value_size: the same for the values.
         initializer: initializer of the kernels, not of the label vectors.
-        query_projection: a `ProjectAttentionHeads` to share, instead of one's
-            own.
-        key_projection: likewise.
-        value_projection: likewise.
-        qkv_relative_attention: a `QkvRelativeAttention` to share; otherwise,
-            one with the remaining arguments is made.
+        query_projection: a `ProjectAttentionHeads` to share; by default the
+            layer makes its own.
+        key_projection: the same for the keys.
+        value_projection: the same for the values.
+        qkv_relative_attention: a `QkvRelativeAttention` to share; by default
+            the layer makes one from the remaining arguments.
         output_projection: a `Dense` layer to share.
 
     Raises:
@@ -338,7 +338,7 @@ class RelativeAttention(MultiHeadLayer):
         )
 
     def build(self, input_shape):
-        """Builds everything; for self-attention unless called otherwise."""
+        """Builds everything; for self-attention unless already called."""
         from_shape = (None, None, input_shape[-1])
         to_shape = (None, None, self._to_size or input_shape[-1])
         keras_compat.build_once(self.query_projection, from_shape)
@@ -355,7 +355,7 @@ class RelativeAttention(MultiHeadLayer):
         super().build(input_shape)
 
     def get_build_config(self):
-        """What a layer that is read from a file is built with."""
+        """Returns the arguments of `build_from_config`."""
         config = super().get_build_config()
         return config and {**config, "to_size": self._to_size}
 
@@ -366,7 +366,7 @@ class RelativeAttention(MultiHeadLayer):
         super().build_from_config(config)
 
     def __call__(self, from_seq, to_seq=None, **kwargs):
-        """Calls the layer; see `call`."""
+        """Calls the layer; `to_seq` is `from_seq` by default."""
         if to_seq is not None and not self.built:
             self._to_size = to_seq.shape[-1]
         return super().__call__(from_seq, to_seq=to_seq, **kwargs)
@@ -386,8 +386,8 @@ class RelativeAttention(MultiHeadLayer):
         other arguments are those of `QkvRelativeAttention`.
 
         Returns:
-            `<float>[batch, from, hidden_size]`; or, with
-            `return_attention_scores`, a pair of that and
+            `<float>[batch, from, hidden_size]`. With
+            `return_attention_scores`, a pair of it and
             `<float>[batch, heads, from, to]`.
         """
         if to_seq is None:
@@ -410,11 +410,11 @@ class RelativeAttention(MultiHeadLayer):
         return (output, scores) if return_attention_scores else output
 
     def compute_output_shape(self, input_shape):
-        """The shape of the first input, with the hidden size."""
+        """Returns the shape of the first input, with the hidden size."""
         return (*input_shape[:-1], self.hidden_size)
 
     def get_config(self):
-        """Returns the constructor's arguments, given sublayers included."""
+        """Returns the constructor's arguments, with given sublayers."""
         return {
             **super().get_config(),
             **{

@@ -22,7 +22,7 @@ class QkvRelativeAttentionTest(tf.test.TestCase):
 
     def test_dropout_of_the_probabilities_in_training(self):
         layer = relative_attention.QkvRelativeAttention(att_dropout_prob=0.25)
-        # Equal scores, and one-hot values: the output is the probabilities.
+        # Equal scores and one-hot values: the output is the probabilities.
         queries, keys = tf.zeros([1, 64, 2, 4]), tf.zeros([1, 16, 2, 4])
         values = tf.repeat(tf.eye(16)[np.newaxis, :, np.newaxis], 2, axis=2)
         layer_checks.check_dropout(

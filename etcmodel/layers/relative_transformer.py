@@ -90,7 +90,7 @@ class RelativeTransformerLayers(stack.TransformerStack):
         return self._make_block(layer, f"attention_layer_{i}")
 
     def build(self, input_shape):
-        """Builds everything; the sizes are the constructor's."""
+        """Builds all sublayers; the constructor determines their sizes."""
         shape = (None, None, self.hidden_size)
         for layer in (*self.attention_layers, *self.feed_forward_layers):
             keras_compat.build_once(layer, shape)
@@ -128,5 +128,5 @@ class RelativeTransformerLayers(stack.TransformerStack):
         return (output, scores) if return_attention_scores else output
 
     def compute_output_shape(self, input_shape):
-        """The shape of the input."""
+        """Returns the shape of the input."""
         return tuple(input_shape)

@@ -1,4 +1,4 @@
-"""Layers around other layers."""
+"""A residual block: wraps a layer with dropout, addition, normalization."""
 
 import inspect
 
@@ -16,21 +16,21 @@ class ResidualBlock(keras_compat.ConstructorConfig):
     """A layer with dropout, residual connection and layer normalization.
 
     `norm(x + dropout(inner(x)))`, or `x + dropout(inner(norm(x)))` with
-    `use_pre_activation_order`, after which nothing is normalized any more.
+    `use_pre_activation_order`, where the output is not normalized.
 
-    It handles several streams at once if the inner layer does: the inputs go
-    to it as positional arguments, and it returns as many outputs.
+    It handles several streams at once if the inner layer does: the inputs are
+    its positional arguments, and it returns as many outputs.
 
     Args:
         inner_layer: by default `DenseLayers` with one hidden layer, whose
             output is as wide as its input.
-        normalization_layer: a normalization layer, or a list of them, one a
+        normalization_layer: a normalization layer, or a list with one for each
             stream; one `LayerNormalization` by default.
         dropout_probability: dropout on the output of the inner layer.
-        inner_intermediate_size: hidden size of the default inner layer; as
-            wide as the input if None.
-        inner_activation: of the default inner layer.
-        inner_kernel_initializer: likewise.
+        inner_intermediate_size: hidden size of the default inner layer; None
+            for the width of the input.
+        inner_activation: activation of the default inner layer.
+        inner_kernel_initializer: initializer of the default inner layer.
     """
 
     _initializers = ("inner_kernel_initializer",)
@@ -83,7 +83,7 @@ class ResidualBlock(keras_compat.ConstructorConfig):
         )
 
     def build(self, input_shape):
-        """Builds what is inside from the shape of the input, or a list."""
+        """Builds the layers inside from the shape of the input, or a list."""
         shapes = _as_shapes(input_shape)
         if self.inner_layer is None:
             width = shapes[0][-1]
@@ -91,7 +91,7 @@ class ResidualBlock(keras_compat.ConstructorConfig):
                 raise ValueError(
                     f"{self.name}: the last axis of the input must have a "
                     "known size for the default inner layer, but the shape is "
-                    f"{shapes[0]}"
+                    f"{shapes[0]}."
                 )
             self.inner_layer = dense_layers.DenseLayers(
                 [self.inner_intermediate_size or width, width],
@@ -110,7 +110,7 @@ class ResidualBlock(keras_compat.ConstructorConfig):
             keras_compat.takes_argument(layer, "training")
             for layer in self.normalization_layers
         ]
-        # The other streams' shapes are not for a `build` with one argument.
+        # A `build` with one argument gets the first stream's shape only.
         keras_compat.build_once(self.inner_layer, shapes[0])
         for layer, shape in zip(
             self.normalization_layers, shapes, strict=False
@@ -119,8 +119,8 @@ class ResidualBlock(keras_compat.ConstructorConfig):
         super().build(input_shape)
 
     def __call__(self, *args, **kwargs):
-        """Calls the block; see `call`."""
-        # Keras looks for tensors in what `call` names as one argument.
+        """Calls the block; inner arguments without tensors are grouped."""
+        # Keras only looks for tensors in arguments that `call` names.
         named = inspect.signature(self.call).parameters
         options = keras_compat.options_in(
             {k: v for k, v in kwargs.items() if k not in named}
@@ -147,16 +147,16 @@ class ResidualBlock(keras_compat.ConstructorConfig):
             training: whether dropout is applied; passed on to the inner layer
                 if it has such an argument.
             return_attention_scores: whether the inner layer gets this argument
-                and returns a pair of its outputs and its scores, as this then
-                does.
-            inner_options: those of the inner layer's further arguments that
-                are no tensors; `__call__` takes them out of `kwargs`.
-            mask: Keras's mask of the inputs; for an inner layer that takes it.
+                and returns a pair of its outputs and its scores; the block then
+                does so, too.
+            inner_options: the inner layer's further arguments without tensors;
+                `__call__` takes them out of `kwargs`.
+            mask: Keras's mask of the inputs, for an inner layer that takes it.
             **kwargs: the inner layer's further arguments, such as
                 `att_mask=mask, att_implementation="sparse"`.
 
         Raises:
-            ValueError: there are not as many inputs or outputs as
+            ValueError: the number of inputs or outputs is not that of the
                 normalization layers.
         """
         has_streams = isinstance(inputs, list | tuple)
@@ -179,7 +179,7 @@ class ResidualBlock(keras_compat.ConstructorConfig):
         outputs = list(outputs) if has_streams else [outputs]
         self._check_number("outputs of the inner layer", outputs)
         outputs = [
-            # Of equal shapes, its gradient takes no operations.
+            # For equal shapes, the gradient takes no operations.
             tf.add_n([stream, layer(output, training=training)])
             for stream, layer, output in zip(
                 streams, self.dropout_layers, outputs, strict=True
@@ -207,11 +207,11 @@ class ResidualBlock(keras_compat.ConstructorConfig):
             raise ValueError(
                 f"{self.name}: the number of {what} ({len(streams)}) is not "
                 "that of the normalization layers "
-                f"({len(self.normalization_layers)}); each stream needs one"
+                f"({len(self.normalization_layers)}). Each stream needs one."
             )
 
     def compute_output_shape(self, input_shape):
-        """The shape of the input, or a list of those of the streams."""
+        """Returns the shape of the input, or a list of the streams' shapes."""
         shapes = _as_shapes(input_shape)
         return shapes[0] if len(shapes) == 1 else shapes
 
@@ -246,7 +246,7 @@ class ResidualBlock(keras_compat.ConstructorConfig):
 
 
 def _as_shapes(input_shape) -> list[tuple[int | None, ...]]:
-    """The shapes of all streams, from the shape of one or of several."""
+    """Returns the shapes of all streams, from one shape or several."""
     if not isinstance(input_shape, tf.TensorShape):
         first = input_shape[0]
         if first is not None and not isinstance(first, int):

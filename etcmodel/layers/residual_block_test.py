@@ -14,7 +14,7 @@ class _Doubling(tf.keras.layers.Layer):
 
 @tf.keras.utils.register_keras_serializable(package="wrappers_test")
 class _Mixing(tf.keras.layers.Layer):
-    """Two streams, an array argument and arguments that are no tensors."""
+    """Mixes two streams; takes an array and arguments without tensors."""
 
     def call(self, first, second, scale=None, mode="plain", training=None):
         if scale is None:
@@ -80,7 +80,7 @@ class ResidualBlockTest(tf.test.TestCase, parameterized.TestCase):
             mode="swap",
             training=True,
         )
-        # In training the scale is one more.
+        # In training the scale is larger by one.
         self.assertAllClose([[82.0]], outputs[0])
         self.assertAllClose([[28.0]], outputs[1])
 
@@ -95,7 +95,7 @@ class ResidualBlockTest(tf.test.TestCase, parameterized.TestCase):
         model = tf.keras.Model(
             [*streams, scale], block(streams, scale=scale, mode="swap")
         )
-        # The call is a part of the model's configuration.
+        # The call is part of the model's configuration.
         model = tf.keras.Model.from_config(
             model.get_config(), {"ResidualBlock": residual_block.ResidualBlock}
         )

@@ -27,30 +27,30 @@ POS_EMBED_MODES = (
 class SideAttention(relative_attention.MultiHeadLayer):
     """Attention to side vectors (ReadTwice paper, section 2.1).
 
-    The main input is a batch of segments, the side input a memory with a
-    vector for each of many pieces of text. Each has a position, the number of
-    its segment in the document, which can take part in four ways. With `P` the
-    table of positions, `s` the position of a segment, `m` that of a memory and
-    `rel = clip(s - m, -n, n) + n`, `n` being `pos_embed_size`:
+    The main input is a batch of segments, the side input a memory with vectors
+    for many pieces of text. A segment and a memory each have a position, the
+    number of the segment in the document, which can be used in four ways. With
+    `P` the table of positions, `s` the position of a segment, `m` that of a
+    memory and `rel = clip(s - m, -n, n) + n`, `n` being `pos_embed_size`:
 
     | `pos_embed_mode` | rows of P | score of a pair, times `sqrt(size)` |
     | --- | --- | --- |
     | None | | `q.k` |
     | `"absolute"` | n | `q.k + P[s].P[m]` |
     | `"absolute_add_ln"` | 2n+1 | `norm(q + P[s]).norm(k + P[m])` |
-    | `"simple_relative"` | 2n+1 | `q.k + P[rel]`, of one number a head |
+    | `"simple_relative"` | 2n+1 | `q.k + P[rel]`, one number per head |
     | `"query_dot_relative"` | 2n+1 | `q.k + q.P[rel]` |
 
     The paper's `r` of equation 1 is `"simple_relative"`. Positions beyond the
-    table count as the nearest in it.
+    table count as the nearest one in it.
 
-    With `enable_default_side_input`, the paper's no-op memory, there is one
-    more key, which is learned, at no position and never masked. Its value is
-    zeros. A token that may attend to nothing gets the output projection of
-    zeros, which is its bias; `att_value_mask` makes it zeros.
+    `enable_default_side_input` adds the paper's no-op memory: one more key,
+    which is learned, has no position and is never masked. Its value is zeros. A
+    token that may attend to nothing gets the output projection of zeros, which
+    is its bias; `att_value_mask` makes it zeros.
 
-    Scores are `heads * batch * main * side` numbers, of a few examples at a
-    time where neither a backward pass nor the scores are wanted.
+    Scores are `heads * batch * main * side` numbers. Without a backward pass
+    and without returned scores, only those of a few examples exist at a time.
 
     The projections are attributes: `query_projection`, `key_projection`,
     `value_projection` and `output_projection`.
@@ -61,15 +61,15 @@ class SideAttention(relative_attention.MultiHeadLayer):
             the main input, and whose keys and values are the side input.
         initializer: initializer of the kernels and of the default side input;
             None for Keras's default.
-        top_k_attention: to how many side vectors a token attends in each head,
-            see `memory_attention.attend`. None for all.
+        top_k_attention: number of side vectors that a token attends to in each
+            head (see `memory_attention.attend`); None for all.
         use_one_hot_embeddings: look positions up by products with one-hot
-            vectors rather than by gathers. Same numbers.
+            vectors rather than by gathers. The results are the same.
 
     Raises:
         ValueError: `num_heads` is negative, or `hidden_size` no multiple of
             it; `top_k_attention` is no positive int; the mode is unknown, or
-            one of the arguments that it needs is missing.
+            an argument that it needs is missing.
     """
 
     _initializers = ("initializer",)
@@ -99,7 +99,7 @@ class SideAttention(relative_attention.MultiHeadLayer):
         self.pos_embed_size = pos_embed_size
         self.use_one_hot_embeddings = use_one_hot_embeddings
         self._check_arguments()
-        # Heads and the size of each, also where there are no projections.
+        # Heads and the size of each, also without projections.
         self._effective_heads = max(num_heads, 1)
         self._size_per_head = hidden_size // self._effective_heads
 
@@ -149,7 +149,7 @@ class SideAttention(relative_attention.MultiHeadLayer):
         mode = self.pos_embed_mode
         if mode not in POS_EMBED_MODES:
             raise ValueError(
-                f"unknown pos_embed_mode {mode!r}; expected one of "
+                f"Unknown pos_embed_mode {mode!r}. Expected one of "
                 f"{', '.join(map(repr, POS_EMBED_MODES))}."
             )
         if mode is None:
@@ -188,7 +188,7 @@ class SideAttention(relative_attention.MultiHeadLayer):
             )
 
     def build(self, input_shape):
-        """Builds everything; the sizes are the constructor's."""
+        """Builds all sublayers; the constructor determines their sizes."""
         shape = (None, None, self.hidden_size)
         for layer in (
             self.query_projection,
@@ -228,10 +228,10 @@ class SideAttention(relative_attention.MultiHeadLayer):
         """Attends from `<float>[batch, main, hidden_size]`.
 
         Args:
-            main_input: what asks.
+            main_input: the queries.
             side_input: `<float>[batch, side, hidden_size]`; without the axis
-                `batch`, one for all examples. There may be no rows.
-            att_mask: see `FusedSideAttention`, of the side input alone.
+                `batch`, all examples share it. It may have no rows.
+            att_mask: see `FusedSideAttention`; covers the side input only.
             main_pos: `<int>[batch]`, if there is a `pos_embed_mode`.
             side_pos: `<int>[side]` or `<int>[batch, side]`, likewise.
             att_value_mask: `<any>[batch, main]`, 0 to make the output zeros.
@@ -239,10 +239,10 @@ class SideAttention(relative_attention.MultiHeadLayer):
             return_attention_scores: see below.
 
         Returns:
-            As `main_input`; or, with `return_attention_scores`, a pair of that
-            and the probabilities before dropout, `<float>[batch, heads, main,
-            side]`. A row sums to 1, or to what the default side input leaves,
-            or is zeros where the output is.
+            A tensor shaped as `main_input`. With `return_attention_scores`, a
+            pair of it and the probabilities before dropout, `<float>[batch,
+            heads, main, side]`. A row sums to 1, less the share of the no-op
+            memory, or is zeros where the output is.
 
         Raises:
             ValueError: ranks or columns do not fit, or positions are missing.
@@ -305,7 +305,7 @@ class SideAttention(relative_attention.MultiHeadLayer):
         side_pos,
         training,
     ):
-        """The output, and probabilities `<float>[heads, batch, main, side]`."""
+        """Returns the output and `<float>[heads, batch, main, side]`."""
         # [batch, main, heads, size]
         queries = self._project(self.query_projection, tokens)
         if self.pos_embed_mode == "absolute_add_ln":
@@ -343,7 +343,7 @@ class SideAttention(relative_attention.MultiHeadLayer):
         return tf.cast(main_pos, tf.int32), tf.cast(side_pos, tf.int32)
 
     def _split_heads(self, tensor):
-        """`<float>[..., hidden_size]` as `<float>[..., heads, size]`."""
+        """Splits `<float>[..., hidden_size]` into `[..., heads, size]`."""
         shape = shapes.get_shape_list(tensor)[:-1]
         return tf.reshape(
             tensor, shape + [self._effective_heads, self._size_per_head]
@@ -355,14 +355,14 @@ class SideAttention(relative_attention.MultiHeadLayer):
         return projection(tensor)
 
     def _embed(self, positions):
-        """Vectors of absolute positions, `<float>[..., heads, size]`."""
+        """Embeds absolute positions, `<float>[..., heads, size]`."""
         last = self.block_position_emb_lookup.vocab_size - 1
         return self._split_heads(
             self.block_position_emb_lookup(tf.clip_by_value(positions, 0, last))
         )
 
     def _position_scores(self, queries, main_pos, side_pos):
-        """What positions add, `<float>[heads, batch, main or 1, side]`."""
+        """Scores positions, `<float>[heads, batch, main or 1, side]`."""
         mode = self.pos_embed_mode
         if mode in (None, "absolute_add_ln"):
             return None
@@ -404,12 +404,12 @@ class SideAttention(relative_attention.MultiHeadLayer):
         return choose_columns(columns, ids, self.use_one_hot_embeddings)
 
     def compute_output_shape(self, input_shape):
-        """The shape of the first input, with the hidden size."""
+        """Returns the shape of the first input, with the hidden size."""
         return (*input_shape[:-1], self.hidden_size)
 
 
 def relative_positions(main_pos, side_pos, max_distance: int) -> tf.Tensor:
-    """Ids of the clipped distances between segments and memories.
+    """Computes ids of the clipped distances between segments and memories.
 
     Segments 1 and 9 and memories of the segments 2 and 3, with distances of at
     most 2 to each side, give `[[1, 0], [4, 4]]`, `<int32>[batch, side]`:
@@ -423,7 +423,7 @@ def relative_positions(main_pos, side_pos, max_distance: int) -> tf.Tensor:
 
 
 def choose_columns(columns, ids, use_one_hot_lookup: bool) -> tf.Tensor:
-    """The column of each pair of example and memory.
+    """Gathers the column of each pair of example and memory.
 
     One head, one example of two tokens: `[[[[5, 6, 7], [8, 9, 0]]]]` and the
     ids `[[2, 0]]` give `[[[[7, 5], [0, 8]]]]`,
@@ -440,7 +440,7 @@ def choose_columns(columns, ids, use_one_hot_lookup: bool) -> tf.Tensor:
 
 
 def _kept(tensor, mask):
-    """`<float>[..., batch, main, x]`, zeros where the mask is 0."""
+    """Sets rows of `<float>[..., batch, main, x]` to 0 where masked."""
     if mask is None:
         return tensor
     # [batch, main, 1]

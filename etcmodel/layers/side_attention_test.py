@@ -21,7 +21,7 @@ MODES = (
 
 
 def make_layer(num_heads=3, mode=None, hidden=HIDDEN, seed=0, **kwargs):
-    """A built layer with random weights, no two of them alike."""
+    """Returns a built layer with random weights, all different."""
     if mode is not None:
         kwargs = {
             "pos_embed_mode": mode,
@@ -44,14 +44,14 @@ def make_call(side_rank=2, hidden=HIDDEN, seed=1):
         main_input=rng.normal(size=[BATCH, MAIN, hidden]).astype(np.float32),
         side_input=rng.normal(size=[*side_shape, hidden]).astype(np.float32),
         att_mask=mask.astype(np.int32),
-        # Some of them beyond the ends of the tables.
+        # Some positions are beyond the ends of the tables.
         main_pos=np.array([1, 4, 9], np.int32),
         side_pos=rng.integers(0, 10, size=side_shape).astype(np.int32),
     )
 
 
 def expect(layer, call):
-    """The reference's output for a call."""
+    """Returns the reference's output for a call."""
     names = {"main_input": "main", "side_input": "side"}
     return references.side_attention(
         layer, **{names.get(name, name): x for name, x in call.items()}
@@ -60,8 +60,8 @@ def expect(layer, call):
 
 class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
-        # Mode, heads, default side input, best, rank of the side input, mask
-        # and one-hot lookup: every pair of two options is somewhere.
+        # Mode, heads, default side input, top k, rank of the side input, mask
+        # and one-hot lookup: every pair of two options occurs.
         (None, 0, False, None, 2, True, False),
         (None, 3, True, 2, 3, False, False),
         (None, 1, False, 9, 3, True, False),
@@ -105,7 +105,7 @@ class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(
         # Mode, ranks of the side input, of its positions and of the mask; and
-        # whether the graph knows how many examples there are.
+        # whether the graph knows the number of examples.
         (None, 2, 1, 3, False),
         (None, 3, 1, 2, True),
         ("absolute", 2, 1, 2, False),
@@ -254,7 +254,7 @@ class SideAttentionTest(parameterized.TestCase, tf.test.TestCase):
         layer = side_attention.SideAttention(
             size, 0, att_dropout_prob=0.25, top_k_attention=top_k
         )
-        # Equal scores, and one-hot values: the output is the probabilities.
+        # Equal scores and one-hot values: the output is the probabilities.
         main, side = tf.zeros([8, 30, size]), tf.eye(size)
         layer_checks.check_dropout(
             self, lambda training: layer(main, side, training=training)
@@ -330,7 +330,7 @@ class SideAttentionTest(parameterized.TestCase, tf.test.TestCase):
             ("multiple of num_heads", make(8, 3)),
             *(
                 ("top_k_attention", make(top_k_attention=k))
-                # What once was meant as on or off is neither 0 nor 1.
+                # A former flag, which is neither 0 nor 1.
                 for k in (False, True, 0, -1, 1.0)
             ),
             ("'sideways'", make(pos_embed_mode="sideways", **positions)),

@@ -19,9 +19,9 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
 
     Each layer attends to the tokens and the side input in one softmax
     (`FusedSideAttention`). With `num_cross_attention_heads` it attends to the
-    tokens first and then, in a block of its own, to the side input
-    (`SideAttention`, without positions). A feed-forward part follows. All of
-    them normalize their outputs, and none changes the side input.
+    tokens first and then, in a separate block, to the side input
+    (`SideAttention`, without positions). A feed-forward part follows. All
+    blocks normalize their outputs, and none changes the side input.
 
     Attributes:
         attention_layers: the attention `ResidualBlock` of each layer.
@@ -30,16 +30,16 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
         feed_forward_layers: the feed-forward `ResidualBlock` of each layer.
 
     Args:
-        share_kv_projections: see `FusedSideAttention`. True with
+        share_kv_projections: see `FusedSideAttention`. Always True with
             `num_cross_attention_heads`, as no part attends to both.
         num_cross_attention_heads: see `SideAttention`.
-        enable_default_side_input: likewise.
+        enable_default_side_input: see `SideAttention`.
         **kwargs: see `GlobalLocalTransformerLayers`.
 
     Raises:
         ValueError: there is no layer; `hidden_size` is no multiple of a number
-            of heads; `num_cross_attention_heads` is negative, or None although
-            there is to be a default side input.
+            of heads; `num_cross_attention_heads` is negative, or None with
+            `enable_default_side_input`.
     """
 
     _activations = ("hidden_act",)
@@ -71,7 +71,7 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
         if enable_default_side_input and num_cross_attention_heads is None:
             raise ValueError(
                 "enable_default_side_input needs num_cross_attention_heads: "
-                "attention to tokens and side input together has no default."
+                "joint attention to tokens and side input has no default."
             )
         if num_cross_attention_heads is not None:
             if num_cross_attention_heads < 0:
@@ -143,7 +143,7 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
         return self._make_block(layer, f"cross_attention_layer_{i}")
 
     def build(self, input_shape):
-        """Builds everything; the sizes are the constructor's."""
+        """Builds all sublayers; the constructor determines their sizes."""
         for layer in (
             *self.attention_layers,
             *self.cross_attention_layers,
@@ -161,8 +161,8 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
         side_att_mask=None,
         **kwargs,
     ):
-        """Calls the layer; see `call`."""
-        # Keras 3 takes no list of both tensors and None.
+        """Calls the layer; lists of side inputs may have None entries."""
+        # Keras 3 rejects a list of both tensors and None.
         return super().__call__(
             main_input,
             side_input=self._as_dict(side_input, "side_input"),
@@ -184,20 +184,19 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
         """Applies all layers.
 
         The arguments are those of `FusedSideAttention`. `side_input` and
-        `side_att_mask` may also be lists with an entry, which may be None, for
-        each layer. An `att_mask` of tokens and side input needs as many rows in
-        all layers. With `return_attention_scores` nothing is recomputed.
+        `side_att_mask` may also be lists with one entry, or None, per layer. An
+        `att_mask` of tokens and side input needs side inputs with the same
+        number of rows. `return_attention_scores` switches recomputation off.
 
         Returns:
-            `<float>[batch, main, hidden_size]`; or, with
-            `return_attention_scores`, a pair of that and a list of a dict for
-            each layer: `"main"` and `"side"`, the scores of
-            `FusedSideAttention`. With `num_cross_attention_heads`, `"side"` are
-            those of `SideAttention`.
+            `<float>[batch, main, hidden_size]`. With `return_attention_scores`,
+            a pair of it and a list with one dict per layer: `"main"` and
+            `"side"`, the scores of `FusedSideAttention`, or, with
+            `num_cross_attention_heads`, `"side"` of `SideAttention`.
 
         Raises:
-            ValueError: a list has not one entry for each layer, or a mask has
-                another number of columns.
+            ValueError: a list has another number of entries than layers, or a
+                mask has another number of columns.
         """
         side_inputs = self._for_each_layer(side_input, "side_input")
         side_masks = self._for_each_layer(side_att_mask, "side_att_mask")
@@ -240,7 +239,7 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
         training,
         return_attention_scores,
     ):
-        """The output of layer `i`, and, if wanted, the dict of its scores."""
+        """Returns the output of layer `i`, and its scores, if wanted."""
         has_own_part = self.num_cross_attention_heads is not None
         calls = [(self.attention_layers[i], {"att_mask": att_mask})]
         if has_own_part:
@@ -270,7 +269,7 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
         output = self.feed_forward_layers[i](output, training=training)
         if not found:
             return [output]
-        # The first has a pair, of which the second may be of no use.
+        # The first layer returns a pair, whose second element may be unused.
         main, side_scores = found[0]
         return output, {
             "main": main,
@@ -278,7 +277,7 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
         }
 
     def _as_dict(self, value, name):
-        """A list as a dict from layer numbers to what is not None in it."""
+        """Maps layer numbers to the entries of a list that are not None."""
         if not isinstance(value, list | tuple):
             return value
         if len(value) != self.num_hidden_layers:
@@ -290,7 +289,7 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
         return entries or None
 
     def _for_each_layer(self, value, name) -> list:
-        """The entry of each layer, from a list, a dict or one for all."""
+        """Returns each layer's entry of a list or dict, or one for all."""
         value = self._as_dict(value, name)
         layers = range(self.num_hidden_layers)
         if isinstance(value, dict):
@@ -298,19 +297,19 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
         return [value for _ in layers]
 
     def compute_output_shape(self, input_shape):
-        """The shape of the input."""
+        """Returns the shape of the input."""
         return tuple(input_shape)
 
 
 def _split_for_all(att_mask, main_input, side_inputs):
-    """The columns of the tokens and those of the side input of all layers."""
+    """Splits a mask into the columns of tokens and of all side inputs."""
     sides = [side for side in side_inputs if side is not None]
     if att_mask is None or not sides:
         return att_mask, None
     lengths = {tf.TensorShape(side.shape)[-2] for side in sides} - {None}
     if len(lengths) > 1:
         raise ValueError(
-            "side inputs of different numbers of rows "
+            "Side inputs with different numbers of rows "
             f"({', '.join(map(str, sorted(lengths)))}) cannot share the "
             "columns of att_mask. Give a mask of the tokens alone, and a list "
             "of masks as side_att_mask."

@@ -113,7 +113,7 @@ class TransformerWithSideInputLayersTest(
         main, side, mask = make_inputs()
         sides = [side, None, side[:1]]
         masks = [mask[..., MAIN:], None, mask[..., MAIN : MAIN + 1]]
-        # What a mask hides need not be there.
+        # Masked keys do not matter.
         padded = [side, None, side]
         output = layer(
             main,
@@ -166,8 +166,8 @@ class TransformerWithSideInputLayersTest(
 
         calls, names = functions(2)
         more_calls, more_names = functions(3)
-        # Attention, its projections of either input and of the output,
-        # dropout, normalization, a feed-forward part; gradients of each.
+        # Attention, its projections of both inputs and of the output, dropout,
+        # normalization, a feed-forward part; gradients of each.
         self.assertLen(names, 14)
         self.assertLen(more_names, 14)
         self.assertEqual(len(more_calls), len(calls) * 3 / 2)
@@ -184,7 +184,7 @@ class TransformerWithSideInputLayersTest(
             layer(main, side_input=side, side_att_mask=[None])
 
     @parameterized.parameters(
-        # What a layer has beside the feed-forward part and two norms.
+        # Weights of a layer besides the feed-forward part and two norms.
         ({}, 6 * 72),
         ({"share_kv_projections": True}, 4 * 72),
         (
@@ -242,7 +242,7 @@ class TransformerWithSideInputLayersTest(
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.3,
         )
-        # Nothing but the side input is attended to.
+        # Only the side input is attended to.
         main, side, mask = make_inputs()
         first, second = [
             layer(
@@ -271,7 +271,7 @@ class TransformerWithSideInputLayersTest(
         main, side, mask = make_inputs()
 
         def step(main, side):
-            # In a context all dropout follows from its seed.
+            # In a context, dropout depends on its seed only.
             sides = [side, None, -side][: layer.num_hidden_layers]
             with tf.GradientTape() as tape:
                 tape.watch([main, side])
@@ -282,7 +282,7 @@ class TransformerWithSideInputLayersTest(
                 loss = tf.reduce_sum(tf.sin(output))
             sources = [main, side, *layer.trainable_variables]
             gradients = tape.gradient(loss, sources)
-            # Nothing is projected in the layer without side input.
+            # The layer without side input projects nothing.
             return loss, [
                 tf.zeros_like(x) if g is None else g
                 for g, x in zip(gradients, sources, strict=True)

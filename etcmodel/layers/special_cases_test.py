@@ -1,4 +1,4 @@
-"""What the stack becomes in a special case that the paper names."""
+"""Tests the stack in special cases that the paper names."""
 
 import numpy as np
 import tensorflow as tf
@@ -43,7 +43,7 @@ def normalize(norm, x):
 
 class SpecialCasesTest(tf.test.TestCase):
     def test_covering_radius_and_sharing_give_a_standard_transformer(self):
-        # Section 3.6: this is why BERT's weights can be lifted.
+        # Section 3.6: this makes it possible to lift BERT's weights.
         long_len, global_len = 7, 3
         stack = transformer.GlobalLocalTransformerLayers(
             SIZE,
@@ -61,7 +61,7 @@ class SpecialCasesTest(tf.test.TestCase):
         stack.set_weights(
             [0.5 * rng.standard_normal(w.shape) for w in stack.get_weights()]
         )
-        # The two streams' attention has a norm each; the same numbers here.
+        # The two streams' attention has separate norms, with equal numbers.
         for block in stack.fused_att_layers:
             long_norm, global_norm = block.normalization_layers
             global_norm.set_weights(long_norm.get_weights())

@@ -23,8 +23,9 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
         fused_att_layers: the attention `ResidualBlock` of each layer.
         long_feed_forward_layers: the long stream's feed-forward
             `ResidualBlock` of each layer.
-        global_feed_forward_layers: that of the global stream; with shared
-            parameters it holds the same layers, but a dropout of its own.
+        global_feed_forward_layers: the global stream's feed-forward
+            `ResidualBlock` of each layer; with shared parameters, the same
+            inner layers and a separate dropout.
 
     Args:
         long_hidden_size: width of the long stream.
@@ -33,24 +34,24 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
         local_radius: how many tokens a long token sees to each side.
         att_size_per_head: by default the hidden size divided by the number of
             heads.
-        long_intermediate_size: inner size of the feed-forward parts; 4 times
-            the width by default.
-        global_intermediate_size: likewise.
+        long_intermediate_size: inner size of the long stream's feed-forward
+            parts; 4 times its width by default.
+        global_intermediate_size: the same for the global stream.
         hidden_act: activation of the feed-forward parts, see `DenseLayers`.
         hidden_dropout_prob: dropout on the output of each part.
         initializer_range: standard deviation of the kernels' truncated normal
             initializer.
         relative_vocab_size: number of relative labels; None for no labels.
         share_feed_forward_params: whether the streams have the same
-            feed-forward parts. For other sharing see
-            `FusedGlobalLocalAttention`.
-        use_pre_activation_order: see `ResidualBlock`. Nothing normalizes the
-            output of the last layer then.
+            feed-forward parts. `FusedGlobalLocalAttention` describes the other
+            sharing options.
+        use_pre_activation_order: see `ResidualBlock`; the output of the last
+            layer is then not normalized.
         use_one_hot_lookup: see `QkvRelativeAttention`.
-        grad_checkpointing_period: how many layers in a row keep no activations
-            but compute them again in the backward pass; 0 for no
-            recomputation. The first chain of layers takes the remainder, and
-            the last is not recomputed: its backward pass follows at once.
+        grad_checkpointing_period: number of consecutive layers that keep no
+            activations but compute them again in the backward pass; 0 for no
+            recomputation. The first chain of layers takes the remainder. The
+            last chain is not recomputed: its backward pass follows at once.
 
     Raises:
         ValueError: sizes are no multiples of the number of heads, or differ
@@ -130,7 +131,7 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
         if self.num_hidden_layers < 1:
             raise ValueError(
                 f"{self.name}: num_hidden_layers must be at least 1, but is "
-                f"{self.num_hidden_layers}"
+                f"{self.num_hidden_layers}."
             )
         heads = self.num_attention_heads
         for stream, size in (
@@ -141,7 +142,7 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
                 raise ValueError(
                     f"{self.name}: {stream}_hidden_size ({size}) is no "
                     f"multiple of num_attention_heads ({heads}); change one of "
-                    "them or give att_size_per_head"
+                    "them or give att_size_per_head."
                 )
         for option, is_on in (
             ("share_feed_forward_params", self.share_feed_forward_params),
@@ -153,7 +154,7 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
                 raise ValueError(
                     f"{self.name}: {option} needs equal hidden sizes, but "
                     f"long_hidden_size is {self.long_hidden_size} and "
-                    f"global_hidden_size {self.global_hidden_size}"
+                    f"global_hidden_size {self.global_hidden_size}."
                 )
         if (
             self.share_feed_forward_params
@@ -163,7 +164,7 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
                 f"{self.name}: share_feed_forward_params needs equal "
                 "intermediate sizes, but long_intermediate_size is "
                 f"{self.long_intermediate_size} and global_intermediate_size "
-                f"{self.global_intermediate_size}"
+                f"{self.global_intermediate_size}."
             )
 
     def _make_layer_norm(self, name):
@@ -196,7 +197,7 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
         return self._make_block(layer, f"fused_att_layer_{i}", norms)
 
     def _make_feed_forward_blocks(self, i):
-        """The long and the global stream's block of layer `i`."""
+        """Returns the long and the global stream's block of layer `i`."""
 
         def make_layers(intermediate_size, hidden_size):
             dense = self._make_dense_layers(intermediate_size, hidden_size)
@@ -222,7 +223,7 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
         """Lists the sublayers that only the output of "long" or "global" needs.
 
         All are in the last layer. They get no gradient if that output is not
-        used. What both streams share is not among them.
+        used. Sublayers that both streams share are not included.
         """
         block = self.fused_att_layers[-1]
         layer = block.inner_layer
@@ -262,7 +263,7 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
         return [x for x in own if not any(x is y for y in other)]
 
     def build(self, input_shape):
-        """Builds everything; the sizes are the constructor's."""
+        """Builds all sublayers; the constructor determines their sizes."""
         long_shape = (None, None, self.long_hidden_size)
         global_shape = (None, None, self.global_hidden_size)
         for i in range(self.num_hidden_layers):
@@ -297,13 +298,13 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
     ):
         """Applies all layers.
 
-        The arguments are those of `FusedGlobalLocalAttention`. With
-        `return_attention_scores` nothing is recomputed.
+        The arguments are those of `FusedGlobalLocalAttention`.
+        `return_attention_scores` switches recomputation off.
 
         Returns:
-            `[long_output, global_output]`, shaped as the inputs; or, with
-            `return_attention_scores`, a pair of that and a list of a dict for
-            each layer.
+            `[long_output, global_output]`, shaped as the inputs. With
+            `return_attention_scores`, a pair of this list and a list with one
+            dict per layer.
         """
         arguments = dict(
             l2l_att_mask=l2l_att_mask,
@@ -342,7 +343,7 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
 
         outputs = [long_input, global_input]
         if graph_layer.needs_only_shapes() and not return_attention_scores:
-            # No layer changes them.
+            # Every layer keeps the shapes.
             return apply_chain(*outputs, 0, 1)
         for start, end, apply in self._chains(
             apply_chain, training, return_attention_scores
@@ -353,7 +354,7 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
     def compute_output_shape(
         self, long_input_shape=None, global_input_shape=None, input_shape=None
     ):
-        """The shapes of the inputs."""
+        """Returns the shapes of the inputs."""
         keras_compat.check_is_known(self, global_input_shape, input_shape)
         return [tuple(long_input_shape), tuple(global_input_shape)]
 

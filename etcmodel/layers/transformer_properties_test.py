@@ -1,4 +1,4 @@
-"""What must hold for the stack of layers whatever its numbers are."""
+"""Tests properties of the stack of layers that hold for any weights."""
 
 import numpy as np
 import tensorflow as tf
@@ -32,7 +32,7 @@ def make_example(rng):
     return dict(
         long_input=rng.normal(size=[long_len, SIZE]),
         global_input=rng.normal(size=[global_len, SIZE]),
-        # Segments, each in one piece or not.
+        # Segments, contiguous or not.
         segment_ids=1 + rng.integers(2, size=[long_len]),
         links=rng.integers(-1, global_len, size=[long_len]),
         exempt_long=rng.binomial(1, 0.3, size=[long_len]),
@@ -44,7 +44,7 @@ def make_example(rng):
 
 
 def pad(rng, examples, extra):
-    """A batch of examples; what pads the inputs is large noise."""
+    """Returns a batch of examples, padded with large noise."""
     batch = {}
     for name in examples[0]:
         arrays = [example[name] for example in examples]
@@ -55,7 +55,7 @@ def pad(rng, examples, extra):
         if is_input:
             batch[name] = 100 * rng.normal(size=shape)
         else:
-            # No link, and otherwise nothing that a token has.
+            # No link, and otherwise numbers that no token has.
             batch[name] = np.full(shape, -1 if name == "links" else 0)
         for row, x in zip(batch[name], arrays, strict=True):
             row[tuple(map(slice, x.shape))] = x

@@ -1,4 +1,4 @@
-"""The stack of layers and its gradients against NumPy in float64."""
+"""Compares the stack and its gradients with NumPy in float64."""
 
 import numpy as np
 import pytest

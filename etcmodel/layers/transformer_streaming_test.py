@@ -1,4 +1,4 @@
-"""Streaming attention, with masks described, in the whole stack of layers."""
+"""Tests streaming attention with described masks in the whole stack."""
 
 from unittest import mock
 
@@ -41,9 +41,9 @@ def make_streams():
 
 
 def describe():
-    """Masks and labels, of which the last long token is padding.
+    """Returns masks and labels; the last long token is padding.
 
-    Of the long tokens, four at a time are a segment and have a global token.
+    Every four long tokens are a segment with a global token.
     """
     position = tf.tile(tf.range(LONG)[tf.newaxis], [BATCH, 1])
     links = [position // 4]

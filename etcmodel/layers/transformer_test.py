@@ -139,12 +139,12 @@ class GlobalLocalTransformerLayersTest(
         self.assertNotAllClose(first[1], second[1])
 
     def check_checkpointing(self, layer, implementation, in_graph):
-        """Gradients are those without recomputation, whatever is dropped."""
+        """Compares gradients with and without recomputation, with dropout."""
         layer.build((None, None, _HIDDEN))
         side_inputs, streams = _make_side_inputs(), _make_streams()
 
         def step(*streams):
-            # In a context all dropout follows from its seed.
+            # In a context, dropout depends on its seed only.
             with tf.GradientTape() as tape:
                 tape.watch(streams)
                 with recompute.RecomputeContext(False, tf.constant(5)):

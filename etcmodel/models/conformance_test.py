@@ -29,7 +29,7 @@ _TYPES = 7
 _RADIUS = 2
 _BAND = 2 * _RADIUS + 1
 _DISTANCE = 1
-# Two are links' own.
+# Two are own labels of links.
 _LABELS = 2 * _DISTANCE + 4 + 2
 _KEY_BIAS = (
     "it adds the same to the scores of all keys of a query, which a softmax "
@@ -176,7 +176,7 @@ CASES = {
             hidden_dropout_prob=0.5,
             initializer_range=0.2,
         ),
-        # All may be chosen: beside -10,000 every error is small.
+        # All logits may be chosen; next to -10,000 every error is small.
         dict(
             global_output=floats(*_READ),
             global_token_type_ids=ints(2, "batch", "seq", min_value=1),
@@ -349,7 +349,7 @@ CASES = {
             dropout_rate=0.5,
             initializer_range=0.2,
         ),
-        # All may be chosen: beside -1e6 every error is small.
+        # All logits may be chosen; next to -1e6 every error is small.
         dict(
             hidden_states=floats(*_READ),
             token_ids=ints(_TOKENS, "batch", "seq", min_value=1),
@@ -370,7 +370,7 @@ CASES = {
                 text_block_extract_every_x=2,
                 summary_postprocessing_type="transformer",
                 summary_postprocessing_num_layers=2,
-                # Keras 3 takes no layer that returns None into a model.
+                # Keras 3 rejects a layer that returns None in a model.
                 use_sparse_memory_attention=True,
             ),
             use_one_hot_embeddings=True,
@@ -410,7 +410,7 @@ class ModelsConformanceTest(checks.make_test_case(SUITE)):
 
 
 class ModelsOneKerasTest(checks.make_test_case(SUITE, checks.ONE_KERAS_CHECKS)):
-    """What takes long, and does not depend on the Keras."""
+    """Slow checks that do not depend on the version of Keras."""
 
 
 @pytest.mark.both_kerases

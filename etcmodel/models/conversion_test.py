@@ -1,4 +1,4 @@
-"""Encoders in other formats, as docs/encoders.md says."""
+"""Tests the conversions to other formats in docs/encoders.md."""
 
 import os
 import pathlib
@@ -18,7 +18,7 @@ _POSITIONS = ("sentence_ids", "paragraph_ids", "linked_ids")
 
 class LiteRTTest(unittest.TestCase):
     def _block(self):
-        """The code of the page: what makes an encoder, and the rest."""
+        """Returns the code of the page: the encoder, and the rest."""
         (block,) = re.findall(
             r"(?s)## LiteRT\n.*?```\n(.*?)```", _PAGE.read_text("utf-8")
         )
@@ -46,7 +46,7 @@ class LiteRTTest(unittest.TestCase):
         self._check(values)
 
     def _check(self, values):
-        """Converts `encoder` as the page does; compares the outputs."""
+        """Converts `encoder` like the page; compares the outputs."""
         encoder = values["encoder"]
         cases.randomize(encoder)
         rng = np.random.default_rng(0)
@@ -60,7 +60,7 @@ class LiteRTTest(unittest.TestCase):
             for name, x in encoder.input.items()
         }
         for name in filter(lambda x: "breakpoints" in x, text):
-            # One text.
+            # A batch of one text.
             text[name] = np.eye(1, text[name].size, text[name].size - 1)
             text[name] = text[name].astype(np.int32)
         values["text"] = text

@@ -20,7 +20,7 @@ def make_logits_layer(
 ) -> tf.keras.layers.Dense:
     """Makes a dense layer for logits, in float32 under every precision policy.
 
-    `initializer_range` None is Keras's default; biases begin as `bias`.
+    `initializer_range` None means Keras's default; biases start at `bias`.
     """
     return tf.keras.layers.Dense(
         units,
@@ -34,7 +34,7 @@ def make_logits_layer(
 
 
 def make_kernel_initializer(initializer_range: float | None):
-    """Returns a truncated normal initializer, or None without a deviation."""
+    """Returns a truncated normal initializer, or None for a range of None."""
     if initializer_range is None:
         return None
     return tf.keras.initializers.TruncatedNormal(stddev=initializer_range)
@@ -45,17 +45,17 @@ def mask_logits(
     can_be_chosen: tf.Tensor,
     masked_logit: float = MASKED_LOGIT,
 ) -> tf.Tensor:
-    """Sets the logits of what cannot be chosen to about `masked_logit`."""
+    """Sets the logits of tokens that cannot be chosen to `masked_logit`."""
     allowed = tf.cast(can_be_chosen, tf.float32)
     return logits * allowed + masked_logit * (1.0 - allowed)
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class GlobalChoiceHead(graph_layer.GraphLayer):
-    """One logit for every global token of a type; a softmax picks one of them.
+    """Computes one logit for every global token of a type, for a softmax.
 
-    WikiHop's candidates are such tokens ("a dense layer from the global input
-    embeddings", ETC paper, Appendix C). Example, with candidate type 6:
+    In WikiHop these tokens are the candidates ("a dense layer from the global
+    input embeddings", ETC paper, Appendix C). Example, with candidate type 6:
 
         global_token_type_ids   6     6     5      7      0
         logits                0.3  -1.2  -1e4   -1e4   -1e4
@@ -100,7 +100,7 @@ class GlobalChoiceHead(graph_layer.GraphLayer):
         self.logit = make_logits_layer(1, initializer_range, "logit")
 
     def build(self, input_shape):
-        """Makes the weights for `global_output`."""
+        """Builds the layers from the width of `global_output`."""
         if self.transform is not None:
             keras_compat.build_once(self.transform, input_shape)
         keras_compat.build_once(self.logit, input_shape)

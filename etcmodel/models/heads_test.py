@@ -18,7 +18,7 @@ class LogitsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(references.dense(layer, inputs), logits, 1e-5, 1e-6)
 
     def test_initial_weights(self):
-        # The layer is `make_logits_layer`'s.
+        # `make_logits_layer` makes the layer.
         layer = heads.GlobalChoiceHead(6, 16, initializer_range=0.5).logit
         layer.build([None, 4096])
         # A normal distribution cut at two standard deviations, which leaves
@@ -34,7 +34,7 @@ class LogitsTest(tf.test.TestCase, parameterized.TestCase):
         masked = heads.mask_logits(logits, can_be_chosen)
         self.assertEqual(tf.float32, masked.dtype)
         self.assertAllEqual([[1.0, -1e4], [3e4, -1e4], [-1e4, -1e4]], masked)
-        # A softmax leaves nothing for them, and is defined without choices.
+        # A softmax gives them 0, and is also defined without choices.
         self.assertAllEqual(
             [[1.0, 0.0], [1.0, 0.0], [0.5, 0.5]], tf.nn.softmax(masked)
         )
@@ -51,7 +51,7 @@ class GlobalChoiceHeadTest(tf.test.TestCase, parameterized.TestCase):
         return heads.GlobalChoiceHead(6, intermediate_size=16, **kwargs)
 
     def _randomized(self, head):
-        """Gives every weight a value of its own; returns them by name."""
+        """Gives every weight different values; returns them by name."""
         head(self.inputs, self.types)
         values = [
             self.rng.normal(size=weight.shape) for weight in head.get_weights()

@@ -1,7 +1,7 @@
-"""What is in a batch beside a text, and what fills it up, changes nothing.
+"""Tests that other texts in a batch and padding do not change a text's output.
 
-Texts of random structures are encoded alone, without any padding, and together
-with others, with rows of padding and with random tokens wherever padding is.
+Texts of random structures are encoded alone, without padding, and together with
+others, with rows of padding and with random tokens as padding.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ VOCAB, TYPES, HIDDEN = 20, 8, 8
 
 
 def _sizes(rng, max_size):
-    """How many tokens each of some units has."""
+    """Draws the number of tokens of each unit."""
     return rng.integers(1, max_size + 1, size=rng.integers(1, 4))
 
 
@@ -83,7 +83,7 @@ def _pack(first, second):
 
 
 def _fill_up(texts, rng):
-    """A batch of texts and of a row of padding, longer than each of them."""
+    """Returns a batch of texts and a row of padding, longer than the texts."""
     empty = {name: x[:0] for name, x in texts[0].items()}
     batch = {}
     for name in texts[0]:
@@ -104,7 +104,7 @@ def _fill_up(texts, rng):
 
 @contextlib.contextmanager
 def _implementation(name):
-    """Whether `auto` chooses full attention, or that in (small) chunks."""
+    """Makes `auto` choose full attention, or attention in small chunks."""
     longest = {"full": 1000, "streaming": 0}[name]
     with (
         mock.patch.object(dispatch, "MAX_AUTO_FULL_LENGTH", longest),
@@ -138,7 +138,7 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
             hidden_size=HIDDEN,
             intermediate_size=8,
             local_radius=2,
-            # Large weights, so that whatever is seen matters.
+            # Large weights, so that everything visible matters.
             initializer_range=0.5,
         )
         encoder = encoder_lib.StructuredEtcModel(
@@ -184,7 +184,7 @@ class ReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
             block_pos=np.arange(1, segments + 1),
             annotation_begins=np.maximum(ends - rng.integers(3), 0),
             annotation_ends=ends,
-            # 0 is a mention that is not there, 1 an unknown entity.
+            # 0 is padding, 1 an unknown entity.
             annotation_labels=rng.integers(4, size=[segments, mentions]),
         )
 
@@ -211,7 +211,7 @@ class ReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
             )
         )
         rng = np.random.default_rng(3)
-        # A row that fills the batch up holds anything.
+        # A row of padding holds arbitrary numbers.
         filling = self._make_document(rng, 9)
         filling = {name: x[:1] for name, x in filling.items()}
         filling |= dict(block_ids=np.array([0]), block_pos=np.array([0]))
@@ -224,7 +224,7 @@ class ReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
         together = model(**{name: x[order] for name, x in batch.items()})
         for document in documents:
             (number,) = set(document["block_ids"])
-            # Segment by segment, where it is now.
+            # Compares segment by segment, at its new place.
             rows = np.flatnonzero(batch["block_ids"] == number)
             rows = np.argsort(order)[rows]
             alone = model(**document)
@@ -233,7 +233,7 @@ class ReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
                 expected = getattr(alone, name).numpy()[is_token]
                 actual = getattr(together, name).numpy()[rows][is_token]
                 self.assertAllClose(expected, actual, 1e-4, 1e-4)
-            # It is no wonder if segments are read each for itself.
+            # The test would be trivial if segments ignored each other.
             if len(rows) > 1:
                 one = model(**{name: x[:1] for name, x in document.items()})
                 self.assertNotAllClose(

@@ -1,4 +1,4 @@
-"""Checks of the inputs that a person writes for an encoder."""
+"""Checks of hand-written inputs of an encoder."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,24 +35,24 @@ def check_inputs(
 ):
     """Checks ids, breakpoints and positions of an encoder's inputs.
 
-    The encoders check their inputs, too, but XLA ignores that: it computes
-    something for ids that are out of range. Check a data set that is for a
-    model with `jit_compile=True` or for TPUs:
+    The encoders check their inputs, too, but XLA ignores these checks and
+    computes wrong results for ids that are out of range. Check a data set for
+    a model with `jit_compile=True` or for TPUs:
 
         model.fit(check_inputs(dataset, config))
 
     Args:
         inputs: dict of the inputs of an encoder, by name, with a batch
-            dimension; or a `tf.data.Dataset` of such dicts, or of tuples whose
-            first element is one. Other names are left alone.
-        config: sizes that ids must be below; None to check the structure alone.
+            dimension; or a `tf.data.Dataset` of such dicts, or of tuples that
+            start with one. Other names are ignored.
+        config: sizes that limit the ids; None to check the structure alone.
 
     Returns:
-        The inputs; a data set checks each batch when it is read.
+        The inputs; a data set checks each batch when it reads it.
 
     Raises:
-        ValueError: an input is wrong; the error names the row, what was
-            expected, and a right example. In a graph, and when a data set is
+        ValueError: an input is wrong; the error names the row, the expected
+            value, and a correct example. In a graph, and when a data set is
             read: `tf.errors.InvalidArgumentError`.
     """
     if isinstance(inputs, tf.data.Dataset):
@@ -85,7 +85,7 @@ def check_inputs(
 def etc_checks(
     config: EtcConfig, inputs: Mapping[str, Any]
 ) -> list[checks.Check]:
-    """Checks the inputs of `EtcModel` by their names; None is left out."""
+    """Checks the inputs of `EtcModel` by name; skips those that are None."""
     limits = {
         "token_ids": config.vocab_size,
         "token_type_ids": config.segment_vocab_size,
@@ -106,7 +106,7 @@ def etc_checks(
 def segment_checks(
     config: ReadTwiceConfig, token_ids, position_ids
 ) -> list[checks.Check]:
-    """Checks the ids of tokens and positions of segments."""
+    """Checks the ids of tokens and the positions of segments."""
     found = [checks.in_range("token_ids", token_ids, 0, config.vocab_size - 1)]
     if position_ids is not None:
         found.append(
@@ -126,7 +126,7 @@ def block_checks(
     annotation_ends,
     annotation_labels,
 ) -> list[checks.Check]:
-    """Checks the inputs of `ReadTwiceModel` by their names; None is right."""
+    """Checks the inputs of `ReadTwiceModel` by name; skips those of None."""
     found = []
     most = tf.int32.max
     if att_mask is not None and att_mask.dtype != tf.bool:

@@ -15,7 +15,7 @@ TEXT = {
     "global_token_ids": [[1, 1, 1]],
     "global_breakpoints": [[0, 0, 1]],
 }
-# What is wrong, which input is named, and the value.
+# The mistake, the name of the input in the error, and the value.
 WRONG_TEXTS = (
     ({"long_breakpoints": [[0] * 9]}, "long_breakpoints", 0),
     (

@@ -19,16 +19,16 @@ class JsonConfig:
     """Base of the configurations: dataclasses that are read from JSON.
 
     A subclass has an attribute `vocab_size` without a default, and a
-    `validate`. `_PRESETS` holds what differs from the defaults in each named
-    configuration. `unknown_keys` are sorted names in the dict or file that have
-    no meaning here; they are not part of the configuration.
+    `validate`. `_PRESETS` maps the name of a preset to its differences from the
+    defaults. `unknown_keys` are the sorted names in the dict or file that are
+    not attributes; they are not part of the configuration.
     """
 
     _PRESETS = {}
     _PRESET_VOCAB_SIZE = 30522
-    # Smallest value of each int, 1 if not named; None for any int.
+    # Minimum of each int, 1 if not listed; None for any int.
     _MINIMA: ClassVar[dict[str, int | None]] = {}
-    # Name of its file in the directory of a run.
+    # Name of the configuration's file in a run.
     RUN_FILE: ClassVar[str] = ""
 
     def __post_init__(self):
@@ -43,14 +43,14 @@ class JsonConfig:
         """
         if name not in cls._PRESETS:
             raise ValueError(
-                f"there is no preset '{name}'; expected one of "
-                f"{', '.join(sorted(cls._PRESETS))}"
+                f"There is no preset '{name}'. Expected one of "
+                f"{', '.join(sorted(cls._PRESETS))}."
             )
         unknown = sorted(set(overrides) - set(cls.__dataclass_fields__))
         if unknown:
             raise ValueError(
-                f"{cls.__name__} has no attribute {', '.join(unknown)}; it has "
-                f"{', '.join(cls.__dataclass_fields__)}"
+                f"{cls.__name__} has no attribute {', '.join(unknown)}. It has "
+                f"{', '.join(cls.__dataclass_fields__)}."
             )
         defaults = {"vocab_size": cls._PRESET_VOCAB_SIZE}
         return cls(**(defaults | cls._PRESETS[name] | overrides))
@@ -59,8 +59,8 @@ class JsonConfig:
     def from_dict(cls, json_object: dict):
         """Reads a configuration from a dict of attributes.
 
-        Missing attributes have their defaults, and `vocab_size` None. Unknown
-        keys are reported with a warning and in `unknown_keys`.
+        Missing attributes get their defaults, and `vocab_size` None. Unknown
+        keys are reported in a warning and in `unknown_keys`.
         """
         known = {}
         unknown = []
@@ -93,8 +93,8 @@ class JsonConfig:
             json_object = json_objects.parse_note(content)
         except ValueError as error:
             raise ValueError(
-                f"{path}: {error}; expected one JSON object with the "
-                f"attributes of {cls.__name__}"
+                f"{path}: {error}. Expected one JSON object with the "
+                f"attributes of {cls.__name__}."
             ) from error
         config = cls.from_dict(json_object)
         try:
@@ -111,14 +111,14 @@ class JsonConfig:
         checkpoint in it.
 
         Raises:
-            FileNotFoundError: there is no run, a run of another kind of
-                encoder, or of an older version, which has no such file.
+            FileNotFoundError: there is no run, or a run of another encoder or
+                of an older version, which did not write the file.
             ValueError: see `from_json_file`.
         """
         return cls.from_json_file(run_files.find(model_dir, cls.RUN_FILE))
 
     def to_dict(self) -> dict:
-        """Returns a copy of the attributes by name."""
+        """Returns the attributes by name, as a copy."""
         return dataclasses.asdict(self)
 
     def to_json_string(self) -> str:
@@ -149,14 +149,14 @@ class JsonConfig:
                 or value < minimum
             ):
                 raise ValueError(
-                    f"{field.name} is {value!r}; expected an int of at least "
-                    f"{minimum}"
+                    f"{field.name} is {value!r}. Expected an int of at least "
+                    f"{minimum}."
                 )
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(
-                    f"{name} is {getattr(self, name)}; expected a probability "
-                    "of dropping in [0, 1)"
+                    f"{name} is {getattr(self, name)}. Expected a probability "
+                    "of dropping in [0, 1)."
                 )
         try:
             get_activation(self.hidden_act)
@@ -166,8 +166,8 @@ class JsonConfig:
     def _check_choice(self, name: str, choices):
         if getattr(self, name) not in choices:
             raise ValueError(
-                f"{name} is {getattr(self, name)!r}; expected one of "
-                f"{', '.join(map(repr, choices))}"
+                f"{name} is {getattr(self, name)!r}. Expected one of "
+                f"{', '.join(map(repr, choices))}."
             )
 
     def _check_heads(self, name: str, advice: str = "change one of them"):
@@ -175,5 +175,5 @@ class JsonConfig:
         if self.hidden_size % getattr(self, name):
             raise ValueError(
                 f"hidden_size ({self.hidden_size}) is no multiple of "
-                f"{name} ({getattr(self, name)}); {advice}"
+                f"{name} ({getattr(self, name)}); {advice}."
             )

@@ -59,9 +59,9 @@ class JsonConfigTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         ("{", "it is not JSON.*attributes of _Config"),
-        ("3", "it holds a int.*expected one JSON object"),
+        ("3", "it holds a int.*Expected one JSON object"),
         ("[" * 100_000, "it is not JSON .*nested too deep"),
-        ("{}", "vocab_size is None; expected an int of at least 1"),
+        ("{}", "vocab_size is None. Expected an int of at least 1"),
     )
     def test_bad_files(self, text, message):
         path = self._write(text)
@@ -80,7 +80,7 @@ class JsonConfigTest(tf.test.TestCase, parameterized.TestCase):
         (dict(num_heads=0), "num_heads is 0"),
         (dict(num_heads=2.0), "num_heads is 2.0"),
         (dict(hidden_size=True), "hidden_size is True"),
-        (dict(top=1), "top is 1; expected an int of at least 2"),
+        (dict(top=1), "top is 1. Expected an int of at least 2"),
         (dict(hidden_act="x"), "hidden_act: "),
         (dict(hidden_dropout_prob=-0.1), "hidden_dropout_prob is -0.1"),
         (

@@ -1,4 +1,4 @@
-"""What Keras users do with the encoders: fit, look at, save and load them."""
+"""Tests what Keras users do with encoders: fit, inspect, save and load."""
 
 import os
 

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 
 def is_correct(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Whether the most probable class, or candidate, is the right one.
+    """Tells whether the most probable class, or candidate, is the right one.
 
     `<float32>[batch, classes]` and `<int>[batch]` give `<float32>[batch]`, 1 or
     0, whose mean is the accuracy.

@@ -1,4 +1,4 @@
-"""The base of losses that score all pairs of vectors in a batch."""
+"""Base class of losses that score all pairs of vectors in a batch."""
 
 import tensorflow as tf
 
@@ -7,7 +7,7 @@ from etcmodel.layers import keras_compat
 
 
 class PairLoss(graph_layer.GraphLayer):
-    """A loss of inner products, in float32 or float64 in every policy.
+    """A loss of inner products, computed in float32 or float64.
 
     Args:
         initializer_range: standard deviation of the truncated normal
@@ -15,7 +15,7 @@ class PairLoss(graph_layer.GraphLayer):
     """
 
     def __init__(self, initializer_range: float = 0.02, **kwargs):
-        # Inputs are not to be rounded to the compute dtype.
+        # Keeps Keras from rounding inputs to the compute dtype.
         super().__init__(autocast=False, **kwargs)
         self.initializer_range = initializer_range
         self._score_dtype = (

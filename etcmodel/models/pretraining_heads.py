@@ -14,8 +14,8 @@ def masked_lm_losses(logits, label_ids) -> tf.Tensor:
 
     Args:
         logits: `<float>[batch, n, vocab_size]`.
-        label_ids: `<int>[batch, n]`, valid token ids also where they do not
-            count.
+        label_ids: `<int>[batch, n]`, valid token ids, also at positions that
+            do not count.
     """
     return tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=tf.cast(label_ids, tf.int32), logits=tf.cast(logits, tf.float32)
@@ -31,8 +31,8 @@ class LanguageModelHead(graph_layer.GraphLayer):
     2.2).
 
     The encoder owns the table and learns from both uses. Call encoder and head
-    in one layer or model of your own: a functional model cannot be saved with a
-    variable as the argument of a layer, or no longer shares it when loaded.
+    in one layer or model of your own: a functional model that passes a variable
+    to a layer cannot be saved, or no longer shares the variable when loaded.
 
     Example:
         states = encoder(**batch).final_hidden_states
@@ -45,7 +45,7 @@ class LanguageModelHead(graph_layer.GraphLayer):
     Args:
         vocab_size: number of token ids.
         embedding_size: width of the embedding table.
-        activation: its name, as in `get_activation`.
+        activation: name of the activation, as in `get_activation`.
         initializer_range: standard deviation of the kernel's initial values.
         layer_norm_epsilon: added to the variance.
 
@@ -67,7 +67,7 @@ class LanguageModelHead(graph_layer.GraphLayer):
         if min(vocab_size, embedding_size) < 1:
             raise ValueError(
                 f"{self.name}: vocab_size ({vocab_size}) and embedding_size "
-                f"({embedding_size}) must be at least 1"
+                f"({embedding_size}) must be at least 1."
             )
         self.vocab_size = vocab_size
         self.embedding_size = embedding_size
@@ -100,7 +100,7 @@ class LanguageModelHead(graph_layer.GraphLayer):
             shape=(self.vocab_size,),
             initializer="zeros",
             trainable=True,
-            # It is added in float32.
+            # The bias is added in float32.
             autocast=False,
         )
         super().build(input_shape)
@@ -123,7 +123,7 @@ class LanguageModelHead(graph_layer.GraphLayer):
         if not table.shape.is_compatible_with(shape):
             raise ValueError(
                 f"{self.name}: the embedding table has the shape {table.shape},"
-                f" but [vocab_size, embedding_size] is {shape}"
+                f" but [vocab_size, embedding_size] is {shape}."
             )
         # [..., embedding_size]
         x = self.layer_norm(self.dense(hidden_states))
@@ -153,7 +153,7 @@ class LanguageModelHead(graph_layer.GraphLayer):
 
 
 def make_language_model_head(config, **options) -> LanguageModelHead:
-    """Builds the head that has an encoder's sizes and activation."""
+    """Builds a head with the encoder's sizes and activation."""
     head = LanguageModelHead(
         config.vocab_size,
         config.embedding_size or config.hidden_size,
@@ -167,11 +167,11 @@ def make_language_model_head(config, **options) -> LanguageModelHead:
 
 
 def static_size(layer_name, argument, shape):
-    """Returns the size of the last axis; a ValueError if it is not known."""
+    """Returns the size of the last axis; raises a ValueError if unknown."""
     size = None if shape is None else shape[-1]
     if size is None:
         raise ValueError(
             f"{layer_name}: {argument} needs a static size of its last axis, "
-            f"but has the shape {shape}; set it with tf.ensure_shape"
+            f"but has the shape {shape}. Set it with tf.ensure_shape."
         )
     return int(size)

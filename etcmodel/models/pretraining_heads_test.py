@@ -82,7 +82,7 @@ class LanguageModelHeadTest(tf.test.TestCase, parameterized.TestCase):
         lookup = EmbeddingLookup(VOCAB, EMBEDDING, dtype=policy)
         lookup.build(None)
         lookup.set_weights([self.table])
-        # Too fine for the compute dtype; it is added in float32.
+        # Too fine for the compute dtype, so it must be added in float32.
         weights = head.get_weights()
         bias = 1000 + np.arange(VOCAB) / 8
         head.set_weights([bias if w.shape == (VOCAB,) else w for w in weights])
@@ -104,7 +104,7 @@ class LanguageModelHeadTest(tf.test.TestCase, parameterized.TestCase):
         for sizes in ((0, 4), (4, 0)):
             with self.assertRaisesRegex(ValueError, "must be at least 1"):
                 make(*sizes)
-        with self.assertRaisesRegex(ValueError, "unknown activation 'swish'"):
+        with self.assertRaisesRegex(ValueError, "Unknown activation 'swish'"):
             make(4, 4, activation="swish")
         for shape in (None, (None, None)):
             with self.assertRaisesRegex(ValueError, "hidden_states needs a st"):

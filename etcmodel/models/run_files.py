@@ -1,4 +1,4 @@
-"""Reads the files of a run from which Python builds its encoder."""
+"""Reads the files of a run that describe its encoder."""
 
 import glob
 import os
@@ -21,13 +21,13 @@ def directory(path: str | os.PathLike) -> str:
     """Returns the directory of the run ("runs/1") that a checkpoint belongs to.
 
     The path is a checkpoint ("runs/1/best_ckpt/best_ckpt-500"), its directory,
-    or the run's; the result need not be a run. "" is the current directory.
+    or the run, whether it exists or not. "" is the current directory.
     """
     folder = os.fspath(path)
     if not tf.io.gfile.isdir(folder):
         folder = os.path.dirname(folder)
     folder = folder.rstrip("/") or folder
-    # A run may have that name, too.
+    # A run itself may have that name.
     if os.path.basename(folder) == _BEST and not tf.io.gfile.exists(
         os.path.join(folder, PARAMS_FILE)
     ):
@@ -36,7 +36,7 @@ def directory(path: str | os.PathLike) -> str:
 
 
 def find(model_dir: str | os.PathLike, name: str) -> str:
-    """Returns the path of a file in a run; a FileNotFoundError without one."""
+    """Returns the path of a file in a run, or raises a FileNotFoundError."""
     folder = directory(model_dir)
     path = os.path.join(folder, name)
     if tf.io.gfile.exists(path):
@@ -60,16 +60,16 @@ def find(model_dir: str | os.PathLike, name: str) -> str:
 def encoder_options(model_dir: str | os.PathLike) -> dict[str, Any]:
     """Returns the arguments of `build_encoder` that a run was trained with.
 
-    For ReadTwice, those of `build_read_twice_encoder`. Lengths are not among
-    them. `model_dir` may also be a checkpoint in the run.
+    For ReadTwice, those of `build_read_twice_encoder`. Lengths are not
+    included. `model_dir` may also be a checkpoint in the run.
 
     Example:
         config = EtcConfig.from_run("runs/1")
         encoder = build_encoder(config, **encoder_options("runs/1"))
 
     Raises:
-        FileNotFoundError: the directory holds no run, or one of a version
-            that wrote no such file.
+        FileNotFoundError: the directory holds no run, or a run of an older
+            version, which did not write the file.
         ValueError: the file is damaged, or a layer that embeds values is not
             registered with Keras.
     """
@@ -111,10 +111,10 @@ def _read_options(path) -> dict[str, Any]:
 
 
 def describe_options(encoder: tf.keras.Model) -> dict[str, Any]:
-    """Returns a `StructuredEtcModel` as JSON that `encoder_options` reads.
+    """Returns the options of a `StructuredEtcModel` as JSON.
 
-    A layer that embeds a value is a dict of its `class`, as registered with
-    Keras, of the `module` that registers it, and of its `config`.
+    `encoder_options` reads them. A layer that embeds a value is a dict of its
+    `class` as registered with Keras, its `module` and its `config`.
     """
     config = encoder.get_config()
     options = {name: config[name] for name in encoder.OPTIONS}
@@ -126,7 +126,7 @@ def describe_options(encoder: tf.keras.Model) -> dict[str, Any]:
             name: {
                 "class": tf.keras.utils.get_registered_name(type(layer)),
                 "module": type(layer).__module__,
-                # Its dtype follows the policy of whoever builds it.
+                # The dtype follows the policy under which it is rebuilt.
                 "config": {
                     key: x
                     for key, x in layer.get_config().items()

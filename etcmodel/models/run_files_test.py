@@ -14,7 +14,7 @@ from etcmodel.models import run_files
 
 @tf.keras.utils.register_keras_serializable(package="run_files_test")
 class Looks(tf.keras.layers.Dense):
-    """A layer of one's own that embeds a value."""
+    """A user's layer that embeds a value."""
 
 
 class RunFilesTest(tf.test.TestCase, parameterized.TestCase):
@@ -32,7 +32,7 @@ class RunFilesTest(tf.test.TestCase, parameterized.TestCase):
         "", "/", "ckpt-3", "best_ckpt", "best_ckpt/", "best_ckpt/ckpt-3"
     )
     def test_configuration_of_a_run(self, place):
-        """Of its directory, or of a checkpoint in it."""
+        """Reads it from a run's directory, or a checkpoint in it."""
         config = models.EtcConfig.from_preset("tiny", vocab_size=7)
         self._write("etc_config.json", config.to_dict())
         self._write("best_ckpt/info.json", {})
@@ -54,7 +54,7 @@ class RunFilesTest(tf.test.TestCase, parameterized.TestCase):
         ("/ckpt-3", "/"),
     )
     def test_directory_of_a_checkpoint(self, path, expected):
-        """Whether it is there or not."""
+        """Does not check whether the path exists."""
         gfile = tf.io.gfile
         with (
             mock.patch.object(gfile, "isdir", lambda x: x.endswith("/")),
@@ -93,7 +93,7 @@ class RunFilesTest(tf.test.TestCase, parameterized.TestCase):
                 models.EtcConfig.from_run(folder)
 
     def test_no_options(self):
-        """Such as beside weights that `lift` wrote."""
+        """Raises an error, such as beside weights that `lift` wrote."""
         self._write("etc_config.json", {})
         with self.assertRaisesRegex(
             FileNotFoundError, "no encoder_options.json, and is no run"
@@ -101,7 +101,7 @@ class RunFilesTest(tf.test.TestCase, parameterized.TestCase):
             models.encoder_options(self.model_dir)
 
     def test_what_is_described_is_built(self):
-        """A layout with a link and a value of its own."""
+        """Uses a layout with its own link and value."""
         structure = spec.EncoderInputs(
             links=(
                 spec.DEFAULT_LINK,

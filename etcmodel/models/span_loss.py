@@ -1,4 +1,4 @@
-"""Losses that compare all segments of a document, wherever they are.
+"""Losses that compare all segments of a document, on any replica.
 
 ReadTwice paper, Appendix C. A batch is a list of segments ("blocks") of one or
 more documents, over all replicas of a `tf.distribute.Strategy`; replicas gather
@@ -21,16 +21,16 @@ from etcmodel.models.read_twice import memory_extraction
 from etcmodel.ops import collectives
 from etcmodel.ops import shapes
 
-# The log of the probability of what belongs to no document.
+# The log probability of tokens and blocks that belong to no document.
 _NEVER = -1e9
 
 
 class BlockLosses(NamedTuple):
-    """The part of its document's loss that each block of this replica has.
+    """The loss of each block of this replica: its part of its document's loss.
 
     Summed over all replicas, `losses / weights` is the mean of the documents.
-    `losses` are in nats, and `weights` the share of a document that a block
-    counts, 0 for one that does not; both are `<float32>[blocks]`.
+    `losses` are in nats, and `weights` are the block's share of its document,
+    0 for a block that does not count; both are `<float32>[blocks]`.
     """
 
     losses: tf.Tensor
@@ -54,7 +54,7 @@ def get_document_mask(block_ids) -> tf.Tensor:
 
 
 def get_multi_doc_mask(block_ids) -> tf.Tensor:
-    """Marks blocks that are not the only one of their document.
+    """Marks blocks whose document has other blocks, too.
 
     `[1, 0, 1, 2]` gives `[1, 0, 1, 0]`, `<float32>[blocks]`, on all replicas.
     """
@@ -66,10 +66,10 @@ def get_multi_doc_mask(block_ids) -> tf.Tensor:
 def cross_batch_log_softmax(logits, cross_blocks_eq_mask) -> tf.Tensor:
     """Computes the log softmax over all tokens of all blocks of a document.
 
-    Each class is by itself. The document's highest logit is subtracted first,
-    so that logits of any size, such as 1e8, are as exact as their dtype. Blocks
-    of no document get -1e9. Example: one class and one document, whose two
-    blocks have two tokens each and the logs of these numbers as logits:
+    Each class has its own softmax. The document's highest logit is subtracted
+    first, so that logits of any size, such as 1e8, are as exact as their dtype.
+    Blocks of no document get -1e9. Example: one class and one document, whose
+    two blocks have two tokens each and the logs of these numbers as logits:
 
         [[1, 2], [3, 4]]  ->  the logs of  [[0.1, 0.2], [0.3, 0.4]]
     """
@@ -86,19 +86,19 @@ def cross_batch_log_softmax(logits, cross_blocks_eq_mask) -> tf.Tensor:
 def batch_span_cross_entropy_loss(
     logits, annotation_begins, annotation_ends, annotation_labels, block_ids
 ) -> BlockLosses:
-    """Computes the negative log probability of all right answers of a document.
+    """Computes the negative log probability of any right answer of a document.
 
-    One of them is enough (the OR model with global normalization of ReadTwice
-    paper, Appendix C.1, equation 7, after Clark and Gardner, 2018). Over the
-    tokens `(i, j)` of all blocks of a document, with `B` those where an answer
-    begins,
+    One right answer is enough (the OR model with global normalization of the
+    ReadTwice paper, Appendix C.1, equation 7, after Clark and Gardner, 2018).
+    With the tokens `(i, j)` of all blocks of a document, and `B` the first
+    tokens of answers,
 
         loss_begin = -log(sum_B exp(z_ij) / sum_ij exp(z_ij))
 
     and the same for ends; begins and ends are added. Each document counts once,
-    however many blocks and replicas it has; documents without an answer do not.
-    Both sums are logs with their own highest logit, so no probability needs the
-    `eps` of the original code.
+    however many blocks and replicas it has; documents without an answer do not
+    count. Each sum is computed with its own highest logit, so no probability
+    needs the `eps` of the original code.
 
     Example: a document of two blocks with two tokens each; the begin and end
     logits are the logs of 1, 2 and of 3, 4, and the only answer is the last
@@ -132,7 +132,7 @@ def batch_span_cross_entropy_loss(
         ],
         axis=-1,
     )
-    # [blocks, length, 4], all of the document and then the right ones
+    # [blocks, length, 4]: all tokens of the document, then the right ones
     counts = tf.logical_and(
         tf.concat([tf.ones_like(is_right), is_right], axis=-1),
         _is_in_document(same_document),
@@ -142,7 +142,7 @@ def batch_span_cross_entropy_loss(
     )
     # [blocks]
     has_answer = tf.reduce_all(total[:, 2:] > 0, axis=1)
-    # Highest logits first: what is left is small.
+    # Subtracts the highest logits first: the difference is small.
     losses = tf.reduce_sum(
         highest[:, :2]
         - highest[:, 2:]
@@ -168,7 +168,7 @@ def choice_losses(logits, labels, is_supporting, block_ids) -> BlockLosses:
     paragraphs (not the distractors)." Here the probabilities of all options in
     all blocks of a question sum to 1; every supporting block has the loss
     `-log p(block, right option)`, and a question the mean of these. (With two
-    such blocks, it is log 2 at least.) Other questions have no part in it.
+    supporting blocks, it is at least log 2.) Other questions do not count.
 
     Example: two blocks of one question and two options, whose logits are the
     logs of `[[1, 2], [3, 4]]`. With the labels `[1, 1]`, and both supporting,
@@ -233,9 +233,9 @@ def _is_in_document(same_document):
 def _exp_sums(logits, counts, same_document):
     """Sums `exp(logits)` over a document where `counts`, `[blocks, classes]`.
 
-    The log of the sum is `highest + log(total)`; they are apart because the
-    first may be so large that adding the second does not change it. `highest`
-    has no gradient, and `total` is 1 at least, or 0 for nothing.
+    The log of the sum is `highest + log(total)`. They are returned separately,
+    since a large `highest` can absorb the second term. `highest` has no
+    gradient, and `total` is at least 1, or 0 if nothing counts.
     """
     lowest = tf.constant(logits.dtype.min, logits.dtype)
     # [blocks, classes]
@@ -272,5 +272,5 @@ def _over_document(reduce, values, same_document, neutral):
 
 
 def _log(total):
-    """Returns the log of a sum of `_exp_sums`, 0 for nothing."""
+    """Returns the log of a sum of `_exp_sums`, or 0 for a sum of 0."""
     return tf.math.log(tf.where(total > 0, total, tf.ones_like(total)))

@@ -1,4 +1,4 @@
-"""Losses over documents, one of them on one device, on two and on two hosts."""
+"""Tests losses over documents on one device, on two and on two hosts."""
 
 import numpy as np
 import tensorflow as tf
@@ -25,7 +25,7 @@ def make_batch(scale=1.0, dtype=np.float64):
         [
             [1, 1, 0],
             [0, 0, 0],
-            # Of padding.
+            # An annotation of padding.
             [1, 1, 1],
             [5, 0, 0],
             [0, 0, 0],
@@ -34,7 +34,7 @@ def make_batch(scale=1.0, dtype=np.float64):
             [1, 1, 1],
         ]
     )
-    # The same one twice.
+    # The same answer twice.
     begins[7, :2] = 1
     ends = begins + rng.integers(0, 3, size=begins.shape)
     ends[7, :2] = 3
@@ -49,19 +49,19 @@ def make_batch(scale=1.0, dtype=np.float64):
 
 
 def log_sum_exp(x):
-    """In float64."""
+    """Computes the log of the sum of exponentials, in float64."""
     x = np.asarray(x, np.float64)
     return x.max() + np.log(np.sum(np.exp(x - x.max())))
 
 
 def softmax(x):
-    """Over all of an array, in float64."""
+    """Computes a softmax over a whole array, in float64."""
     x = np.asarray(x, np.float64)
     return np.exp(x - x.max()) / np.sum(np.exp(x - x.max()))
 
 
 def span_reference(batch, ids):
-    """Losses, weights and the gradient of their sum, a document at a time."""
+    """Computes losses, weights and the gradient of their sum by document."""
     losses, weights = np.zeros([2, len(ids)])
     gradient = np.zeros(batch["logits"].shape)
     for document in set(ids.tolist()) - {0}:
@@ -88,7 +88,7 @@ def span_reference(batch, ids):
 
 
 def choice_reference(batch, ids):
-    """The same for the options."""
+    """Computes the same for the options."""
     losses, weights = np.zeros([2, len(ids)])
     gradient = np.zeros(batch["choices"].shape)
     for question in set(ids.tolist()) - {0}:
@@ -107,7 +107,7 @@ def choice_reference(batch, ids):
 
 
 def expect(batch, ids=IDS):
-    """What `compute` is to give."""
+    """Returns the expected result of `compute`."""
     return [*span_reference(batch, ids), *choice_reference(batch, ids)]
 
 
@@ -176,7 +176,7 @@ class CrossBatchSoftmaxTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters((3, 4, 1.0), (12, 3000, 100.0), (12, 3000, 1e8))
     def test_of_any_size(self, blocks, length, scale):
-        """Equal logits are at the top, too, where only a part is left."""
+        """Equal logits are the maximum, also where only some are right."""
         rng = np.random.default_rng(length)
         logits = rng.normal(size=[blocks, length, 2])
         logits = np.float32(scale * logits)
@@ -261,7 +261,7 @@ class LossesTest(tf.test.TestCase, parameterized.TestCase):
         for x in (losses, weights, choices, choice_weights):
             self.assertAllEqual(0.0, x[2])
         self.assertAllEqual(np.isin(IDS, [2, 4, 9]), losses > 0)
-        # All blocks apart (contract: tests of the original code).
+        # All blocks on separate replicas, as in the original code's tests.
         batch = make_batch()
         ids = np.arange(1, BLOCKS + 1)
         batch["labels"][:] = 1
@@ -270,7 +270,7 @@ class LossesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(span_reference(batch, ids)[0], actual[0])
 
     def test_wrong_by_far_is_finite_and_learns(self):
-        # The right one is far below what exponentials can tell from nothing.
+        # The right one has a probability that underflows.
         logits = np.zeros([1, 2, 2], np.float32)
         logits[0, 0] = 1e4
         found = compute(

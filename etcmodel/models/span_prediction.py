@@ -17,15 +17,15 @@ from etcmodel.models import heads
 from etcmodel.models.pretraining_heads import static_size
 from etcmodel.ops import shapes
 
-# The logits of tokens that are no part of an answer.
+# The logits of tokens that cannot be part of an answer.
 MASKED_LOGIT = -1e6
 
 
 class BestSpans(NamedTuple):
     """The best spans of each block, the best one first.
 
-    First and last token, `<int32>[blocks, k]`, and the sum of their logits,
-    `<float32>[blocks, k]`.
+    `begins` and `ends` are the first and last tokens, `<int32>[blocks, k]`;
+    `scores` are sums of logits, `<float32>[blocks, k]`.
     """
 
     begins: tf.Tensor
@@ -35,14 +35,14 @@ class BestSpans(NamedTuple):
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class SpanPredictionHead(graph_layer.GraphLayer):
-    """Two logits for each token: whether an answer begins or ends there.
+    """Computes two logits for each token: whether an answer begins or ends.
 
     `W_b FFN(H)` and `W_e FFN(H)` with one feed-forward part for both (ReadTwice
     paper, Appendix C.1, equations 5 and 6), which is a block with dropout,
     residual connection and layer normalization.
 
     Args:
-        intermediate_size: inner size of the feed-forward part; None for none.
+        intermediate_size: inner size of the feed-forward part; None to skip it.
         intermediate_activation: name of its activation; "gelu" is the tanh
             form.
         dropout_rate: dropout on its output.
@@ -101,8 +101,9 @@ class SpanPredictionHead(graph_layer.GraphLayer):
     ):
         """Computes `<float32>[blocks, length, 2]` logits.
 
-        What is no part of an answer has -1e6. With a `padding_token_id` of 9,
-        an `ignore_prefix_length` of 1 and logits `b` and `e`:
+        Tokens that cannot be part of an answer get -1e6. With a
+        `padding_token_id` of 9, an `ignore_prefix_length` of 1 and logits `b`
+        and `e`:
 
             token_ids         5     7     0     9
             begin          -1e6   b_1   b_2  -1e6
@@ -113,7 +114,7 @@ class SpanPredictionHead(graph_layer.GraphLayer):
             token_ids: `<int>[blocks, length]`.
             padding_token_id: int, given together with `token_ids`.
             ignore_prefix_length: `<int>[blocks]`, how many of the first tokens
-                are no part of an answer, such as those of the question.
+                cannot be part of an answer, such as those of the question.
             training: whether dropout is applied.
 
         Raises:
@@ -125,8 +126,8 @@ class SpanPredictionHead(graph_layer.GraphLayer):
             if token_ids is None:
                 given, missing = missing, given
             raise ValueError(
-                f"{self.name}: {given} is given without {missing}; give both "
-                "or neither"
+                f"{self.name}: {given} is given without {missing}. Give both "
+                "or neither."
             )
         _, length, _ = shapes.get_shape_list(hidden_states, 3, "hidden_states")
         if self.transform is not None:
@@ -169,9 +170,9 @@ def best_spans(logits: tf.Tensor, max_length: int, k: int) -> BestSpans:
 
         begins [[0, 2]], ends [[1, 2]], scores [[4, 3.5]]
 
-    Of spans with equal scores, the first ones come first, and the shortest of
-    those that begin with the same token. Missing spans have the score -2e6 and
-    some positions in the block; a masked begin or end gives about -1e6.
+    Ties go to the first span, and then to the shortest. Missing spans have the
+    score -2e6 and arbitrary positions in the block; a masked begin or end gives
+    about -1e6.
 
     Raises:
         ValueError: `max_length` or `k` is below 1, or the logits are not
@@ -179,7 +180,7 @@ def best_spans(logits: tf.Tensor, max_length: int, k: int) -> BestSpans:
     """
     if min(max_length, k) < 1:
         raise ValueError(
-            f"max_length ({max_length}) and k ({k}) must be at least 1"
+            f"max_length ({max_length}) and k ({k}) must be at least 1."
         )
     logits = tf.cast(logits, tf.float32)
     blocks, length, _ = shapes.get_shape_list(logits, 3, "logits")

@@ -10,7 +10,7 @@ from testing.layer_checks import randomize
 
 HIDDEN, BLOCKS, LENGTH = 6, 2, 5
 PADDING = 7
-# Zeros are tokens as others are.
+# Zeros are ordinary tokens.
 IDS = np.array([[0, 3, 7, 4, 7], [5, 0, 2, 6, 0]], np.int32)
 
 
@@ -58,7 +58,7 @@ class SpanPredictionHeadTest(tf.test.TestCase, parameterized.TestCase):
         actual = head(tf.constant(states, tf.float32))
         self.assertAllClose(expected, actual, 1e-5, 1e-5)
         self.assertLen(head.weights, 8 if intermediate_size else 2)
-        # No part of an answer: the padding by its number, and the question.
+        # Masked: padding, by its id, and the question.
         for padding_id, prefix in (
             (PADDING, None),
             (0, None),
@@ -115,7 +115,7 @@ class SpanPredictionHeadTest(tf.test.TestCase, parameterized.TestCase):
 
 class BestSpansTest(tf.test.TestCase, parameterized.TestCase):
     def test_worked_example(self):
-        # The best ends belong to no good begin: both are the fourth's.
+        # The best ends have no good begin: both are in the fourth block.
         logits = np.array(
             [
                 [[1.0, 0.0], [0.0, 3.0], [2.5, 1.0]],

@@ -1,1 +1,1 @@
-"""Pure tensor functions: attention and what else layers and features need."""
+"""Pure tensor functions: attention and helpers of layers and features."""

@@ -1,8 +1,8 @@
-"""Checks of the numbers that a person writes: ids, breakpoints, positions.
+"""Checks of hand-written numbers: ids, breakpoints, positions.
 
-Eagerly, what is wrong raises a `ValueError`. In a graph it raises a
-`tf.errors.InvalidArgumentError` when the graph runs, except in one that XLA
-compiles as a whole, where nothing can be raised.
+In eager mode, wrong values raise a `ValueError`. In a graph they raise a
+`tf.errors.InvalidArgumentError` when the graph runs, unless XLA compiles the
+whole graph, which then raises nothing.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ class Check(NamedTuple):
 
     Attributes:
         name: the input that must follow the rule.
-        expected: what its values must be.
+        expected: the values it must have.
         is_broken: `<bool>[batch]`.
-        found: `<int>[batch]`, what there is instead.
+        found: `<int>[batch]`, the value found instead.
     """
 
     name: str
@@ -45,7 +45,7 @@ def in_range(
         low: the smallest allowed value.
         high: an int, or `<int32>[batch]`, not below `low`.
         expected: by default "expected LOW to HIGH" for an int.
-        is_used: `<bool>`, like `values`; the others can be anything.
+        is_used: `<bool>`, like `values`; unused values can be anything.
     """
     expected = expected or f"expected {low} to {high}"
     if values.dtype != tf.int64:
@@ -54,7 +54,7 @@ def in_range(
         values = tf.where(is_used, values, tf.cast(low, values.dtype))
     high = tf.cast(high, values.dtype)
     axes = list(range(1, values.shape.rank))
-    # [batch]; of nothing, the least is the greatest integer.
+    # [batch]; the minimum of no values is the greatest integer.
     least, most = tf.reduce_min(values, axes), tf.reduce_max(values, axes)
     return Check(
         name,
@@ -67,16 +67,16 @@ def in_range(
 def guard(
     checks: Sequence[Check], example: str, *tensors: tf.Tensor | None
 ) -> list[tf.Tensor | None]:
-    """Returns tensors that exist only if nothing is wrong.
+    """Returns tensors that exist only if all checks pass.
 
     Args:
-        checks: of one batch.
-        example: right values, for the error.
-        *tensors: what to return.
+        checks: checks of one batch.
+        example: correct values, for the error.
+        *tensors: the tensors to return.
     """
     if not checks or tensorflow_internals.is_compiled_whole():
         return list(tensors)
-    # [1 + checks * batch], first what is found if nothing is wrong
+    # [1 + checks * batch]; the first is the value if nothing is wrong
     is_broken = tf.concat([[False], *(x.is_broken for x in checks)], axis=0)
     first = tf.argmax(tf.cast(is_broken, tf.int32), output_type=tf.int32)
     if tf.executing_eagerly() and first == 0:

@@ -1,4 +1,4 @@
-"""What the replicas of a `tf.distribute.Strategy` know of each other."""
+"""Exchange of tensors between replicas of a `tf.distribute.Strategy`."""
 
 import tensorflow as tf
 
@@ -6,13 +6,13 @@ from etcmodel.ops import shapes
 
 
 def num_replicas() -> int:
-    """Number of replicas that run this code at once; 1 outside of `run`."""
+    """Returns how many replicas run this code; 1 outside of `run`."""
     context = tf.distribute.get_replica_context()
     return 1 if context is None else context.num_replicas_in_sync
 
 
 def replica_id() -> tf.Tensor:
-    """Number of this replica among those of `num_replicas`, `<int32>[]`."""
+    """Returns the number of this replica, from 0, `<int32>[]`."""
     context = tf.distribute.get_replica_context()
     if num_replicas() == 1:
         return tf.constant(0)
@@ -20,13 +20,13 @@ def replica_id() -> tf.Tensor:
 
 
 def all_gather(tensor: tf.Tensor) -> tf.Tensor:
-    """The rows of all replicas, one replica after the other, on each of them.
+    """Gathers the rows of all replicas, in order, on each of them.
 
     With `[1, 2]` on the first of two replicas and `[3, 4]` on the second, both
-    get `[1, 2, 3, 4]`. The gradient that goes back to a replica's rows is the
-    sum of those of all replicas: what one replica makes of the rows of another
-    is learned by the other. All replicas must call it, in the same order, with
-    the same shape, and outside of conditions and loops.
+    get `[1, 2, 3, 4]`. The gradient of a replica's rows is the sum over all
+    replicas, so that losses on one replica train the rows of another. All
+    replicas must call it, in the same order, with the same shape, and outside
+    of conditions and loops.
     """
     replicas = num_replicas()
     if replicas == 1:
@@ -34,9 +34,9 @@ def all_gather(tensor: tf.Tensor) -> tf.Tensor:
     rows = shapes.get_shape_list(tensor)[0]
     dtype = tensor.dtype
     if dtype == tf.bfloat16:
-        # Between processes there is no gathering of it.
+        # Not supported between processes.
         tensor = tf.cast(tensor, tf.float32)
-    # Between processes it must have a device, which what is read has not.
+    # Between processes the tensor needs a device; inputs have none.
     tensor = tf.identity(tensor)
     # [replicas * rows, ...]
     gathered = tf.distribute.get_replica_context().all_gather(tensor, axis=0)
@@ -49,7 +49,7 @@ def all_gather(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def all_sum(tensor: tf.Tensor) -> tf.Tensor:
-    """The sum over all replicas, which takes part in no gradient."""
+    """Sums over all replicas, without a gradient."""
     tensor = tf.stop_gradient(tensor)
     if num_replicas() == 1:
         return tensor

@@ -43,7 +43,7 @@ class CrossReplicaTest(tf.test.TestCase):
 
 
 def _read_on_worker():
-    """What one of two hosts gets: they read 0 and 1, and 10 and 11."""
+    """Returns the result of one of two hosts: they read 0, 1 and 10, 11."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
 
     def read(context):
@@ -59,7 +59,7 @@ def _read_on_worker():
 
 
 def _run_on_two_replicas():
-    """What each of two replicas gets."""
+    """Returns the results of two replicas."""
     strategy = two_device_strategy()
 
     @tf.function

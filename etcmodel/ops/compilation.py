@@ -1,10 +1,10 @@
-"""Compilation of the pieces for which it has been measured to help.
+"""Compiles with XLA the functions that benchmarks show to be faster.
 
 On a CPU, TensorFlow runs a chain of elementwise operations one by one, each
-through memory; XLA makes one pass of them. Its matrix products, on the other
-hand, are slower than TensorFlow's. So the layers compile only their chains of
-elementwise operations (gelu, softmax, and their gradients), whatever is done
-with the model around them.
+through memory; XLA fuses them into one pass. XLA's matrix products, however,
+are slower than TensorFlow's. The layers therefore compile only their chains of
+elementwise operations (gelu, softmax, and their gradients), independently of
+the model around them.
 """
 
 import contextlib
@@ -24,11 +24,11 @@ _state = threading.local()
 
 @contextlib.contextmanager
 def elementwise_jit(is_on: bool):
-    """Switches the compilation of pieces on (the default) or off.
+    """Switches the compilation of elementwise operations on (default) or off.
 
-    It counts where a graph is built, in all threads, those of a strategy's
-    replicas among them. A graph built with it off holds no compiled function:
-    for servers that have XLA switched off on CPUs, as TensorFlow Serving has.
+    It applies when a graph is built, in all threads, including those of a
+    strategy's replicas. A graph built with it off has no compiled function, for
+    servers that switch XLA off on CPUs, as TensorFlow Serving does.
     """
     global _is_enabled
     before, _is_enabled = _is_enabled, is_on
@@ -39,12 +39,12 @@ def elementwise_jit(is_on: bool):
 
 
 def is_enabled() -> bool:
-    """Whether pieces may be compiled here."""
+    """Tells whether functions may be compiled here."""
     return _is_enabled
 
 
 def is_tracing_piece() -> bool:
-    """Whether the code that asks is becoming part of a compiled piece."""
+    """Tells whether the caller is part of a function being compiled."""
     return getattr(_state, "is_tracing_piece", False)
 
 
@@ -56,14 +56,14 @@ def state() -> tuple:
 def jit_if_large(function: Callable) -> Callable:
     """Compiles a function of tensors for calls with large tensors.
 
-    It is compiled where compilation is switched on, all shapes are known when
-    the graph is built (each other shape would be compiled again) and one
-    tensor has at least `MIN_ELEMENTS` elements. Else it runs as it is.
+    It is compiled if compilation is on, all shapes are known when the graph is
+    built (other shapes would be compiled again) and one tensor has at least
+    `MIN_ELEMENTS` elements. Otherwise it runs as plain TensorFlow.
 
     The function takes tensors (or None) as positional arguments and hashable
     Python values as keyword arguments, and returns tensors. It must capture no
-    tensors, and its gradient is not taken. Where the fastest way differs, it
-    asks `is_tracing_piece`.
+    tensors and needs no gradient. Functions whose fastest form differs when
+    compiled check `is_tracing_piece`.
     """
 
     def trace(*tensors, **options):

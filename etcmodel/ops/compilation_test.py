@@ -15,7 +15,7 @@ def scaled_sum(x, y, *, factor):
 
 
 def is_compiled(concrete_function):
-    """Whether anything in a graph asks to be compiled."""
+    """Tells whether a part of a graph is to be compiled."""
     return "_XlaMustCompile" in str(concrete_function.graph.as_graph_def())
 
 
@@ -34,7 +34,7 @@ class ElementwiseJitTest(parameterized.TestCase, tf.test.TestCase):
     def test_large_tensors_are_compiled(self):
         with any_is_large():
             self.assertTrue(is_compiled(trace([2, 3], [2, 3])))
-            # One of them is enough.
+            # One large tensor is enough.
             self.assertTrue(is_compiled(trace([2, 1], [2, 3])))
             self.assertFalse(is_compiled(trace([5], [5])))
             self.assertFalse(is_compiled(trace([5, 1], [1, 5])))
@@ -64,7 +64,7 @@ class ElementwiseJitTest(parameterized.TestCase, tf.test.TestCase):
         self.assertTrue(compilation.is_enabled())
 
     def test_all_threads_are_switched_off(self):
-        # A strategy builds its replicas' graphs in threads of its own.
+        # A strategy builds its replicas' graphs in separate threads.
         with compilation.elementwise_jit(False):
             with futures.ThreadPoolExecutor() as pool:
                 enabled = pool.submit(compilation.is_enabled).result()

@@ -24,13 +24,13 @@ _state = threading.local()
 
 @contextlib.contextmanager
 def forward_only():
-    """Builds graphs without the backward passes written by hand.
+    """Builds graphs without the hand-written backward passes.
 
-    For graphs that are exported to answer only: a stored function with a
-    backward pass of its own brings that along, or a warning when it is loaded.
-    It counts where a graph is built, in all threads, those of a strategy's
-    replicas among them. Differentiated, what is built takes TensorFlow's own
-    gradients, with the memory that they need.
+    For graphs that are exported for inference: a stored function with its own
+    backward pass stores that, too, or warns when it is loaded. It applies when
+    a graph is built, in all threads, including those of a strategy's replicas.
+    Gradients of such a graph are TensorFlow's own, with the memory that they
+    need.
     """
     global _is_forward_only
     before, _is_forward_only = _is_forward_only, True
@@ -43,7 +43,7 @@ def forward_only():
 def custom_gradient(
     function: Callable, plain: Callable | None = None
 ) -> Callable:
-    """Like `tf.custom_gradient`, with correct derivatives of any order.
+    """Works like `tf.custom_gradient`, with correct derivatives of any order.
 
     The backward pass that `function` returns gives the first derivatives. If
     these are differentiated again, or a `tf.autodiff.ForwardAccumulator`
@@ -55,15 +55,15 @@ def custom_gradient(
     Args:
         function: takes float tensors, and returns an output (or several) and a
             function from the outputs' gradients to those of the inputs.
-        plain: from the same tensors to the same outputs, by operations that
-            TensorFlow can differentiate at any order, without loops. None for
-            the output of `function`.
+        plain: maps the same tensors to the same outputs, by operations that
+            TensorFlow can differentiate at any order, without loops. None to
+            use the output of `function`.
 
     Returns:
-        The function from tensors to the outputs. Everything else that both
-        functions depend on they get as `captured`: an object of this package,
-        or a list or dict of such, with tensors in it. Without it they must not
-        capture tensors of a graph.
+        The function from tensors to the outputs. Other tensors that both
+        functions need are passed as `captured`: an object of this package, or a
+        list or dict of such objects. Without it the functions must not capture
+        tensors of a graph.
     """
 
     def without_gradient(*tensors, **captured):
@@ -88,12 +88,12 @@ def custom_gradient(
 
 
 def is_forward_only() -> bool:
-    """Whether graphs are built without backward passes."""
+    """Tells whether graphs are built without backward passes."""
     return _is_forward_only
 
 
 def is_plain() -> bool:
-    """Whether this is inside a `plain` function of `custom_gradient`."""
+    """Tells whether this is inside a `plain` function."""
     return getattr(_state, "is_plain", False)
 
 
@@ -104,7 +104,7 @@ def _call(function, plain, tensors, captured):
         outputs, grad = function(*_stopped(tensors), **captured)
 
         def backward(*upstream):
-            # What comes back may be sparse.
+            # The gradients may be sparse.
             upstream = [tf.convert_to_tensor(x) for x in upstream]
             if (
                 tensorflow_internals.is_vectorized()
@@ -127,7 +127,7 @@ def _call(function, plain, tensors, captured):
 def _backward(grad, plain, tensors, upstream, captured):
     number = len(tensors)
     inputs = _in_this_graph([*tensors, *upstream])
-    # The graph where gradients are differentiated again knows this one alone.
+    # A graph in which gradients are differentiated again only knows this one.
     others = []
     replace_tensors(captured, others.append)
     others = _in_this_graph(others)
@@ -153,7 +153,7 @@ def _backward(grad, plain, tensors, upstream, captured):
 def replace_tensors(
     value, replace: Callable, is_tensor: Callable = tf.is_tensor
 ):
-    """A copy of a structure, with other tensors in it.
+    """Copies a structure, with other tensors in it.
 
     The structure is a tensor, or a (nested) dict, list, tuple or object of a
     class of this package, or derived from one; anything else is kept.
@@ -178,8 +178,8 @@ def replace_tensors(
 
 
 def is_structure(value) -> bool:
-    """Whether `replace_tensors` looks at an object's attributes."""
-    # Layers and functions can be called.
+    """Tells whether `replace_tensors` looks at an object's attributes."""
+    # Layers and functions are callable.
     if callable(value) or isinstance(value, tf.Module | enum.Enum):
         return False
     return any(
@@ -191,7 +191,7 @@ def recorded(forward: Callable, plain: Callable, tensors: Sequence):
     """Runs a function with a custom gradient; in forward mode, without it.
 
     Forward mode would differentiate the operations inside, or the backward
-    pass, and fails at loops and tapes in them. `forward` gives outputs and
+    pass, and fails at loops and tapes in them. `forward` returns outputs and
     their backward pass, `plain` the same outputs by differentiable operations.
     """
     if tensorflow_internals.is_forward_mode(tensors):
@@ -200,10 +200,10 @@ def recorded(forward: Callable, plain: Callable, tensors: Sequence):
 
 
 def vjp(function: Callable, inputs: Sequence, upstream: Sequence) -> list:
-    """Gradients, of `inputs`, that can be differentiated again."""
+    """Computes gradients of `inputs` that can be differentiated again."""
     if not tf.executing_eagerly():
-        # Not by a tape: where TensorFlow builds functions for forward mode,
-        # tapes record nothing. Identities, as inputs may depend on each other.
+        # Without a tape: tapes record nothing where TensorFlow builds functions
+        # for forward mode. Identities, as inputs may depend on each other.
         inputs = [tf.identity(x) for x in inputs]
         return tf.gradients(
             tf.nest.flatten(function(*inputs)),
@@ -223,7 +223,7 @@ def vjp(function: Callable, inputs: Sequence, upstream: Sequence) -> list:
 
 
 def _distinct(tensors):
-    """The tensors, where one that occurs twice has a gradient for each."""
+    """Copies repeated tensors, so that each occurrence has a gradient."""
     seen = {}
     return [
         tf.identity(x) if seen.setdefault(id(x), i) != i else x
@@ -232,16 +232,16 @@ def _distinct(tensors):
 
 
 def _stopped(tensors):
-    """Tensors that no tape follows, where that saves memory: eagerly."""
+    """Hides tensors from tapes, where that saves memory: eagerly."""
     if not tf.executing_eagerly():
-        # Operations lose their own gradients where a loop is vectorized, as in
-        # a Jacobian: then those of the operations before count.
+        # In a vectorized loop, as for a Jacobian, operations lose their own
+        # gradients, and those of earlier operations are needed.
         return tensors
     return [tf.stop_gradient(x) for x in tensors]
 
 
 def _in_this_graph(tensors):
-    """The tensors, as ones of the graph that is being built."""
+    """Captures tensors into the current graph."""
     if tf.executing_eagerly():
         return tensors
     graph = tf.compat.v1.get_default_graph()

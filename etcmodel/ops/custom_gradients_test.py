@@ -24,7 +24,7 @@ def _gradient_of(x):
 
 
 def _stored_gradients():
-    """Operations of a new graph that have a gradient of their own."""
+    """Counts operations of a new graph with custom gradients."""
     function = tf.function(lambda x: _double(x))
     graph = function.get_concrete_function(
         tf.TensorSpec([], tf.float32)
@@ -51,7 +51,7 @@ class OwnGradientsTest(tf.test.TestCase):
         self.assertAllEqual((6.0, 7.0), _gradient_of(tf.constant(3.0)))
 
     def test_forward_only_counts_in_all_threads(self):
-        # A strategy builds its replicas' graphs in threads of its own.
+        # A strategy builds its replicas' graphs in separate threads.
         with custom_gradients.forward_only():
             with futures.ThreadPoolExecutor() as pool:
                 result = pool.submit(_gradient_of, tf.constant(3.0)).result()
@@ -106,7 +106,7 @@ def _scaled_cube(x, captured):
 
 
 def _cube(x):
-    """`2 * x ** 3`, of which the factor is a tensor of the graph."""
+    """Computes `2 * x ** 3`; the factor is a tensor of the graph."""
     return _scaled_cube(x, captured=[tf.constant(1.0) + tf.constant(1.0)])
 
 
@@ -146,7 +146,7 @@ def _forward_over_reverse(function, x):
 
 
 def _forward_over_backward(function, x):
-    """Along what comes back alone, after the forward pass."""
+    """Differentiates along the incoming gradients, after the forward pass."""
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = function(x)
@@ -223,7 +223,7 @@ class HigherDerivativesTest(tf.test.TestCase, parameterized.TestCase):
             return tf.vectorized_map(lambda row: _slope(_cube, row), x)
 
         def outside(x):
-            # The second one's operations have another name.
+            # The operations of the second one have other names.
             tf.vectorized_map(_cube, x)
             return _slope(lambda x: tf.vectorized_map(_cube, x), x)
 

@@ -1,4 +1,4 @@
-"""What dropout keeps, drawn from a seed alone."""
+"""Dropout masks drawn from a seed alone."""
 
 import tensorflow as tf
 
@@ -10,10 +10,10 @@ def draw(shape, seed, rate, dtype=tf.float32) -> tuple[tf.Tensor, tf.Tensor]:
         shape: `<int32>[rank]`, or a list.
         seed: `<int32>[2]`. Equal seeds give equal draws.
         rate: probability of dropping, in [0, 1); a number or `<float>[]`.
-        dtype: of the draws: half precision is too coarse for them.
+        dtype: dtype of the draws; half precision is too coarse for them.
 
     Returns:
-        `<bool>[shape]`, and what those that stay are multiplied with.
+        `<bool>[shape]`, and the scale of the elements that stay.
     """
     if tf.is_tensor(rate):
         rate = tf.cast(rate, dtype)
@@ -24,9 +24,9 @@ def draw(shape, seed, rate, dtype=tf.float32) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def drop(x: tf.Tensor, is_kept: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
-    """Multiplies what stays with `scale`, and sets all else to 0.
+    """Scales elements that stay, and sets all others to 0.
 
     `[1., 2., 3.]` with `[True, False, True]` and a scale of 2 gives
-    `[2., 0., 6.]`. TensorFlow's gradient of this keeps a byte an element.
+    `[2., 0., 6.]`. TensorFlow's gradient of this keeps one byte per element.
     """
     return tf.where(is_kept, x * tf.cast(scale, x.dtype), tf.zeros([], x.dtype))

@@ -1,8 +1,8 @@
-"""Matrix products and activations in turn, a chunk of rows at a time.
+"""Alternates matrix products and activations, a chunk of rows at a time.
 
-What is between two products is several times as wide as the input. Of a chunk
-of rows it stays in a cache, and a forward pass alone never has more of it; for
-a backward pass the inputs of activations are kept, and nothing else.
+The tensor between two products is several times as wide as the input. For a
+chunk of rows it fits into a cache, and a forward pass alone never holds more;
+for a backward pass only the inputs of activations are kept.
 """
 
 from collections.abc import Callable
@@ -27,15 +27,15 @@ def apply(
     activation: Callable,
     keep: bool = True,
 ) -> tf.Tensor:
-    """Dense layers one after another, with an activation between two.
+    """Applies dense layers in turn, with an activation between two.
 
     Args:
         rows: `<float>[rows, size]`.
         kernels: `<float>[size, units]` of each layer, of the same dtype.
-        biases: `<float>[units]` of each layer, or none of any.
+        biases: `<float>[units]` of each layer, or None for no biases.
         activation: function of each row by itself, without variables.
-        keep: whether to keep what activations are applied to, all of it, for
-            the gradients. Else it is computed again if they are asked for.
+        keep: whether to keep all inputs of activations for the gradients.
+            Otherwise they are computed again if needed.
     """
 
     def chain(rows, *weights):
@@ -65,7 +65,7 @@ class _Chain:
         )
 
     def _after_chunks(self, rows):
-        """The rows after the chunks; None if it is known that none are."""
+        """Returns the rows after the chunks; None if there are surely none."""
         is_known = isinstance(self.num_rest, int)
         if is_known and self.num_chunks and not self.num_rest:
             return None
@@ -80,16 +80,16 @@ class _Chain:
         # rows than in a chunk and the loop never runs.
         size = tf.minimum(self.chunk, self.num_rows)
         rows = softmax.part(rows, 0, index * size, size)
-        # Functions that are compiled only for known shapes need this.
+        # Functions that are only compiled for known shapes need this.
         rows.set_shape([self.chunk, *rows.shape[1:]])
         return rows
 
     def products(self, rows):
-        """What the last layer gives for some rows."""
+        """Applies all layers to some rows, and returns the output."""
         return self._products(rows)[-1]
 
     def _products(self, rows, first=0):
-        """What each layer from the `first` on gives for some of its inputs."""
+        """Returns the output of each layer from the `first`, for some rows."""
         results = []
         for i in range(first, len(self.kernels)):
             # [rows, units]
@@ -102,7 +102,7 @@ class _Chain:
         return results
 
     def _gradients(self, rows, inner, d_rows, sums):
-        """Gradients of some rows; and `sums`, with those of the weights."""
+        """Returns gradients of some rows, and adds the weights' to `sums`."""
         sums = list(sums)
         sources = [rows, *inner]
         for i in reversed(range(len(self.kernels))):
@@ -118,7 +118,7 @@ class _Chain:
             sums[i] += softmax.to_score_dtype(
                 tf.matmul(source, d_rows, transpose_a=True)
             )
-            # One after the other, so that less is alive at a time.
+            # In turn, so that fewer tensors are alive at a time.
             with tf.control_dependencies([sums[i]]):
                 # [rows, size]
                 d_rows = tf.matmul(d_rows, self.kernels[i], transpose_b=True)
@@ -132,10 +132,10 @@ class _Chain:
         return d_rows, sums
 
     def forward(self, keep):
-        """The output, and of each layer before the last, if kept."""
+        """Computes the output and, if kept, the inputs of activations."""
         source, first = self.rows, 0
         if keep:
-            # In one product: it is kept, so it need not be cut.
+            # One product: its result is kept anyway, so rows are not cut.
             # [rows, units]
             source, first = tf.matmul(source, self.kernels[0]), 1
             if self.biases:
@@ -167,7 +167,7 @@ class _Chain:
         return output, [source, *inner] if keep else None
 
     def backward(self, inner, d_output):
-        """Gradients of the rows and of the weights."""
+        """Computes gradients of the rows and of the weights."""
 
         def gradients(cut, again, sums):
             rows = cut(self.rows)
@@ -182,9 +182,9 @@ class _Chain:
         ]
         d_rest = None
         if self._after_chunks(self.rows) is not None:
-            # Outside of a loop a compiler would take what is computed again for
-            # what the forward pass has computed, and keep that, if it did not
-            # depend on what comes back.
+            # Without this dependency on the incoming gradients, a compiler
+            # outside of a loop would merge the second computation with the
+            # forward pass and keep its result.
             zero = recompute.zero_that_depends_on(d_output)
             d_rest, sums = gradients(
                 self._after_chunks, lambda x: x + tf.cast(zero, x.dtype), sums
@@ -222,15 +222,15 @@ class _Chain:
 
 
 def plan_rows(num_rows, width: int):
-    """Cuts rows into chunks of which all have the same number.
+    """Cuts rows into chunks of equal size.
 
     If a chunk may hold 1,000, then 2,500 rows make 3 chunks of 833 and a rest
-    of one row; 1,000 rows or less are a rest, without any chunk. `width` is the
+    of one row; 1,000 rows or fewer are all rest, without chunks. `width` is the
     largest size of a row on the way.
 
     Returns:
-        Rows of a chunk, an int; number of chunks, and of the rows after them:
-        ints if `num_rows` is.
+        Number of rows of a chunk, an int; number of chunks, and of the rows
+        after them: ints if `num_rows` is.
     """
     max_rows = max(streaming.CHUNK_ELEMENTS // width, 1)
     if not isinstance(num_rows, int):

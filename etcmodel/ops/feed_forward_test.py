@@ -23,7 +23,7 @@ class DenseChainTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def _expected(self, rows, kernels, biases, upstream):
-        """Output and gradients of tanh in between, by hand."""
+        """Computes output and gradients with tanh in between, by hand."""
         rows, upstream = rows.numpy(), upstream.numpy()
         kernels = [x.numpy() for x in kernels]
         sources, output = [], rows
@@ -143,7 +143,7 @@ class DenseChainTest(tf.test.TestCase, parameterized.TestCase):
             text = gradient.experimental_get_compiler_ir(rows)(
                 stage="optimized_hlo"
             )
-        # Both loops have a tanh of their own.
+        # Both loops have their own tanh.
         self.assertEqual(2, text.count(" tanh("))
 
     def test_rows_of_chunks(self):

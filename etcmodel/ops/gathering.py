@@ -1,4 +1,4 @@
-"""Rows of tensors by position, and positions by mask."""
+"""Gathers rows by position, and positions by mask."""
 
 import tensorflow as tf
 
@@ -6,7 +6,7 @@ from etcmodel.ops import shapes
 
 
 def gather_positions(sequence, positions) -> tf.Tensor:
-    """The vectors `<float>[batch, n, size]` at some positions of each row."""
+    """Gathers vectors `<float>[batch, n, size]` at positions of each row."""
     shapes.assert_rank(sequence, 3, "sequence")
     shapes.assert_rank(positions, 2, "positions")
     return tf.gather(sequence, positions, batch_dims=1)
@@ -15,11 +15,11 @@ def gather_positions(sequence, positions) -> tf.Tensor:
 def true_positions(
     mask, max_positions: int | tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The positions of each row where a mask is true.
+    """Finds the positions of each row where a mask is true.
 
     The masks `[[0, 1, 0, 1, 1], [0, 0, 0, 1, 0]]` and `max_positions=2` give
     the positions `[[1, 3], [3, 0]]` and the weights `[[1, 1], [1, 0]]`. An int
-    makes the size of the outputs static; it may be more than `length`.
+    `max_positions` makes the output size static; it may exceed `length`.
 
     Raises:
         ValueError: `mask` has another rank.

@@ -20,9 +20,9 @@ def for_inference(inline: bool = False):
             model.export("served/1")
 
     Args:
-        inline: whether graphs hold the operations of each layer instead of
-            calls of functions that layers share. LiteRT's converter needs it;
-            the graph is larger.
+        inline: whether graphs contain the operations of each layer instead of
+            calls of shared functions. LiteRT's converter needs it; the graph
+            is larger.
     """
     with (
         compilation.elementwise_jit(False),

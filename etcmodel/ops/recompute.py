@@ -1,8 +1,8 @@
 """Recomputation of activations in the backward pass (checkpointing).
 
 Dropout has to drop the same elements when a function runs again in the
-backward pass. So a seed is drawn once, before the function first runs, and
-the `RecomputeContext` of both runs hands it to the dropout layers inside.
+backward pass. A seed is therefore drawn once, before the first run, and the
+`RecomputeContext` of both runs passes it to the dropout layers inside.
 """
 
 import collections
@@ -18,14 +18,14 @@ _stack = threading.local()
 
 
 class RecomputeContext(contextlib.AbstractContextManager):
-    """What the layers inside a recomputed function need to know.
+    """State of a recomputed function, for the layers inside.
 
     Attributes:
         is_recomputing: whether this is the run in the backward pass.
         seed: `<int32>[]`, equal in both runs.
         children: contexts of the recomputed functions called inside this one
             so far, in order.
-        call_counts: how many seeds each layer has drawn so far, by its number.
+        call_counts: number of seeds drawn by each layer so far, by its number.
     """
 
     def __init__(self, is_recomputing: bool, seed: tf.Tensor):
@@ -36,7 +36,7 @@ class RecomputeContext(contextlib.AbstractContextManager):
         self._numbers = {}
 
     def number_of(self, layer) -> int:
-        """The layer's number by the order of first calls, as in both runs."""
+        """Numbers layers by their first calls, equal in both runs."""
         return self._numbers.setdefault(id(layer), len(self._numbers))
 
     def __enter__(self):
@@ -47,33 +47,33 @@ class RecomputeContext(contextlib.AbstractContextManager):
         popped = _contexts().pop()
         if popped is not self:
             raise AssertionError(
-                "recompute contexts must be left in the reverse of the order "
-                "in which they were entered"
+                "Recompute contexts must be left in the reverse of the order "
+                "in which they were entered."
             )
 
 
 def seeded(seed) -> RecomputeContext:
-    """Makes the dropout of layers called in the block follow from a seed.
+    """Makes the dropout of layers called in the block depend on a seed.
 
-    Only `RecomputingDropout` is affected. Each layer and each call drops other
-    elements. `seed` is `<int32>[]`.
+    It affects only `RecomputingDropout`. Each layer and each call drops
+    different elements. `seed` is `<int32>[]`.
     """
     return RecomputeContext(False, tf.cast(seed, tf.int32))
 
 
 def get_recompute_context() -> RecomputeContext | None:
-    """The innermost context of this thread, or None outside of any."""
+    """Returns the innermost context of this thread, or None."""
     contexts = _contexts()
     return contexts[-1] if contexts else None
 
 
 def recompute_grad(f: Callable, seed=None) -> Callable:
-    """Makes a function that keeps no activations for the backward pass.
+    """Wraps a function so that it keeps no activations for the backward pass.
 
     It runs `f` a second time there instead. Dropout inside `f` must be
     `RecomputingDropout` (or `stateless_dropout` with a seed that is an
-    argument): a Keras dropout would draw other elements in the second run,
-    and all gradients would be wrong.
+    argument): a Keras dropout would draw other elements in the second run, and
+    all gradients would be wrong.
 
     Args:
         f: function of tensors, nested structures of tensors and anything
@@ -81,9 +81,9 @@ def recompute_grad(f: Callable, seed=None) -> Callable:
             Layers called inside must be built. Gradients flow to all float
             tensors among its arguments and to the variables that it uses, but
             not to other tensors that it captures.
-        seed: `<int32>[]` seed of the dropout inside; a new one at each call if
-            None. Inside another recomputed function the default follows from
-            that one's seed.
+        seed: `<int32>[]` seed of the dropout inside; None for a new one at each
+            call. Inside another recomputed function the default depends on that
+            function's seed.
     """
 
     def g(*args, **kwargs):
@@ -121,7 +121,7 @@ def recompute_grad(f: Callable, seed=None) -> Callable:
 
 
 def _recomputed(run, floats):
-    """What `run` gives, which the backward pass computes again."""
+    """Returns the outputs of `run`; the backward pass computes them again."""
     is_running, is_forward_mode = True, False
 
     def forward(*floats):
@@ -135,7 +135,7 @@ def _recomputed(run, floats):
         def backward(*upstream, variables=()):
             nonlocal is_forward_mode
             if is_running:
-                # Forward mode along variables calls this at once.
+                # Forward mode along variables calls this immediately.
                 is_forward_mode = True
                 gradients = [tf.zeros_like(x) for x in [*floats, *variables]]
             else:
@@ -169,10 +169,10 @@ def _recomputed(run, floats):
 
 
 def _after(tensor, other):
-    """The same tensor, which no compiler computes before the other one."""
+    """Returns a tensor that no compiler computes before the other one."""
     if tf.executing_eagerly():
         return tf.identity(tensor)
-    # The maximum of nothing is -inf, so this also holds for empty tensors.
+    # The maximum of no elements is -inf, so this works for empty tensors.
     first = tf.reduce_max(tf.reshape(other, [-1])[:1])
     zero = tf.where(first == first, 0.0, float("nan"))  # noqa: PLR0124
     return tensor + tf.cast(zero, tensor.dtype)
@@ -190,7 +190,7 @@ def _make_seed(seed):
     parent = get_recompute_context()
     if parent is None:
         return tf.random.uniform([], tf.int32.min, tf.int32.max, dtype=tf.int32)
-    # The outer function runs twice: its seed decides, and which call this is.
+    # The outer function runs twice: its seed and this call's number decide.
     return tf.random.stateless_uniform(
         [],
         seed=tf.stack([parent.seed, len(parent.children)]),
@@ -209,13 +209,13 @@ def _is_float_tensor(leaf) -> bool:
 
 
 def zero_that_depends_on(tensor: tf.Tensor) -> tf.Tensor:
-    """A 0 that no compiler knows to be one, `<int32>[]`.
+    """Returns a 0 that no compiler can fold, `<int32>[]`.
 
-    The recomputed function's inputs depend on the gradients that flow in. With
-    this its dropout masks do, too: a compiler cannot draw them early and keep
-    them.
+    The recomputed function's inputs depend on the incoming gradients. With this
+    zero, its dropout masks do, too, so that a compiler cannot draw them early
+    and keep them.
     """
     first = tf.reshape(tensor, [-1])[:1]
-    # The maximum of nothing is -inf, so this also holds for empty tensors.
+    # The maximum of no elements is -inf, so this works for empty tensors.
     size = tf.abs(tf.cast(tf.reduce_max(first), tf.float32))
     return tf.cast(tf.minimum(size, 0.0), tf.int32)

@@ -125,7 +125,7 @@ class RecomputeGradTest(tf.test.TestCase, parameterized.TestCase):
         y, gradient = step(x)
         self.assertAllEqual(y, gradient)
         self.assertAllInSet(y, [0.0, 2.0])
-        # Without a given seed, every step has another one.
+        # Without a given seed, every step has a new one.
         self.assertNotAllEqual(y, step(x)[0])
 
     def test_nested(self):
@@ -180,7 +180,7 @@ class RecomputeGradTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaises(AssertionError):
             with outer:
                 recompute.RecomputeContext(False, tf.constant(1)).__enter__()
-        # The stack belongs to the thread: leave it as it was.
+        # The stack belongs to the thread and is restored.
         outer.__exit__(None, None, None)
         self.assertIsNone(recompute.get_recompute_context())
 

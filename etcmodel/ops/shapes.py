@@ -1,4 +1,4 @@
-"""Shapes of tensors: what all rooms share."""
+"""Shapes of tensors: helpers and checks."""
 
 import math
 import numbers
@@ -13,19 +13,19 @@ def get_shape_list(
     expected_rank: int | Sequence[int] | None = None,
     name: str | None = None,
 ) -> list[int | tf.Tensor]:
-    """Shape as a list, static where it is known, else `<int32>[]` tensors."""
+    """Returns the shape as a list of ints or, if unknown, `<int32>[]`."""
     tensor = tf.convert_to_tensor(tensor)
     if expected_rank is not None:
         assert_rank(tensor, expected_rank, name)
     if tensor.shape.rank is None:
         raise ValueError(
             f"{_describe(tensor, name)} has an unknown rank; its shape cannot "
-            "be listed. Set its static rank, for example with `tf.ensure_shape`"
+            "be listed. Set the rank, for example with `tf.ensure_shape`."
         )
     static_shape = tensor.shape.as_list()
     if None not in static_shape:
         return static_shape
-    # One operation, where indexing takes four for each axis.
+    # One operation; indexing would take four for each axis.
     dynamic_shape = tf.unstack(tf.shape(tensor), len(static_shape))
     return [
         dynamic if size is None else size
@@ -48,12 +48,12 @@ def assert_rank(
         wanted = " or ".join(str(rank) for rank in allowed)
         raise ValueError(
             f"{_describe(tensor, name)} has rank {tensor.shape.rank} (shape "
-            f"{tensor.shape}); expected rank {wanted}"
+            f"{tensor.shape}). Expected rank {wanted}."
         )
 
 
 def reshape(tensor: tf.Tensor, shape: Sequence[int | tf.Tensor]) -> tf.Tensor:
-    """As `tf.reshape`, with fewer operations where one size is unknown."""
+    """Calls `tf.reshape`, with fewer operations if one size is unknown."""
     unknown = [i for i, size in enumerate(shape) if tf.is_tensor(size)]
     if len(unknown) == 1 and all(
         size > 0 for i, size in enumerate(shape) if i not in unknown
@@ -75,7 +75,7 @@ def flatten_dims(
     merged size is static if all merged sizes are.
 
     Raises:
-        ValueError: rank unknown, an axis out of range, or
+        ValueError: the rank is unknown, an axis is out of range, or
             `first_dim > last_dim`.
     """
     with tf.name_scope(name or "flatten_dims"):
@@ -85,7 +85,7 @@ def flatten_dims(
         if first > last:
             raise ValueError(
                 f"first_dim ({first_dim}) comes after last_dim ({last_dim}) "
-                f"in a tensor of rank {tensor.shape.rank}"
+                f"in a tensor of rank {tensor.shape.rank}."
             )
         if first == last:
             return tensor
@@ -112,14 +112,14 @@ def apply_to_rows(
     """Applies a function of a matrix's rows to the last axes of a tensor.
 
     Keras's `Dense` takes tensors of any rank. If sizes are unknown, XLA cannot
-    compile the gradient of that inside a `tf.while_loop`, but it can compile
-    this.
+    compile the gradient of `Dense` inside a `tf.while_loop`, but it can compile
+    this function.
 
     Args:
-        layer: from `<any>[rows, size]` to `<any>[rows, units]`.
-        tensor: `<any>[..., size]`, of a higher rank than a row has.
+        layer: maps `<any>[rows, size]` to `<any>[rows, units]`.
+        tensor: `<any>[..., size]`, of a higher rank than a row.
         row_rank: number of last axes that form a row; their sizes are known.
-        split: sizes of the axes that replace `units`, if it is to be split.
+        split: sizes of the axes that replace `units`, to split it.
     """
     shape = get_shape_list(tensor)
     size = math.prod(shape[-row_rank:])
@@ -133,23 +133,23 @@ def apply_to_rows(
 
 
 def _normalize_axis(tensor: tf.Tensor, axis: int, name: str = "axis") -> int:
-    """Axis counted from the front; ValueError if there is no such axis."""
+    """Counts an axis from the front; raises a ValueError if out of range."""
     rank = tensor.shape.rank
     if rank is None:
         raise ValueError(
-            "the tensor's rank is unknown. Set it, for example with "
-            "`tf.ensure_shape`"
+            "The tensor's rank is unknown. Set it, for example with "
+            "`tf.ensure_shape`."
         )
     if not -rank <= axis < rank:
         raise ValueError(
             f"{name} is {axis}, but the tensor has rank {rank} (shape "
-            f"{tensor.shape})"
+            f"{tensor.shape})."
         )
     return axis % rank
 
 
 def _describe(tensor: tf.Tensor, name: str | None) -> str:
-    """How an error message calls a tensor; eager tensors have no name."""
+    """Describes a tensor for an error message; eager ones have no name."""
     if name is not None:
-        return f"tensor '{name}'"
-    return f"a {tensor.dtype.name} tensor"
+        return f"Tensor '{name}'"
+    return f"A {tensor.dtype.name} tensor"

@@ -6,7 +6,7 @@ from etcmodel.ops import shapes
 
 
 def _dynamic(fn, *arrays):
-    """Runs `fn` in a graph that knows the ranks of its inputs, no sizes."""
+    """Runs `fn` in a graph that knows the ranks of its inputs, but no sizes."""
     specs = [
         tf.TensorSpec([None] * np.ndim(a), tf.convert_to_tensor(a).dtype)
         for a in arrays
@@ -35,7 +35,7 @@ class ShapeTest(tf.test.TestCase):
         for rank in (2, [1, 2], np.int64(2)):
             shapes.assert_rank(x, rank)
         for rank, name, message in (
-            (3, None, "rank 2 .* expected rank 3"),
+            (3, None, "rank 2 .* Expected rank 3"),
             ([1, 3], "ids", "'ids' .*rank 1 or 3"),
         ):
             with self.assertRaisesRegex(ValueError, message):

@@ -1,9 +1,9 @@
 """Graphs that are built once for all layers of one kind.
 
-Attention, dense layers and normalization, where most operations are, take
+Attention, dense layers and normalization, which have most operations, take
 their weights as arguments. Each is traced once for a configuration and shapes,
-forward and backward. All layers call that trace, in whatever graph they are: a
-model that is exported after its training uses what was traced for evaluation.
+forward and backward. All layers call this trace, in any graph: a model that is
+exported after its training reuses the traces of its evaluation.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ from etcmodel.ops import custom_gradients
 from etcmodel.ops import tensorflow_internals
 from etcmodel.ops import traces
 
-# What has been traced, the latest last. A `tf.function` tells the devices and
-# strategies of graphs apart by itself.
+# The traces, the latest last. A `tf.function` itself keeps traces for different
+# devices and strategies apart.
 _functions = {}
-# About ten are used by a model in training.
+# A model in training uses about ten.
 _MAX_FUNCTIONS = 128
 _lock = threading.Lock()
 _is_inlined = False
@@ -31,10 +31,10 @@ _is_inlined = False
 
 @contextlib.contextmanager
 def inlined():
-    """Builds graphs that hold copies of the operations, and no calls.
+    """Builds graphs with copies of the operations instead of calls.
 
-    Converters to other formats cannot read the calls. It counts where a graph
-    is built, in all threads.
+    Converters to other formats cannot read calls. It applies when a graph is
+    built, in all threads.
     """
     global _is_inlined
     before, _is_inlined = _is_inlined, True
@@ -59,9 +59,9 @@ def shared(function: Callable, is_inlined: bool = False) -> Callable:
     * if the arguments are not hashable.
 
     Arguments are tensors, and lists, tuples, dicts and objects of
-    `custom_gradients.replace_tensors` with tensors in them; all else in them is
-    the configuration, and must be hashable. The function depends on nothing
-    else. For `is_inlined` see `traces.once`.
+    `custom_gradients.replace_tensors` with tensors in them; everything else in
+    them is the configuration, and must be hashable. The function depends on
+    nothing else. For `is_inlined` see `traces.once`.
     """
     signature = inspect.signature(function)
 
@@ -93,8 +93,8 @@ def shared(function: Callable, is_inlined: bool = False) -> Callable:
         key = (
             function,
             configuration,
-            # Otherwise a `tf.function` would use a trace of unknown sizes for
-            # known ones, too.
+            # Otherwise a `tf.function` would also use a trace of unknown sizes
+            # for known sizes.
             tuple((x.dtype, _sizes(x)) for x in tensors),
             compilation.state(),
             custom_gradients.is_forward_only(),
@@ -114,7 +114,7 @@ def _traced(key, function, args, is_inlined):
         found = _functions.pop(key, None) or _make_function(
             function, args, is_inlined
         )
-        # The latest is the last.
+        # The latest trace is the last.
         _functions[key] = found
         while len(_functions) > _MAX_FUNCTIONS:
             del _functions[next(iter(_functions))]
@@ -141,11 +141,11 @@ def _sizes(tensor):
 
 
 class _Slot:
-    """Where a tensor belongs."""
+    """The place of a tensor in a structure."""
 
 
 def _describe(value, tensors):
-    """A hashable description without tensors, which are appended."""
+    """Returns a hashable description; appends the tensors to `tensors`."""
     if tf.is_tensor(value):
         tensors.append(tf.convert_to_tensor(value))
         return _Slot

@@ -11,7 +11,7 @@ from etcmodel.ops import shared_graphs
 
 
 class OwnLabels(attention.PairLabels):
-    """A type of labels that is not this package's."""
+    """A type of labels from outside this package."""
 
     columns = (1, 0)
 
@@ -39,7 +39,7 @@ class SharedGraphsTest(tf.test.TestCase, parameterized.TestCase):
         self.scaled = scaled
 
     def in_graph(self, function, *inputs, specs=None):
-        """The results of a function, and how often it was traced."""
+        """Returns the results of a function, and how often it was traced."""
         self.traces.clear()
         found = tf.function(function, input_signature=specs, autograph=False)(
             *inputs
@@ -65,7 +65,7 @@ class SharedGraphsTest(tf.test.TestCase, parameterized.TestCase):
         offset = {"offset": [tf.constant(1.0)]}
 
         def calls(x):
-            # Equal numbers of another type make other operations.
+            # Equal numbers of another type give other operations.
             return [
                 self.scaled(x, 2, offset),
                 self.scaled(x, 2.0, offset),

@@ -1,7 +1,7 @@
-"""Functions that graphs call rather than hold copies of.
+"""Functions that graphs call instead of holding copies.
 
 TensorFlow inlines the functions that a graph calls, and optimizes every copy.
-Those made here are traced once, and optimized once.
+Functions of this module are traced once and optimized once.
 """
 
 import weakref
@@ -16,25 +16,24 @@ _methods = weakref.WeakKeyDictionary()
 def once(function: Callable, is_inlined: bool = False) -> Callable:
     """Makes graphs call a trace of a function.
 
-    The function takes tensors, and other hashable arguments, and keeps nothing
-    of the graph that it is called in. If it `is_inlined`, TensorFlow copies the
-    trace to where it is called, and optimizes every copy. What the copy keeps
-    for its gradient is freed piece by piece; what a call keeps, when its
-    gradient is done.
+    The function takes tensors and other hashable arguments, and keeps nothing
+    of the calling graph. If it `is_inlined`, TensorFlow copies the trace into
+    the caller and optimizes every copy. Tensors that a copy keeps for its
+    gradient are freed one by one; those of a call, when its gradient is done.
     """
     return tf.function(
         function,
         autograph=False,
-        # A trace of its own for each size would be none for all.
+        # A separate trace for each size would defeat the purpose.
         reduce_retracing=True,
         experimental_attributes=None if is_inlined else {"_noinline": True},
     )
 
 
 def once_method(method: Callable) -> Callable:
-    """Makes graphs call a trace of a method, the same one for each object.
+    """Makes graphs call a trace of a method, shared by all objects.
 
-    It is no attribute of the object, as a SavedModel would store it.
+    It is not an attribute of the object, since a SavedModel would store it.
     """
     traced = _methods.setdefault(method.__self__, {})
     name = method.__name__

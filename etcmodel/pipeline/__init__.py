@@ -1,4 +1,4 @@
-"""What a task is made of; see `spec.TaskSpec`."""
+"""The parts of a task; see `spec.TaskSpec`."""
 
 from etcmodel import extras
 

@@ -17,7 +17,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _check_parent(path: str) -> None:
-    """Raises a `UserError` if nothing can be made at a path."""
+    """Raises a `UserError` if an output cannot be created at a path."""
     if files.is_remote(path):
         raise UserError(
             f"{path}: outputs are written to local disks only. Write to a "
@@ -29,7 +29,7 @@ def _check_parent(path: str) -> None:
             f"{path} is a link to {os.readlink(path)}, which does not exist. "
             "Remove the link, or choose another path."
         )
-    # What a link leads to is replaced, not the link.
+    # The target of a link is replaced, not the link.
     parent = os.path.dirname(os.path.realpath(path))
     while not os.path.lexists(parent):
         parent = os.path.dirname(parent)
@@ -46,7 +46,7 @@ def _check_parent(path: str) -> None:
 
 
 def _prepare(path: str) -> str:
-    """Makes the parent of an output; returns the path without links."""
+    """Creates the parent of an output; returns the path without links."""
     _check_parent(path)
     path = os.path.realpath(path)
     try:
@@ -62,7 +62,7 @@ def _prepare(path: str) -> str:
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Names an output in the system's error that the disk is full."""
+    """Adds the path to the system's disk-full error."""
     try:
         yield
     except OSError as error:
@@ -88,7 +88,7 @@ def check_file(path: str, overwrite: bool) -> None:
 def check_directory(
     path: str, overwrite: bool, in_bucket: bool = False
 ) -> None:
-    """Raises a `UserError` if a directory cannot be made or replaced.
+    """Raises a `UserError` if a directory cannot be created or replaced.
 
     With `in_bucket`, directories in buckets are allowed, and are checked when
     they are written.
@@ -128,13 +128,13 @@ def atomic_file(path: str, mode: str = "w") -> Iterator[IO]:
     """Opens a file that replaces `path` when the block succeeds.
 
     If the block raises, `path` stays as it was. Text is UTF-8. Parents are
-    made. Raises a `UserError` if the path cannot be written.
+    created. Raises a `UserError` if the path cannot be written.
     """
     path = _prepare(path)
     check_file(path, overwrite=True)
     temporary = swaps.partial_path(path)
     encoding = None if "b" in mode else "utf-8"
-    # The system's permissions of a new file.
+    # The system's default permissions of a new file.
     handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with _named(path), os.fdopen(handle, mode, encoding=encoding) as stream:
@@ -149,9 +149,9 @@ def atomic_file(path: str, mode: str = "w") -> Iterator[IO]:
 
 @contextlib.contextmanager
 def output_directory(path: str, overwrite: bool = False) -> Iterator[str]:
-    """Does what `atomic_directory` does, also for addresses such as gs://a/b.
+    """Works like `atomic_directory`, also for addresses such as gs://a/b.
 
-    There all files are copied to their final names at the end, one by one.
+    There, all files are copied to their final names at the end, one by one.
     """
     if not files.is_remote(path):
         with atomic_directory(path, overwrite) as directory:
@@ -188,14 +188,14 @@ def output_directory(path: str, overwrite: bool = False) -> Iterator[str]:
 def atomic_directory(path: str, overwrite: bool = False) -> Iterator[str]:
     """Yields a new directory that becomes `path` when the block succeeds.
 
-    If the block raises, `path` stays as it was. Parents are made. Raises a
+    If the block raises, `path` stays as it was. Parents are created. Raises a
     `UserError` if `path` cannot be written, has files without `overwrite`, or
     has files that this function did not write.
     """
     path = _prepare(path)
     check_directory(path, overwrite)
     temporary = swaps.partial_path(path)
-    # The system's permissions: workers of other users may write into it, too.
+    # The system's default permissions, so that other users' workers may write.
     os.mkdir(temporary)
     try:
         with _named(path):

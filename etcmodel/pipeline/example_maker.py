@@ -22,7 +22,7 @@ from etcmodel.pipeline.preprocessor import on_host
 from etcmodel.pipeline.preprocessor import to_bytes
 from etcmodel.pipeline.spec import TaskSpec
 
-# The long input of ETC; texts of pre-training and segments of ReadTwice.
+# Names of the token ids of ETC, and of pre-training texts and ReadTwice.
 _TOKEN_IDS = ("long_token_ids", "token_ids")
 
 
@@ -46,7 +46,7 @@ class ExampleMaker:
     def preprocess(self, records: Sequence[Any]) -> Any:
         """Preprocesses a batch of records.
 
-        A `RecordError` names the first one, whichever failed.
+        A `RecordError` names the first record, whichever failed.
         """
         inputs = self.preprocessor.raw_batch(records)
         try:
@@ -65,13 +65,13 @@ class ExampleMaker:
     def make_examples(
         self, records: Sequence[Any], split: str
     ) -> list[Examples | RecordError]:
-        """Makes the examples of records; of one that does not fit, its error.
+        """Makes the examples of records, or the error of a record that fails.
 
-        Several threads may do so at once.
+        It is thread-safe.
         """
         with contextlib.suppress(UserError):
             return self._make_batch(records, split)
-        # Each is tried alone.
+            # Tries each record alone.
         made = []
         for record in records:
             try:
@@ -81,7 +81,7 @@ class ExampleMaker:
         return made
 
     def _make_batch(self, records, split) -> list[Examples]:
-        """Makes the examples of a batch; a `UserError` if one does not fit."""
+        """Makes the examples of a batch; raises a `UserError` if one fails."""
         batch = on_host(self.preprocess(records))
         return [
             self._make(record, self.preprocessor.view(batch, i), split)
@@ -108,7 +108,7 @@ class ExampleMaker:
         )
 
     def _count_tokens(self, rows) -> dict[str, int]:
-        """Counts stored tokens, and those that the vocabulary does not have."""
+        """Counts stored tokens, and those that the vocabulary lacks."""
         unknown = self.preprocessor.tokenizer.unknown_id
         ids = [
             np.asarray(row[name])
@@ -125,7 +125,7 @@ class ExampleMaker:
         }
 
     def make_packer(self) -> ExamplePacker:
-        """Makes what packs examples before they are serialized."""
+        """Makes the packer that joins examples before they are serialized."""
         return ExamplePacker(self.schema, self._sizes)
 
 
@@ -139,5 +139,5 @@ def of_task(
 
 
 def to_json(value: Any) -> bytes:
-    """Returns a value as JSON, as bytes (see `to_bytes`)."""
+    """Encodes a value as JSON in UTF-8 bytes (see `to_bytes`)."""
     return to_bytes(json.dumps(msgspec.to_builtins(value), ensure_ascii=False))

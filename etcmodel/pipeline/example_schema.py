@@ -1,7 +1,7 @@
 """Describes stored examples; one description writes and parses them.
 
-The axis of a field tells how many values it has; its role tells who reads it.
-A task of ETC adds its own fields to the common ones (see `etc_schema`):
+The axis of a field says how many values it has, its role who reads it. A task
+of ETC adds its own fields to the common ones (see `etc_schema`):
 
     SCHEMA = etc_schema(
         LAYOUT.encoder_inputs,
@@ -51,13 +51,13 @@ class Field(NamedTuple):
             trailing padding; `"one"` or `"block"`, one per record or ReadTwice
             segment; `"list"`, any number.
         role: `INPUT`, `LABEL`, `CONTEXT`, `DECODING` or `TEXT`.
-        dtype: as stored: `tf.int64`, `tf.float32` or `tf.string`.
+        dtype: the stored dtype: `tf.int64`, `tf.float32` or `tf.string`.
         pad: value of padding and of a missing field; None if every example must
             have the field.
         size: numbers per token or segment, or the name of that size in the
             preprocessing configuration; None for one.
         as_steps: whether each of those numbers is stored as the difference from
-            the one before, which compresses better if they ascend.
+            the previous one, which compresses ascending numbers better.
     """
 
     axis: str
@@ -69,7 +69,7 @@ class Field(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """How `ExamplePacker` packs several records into one example.
+    """Limits for packing several records into one example.
 
     `limits` maps a field to the name of the size that limits its length;
     `blocks` names the size that counts segments, if there are any.
@@ -82,9 +82,9 @@ class Packing(NamedTuple):
 class ExampleSchema:
     """The fields of stored examples; without `packing`, one record each.
 
-    A record that is divided may store a part of its texts with each part of its
-    own: `merge_texts` makes the record's of them, in order. By default all
-    parts have the same.
+    Each part of a divided record may store its own part of the texts;
+    `merge_texts` joins them, in order, to the record's texts. By default all
+    parts have the same texts.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class ExampleSchema:
         self.merge_texts = merge_texts
 
     def names(self, *roles: str) -> list[str]:
-        """Returns the names of the fields with one of some roles, in order."""
+        """Returns the names of the fields with the given roles, in order."""
         return [name for name, x in self.fields.items() if x.role in roles]
 
     def input_specs(self) -> dict[str, tf.TensorSpec]:
@@ -124,7 +124,7 @@ class ExampleSchema:
         return specs
 
     def select(self, values: Mapping[str, Any], split: str) -> dict[str, Any]:
-        """Returns what to store: "train" needs no texts or decoding fields."""
+        """Returns the values to store; "train" drops texts and decoding."""
         if split != "train":
             return dict(values)
         kept = {
@@ -211,7 +211,7 @@ class ExampleSchema:
         return tf.io.RaggedFeature(field.dtype, row_splits_dtype=tf.int64)
 
     def _dense(self, name: str, parsed: Mapping[str, Any], sizes) -> Any:
-        """Pads a parsed field to its length; integers become int32."""
+        """Pads a parsed field to its length; converts integers to int32."""
         field, value = self.fields[name], parsed[name]
         if field.axis in ("long", "global"):
             length = sizes.get(f"{field.axis}_length")
@@ -236,7 +236,7 @@ def _size(field: Field, sizes: Mapping[str, int | None]) -> list[int]:
 
 
 def _check_not_for_training(parsed: dict[str, Any]) -> dict[str, Any]:
-    """Asserts that examples hold what answers need."""
+    """Asserts that examples have what answers need."""
     number = tf.size(parsed.pop(_FOR_TRAINING).flat_values)
     check = tf.debugging.Assert(
         tf.equal(number, 0),
@@ -256,9 +256,9 @@ def _check_not_for_training(parsed: dict[str, Any]) -> dict[str, Any]:
 def etc_schema(
     inputs: EncoderInputs | None = None, **fields: Field
 ) -> ExampleSchema:
-    """Makes the schema of a task of ETC: one record or window an example.
+    """Makes the schema of a task of ETC: one record or window per example.
 
-    It has the EtcFeatures (see `etc_features`), what else the encoder reads
+    It has the EtcFeatures (see `etc_features`), the other inputs of the encoder
     (`inputs`), the record's id, the index of the window, and the task's
     `fields`. Raises a ValueError if a name is taken.
     """
@@ -300,6 +300,6 @@ def etc_schema(
     if taken:
         raise ValueError(
             f"Every task has {sorted(reserved)}, and the encoder reads "
-            f"{sorted(read)}: rename {sorted(taken)}."
+            f"{sorted(read)}. Rename {sorted(taken)}."
         )
     return ExampleSchema(None, **common, **read, **fields)

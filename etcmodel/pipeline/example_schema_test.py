@@ -219,7 +219,7 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters("window", "place")
     def test_names_that_the_encoder_reads_are_taken(self, name):
         inputs = layout.EncoderInputs((spec_lib.LinkFeature(name),))
-        with self.assertRaisesRegex(ValueError, rf"rename \['{name}'\]"):
+        with self.assertRaisesRegex(ValueError, rf"Rename \['{name}'\]"):
             example_schema.etc_schema(
                 inputs, place=example_schema.Field("long", "context", pad=0)
             )

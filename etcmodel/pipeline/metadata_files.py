@@ -1,4 +1,4 @@
-"""Reads the JSON and YAML files that the package writes about data and runs.
+"""Reads and writes the package's JSON and YAML files about data and runs.
 
 Errors name the file, the problem, what was expected and what to do.
 """
@@ -18,10 +18,10 @@ from etcmodel.readers import files
 
 
 class FileName(str):
-    """Type of a required key: the bare name of a file beside the note."""
+    """Type of a required key: the bare name of a file beside this one."""
 
 
-# First line of a YAML file with a checksum: that of the lines below it.
+# First line of a YAML file with a checksum.
 _YAML_CHECKSUM = "# Checksum of the lines below: {}"
 _NAMES = {
     FileName: "the name of a file beside it",
@@ -47,8 +47,8 @@ def read(
 ) -> dict:
     """Reads a JSON object (`.json`), or a mapping in a YAML file.
 
-    `keys` are required, name -> type of the value; `"task.model"` is nested.
-    `advice` is a sentence for errors, which says how to get a good file.
+    `keys` are required: name -> type of the value; `"task.model"` is nested.
+    `advice` is a sentence for errors about how to get a good file.
 
     Raises a `UserError` if the file cannot be read, is empty or damaged, or a
     key is missing or has a value of another type.
@@ -72,7 +72,7 @@ def read(
 
 
 def write(path: str, content: Mapping[str, Any]) -> None:
-    """Writes a note that `read` reads: JSON, or YAML, with a checksum."""
+    """Writes a file that `read` reads, JSON or YAML, with a checksum."""
     import tensorflow as tf
 
     if _kind(path) == "JSON":
@@ -97,7 +97,7 @@ def check(
             if not isinstance(found, dict) or name not in found:
                 raise _error(path, f"{key!r} is missing", keys, advice)
             found = found[name]
-        # True and False are no numbers.
+        # True and False do not count as numbers.
         is_valid = isinstance(found, expected) and not isinstance(found, bool)
         if expected is FileName:
             is_valid = json_objects.is_file_name(found)
@@ -118,7 +118,7 @@ def check_tokenizer(path: str, value: Mapping, advice: str = "") -> None:
         )
     except ValueError as error:
         raise UserError(
-            f"{path}: 'tokenizer': {error}. {advice}".rstrip()
+            f"{path}: 'tokenizer': {error} {advice}".rstrip()
         ) from None
 
 
@@ -151,8 +151,8 @@ def _read_bytes(path: str) -> bytes:
 def parse_yaml(content: str | bytes) -> Any:
     """Parses YAML of plain values; checks its checksum, if it has one.
 
-    Tuples, and numbers such as 1e-4, are read as the Model Garden writes and
-    reads them. Raises a ValueError that says what is wrong.
+    Reads tuples, and numbers such as 1e-4, as the Model Garden does. Raises a
+    ValueError with the problem.
     """
     import yaml
 
@@ -172,7 +172,7 @@ def parse_yaml(content: str | bytes) -> Any:
         problem = getattr(error, "problem", None) or "not allowed characters"
         raise ValueError(f"it is not YAML ({problem}{where})") from None
     except (ValueError, RecursionError) as error:
-        # A date such as 2020-99-99.
+        # Such as the date 2020-99-99.
         is_deep = isinstance(error, RecursionError)
         problem = "it is nested too deep" if is_deep else error
         raise ValueError(f"it is not YAML ({problem})") from None
@@ -180,11 +180,11 @@ def parse_yaml(content: str | bytes) -> Any:
 
 @functools.cache
 def _yaml_loader() -> type:
-    """Returns a loader of plain values that makes no other Python objects."""
+    """Returns a loader of plain values that creates no Python objects."""
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """Knows a tuple, which the Model Garden writes, and 1e-4."""
+        """Also reads tuples, as the Model Garden writes them, and 1e-4."""
 
     Loader.add_implicit_resolver(
         "tag:yaml.org,2002:float",

@@ -16,8 +16,8 @@ _GROUP_RECORDS = 4096
 def group_of(source: Source) -> tuple[str, int]:
     """Returns the group of records that are packed together.
 
-    Groups follow from files and positions alone, so that all ways to read the
-    files make the same examples.
+    Groups depend only on files and positions, so that the examples are the same
+    however the files are read.
     """
     return source.path, source.index // _GROUP_RECORDS
 
@@ -36,7 +36,7 @@ class ExamplePacker:
         packer.flush()           # -> [the second]
 
     Without `packing` every record is an example. If more than `max_open`
-    examples wait for records, the fullest by the first limit is returned.
+    examples are not full, the fullest by the first limit is returned.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ExamplePacker:
             sizes[packing.blocks] if packing and packing.blocks else None
         )
         self._max_open = max_open
-        # Pairs: number of values by limit, records.
+        # Pairs of the number of values by limit, and the records.
         self._open: list[tuple[list[int], list[Values]]] = []
 
     def add(self, values: Values) -> list[Values]:
@@ -66,7 +66,7 @@ class ExamplePacker:
                 f"A record of {dict(zip(self._limits, size, strict=True))} "
                 f"does not fit into an example of {self._limits}."
             )
-        # The fullest example that it fits into.
+        # The fullest example with room for it.
         used, records = max(
             (x for x in self._open if self._fits(_sum(x[0], size))),
             key=lambda x: x[0],
@@ -106,7 +106,7 @@ class ExamplePacker:
         }
 
     def _join(self, name: str, values: list[Any]) -> Any:
-        """Joins the values of a field; fills segments up."""
+        """Joins the values of a field; pads segments to the limit."""
         field = self._schema.fields.get(name)
         if field is None or field.axis == "one":
             return values

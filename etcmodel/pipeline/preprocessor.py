@@ -23,12 +23,12 @@ from etcmodel.pipeline.example_schema import TEXT
 from etcmodel.pipeline.example_schema import ExampleSchema
 from etcmodel.readers.records import Source
 
-# Lengths of requests are rounded up to multiples of this.
+# Lengths of requests are rounded up to multiples of this number.
 LENGTH_STEP = 64
 
 
 class RawInput(NamedTuple):
-    """An input of a task's requests, and the name or fixed size of each axis.
+    """An input of a task's requests; axes are named or have a fixed size.
 
     Axes with the same name, such as `("records", "paragraphs")`, must have the
     same size.
@@ -39,7 +39,7 @@ class RawInput(NamedTuple):
 
     @property
     def shape(self) -> tf.TensorShape:
-        """Static shape; None for named axes."""
+        """The static shape; None for named axes."""
         return tf.TensorShape(
             [x if isinstance(x, int) else None for x in self.axes]
         )
@@ -92,9 +92,9 @@ class Encoded(NamedTuple):
     Attributes:
         context: values of `CONTEXT` and `DECODING` fields, `[rows, ...]`.
         text: values of `TEXT` fields, `[batch, ...]`.
-        host: what labels and counts need, `[batch, ...]`.
-        request: what answering raw text needs beside `text`, such as sizes.
-        outputs: what is returned beside the answers to raw text, `[batch]`.
+        host: values for labels and counts, `[batch, ...]`.
+        request: values for answers to raw text besides `text`, such as sizes.
+        outputs: values returned with the answers to raw text, `[batch]`.
     """
 
     layout: layout.Layout
@@ -113,8 +113,8 @@ class Encoded(NamedTuple):
 class RecordView:
     """One record of an `Encoded` from `on_host`, as arrays and Python lists.
 
-    `features` has those of the layout and the context, `[rows, ...]`; `windows`
-    has `starts` and `sizes`, `<int>[rows]`, if there are windows.
+    `features` has the features of the layout and the context, `[rows, ...]`;
+    `windows` has `starts` and `sizes`, `<int>[rows]`, if there are windows.
     """
 
     def __init__(self, batch: Encoded, index: int):
@@ -142,7 +142,7 @@ class RecordView:
 
 
 def on_host(batch: Encoded) -> Encoded:
-    """Fetches whole tensors as arrays: one fetch per record takes long.
+    """Fetches whole tensors as arrays; fetching each record would be slow.
 
     Ragged tensors become arrays with an array, or a list of bytes, per record.
     """
@@ -166,7 +166,7 @@ class Labelled(NamedTuple):
     """Labels of a record's rows, with None for rows to leave out.
 
     `values` are texts to store with each row, except for training; `stats.json`
-    sums `counts` over all records.
+    has the sums of `counts` over all records.
     """
 
     rows: Sequence[Mapping[str, Any] | None]
@@ -175,9 +175,9 @@ class Labelled(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """Stored examples of a record (none if it teaches nothing), and counts.
+    """Stored examples of a record (none if it is no use), and counts.
 
-    `source` is where the record stands.
+    `source` is the place of the record.
     """
 
     rows: Sequence[Mapping[str, Any]]
@@ -192,7 +192,7 @@ class ModelBatch(NamedTuple):
         context: `CONTEXT` and `DECODING` fields, `[rows, ...]`.
         owner: the record of each row, `<int32>[rows]`, ascending.
         text: `TEXT` fields, `[records, ...]`.
-        outputs: what the signature returns beside the answers.
+        outputs: values that the signature returns with the answers.
         stops: see `signatures.run_in_parts`, `<int32>[stops]`.
     """
 
@@ -207,13 +207,13 @@ class ModelBatch(NamedTuple):
 class Preprocessor(tf.Module, abc.ABC):
     """Turns batches of raw records into the model's inputs; graph code.
 
-    Preprocessing and the exported model run the same code. The result for a
-    record does not depend on the batch that it is in.
+    Preprocessing and the exported model run the same code. A record's result
+    does not depend on its batch.
 
     Attributes:
         INPUTS: name -> `RawInput`. Inputs are padded at the end: strings with
             "", flags with False, other numbers with -1.
-        REQUEST: small request of one record, to test and warm up an exported
+        REQUEST: a small request of one record, to test and warm up an exported
             model; empty if the task has no answers.
     """
 
@@ -229,7 +229,7 @@ class Preprocessor(tf.Module, abc.ABC):
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args, **inputs):
-        """Checks that sizes fit, and calls `build`."""
+        """Checks that sizes fit, then calls `build`."""
         inputs = dict(zip(self.INPUTS, args, strict=False), **inputs)
         checks = assert_same_sizes(
             inputs, {name: x.axes for name, x in self.INPUTS.items()}
@@ -239,23 +239,23 @@ class Preprocessor(tf.Module, abc.ABC):
 
     @abc.abstractmethod
     def build(self, **inputs: tf.Tensor) -> Any:
-        """Preprocesses a batch whose inputs fit together."""
+        """Preprocesses a batch of inputs whose sizes fit."""
 
     @staticmethod
     @abc.abstractmethod
     def raw(record: Any) -> Mapping[str, Any]:
-        """Returns a record as `INPUTS`: nested lists without padding."""
+        """Converts a record to `INPUTS`: nested lists without padding."""
 
     @classmethod
     def raw_batch(cls, records: Sequence[Any]) -> dict[str, np.ndarray]:
-        """Returns records as padded `INPUTS`."""
+        """Converts records to padded `INPUTS`."""
         return cls.pad_batch([cls.raw(record) for record in records])
 
     @classmethod
     def pad_batch(cls, raw: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Pads the inputs of requests, see `raw`, to arrays.
+        """Pads the inputs of requests (see `raw`) to arrays.
 
-        Raises a `UserError` if an input is not nested as its axes say.
+        Raises a `UserError` if an input is not nested like its axes.
         """
         for i, values in enumerate(raw):
             for name, spec in cls.INPUTS.items():
@@ -268,13 +268,13 @@ class Preprocessor(tf.Module, abc.ABC):
 
     @abc.abstractmethod
     def view(self, batch: Any, index: int) -> Any:
-        """Returns one record of what `build` made, as arrays."""
+        """Returns one record of a result of `build`, as arrays."""
 
     @abc.abstractmethod
     def examples(self, record: Any, view: Any, split: str) -> Examples:
         """Returns the stored examples of a record, with its labels.
 
-        "train" leaves out what teaches nothing; "predict" has no labels.
+        "train" leaves out examples without use; "predict" has no labels.
         Raises a `RecordError` if the record cannot be used.
         """
 
@@ -321,15 +321,15 @@ class EtcPreprocessor(Preprocessor):
         )
 
     def layout_spec(self) -> layout.LayoutSpec:
-        """Returns the layout; a ValueError if the vocabulary lacks a token."""
+        """Returns the layout; raises a ValueError if a token is missing."""
         return self.LAYOUT
 
     def view(self, batch, index):
-        """See `Preprocessor`."""
+        """Returns one record of a result of `build`, as arrays."""
         return RecordView(batch, index)
 
     def examples(self, record, view, split):
-        """See `Preprocessor`; takes labels and counts from `labels`."""
+        """Returns the examples, with labels and counts from `labels`."""
         labelled = self.labels(record, view, split)
         text, features = self._stored(view)
         return Examples(
@@ -348,7 +348,7 @@ class EtcPreprocessor(Preprocessor):
         )
 
     def batch_of_raw(self, **inputs):
-        """See `Preprocessor`; `tokens_cut` counts truncated tokens."""
+        """Makes a batch from raw inputs; `tokens_cut` counts lost tokens."""
         made = self(**inputs)
         given = {**made.layout.features, **made.layout.values}
         features, context = self._trim(
@@ -368,7 +368,7 @@ class EtcPreprocessor(Preprocessor):
         )
 
     def batch_of_stored(self, serialized):
-        """See `Preprocessor`; each example has its own answer."""
+        """Makes a batch of stored examples, each with its own answer."""
         features, fields = self.SCHEMA.parse(
             serialized,
             dataclasses.asdict(self.config),
@@ -379,13 +379,13 @@ class EtcPreprocessor(Preprocessor):
         )
 
     def example_of_raw(self, **inputs):
-        """See `Preprocessor`; returns the record's first row."""
+        """Returns a stored example of the record's first row."""
         text, features = self._stored(self.view(on_host(self(**inputs)), 0))
         row = {name: x[0] for name, x in features.items()}
         return self.SCHEMA.serialize({EXAMPLE_ID: "warm-up", **text, **row})
 
     def _stored(self, view: RecordView) -> tuple[dict, dict]:
-        """Returns the fields of a record, and those of its rows."""
+        """Returns the fields of a record and the fields of its rows."""
         fields = self.SCHEMA
         return tuple(
             {name: values[name] for name in names if name in values}
@@ -398,8 +398,8 @@ class EtcPreprocessor(Preprocessor):
     def _trim(self, features, context):
         """Cuts trailing padding that all rows share.
 
-        A short text then costs as much as in a model of its length. Multiples
-        of `LENGTH_STEP` keep the number of different lengths small.
+        A short text then costs as much as in a model of its length. Lengths
+        that are multiples of `LENGTH_STEP` keep the number of traces small.
         """
 
         def needed(breakpoints):
@@ -433,7 +433,7 @@ class EtcPreprocessor(Preprocessor):
 
     @abc.abstractmethod
     def describe(self, record: Any) -> list[tuple[str, object]]:
-        """Returns the names and values that `inspect` shows."""
+        """Lists the names and values that `inspect` shows."""
 
     def name_global(
         self, record: Any, section: str, group: int, unit: int
@@ -448,7 +448,7 @@ def count_cut(
 ) -> dict[str, int]:
     """Counts tokens, groups and units, and how many of them were cut.
 
-    `names` has what groups and units of a section are called; None is not
+    `names` has the names of a section's groups and units; None is not
     counted. Example: `{"text": ("paragraphs", None)}` gives `{"tokens": 9,
     "tokens_cut": 2, "paragraphs": 3, "paragraphs_cut": 1, "records_cut": 1}`.
     """
@@ -469,7 +469,7 @@ def count_cut(
 
 
 def to_bytes(text: str) -> bytes:
-    """Encodes as UTF-8; "?" for what has none, such as lone surrogates."""
+    """Encodes as UTF-8, with "?" for characters such as lone surrogates."""
     return text.encode("utf-8", "replace")
 
 
@@ -508,7 +508,7 @@ def pad(values: Any, spec: RawInput) -> np.ndarray:
 
 
 def _is_nested(value: Any, depth: int) -> bool:
-    """Tells whether lists are nested so deep; of fewer than none, any is."""
+    """Tells whether a value has at least `depth` nested lists."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         return value.ndim == depth
     is_list = isinstance(value, list | tuple | np.ndarray)
@@ -518,14 +518,14 @@ def _is_nested(value: Any, depth: int) -> bool:
 
 
 def _wrong_nesting(number: int, name: str, spec: RawInput, value: Any) -> str:
-    """Says how an input of a record is nested."""
+    """Returns the error of an input that is nested otherwise."""
     kind = "text" if spec.dtype == tf.string else spec.dtype.name
     expected = " of ".join([*(f"list ({x})" for x in spec.axes[1:]), kind])
     given = repr(value)
     if len(given) > 60:
         given = f"{given[:57]}..."
     return (
-        f"Record {number} of the batch: {name} is {given}; expected {expected}."
+        f"Record {number} of the batch: {name} is {given}. Expected {expected}."
     )
 
 
@@ -535,7 +535,7 @@ def make_preprocessor(
     vocab_file: str,
     settings: TokenizerSettings | None = None,
 ) -> Preprocessor:
-    """Makes a preprocessor; a `UserError` if vocabulary or sizes are wrong."""
+    """Makes a preprocessor; raises a `UserError` for a wrong vocabulary."""
     try:
         return preprocessor_class(config, make_tokenizer(vocab_file, settings))
     except (ValueError, OSError, tf.errors.OpError) as error:

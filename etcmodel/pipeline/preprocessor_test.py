@@ -71,11 +71,11 @@ class NestingTest(tf.test.TestCase, parameterized.TestCase):
         }
 
     @parameterized.parameters(
-        ("query", ["a"], r"Record 1 .*query is \['a'\]; expected text."),
-        ("texts", "ab", "texts is 'ab'; expected list .paragraphs. of list"),
-        ("texts", ["ab"], r"texts is \['ab'\]; expected list"),
-        ("texts", [["a"], "b"], "texts is .*; expected list"),
-        ("texts", np.array(["a"]), "texts is array.*; expected list"),
+        ("query", ["a"], r"Record 1 .*query is \['a'\]. Expected text."),
+        ("texts", "ab", "texts is 'ab'. Expected list .paragraphs. of list"),
+        ("texts", ["ab"], r"texts is \['ab'\]. Expected list"),
+        ("texts", [["a"], "b"], "texts is .*. Expected list"),
+        ("texts", np.array(["a"]), "texts is array.*. Expected list"),
     )
     def test_wrong_nesting(self, name, value, message):
         """A text in place of a list would be read as its letters."""

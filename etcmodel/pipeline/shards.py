@@ -38,7 +38,7 @@ _MAX_NAMED = 3
 def read_note(directory: str) -> dict | None:
     """Reads `preprocessing_config.json`; None if there is no such file.
 
-    The key `shards`, name -> `examples` and `bytes`, may be missing if another
+    The key `shards` (name -> `examples` and `bytes`) may be missing if another
     program wrote it. Raises a `UserError` about damage or another version.
     """
     path = os.path.join(directory, METADATA_FILE)
@@ -99,7 +99,7 @@ def check_counts(counts: Mapping[str, int]) -> None:
                     f"records, but {METADATA_FILE} says {shard['examples']}. "
                     f"{ADVICE}"
                 )
-        # Another program may have noted the sum alone, of all shards.
+        # Another program may have noted only the sum of all shards.
         if note and "shards" not in note and {*_series([*found])} == {*found}:
             total = sum(found.values())
             if total != note["num_examples"]:
@@ -122,7 +122,7 @@ def check(pattern: str, files: Sequence[str]) -> None:
         directory, name = os.path.split(path)
         names.setdefault(directory, []).append(name)
     if re.search(r"[*?\[]", parent):
-        # Directories whose shards are all gone have a note.
+        # A directory that has lost all its shards still has a note.
         notes = tf.io.gfile.glob(os.path.join(parent, METADATA_FILE))
         for path in notes:
             names.setdefault(os.path.dirname(path), [])
@@ -138,7 +138,7 @@ def check(pattern: str, files: Sequence[str]) -> None:
 
 
 def _series(names: Sequence[str]) -> list[str]:
-    """Returns the names of all shards of which some exist."""
+    """Returns the names of all shards of series that have any."""
     found = {
         (match[1], match[3], match[4] or "")
         for match in map(_NAME.fullmatch, names)
@@ -152,7 +152,7 @@ def _series(names: Sequence[str]) -> list[str]:
 
 
 def _check_names(directory, found, wanted, expected, is_listed: bool) -> None:
-    """Raises an error if shards are missing or foreign."""
+    """Raises a `UserError` if shards are missing or foreign."""
     missing = [name for name in wanted if name not in found]
     if missing:
         shown = ", ".join(missing[:_MAX_NAMED])
@@ -167,21 +167,21 @@ def _check_names(directory, found, wanted, expected, is_listed: bool) -> None:
     if foreign and is_listed:
         raise UserError(
             f"{os.path.join(directory, foreign[0])} is none of the "
-            f"{len(expected)} shards that {METADATA_FILE} beside it lists: it "
-            "belongs to other data. Move it elsewhere, or preprocess again."
+            f"{len(expected)} shards that {METADATA_FILE} beside it lists, so "
+            "it belongs to other data. Move it elsewhere, or preprocess again."
         )
 
 
 def _check_size(path: str, expected: int | None) -> None:
-    """Raises an error if a file is truncated."""
+    """Raises a `UserError` if a file is truncated."""
     size = tf.io.gfile.stat(path).length
     if expected is None and not size:
         raise UserError(
-            f"{path}: the file is empty; even a shard without records is "
-            f"not. {ADVICE}"
+            f"{path} is empty, but even a shard without records is not. "
+            f"{ADVICE}"
         )
     if expected is not None and size != expected:
         raise UserError(
-            f"{path}: the file has {size} bytes, but {METADATA_FILE} says "
-            f"{expected}: it was cut off or replaced. {ADVICE}"
+            f"{path} has {size} bytes, but {METADATA_FILE} says {expected}. It "
+            f"was cut off or replaced. {ADVICE}"
         )

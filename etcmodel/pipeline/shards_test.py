@@ -120,7 +120,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
         for given in (self.data, paths[3], f"file://{self.data}"):
             with self.assertRaisesRegex(
                 UserError,
-                f"{paths[3]}: the file has {size} bytes, but "
+                f"{paths[3]} has {size} bytes, but "
                 f"preprocessing_config.json says {before}.*cut off.*preprocess",
             ):
                 tfrecords.find_files(given)
@@ -135,9 +135,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
             os.remove(os.path.join(self.data, "preprocessing_config.json"))
         self.assertLen(tfrecords.find_files(self.data), 4)
         os.truncate(paths[3], 0)
-        with self.assertRaisesRegex(
-            UserError, f"{paths[3]}: the file is empty"
-        ):
+        with self.assertRaisesRegex(UserError, f"{paths[3]} is empty"):
             tfrecords.find_files(self.data)
 
     def test_fewer_records_than_shards(self):
@@ -171,7 +169,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
             "'preprocessing_config' is 3, not object",
         ),
         ({"tokenizer": 3}, "'tokenizer' is 3, not object or null"),
-        ({"tokenizer": {"x": 1}}, "'tokenizer': unknown settings x,"),
+        ({"tokenizer": {"x": 1}}, "'tokenizer': Unknown settings x."),
         ({"format": 1}, "another version.*Preprocess the data again"),
         ({"format": None}, "another version.*Preprocess the data again"),
     )

@@ -25,7 +25,7 @@ from etcmodel.pipeline import metadata_files
 
 
 class Experiment(NamedTuple):
-    """A model and how it is trained: options that override the recipe."""
+    """A model and its training: options that override the recipe."""
 
     summary: str
     options: Mapping[str, Any] = types.MappingProxyType({})
@@ -47,12 +47,12 @@ def read_experiments(module: str, name: str = "") -> dict[str, Experiment]:
 
 
 class Tuned(NamedTuple):
-    """An option that is chosen with validation data, by the highest `metric`.
+    """An option that validation data choose, by the highest `metric`.
 
-    `option` is one of the task's, where None stands for the chosen value.
-    `default` is used before any of the ascending `values` was chosen. `is_used`
-    tells by the preprocessing configuration whether answers depend on the
-    option.
+    `option` is one of the task's options, where None means the chosen value.
+    `default` applies before any of the ascending `values` was chosen. `is_used`
+    takes the preprocessing configuration and tells whether answers depend on
+    the option.
     """
 
     option: str
@@ -87,11 +87,11 @@ class NoOptions:
 
 @dataclasses.dataclass
 class ReadTwiceModelOptions:
-    """How much of documents ReadTwice's models see.
+    """Options of ReadTwice's models about what a segment sees.
 
     Attributes:
-        cross_block_attention_mode: whose memories a segment sees: "doc" for
-            those of its document, "block" for its own alone.
+        cross_block_attention_mode: memories that a segment sees: "doc" for
+            those of its document, "block" for only its own.
     """
 
     cross_block_attention_mode: str = "doc"
@@ -116,12 +116,12 @@ class TaskSpec:
         has_answers: False for pre-training, which cannot be exported.
         reads_segments: whether the encoder is ReadTwice's, whose batches count
             segments.
-        reading: names of the sizes that only say how files are read, for the
-            dataset's `make_format`; none if it has only a `FORMAT`.
-        noted_reading: names of sizes that `make_format` takes, too, but that
-            also change what is stored.
-        plots: place of a function of a path's beginning, predictions and right
-            answers, that draws them; returns the files.
+        reading: names of the sizes that only affect how files are read, for the
+            dataset's `make_format`; none if it only has a `FORMAT`.
+        noted_reading: names of further sizes for `make_format` that also change
+            what is stored.
+        plots: place of a function that draws predictions and right answers;
+            takes the start of a path, too, and returns the files.
         complete: place of a function that completes the preprocessing
             configuration from the training records, such as with their labels.
     """
@@ -153,13 +153,13 @@ class TaskSpec:
         return load(place) if isinstance(place, str) else place
 
     def make_preprocessing_config(self, values: Mapping[str, Any]) -> Any:
-        """Makes a configuration from name -> value; None is the default.
+        """Makes a configuration from name -> value; None means the default.
 
-        Raises a `UserError` if a name is unknown or sizes do not fit.
+        Raises a `UserError` if a name is unknown or sizes conflict.
         """
         config_class = self.preprocessing_config_class
         given = {
-            # JSON and flags have lists.
+            # JSON and flags use lists for tuples.
             key: tuple(x) if isinstance(x, list) else x
             for key, x in values.items()
             if x is not None
@@ -189,8 +189,8 @@ class TaskSpec:
     ):
         """Makes the task's `Preprocessor`.
 
-        Tokenizer `settings` override the files beside the vocabulary, see
-        `tokenizers.make_tokenizer`. Raises a `UserError` if the vocabulary or
+        Tokenizer `settings` override the files beside the vocabulary (see
+        `tokenizers.make_tokenizer`). Raises a `UserError` if the vocabulary or
         a size cannot be used.
         """
         from etcmodel.pipeline import preprocessor
@@ -234,6 +234,6 @@ def _taken(options_class: type, source: Any) -> Any:
 
 
 def load(place: str) -> Any:
-    """Imports the attribute that a place, `"module:name"`, names."""
+    """Imports the attribute at a place, `"module:name"`."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)

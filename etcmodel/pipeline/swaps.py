@@ -1,6 +1,6 @@
-"""Names of unfinished outputs, and how a finished one gets its final name.
+"""Names unfinished outputs, and gives finished ones their final names.
 
-A process that is killed leaves its unfinished output behind, or the one that
+A process that is killed leaves its unfinished output behind, or the output that
 it has just replaced. `recover` finds both.
 """
 
@@ -13,11 +13,11 @@ import socket
 import uuid
 
 _PARTIAL, _OLD = ".partial", ".old"
-# Tells this process from an earlier one with the same id, as in a container.
+# Distinguishes processes with the same id, as in containers.
 _TOKEN = uuid.uuid4().hex
 _numbers = itertools.count()
-# Of Linux's `renameat2`: paths are relative to the working directory; both
-# names are exchanged.
+# Arguments of Linux's `renameat2`: paths are relative to the working directory;
+# both names are exchanged.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -37,8 +37,8 @@ def _host() -> str:
 def replace_directory(new: str, path: str) -> None:
     """Gives a finished directory its final name, in place of another one.
 
-    At each moment the old or the new one has the name, if the file system can
-    exchange names. Otherwise `recover` restores the old one.
+    At each moment one of both has the name, if the file system can exchange
+    names. Otherwise `recover` restores the old one.
     """
     old = new
     if not _exchange(new, path):
@@ -53,7 +53,7 @@ def replace_directory(new: str, path: str) -> None:
 
 
 def _exchange(new: str, path: str) -> bool:
-    """Exchanges two names; returns False where this is not possible."""
+    """Exchanges two names; returns False if that is not possible."""
     try:
         rename = ctypes.CDLL(None).renameat2
     except (AttributeError, OSError):
@@ -66,7 +66,7 @@ def _exchange(new: str, path: str) -> bool:
 def recover(path: str) -> None:
     """Removes or restores what killed processes left of an output.
 
-    Prints what is done. Leaves files of other machines and of running processes
+    Prints what it does. Leaves files of other machines and of running processes
     alone, and prints what to do with them.
     """
     folder, name = os.path.split(path)
@@ -100,7 +100,7 @@ def recover(path: str) -> None:
 
 
 def _is_running(process: int) -> bool:
-    """Whether another process of this machine has an id."""
+    """Tells whether another process of this machine has an id."""
     if process == os.getpid():
         return False
     try:

@@ -31,13 +31,13 @@ class Term(NamedTuple):
 
 
 class StoredData(NamedTuple):
-    """What `preprocess` noted, and the seed of a batch.
+    """Sizes and vocabulary of stored records, and the seed of a batch.
 
     Attributes:
         sizes: the preprocessing configuration.
         vocab_size: size of the vocabulary.
         special_ids: ids of special tokens by name.
-        seed: `<int32>[2]`, in training another one for each batch; None in
+        seed: `<int32>[2]`, different for each training batch; None in
             evaluation.
     """
 
@@ -56,11 +56,11 @@ class TaskModel(abc.ABC):
     `to_prediction` are graph code. `select_candidates` runs where the model
     runs, also on a TPU; `decode` needs strings.
 
-    Groups of records can have official metrics of their own: `GROUPS` has the
-    suffix of the metrics' names -> whether a number of rows is in the group.
-    `OUTPUTS` names the sizes that say what the outputs mean, such as labels;
+    Groups of records can have their own official metrics: `GROUPS` maps the
+    suffix of the metrics' names to a test whether a number of rows is in the
+    group. `OUTPUTS` names the sizes that define the outputs, such as labels;
     heads are reused only if these are equal. `OPTIONAL` names parts of heads
-    that a checkpoint's head may lack; they stay random then.
+    that a checkpoint's head may lack; they then stay random.
 
     Raises a `UserError` if a loss has a negative weight.
     """
@@ -86,10 +86,10 @@ class TaskModel(abc.ABC):
 
     @abc.abstractmethod
     def build(self, config: json_config.JsonConfig, **options):
-        """Builds the Keras model, from and to a dict of tensors.
+        """Builds the Keras model, which maps a dict of tensors to a dict.
 
-        `options` are those of `lengths`, and arguments of the encoder. Raises
-        a ValueError if an option is impossible.
+        `options` are the `lengths` and arguments of the encoder. Raises a
+        ValueError if an option is impossible.
         """
 
     def lengths(self) -> dict[str, int]:
@@ -121,8 +121,8 @@ class TaskModel(abc.ABC):
     ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         """Makes the model's inputs and labels, `[batch, ...]`, for `terms`.
 
-        Takes the fields with the role `INPUT`, and the others. Masks are random
-        if `data.seed` is given, and then follow from it; else they follow from
+        Takes the fields with the role `INPUT`, and the others. With
+        `data.seed`, masks are random and depend on it; otherwise they depend on
         the records.
         """
 
@@ -148,9 +148,9 @@ class TaskModel(abc.ABC):
     ) -> dict[str, tf.Tensor]:
         """Reduces outputs to the few numbers that an answer depends on.
 
-        They must not depend on the option that is tuned. `context` has the
-        `CONTEXT` and `DECODING` fields. Returns name -> `[rows, ...]`; the
-        outputs by default.
+        They must not depend on the tuned option. `context` has the `CONTEXT`
+        and `DECODING` fields. Returns name -> `[rows, ...]`; the outputs by
+        default.
         """
         del features, context
         return dict(outputs)
@@ -176,13 +176,13 @@ class TaskModel(abc.ABC):
         raise NotImplementedError(f"{type(self).__name__} has no answers.")
 
     def with_option(self, name: str, value: Any) -> "TaskModel":
-        """Returns a copy with another value of an option."""
+        """Returns a copy with another value for an option."""
         options = dataclasses.replace(self.options, **{name: value})
         return type(self)(self.model_options, options, self.sizes)
 
 
 class AnswerModel(TaskModel):
-    """A fine-tuned model; all its losses have the same weight."""
+    """A fine-tuned model whose losses all have the same weight."""
 
     METRICS: ClassVar[tuple[str, ...]] = ()
 
@@ -208,15 +208,15 @@ class AnswerModel(TaskModel):
         return {}
 
     def loss_factors(self):
-        """See `TaskModel`."""
+        """Gives every loss the weight 1."""
         return {f"{name}_loss": 1.0 for name in self.loss_names()}
 
     def metric_names(self):
-        """See `TaskModel`."""
+        """Returns the names of losses and metrics, in order."""
         return [*self.loss_factors(), *self.METRICS]
 
     def terms(self, outputs, labels):
-        """See `TaskModel`; the labels' `weight` is that of each row."""
+        """Computes losses and metrics; rows count by the labels' `weight`."""
         losses = self.losses(outputs, labels)
         values = {
             **{f"{name}_loss": x for name, x in losses.items()},
@@ -227,12 +227,12 @@ class AnswerModel(TaskModel):
     def labels(
         self, inputs: Mapping[str, tf.Tensor], fields: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """Returns what `losses` needs of a batch: all fields, by default."""
+        """Returns what `losses` needs of a batch; all fields by default."""
         del inputs
         return dict(fields)
 
     def inputs_and_labels(self, inputs, fields, data):
-        """See `TaskModel`; adds each row's `weight` and `record`."""
+        """Makes inputs and labels; adds each row's `weight` and `record`."""
         del data
         fields = dict(fields)
         labels = {
@@ -253,7 +253,7 @@ class PretrainingModel(TaskModel):
         for name, value in dataclasses.asdict(options).items():
             if "fraction" in name and not 0 <= value <= 1:
                 raise UserError(
-                    f"task.{name} is {value}, but must be a fraction: from 0 "
+                    f"task.{name} is {value}, but must be a fraction from 0 "
                     "to 1."
                 )
         factors = self.loss_factors()
@@ -264,11 +264,11 @@ class PretrainingModel(TaskModel):
             )
 
     def encoder(self, model):
-        """See `TaskModel`."""
+        """Returns the encoder inside."""
         return model.encoder
 
     def pretrained_heads(self, model):
-        """See `TaskModel`; all layers beside the encoder."""
+        """Returns all layers except the encoder."""
         return self.heads(model)
 
 
@@ -294,7 +294,7 @@ def exempt_from_hard_g2l(
     """Returns the encoder's option that exempts tokens from the hard g2l mask.
 
     Exempt global tokens attend to all long tokens, the others to their own.
-    `is_exempt` has the types of global tokens (see `token_types`).
+    `is_exempt` has the exempt types of global tokens (see `token_types`).
     """
     types = tuple(x for x, exempt in is_exempt.items() if exempt)
     return {"ignore_hard_g2l_types": types}
@@ -311,10 +311,10 @@ class EtcTaskModel(AnswerModel):
     def head(
         self, config: EtcConfig
     ) -> Callable[[Mapping, Mapping], dict[str, tf.Tensor]]:
-        """Makes the layers on top of the encoder, which calls share.
+        """Makes the layers on top of the encoder.
 
-        Returns a function from the encoder's outputs, `long_output` and
-        `global_output`, and its inputs to the model's outputs.
+        Returns a function that applies them: it maps the encoder's outputs
+        (`long_output` and `global_output`) and inputs to the model's outputs.
         """
 
     def build(self, config: EtcConfig, **options) -> tf.keras.Model:
@@ -340,11 +340,11 @@ class EtcTaskModel(AnswerModel):
         )
 
     def lengths(self):
-        """See `TaskModel`."""
+        """Returns the static lengths of ETC's inputs."""
         return {x: self.sizes[x] for x in ("long_length", "global_length")}
 
     def encoder(self, model):
-        """See `TaskModel`."""
+        """Returns the encoder inside."""
         return model.get_layer("etc_encoder")
 
 

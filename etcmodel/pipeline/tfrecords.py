@@ -25,7 +25,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 class ShardedWriter(contextlib.ExitStack):
-    """Deals records out to a fixed number of gzipped TFRecord files.
+    """Distributes records over a fixed number of gzipped TFRecord files.
 
     Record i goes to shard i modulo `num_shards`; the directory must exist:
 
@@ -109,7 +109,7 @@ def find_files(input_path: str | Sequence[str]) -> list[str]:
 
 
 def compression_type(paths: Sequence[str]) -> str:
-    """Returns `"GZIP"` or `""`; a `UserError` if files differ."""
+    """Returns `"GZIP"` or `""`; raises a `UserError` if files differ."""
     of_kind = {}
     for path in paths:
         with tf.io.gfile.GFile(path, "rb") as stream:
@@ -117,7 +117,7 @@ def compression_type(paths: Sequence[str]) -> str:
         of_kind.setdefault(is_gzipped, path)
     if len(of_kind) > 1:
         raise UserError(
-            f"{of_kind[True]} is gzipped, but {of_kind[False]} is not: it is "
+            f"{of_kind[True]} is gzipped, but {of_kind[False]} is not. It is "
             "damaged, or from another data set. Name files of one kind."
         )
     return "GZIP" if True in of_kind else ""
@@ -161,7 +161,7 @@ def read_examples(
 ) -> Iterator[tuple[str, int, Mapping[str, tf.train.Feature]]]:
     """Yields `example_id`, index in its example, and features of each record.
 
-    An example that several records are packed into is yielded once for each.
+    An example with several packed records is yielded once for each.
     """
     for _, _, stored in read_stored(input_path):
         for index, name in enumerate(stored["example_id"].bytes_list.value):
@@ -185,9 +185,9 @@ def write_json(directory: str, name: str, content: object) -> None:
 def read_metadata(files: Iterable[str]) -> dict | None:
     """Reads the `preprocessing_config.json` beside files of `find_files`.
 
-    It gets the key `directory`; `num_examples` counts these files only. None
-    if a file has none beside it. Raises a `UserError` if one is damaged or of
-    another version, or files are of different configurations or lack answers.
+    It gets the key `directory`; `num_examples` counts only these files.
+    Returns None if a file has none beside it. Raises a `UserError` if one is
+    damaged, of another version or of another configuration, or lacks answers.
     """
     metadata = None
     names = {}

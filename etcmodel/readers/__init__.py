@@ -1,4 +1,4 @@
-"""Reads people's own files and tables: JSON, CSV, Parquet, data frames."""
+"""Reads user files and tables: JSON, CSV, Parquet, data frames."""
 
 from etcmodel import extras
 

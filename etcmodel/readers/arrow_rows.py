@@ -24,10 +24,10 @@ def read(
     """Yields the rows of a Parquet or Arrow file, batch by batch.
 
     Args:
-        path: the file; Arrow's may be of its file or its stream format.
+        path: the file; Arrow's may be in its file or its stream format.
         on_position: called with the bytes read so far: for Parquet, the file's
             size times the share of rows; for Arrow, at the end.
-        used: names of the columns that are read; None for all.
+        used: names of the columns to read; None for all.
 
     Yields:
         Pairs of the row's `Place` and the row, see `rows`.
@@ -108,12 +108,12 @@ def check_names(names: Iterable[object], where: str) -> None:
 def rows(
     batch, names: Iterable[str], used: Collection[str] | None
 ) -> Iterator[dict]:
-    """Yields rows of Arrow's scalars; columns that are not read are None.
+    """Yields rows of Arrow scalars; columns that are not read are None.
 
     Args:
-        batch: a `pyarrow.RecordBatch`, which has at least the columns in use.
+        batch: a `pyarrow.RecordBatch` with at least the used columns.
         names: names of all columns, in the order of the rows' fields.
-        used: names of the columns that are read; None for all.
+        used: names of the columns to read; None for all.
     """
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):

@@ -1,7 +1,7 @@
-"""One rule for each kind of value that a field of a row may hold.
+"""Converts each kind of value that a field of a row may hold.
 
 Every source (CSV, JSON, Parquet, Arrow, data frames, Hugging Face and `tf.data`
-datasets, Python) passes the fields that are read through `read_cell`.
+datasets, Python) passes the fields that it reads through `read_cell`.
 docs/input_values.md lists the rules.
 """
 
@@ -26,7 +26,7 @@ _IN_JSON = "etcmodel: a value that cannot be read"
 
 
 class BadCell(NamedTuple):
-    """Stands for a value that cannot be read.
+    """Replaces a value that cannot be read.
 
     Attributes:
         reason: a few words that group such errors.
@@ -40,7 +40,7 @@ class BadCell(NamedTuple):
 
 
 class Printed(list):
-    """A list of numbers that stood in a string as its repr.
+    """A list of numbers whose repr was in a string.
 
     Attributes:
         text: the string, which may be the text itself, such as `"[1]"`.
@@ -52,7 +52,7 @@ class Printed(list):
 
 
 def _printed(text: str, value: object) -> object:
-    """Returns the value of a repr; a `Printed` if it has no strings."""
+    """Returns the value of a repr; a `Printed` if it contains no strings."""
     if isinstance(value, list) and value and not _has_text(value):
         return Printed(value, text)
     return value
@@ -68,11 +68,11 @@ def _has_text(value: list) -> bool:
 def read_row(
     values: Iterable[tuple[object, object]], used: Collection[str] | None
 ) -> dict[str, object]:
-    """Converts the fields of a row that are read; the others become None.
+    """Converts the used fields of a row; the others become None.
 
     Args:
         values: pairs of field and value.
-        used: names of the fields that are read; None for all.
+        used: names of the fields to read; None for all.
     """
     row = {}
     for name, value in values:
@@ -82,14 +82,14 @@ def read_row(
 
 
 def read_cell(value: object) -> object:
-    """Converts a value of any source to what JSON has.
+    """Converts a value of any source to a JSON value.
 
     Examples: `"['a' 'b']"`, `np.array(["a", "b"])` and `("a", "b")` give
     `["a", "b"]`; `Decimal("1.50")` gives 1.5; NaN gives None.
 
     Returns:
         A string, number, boolean, None, list or dict; `BadCell` for a value
-        that has no such form.
+        that cannot be converted.
     """
     try:
         value = _plain(value)
@@ -104,13 +104,13 @@ def read_cell(value: object) -> object:
 
 
 def to_json(value: object) -> object:
-    """Returns a converted value as JSON can hold it; `read_cell` decodes it."""
+    """Returns a converted value that JSON can hold; `read_cell` decodes it."""
     value = getattr(value, "text", value)
     return {_IN_JSON: [*value]} if isinstance(value, BadCell) else value
 
 
 def _plain(value: object) -> object:
-    """Converts a value that is no string of CSV."""
+    """Converts a value other than a string of CSV."""
     if type(value) is int and value.bit_length() > 4 * _MAX_DIGITS:
         raise UnreadableError(
             "a number of too many digits",
@@ -158,7 +158,7 @@ def _number_or_array(value: object) -> object:
     """Converts numbers, NumPy's scalars, arrays and tensors."""
     dtype = str(getattr(value, "dtype", ""))
     if dtype.startswith("datetime64") and not hasattr(value, "iloc"):
-        # As Python objects, nanoseconds are plain integers.
+        # As Python objects, nanoseconds would be plain integers.
         value = value.astype("datetime64[us]")
     if isinstance(value, str | int | float) or hasattr(value, "item"):
         if getattr(value, "shape", ()) == ():
@@ -167,7 +167,7 @@ def _number_or_array(value: object) -> object:
             return _finite(value)
         if value is None or type(value) in (str, bool, int):
             return value
-        # Members of enumerations, and the like.
+        # Members of enumerations, for example.
         if isinstance(value, str):
             return str.__str__(value)
         if isinstance(value, int):
@@ -214,7 +214,7 @@ def _arrow_value(scalar: object) -> object:
 
 
 def _object(value: Mapping) -> object:
-    """Converts a dict, and what `to_json` made of a `BadCell`."""
+    """Converts a dict, also one that `to_json` made of a `BadCell`."""
     repeated = getattr(value, "repeated", None)
     if repeated is not None:
         raise _repeated(repeated)

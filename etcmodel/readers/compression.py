@@ -1,9 +1,8 @@
-"""Opens compressed files, which are told by their first bytes.
+"""Opens compressed files, recognized by their first bytes.
 
-gzip, bzip2, xz and ZIP are opened by Python's modules, Zstandard and LZ4 by
-Arrow. fsspec's openers are not used: that of Zstandard ends at the place where
-a file is cut off, without an error, and that of ZIP reads the first of several
-files and leaves out the others.
+Python's modules open gzip, bzip2, xz and ZIP, Arrow opens Zstandard and LZ4.
+fsspec's openers are not used: the one for Zstandard ends without an error where
+a file is cut off, and the one for ZIP reads only the first of several files.
 """
 
 import bz2
@@ -24,7 +23,7 @@ DAMAGES = (
     lzma.LZMAError,
     zipfile.BadZipFile,
 )
-"""What reading damaged or cut off data raises."""
+"""Errors raised by reading damaged or truncated data."""
 
 ENDINGS = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
 _SUPPORTED = ".gz, .bz2, .xz, .zst, .lz4 and .zip (with one file)"
@@ -50,7 +49,7 @@ def _open_zip(path: str, raw: io.RawIOBase) -> io.BufferedIOBase:
         raise UserError(
             f"{path} is a workbook of a spreadsheet. Save the sheet as .csv."
         )
-    # macOS adds files of its own.
+    # Ignores files that macOS adds.
     names = [x for x in names if not x.startswith("__MACOSX/")]
     if len(names) != 1:
         raise UserError(
@@ -89,9 +88,9 @@ _OPENERS: dict[bytes, Callable] = {
     b"\x28\xb5\x2f\xfd": lambda path, raw: _open_arrow("zstd", path, raw),
     b"\x04\x22\x4d\x18": lambda path, raw: _open_arrow("lz4", path, raw),
 }
-# Behind "BZh" and a digit, which may be a word of plain text.
+# Follows "BZh" and a digit, which may also begin a plain text.
 _BZIP2_BLOCKS = b"1AY&SY", b"\x17rE8P\x90"
-# First bytes of files that are not read -> what they are, what to do.
+# First bytes of unsupported files -> what they are, what to do.
 _OTHERS = {
     b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "Unpack it"),
     b"Rar!\x1a\x07": ("a RAR archive", "Unpack it"),
@@ -160,7 +159,7 @@ def check_content(path: str, plain: io.BufferedIOBase) -> None:
     except zipfile.BadZipFile as error:
         raise _damaged_zip(path, error) from None
     except DAMAGES:
-        # Told when the records are read.
+        # Reported when the records are read.
         return
 
 

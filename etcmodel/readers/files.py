@@ -1,7 +1,7 @@
-"""Data files: several at once, compressed or not, on a disk or in a bucket.
+"""Data files: several at once, compressed or plain, local or remote.
 
-TensorFlow opens the addresses that it knows (`gs://`), as it does for
-checkpoints; fsspec opens the others (`s3://`, `hf://`, `https://`).
+TensorFlow opens the addresses that it knows (`gs://`), as for checkpoints;
+fsspec opens the others (`s3://`, `hf://`, `https://`).
 """
 
 import codecs
@@ -27,7 +27,7 @@ from etcmodel.readers import compression
 _CHUNK_BYTES = 1 << 16
 _MAX_FIRST_LINE = 1 << 28
 _T = TypeVar("_T")
-# Enough for a book, and far less than the memory of a machine.
+# Enough for a book, and far below the memory of a machine.
 MAX_RECORD_BYTES = 1 << 28
 _max_record_bytes: contextvars.ContextVar[int] = contextvars.ContextVar(
     "etcmodel.max_record_bytes", default=MAX_RECORD_BYTES
@@ -39,20 +39,20 @@ class MissingFile(UserError):
 
 
 def is_remote(path: str) -> bool:
-    """Whether it is no file of a disk, as `gs://bucket/a`."""
+    """Tells whether a path is an address such as `gs://bucket/a`."""
     return "://" in path
 
 
 def is_below(name: str) -> bool:
-    """Whether a name that a record gives is of a file in the folder it says.
+    """Tells whether a relative name stays inside its folder.
 
-    Example: `"a/b.txt"` is, `"/b.txt"` and `"a/../../b.txt"` are not.
+    Example: `"a/b.txt"` does, `"/b.txt"` and `"a/../../b.txt"` do not.
     """
     return not (name.startswith("/") or ".." in name.split("/"))
 
 
 def _gfile():
-    # Takes seconds to load, and most files are local.
+    # Imported here, as it loads slowly and most files are local.
     import tensorflow as tf
 
     return tf.io.gfile
@@ -77,7 +77,7 @@ class _FsspecFiles:
             return function(path)
         except FileNotFoundError:
             raise
-        # Each file system has errors of its own.
+        # Each file system has its own errors.
         except Exception as error:
             raise UserError(
                 f"{path}: cannot be read ({error}). Check the address and that "
@@ -85,18 +85,18 @@ class _FsspecFiles:
             ) from None
 
     def glob(self, path: str) -> list[str]:
-        """Returns the files of a name or pattern."""
+        """Returns the files that match a name or pattern."""
         if not any(x in path for x in "*?["):
             return [path] if self.exists(path) else []
         found = self._call(path, self._files.glob)
         return [self._files.unstrip_protocol(x) for x in found]
 
     def exists(self, path: str) -> bool:
-        """Tells whether there is such a file."""
+        """Tells whether a file exists."""
         return self._call(path, self._files.exists)
 
     def size(self, path: str) -> int:
-        """Returns the number of bytes; 0 if it is not known."""
+        """Returns the number of bytes; 0 if it is unknown."""
         return self._call(path, self._files.size) or 0
 
     def open(self, path: str) -> io.RawIOBase:
@@ -105,7 +105,7 @@ class _FsspecFiles:
 
 
 class _TensorFlowFiles:
-    """The same for a file system of TensorFlow."""
+    """The same functions for a file system of TensorFlow."""
 
     def __init__(self):
         self._gfile = _gfile()
@@ -130,12 +130,12 @@ def _remote(path: str) -> _FsspecFiles | _TensorFlowFiles:
 
 
 def find(paths: str | Sequence[str]) -> list[str]:
-    """Data files by their names or patterns, sorted within each; each once.
+    """Finds data files by names or patterns, sorted within each; each once.
 
-    Several names or patterns (`nq-*.gz`) have commas between, or are a list.
+    Several names or patterns (`nq-*.gz`) are separated by commas, or a list.
 
     Raises:
-        UserError: a part names no file, or a directory.
+        UserError: a part matches no file, or is a directory.
     """
     if isinstance(paths, str):
         paths = split_paths(paths)
@@ -159,12 +159,12 @@ def find(paths: str | Sequence[str]) -> list[str]:
 
 
 def split_paths(paths: str) -> list[str]:
-    """Splits names or patterns with commas between.
+    """Splits names or patterns at commas.
 
-    A comma is a part of a name if there is no such file or directory without
-    it, but one with it.
+    A comma is part of a name if a file or directory with the comma exists, but
+    none without it.
     """
-    # Names may have brackets, too.
+    # Names may also have brackets.
     if os.path.exists(paths):
         return [paths]
     found, parts = [], paths.split(",")
@@ -179,7 +179,7 @@ def split_paths(paths: str) -> list[str]:
 
 
 def size(path: str) -> int:
-    """Number of bytes of a file; 0 if there is none."""
+    """Returns the number of bytes of a file; 0 if there is no such file."""
     if is_remote(path):
         return _remote(path).size(path)
     return os.path.getsize(path) if os.path.isfile(path) else 0
@@ -188,8 +188,8 @@ def size(path: str) -> int:
 def read_form(read: Callable[[str], _T], folder: str, name: str) -> _T | None:
     """Reads a file whose name may be in another Unicode normal form.
 
-    macOS and archives from there write "é" as "e" and an accent. The name as it
-    is given is read first, without asking whether there is such a file.
+    macOS and its archives write "é" as "e" and an accent. The given name is
+    tried first, without checking whether the file exists.
 
     Returns:
         What `read` returns for a path, which it opens with `open_plain`; None
@@ -203,12 +203,12 @@ def read_form(read: Callable[[str], _T], folder: str, name: str) -> _T | None:
 
 
 def full_name(path: str) -> str:
-    """The absolute path of a file, or its address in a bucket."""
+    """Returns the absolute path of a file, or its address in a bucket."""
     return path if is_remote(path) else os.path.abspath(path)
 
 
 class _Remote(io.RawIOBase):
-    """A file of TensorFlow's file systems as Python has them."""
+    """A file of TensorFlow's file systems with Python's interface."""
 
     def __init__(self, path: str):
         super().__init__()
@@ -234,12 +234,12 @@ class _Remote(io.RawIOBase):
 
 
 class Part(NamedTuple):
-    """Some lines of a file, or all of it.
+    """A range of lines of a file, or the whole file.
 
     Attributes:
         path: the file.
-        start: the first byte, which begins a line.
-        stop: the byte behind the last line; None for the end of the file.
+        start: the first byte, at the start of a line.
+        stop: the byte after the last line; None for the end of the file.
         lines: number of lines before `start`.
         records: number of records before `start`.
     """
@@ -261,11 +261,11 @@ def within(
 ) -> Iterator[_T]:
     """Yields from `read(*args)`, which sees only `part` of its file.
 
-    The context of the caller does not change, so several parts may be read in
-    turn, and a reader may be closed in another thread.
+    The context of the caller does not change, so that several parts can be read
+    in turn, and a reader can be closed in another thread.
 
     Args:
-        part: what readers see of its file.
+        part: the part of the file that readers see.
         read: opens the file with `open_plain`, at once or at the first value.
         *args: arguments of `read`.
     """
@@ -278,15 +278,15 @@ def limited(
     *args: object,
     **kwargs: object,
 ) -> Iterator[_T]:
-    """Yields from `read(*args, **kwargs)`, which reads no larger records.
+    """Yields from `read(*args, **kwargs)`, with a limit on a record's size.
 
-    0 stands for no limit; elsewhere the limit is `MAX_RECORD_BYTES`.
+    0 means no limit; elsewhere the limit is `MAX_RECORD_BYTES`.
     """
     yield from _with(_max_record_bytes, max_record_bytes, read, *args, **kwargs)
 
 
 def check_size(size: int, place: str) -> None:
-    """Raises a `UserError` if a record of so many bytes is too large.
+    """Raises a `UserError` if a record of `size` bytes is too large.
 
     Readers call it while they read, so that one record cannot fill the memory.
 
@@ -304,7 +304,7 @@ def check_size(size: int, place: str) -> None:
 
 
 def read_whole(plain: io.BufferedIOBase, path: str) -> bytes:
-    """Reads a file that is one record, see `check_size`."""
+    """Reads a file that is one record; see `check_size`."""
     most = _max_record_bytes.get()
     content = plain.read(most + 1 if most else -1)
     check_size(len(content), path)
@@ -312,7 +312,7 @@ def read_whole(plain: io.BufferedIOBase, path: str) -> bytes:
 
 
 def _with(variable, value, read, *args, **kwargs) -> Iterator[_T]:
-    """Yields from `read(...)` in a context where a variable has a value."""
+    """Yields from `read(...)` in a context with a value of a variable."""
 
     def values():
         yield from read(*args, **kwargs)
@@ -333,7 +333,7 @@ def _next(values: Iterator[_T]) -> list[_T]:
 
 
 def part_of(path: str) -> Part:
-    """Returns what is to be read of a file: all of it, or see `within`."""
+    """Returns the part of a file that is read; see `within`."""
     part = _part.get()
     return part if part is not None and part.path == path else Part(path)
 
@@ -361,7 +361,7 @@ def line_parts(path: str, size: int) -> list[Part]:
     """Divides a file of JSON lines into parts of about `size` bytes.
 
     Other files, and compressed ones, are one part. `lines` and `records` of the
-    parts are not known yet; `count_lines` counts those of a part.
+    parts are still unknown; `count_lines` counts those of a part.
     """
     raw, plain = open_plain(path)
     with raw, plain:
@@ -371,7 +371,7 @@ def line_parts(path: str, size: int) -> list[Part]:
         end = plain.seek(0, os.SEEK_END)
         starts = [0]
         for place in range(size, end, size):
-            # The line that this byte is in belongs to the part before.
+            # The line with this byte belongs to the part before.
             plain.seek(place - 1)
             while plain.readline(_CHUNK_BYTES)[-1:] not in (b"\n", b""):
                 pass
@@ -383,7 +383,7 @@ def line_parts(path: str, size: int) -> list[Part]:
 
 
 def _has_json_line(plain: io.BufferedIOBase) -> bool:
-    """Whether a file begins with a line that is a JSON object."""
+    """Tells whether a file starts with a line that is a JSON object."""
     start = plain.read(_CHUNK_BYTES).removeprefix(codecs.BOM_UTF8).lstrip()
     if not start.startswith(b"{"):
         return False
@@ -409,9 +409,9 @@ def count_lines(part: Part) -> tuple[int, int]:
 
 
 def numbered(parts: Sequence[Part], counts: Mapping[Part, tuple]) -> list[Part]:
-    """Tells each part what comes before it; leaves those without records out.
+    """Sets `lines` and `records` of each part; drops parts without records.
 
-    `counts` has the result of `count_lines` for those that are not whole files.
+    `counts` has the result of `count_lines` for parts that are not whole files.
     """
     found, before = [], {}
     for part in parts:
@@ -424,25 +424,25 @@ def numbered(parts: Sequence[Part], counts: Mapping[Part, tuple]) -> list[Part]:
 
 
 def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
-    """Opens a plain or compressed file, told by its first bytes.
+    """Opens a plain or compressed file, recognized by its first bytes.
 
     Returns:
-        The file as it is, whose position tells how far it has been read, and
-        its plain bytes.
+        The raw file, whose position tells how much has been read, and its plain
+        bytes.
 
     Raises:
-        UserError: it cannot be read, or `compression` refuses its kind;
-            `MissingFile`: there is none.
+        UserError: it cannot be read, or `compression` rejects its kind;
+            `MissingFile`: it does not exist.
     """
     try:
         if is_remote(path):
-            # Opened when it is read, which may be too late for messages.
+            # TensorFlow opens it when it is read, too late for messages.
             remote = _remote(path)
             raw = remote.open(path) if remote.exists(path) else None
         else:
             raw = open(path, "rb", buffering=0)  # noqa: SIM115
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        # The last is for a name with a null character.
+        # The last one is raised for a name with a null character.
         raw = None
     except IsADirectoryError:
         raise UserError(
@@ -470,7 +470,7 @@ def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
 def plain_lines(path: str) -> Iterator[bytes]:
     """Yields the lines of a file in bytes, as `open_plain` reads them.
 
-    A long line comes in parts, of which only the last has a line end.
+    A long line comes in parts; only the last one has a line end.
     """
     raw, plain = open_plain(path)
     with raw, plain:

@@ -1,11 +1,11 @@
 """Reads records one by one, however long the file is.
 
-They are the elements of one JSON array, or JSON objects one a line. Plain text
-is read line by line.
+They are the elements of one JSON array, or JSON objects, one per line. Plain
+text is read line by line.
 
-A reader that knows the type of the records has msgspec make them of the file's
-bytes. What msgspec refuses is parsed again as plain JSON: slowly, but so that
-one bad record is told from the others, and why it is bad.
+A reader that knows the type of the records lets msgspec decode them. Records
+that msgspec rejects are parsed again as plain JSON, which is slow, but shows
+which record is bad and why.
 """
 
 import codecs
@@ -33,15 +33,15 @@ OnPosition = Callable[[int], None] | None
 
 _CHUNK_BYTES = 1 << 16
 _MAX_LINE_SIZE = 1 << 20
-# Elements of an array that are longer are read by the slower parser.
+# Longer elements of an array are read by the slower parser.
 _MAX_ELEMENT_BYTES = 1 << 20
 _SPACE = rb"[ \t\r\n]*"
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-# About as deep as the lines of a file may be. The parser's time grows with the
+# Maximum depth, about that of JSON lines. The parser's time grows with the
 # square of the depth.
 _MAX_DEPTH = 1000
-# Bytes that are parsed to find the end of the last whole element of a part.
+# Bytes to parse for the end of the last whole element of a part.
 _MAX_TRIED_BYTES = 1 << 21
 _OBJECT_START = re.compile(_SPACE.join((b"", rb"\{", b'("[^"\\\\]*")')))
 
@@ -51,7 +51,7 @@ class Place(NamedTuple):
 
     Attributes:
         index: its position among the records, from 0.
-        line: the line that it begins in, from 1; None if it is not known.
+        line: the line where it starts, from 1; None if unknown.
     """
 
     index: int
@@ -59,7 +59,7 @@ class Place(NamedTuple):
 
 
 class _File:
-    """An open file, and how many of its records were read.
+    """An open file that counts the records read.
 
     On exit, it reports damaged compressed data as `UserError`.
     """
@@ -89,9 +89,9 @@ class _File:
             ) from None
 
     def chunks(self) -> Iterator[bytes]:
-        """The plain bytes without byte order mark.
+        """Yields the plain bytes without byte order mark.
 
-        What comes before damaged data is handed out before the error.
+        Yields what comes before damaged data before it raises the error.
         """
         try:
             start = self._plain.read(len(codecs.BOM_UTF8))
@@ -99,7 +99,7 @@ class _File:
             while chunk := self._read():
                 yield chunk
         except compression.DAMAGES:
-            # Whoever has waited for more uses what there is first.
+            # The caller first uses the bytes that there are.
             yield b""
             raise
 
@@ -133,7 +133,7 @@ def _check_start(
     expected: str,
     other: str,
 ) -> bytes:
-    """Reads up to the first character that says something; returns it all."""
+    """Reads up to the first character that is not white space."""
     parts, size = [], 0
     for chunk in chunks:
         parts.append(chunk)
@@ -169,9 +169,9 @@ def read_json_array(
         path: a JSON file in UTF-8 whose top level is an array; plain or
             compressed (told by its first bytes, not by its name).
         on_position: see `OnPosition`.
-        record: a type of msgspec. Elements that are valid JSON and of this
-            type come as such.
-        key: what the array stands under, if the top level is an object.
+        record: a type of msgspec. Elements that are valid JSON of this type
+            are returned as such.
+        key: the key of the array, if the top level is an object.
 
     Yields:
         Pairs of the element's `Place`, whose line is None, and the element as
@@ -222,7 +222,7 @@ def _broken_array(path: str, count: int, message: str) -> UserError:
 
 
 def _array_start(key: str | None) -> tuple[bytes, str, str]:
-    """How a file with an array begins; see `_check_start`."""
+    """Returns how a file with an array begins; see `_check_start`."""
     if key is None:
         return (
             b"[",
@@ -242,7 +242,7 @@ def _array_start(key: str | None) -> tuple[bytes, str, str]:
 def _elements(
     start: bytes, chunks: Iterator[bytes], record: type | None, key: str | None
 ) -> Iterator[object]:
-    """The elements of an array; as many as possible by `_typed_elements`."""
+    """Yields an array's elements, mostly by `_typed_elements`."""
     place, opening = "item", [rb"\["]
     if key is not None:
         place = f"{key}.item"
@@ -254,7 +254,7 @@ def _elements(
     has_some, rest = yield from _typed_elements(
         start[head.end() :], chunks, record
     )
-    # The parser sees a zero in place of what has been read.
+    # The parser sees a zero in place of the elements already read.
     start = head[0] + b"0," * has_some + rest
     elements = _plain_elements(itertools.chain([start], chunks), place)
     yield from itertools.islice(elements, int(has_some), None)
@@ -267,12 +267,12 @@ def _check_depth(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Yields JSON; raises an error if it is nested too deeply."""
     depth, before = 0, b""
     for chunk in chunks:
-        # Of a string that began before, its quote alone; and a backslash whose
-        # character comes with the next chunk.
+        # Keeps only the quote of a string that began before, and a backslash
+        # whose character is in the next chunk.
         text = before + chunk
         stripped = text.rstrip(b"\\")
         half = text[len(text) - (len(text) - len(stripped)) % 2 :]
-        # The last quote ends a string that is open.
+        # The last quote ends an open string.
         text = _STRING.sub(b"", text.removesuffix(half) + b'"')
         before = (b"" if text.endswith(b'"') else b'"') + half
         brackets = text.translate(None, _NOT_BRACKETS)
@@ -286,7 +286,7 @@ def _check_depth(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _plain_elements(chunks: Iterable[bytes], place: str) -> Iterator[object]:
-    """The elements of the array at a place of a document, by ijson."""
+    """Yields the elements of the array at a place of a document, by ijson."""
     found = ijson.sendable_list()
     parser = ijson.items_coro(
         found, place, map_type=json_values.UniqueKeys, use_float=True
@@ -301,7 +301,7 @@ def _plain_elements(chunks: Iterable[bytes], place: str) -> Iterator[object]:
                 parser.send(chunk)
         except ijson.JSONError as error:
             problem = error
-        # What comes before the damage is handed out before the error.
+        # Yields what comes before the damage before the error.
         yield from found
         found.clear()
         if problem is not None:
@@ -311,13 +311,13 @@ def _plain_elements(chunks: Iterable[bytes], place: str) -> Iterator[object]:
 def _typed_elements(
     buffer: bytes, chunks: Iterator[bytes], record: type
 ) -> Iterator[object]:
-    """Yields the first elements of an array of objects while it is well formed.
+    """Yields the first elements of an array of objects while it is valid.
 
-    These are all but the last, if the objects begin with the same name and none
-    is very long. Those that are not of the type come as Python values.
+    These are all but the last, if all objects begin with the same name and none
+    is very long. Elements of other types are yielded as Python values.
 
     Returns:
-        Whether there are any, and what was read behind their last comma.
+        Whether there are any, and the bytes after their last comma.
     """
     decode, decode_all = (
         json_values.TypedDecoder(record),
@@ -326,7 +326,7 @@ def _typed_elements(
     has_some, boundary = False, None
     while len(buffer) < _MAX_ELEMENT_BYTES:
         if boundary is None and (first := _OBJECT_START.match(buffer)):
-            # Behind an object, before one that begins with the same name.
+            # Follows an object, before one that begins with the same name.
             pattern = (rb"\}", b",", rb"(?=\{", re.escape(first[1]) + b")")
             boundary = re.compile(_SPACE.join(pattern))
         if boundary is not None:
@@ -349,13 +349,13 @@ def _typed_elements(
 def _split(
     buffer: bytes, boundary: re.Pattern, decode_all: json_values.TypedDecoder
 ) -> tuple[list, bytes]:
-    """The elements before the last boundary, and what comes behind that.
+    """Splits elements at the last boundary; also returns the rest.
 
-    They come as `msgspec.Raw` if any is not of the type.
+    They are `msgspec.Raw` if any of them has another type.
     """
     end, left = len(buffer), _MAX_TRIED_BYTES
     while left > 0 and (end := buffer.rfind(b"}", 0, end)) >= 0:
-        # It may be in a string, or in an object inside of an element.
+        # The boundary may be in a string, or in an object inside an element.
         if found := boundary.match(buffer, end):
             left -= end
             array = b"[" + buffer[: end + 1] + b"]"
@@ -378,9 +378,8 @@ def _lines(
 ) -> Iterator[AnyStr]:
     """Yields lines with their line ends.
 
-    Longer lines are split at about `max_size`.
-    `on_size` is called with the number of whole lines and the size of what
-    comes behind them.
+    Longer lines are split at about `max_size`. `on_size` is called with the
+    number of whole lines and the size of the rest.
     """
     parts, size, nothing, number = [], 0, line_end[:0], 0
     for chunk in chunks:
@@ -388,7 +387,7 @@ def _lines(
         number += len(ends)
         for end in ends:
             line = nothing.join([*parts, end, line_end])
-            # A line may be long: it is forgotten before it is used.
+            # A line may be long, so it is freed before the next one.
             parts, size = [], 0
             yield line
         parts.append(rest)
@@ -403,7 +402,7 @@ def _lines(
 
 
 def _parse_line(path: str, number: int, line: bytes, count: int) -> object:
-    """The JSON value in a line, whatever its type, or a `UserError`."""
+    """Returns the JSON value in a line, or raises a `UserError`."""
     line = b"".join(json_values.cleaned([line]))
     try:
         text = line.decode("utf-8")
@@ -433,15 +432,14 @@ def read_json_lines(
 ) -> Iterator[tuple[Place, object]]:
     """Yields the values of a file of JSON lines without holding them all.
 
-    Blank lines are left out, and the last line need not have an end. Arguments,
-    what is yielded and errors are as for `read_json_array`, but each `Place`
-    has its line.
+    Skips blank lines; the last line needs no line end. Arguments, results and
+    errors are those of `read_json_array`, but each `Place` has its line.
     """
     decode = None if record is None else json_values.TypedDecoder(record)
     with _File(path, on_position) as file:
         chunks = file.chunks()
         start = b""
-        # A part of a file may begin with any line.
+        # A part of a file may start with any line.
         if file.first_line == 1:
             start = _check_start(
                 path,
@@ -470,9 +468,9 @@ def read_json_lines(
 
 
 def begins_with(path: str, pattern: bytes) -> bool:
-    """Whether the first text of a file, behind white space, has a pattern.
+    """Tells whether the first text of a file matches a pattern.
 
-    Looks at the start of the whole file, even while a part is read.
+    Skips white space. Looks at the start of the whole file, even for a part.
     """
     for chunk in files.within(files.Part(path), _chunks, path):
         if chunk.strip():
@@ -481,7 +479,7 @@ def begins_with(path: str, pattern: bytes) -> bool:
 
 
 def _chunks(path: str) -> Iterator[bytes]:
-    """The bytes of a file, or of its part, in chunks."""
+    """Yields the bytes of a file, or of its part, in chunks."""
     with _File(path) as file:
         yield from file.chunks()
 
@@ -489,11 +487,11 @@ def _chunks(path: str) -> Iterator[bytes]:
 def read_text_lines(path: str, on_position: OnPosition = None) -> Iterator[str]:
     """Yields the lines of a plain text, with line ends, without holding it all.
 
-    A line of more than a million characters comes in parts, of which only the
-    last has a line end. Bytes that are not UTF-8 become `INVALID_UTF8_MARK`.
+    A line of more than a million characters comes in parts; only the last one
+    has a line end. Bytes that are not UTF-8 become `INVALID_UTF8_MARK`.
 
     Raises:
-        UserError: the file cannot be read, or is broken off.
+        UserError: the file cannot be read, or is truncated.
     """
     with _File(path, on_position, "lines") as file:
         for line in _lines(

@@ -18,7 +18,7 @@ _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
 _HIGH, _LOW = r"\\u[dD][89abAB]\w\w", r"\\u[dD][c-fC-F]\w\w"
 _ESCAPE = re.compile(rf"{_HIGH}{_LOW}|({_HIGH}|{_LOW})|\\.", re.DOTALL)
 _HALF = re.compile(f"{_HIGH}|{_LOW}")
-# What may be the beginning of an escape, or of a pair of them, behind the other
+# Possible beginnings of an escape, or of a pair of escapes, after the other
 # backslashes in a row.
 _UNFINISHED = re.compile(r"(?:\\u[dD][89abAB]\w\w)?\\\w{0,5}\Z")
 
@@ -43,17 +43,17 @@ def decode(data: bytes) -> str:
 
 
 def cleaned(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    r"""Replaces what would make a parser give up at all that follows.
+    r"""Replaces bytes that would stop a parser.
 
-    Bytes that are not UTF-8 become `INVALID_UTF8_MARK`, which tells their
-    records from the others; an escape of half a character, as \ud800, "?".
+    Bytes that are not UTF-8 become `INVALID_UTF8_MARK`, which marks their
+    records; an escape of half a character, such as \ud800, becomes "?".
     """
     unfinished = ""
     for part in itertools.chain(decoded(chunks), [None]):
         text, unfinished = unfinished + (part or ""), ""
         found = part is not None and _UNFINISHED.search(text, len(text) - 64)
         if found:
-            # Whether a backslash begins an escape, those before it decide.
+            # The backslashes before it decide whether it begins an escape.
             start = len(text[: found.start()].rstrip("\\"))
             text, unfinished = text[:start], text[start:]
         if _HALF.search(text):
@@ -134,9 +134,9 @@ class TypedDecoder:
         return load_json(data)
 
     def __call__(self, data: bytes | msgspec.Raw) -> object | None:
-        """Decodes JSON; returns None for what is not valid or of the type."""
+        """Decodes JSON; returns None if it is invalid or of another type."""
         try:
-            # msgspec does not look at strings of fields that it leaves out.
+            # msgspec does not check strings of fields that it skips.
             str(data, "utf-8")
             return self._decode(data)
         except (ValueError, msgspec.MsgspecError, RecursionError):

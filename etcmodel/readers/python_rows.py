@@ -1,4 +1,4 @@
-"""Reads rows from the collections that Python users have."""
+"""Reads rows from Python collections."""
 
 from collections.abc import Collection
 from collections.abc import Iterator
@@ -17,24 +17,24 @@ def rows_of(
     text_field: str | None = None,
     used: Collection[str] | None = None,
 ) -> Iterator[dict]:
-    """Yields rows from the collections that Python users have.
+    """Yields rows from Python collections.
 
     Args:
-        source: an iterable of dicts, as a list or a Hugging Face
+        source: an iterable of dicts, such as a list or a Hugging Face
             `datasets.Dataset`; a pandas `DataFrame`; a `tf.data.Dataset` of
-            dicts; a table or stream of Arrow, or what exports one, such as a
-            data frame of Polars; or a dict from field to column, all of the
-            same length. Where an element is a string it stands for
+            dicts; a table or stream of Arrow, or an object that exports one,
+            such as a data frame of Polars; or a dict from field to column, all
+            of the same length. A string as an element means
             `{"text": element}`.
         text_field: another name for that field.
-        used: names of the fields that are read; None for all.
+        used: names of the fields to read; None for all.
 
     Yields:
-        Dicts from field to value, as of `cells.read_row`. Classes of Hugging
+        Dicts from field to value, as in `cells.read_row`. Classes of Hugging
         Face's `ClassLabel` are replaced by their names.
 
     Raises:
-        TypeError: `source` or one of its elements is of another type, or a
+        TypeError: `source` or one of its elements has another type, or a
             `tf.data.Dataset` has batches.
         UserError: two columns have one name.
         ValueError: the columns differ in length.
@@ -84,7 +84,7 @@ def _unbatched(elements: Iterator[object]) -> Iterator[object]:
         if index == 0 and isinstance(element, dict) and len(element) > 1:
             values = element.values()
             shapes = {getattr(x, "shape", ())[:1] for x in values}
-            # One document may have true or false for each of its texts.
+            # A single document may have a flag for each of its texts.
             has_flags = any(
                 str(getattr(x, "dtype", "")) == "bool" for x in values
             )
@@ -99,7 +99,7 @@ def _unbatched(elements: Iterator[object]) -> Iterator[object]:
 
 
 def _selected(dataset, used: Collection[str] | None) -> Iterator[dict]:
-    """Yields the rows of a Hugging Face dataset; decodes used columns alone."""
+    """Yields the rows of a Hugging Face dataset; decodes only used columns."""
     names = list(dataset.features)
     chosen = [x for x in names if used is None or x in used]
     kind = (getattr(dataset, "format", None) or {}).get("type")
@@ -107,7 +107,7 @@ def _selected(dataset, used: Collection[str] | None) -> Iterator[dict]:
         dataset = dataset.with_format(None)
     # A transform may need any column.
     if used is not None and kind != "custom":
-        # Without any column there are no rows.
+        # Without columns the dataset would have no rows.
         dataset = dataset.select_columns(chosen or names[:1])
     for index, row in enumerate(dataset):
         if not isinstance(row, Mapping):
@@ -136,7 +136,7 @@ def _check_no_batch(names: Collection[str], row: Mapping) -> None:
 def _with_names(value: object, feature: object) -> object:
     """Returns names for the classes of a Hugging Face `ClassLabel`."""
     if isinstance(value, list):
-        # The feature of a list's elements, in two forms.
+        # The feature of a list's elements, which has two forms.
         inner = getattr(feature, "feature", None)
         if isinstance(feature, list) and feature:
             (inner,) = feature
@@ -150,12 +150,12 @@ def _with_names(value: object, feature: object) -> object:
             "unknown class",
             f"got class {value}, expected one of {feature.num_classes}",
         )
-    # -1 stands for an unknown class.
+    # -1 means an unknown class.
     return None if value < 0 else feature.int2str(value)
 
 
 def _frame_rows(frame, used: Collection[str] | None) -> Iterator[dict]:
-    """Yields the rows of a pandas DataFrame; the index is left out."""
+    """Yields the rows of a pandas DataFrame; ignores the index."""
     names = [str(x) for x in frame.columns]
     arrow_rows.check_names(names, _SOURCE)
     columns = [

@@ -1,4 +1,4 @@
-"""Typed records of official data files, with errors that say where.
+"""Typed records of official data files, with errors that name the place.
 
 A dataset declares its records as `Record`s, whose fields msgspec reads and
 checks, and a `Format`, which reads files of them.
@@ -28,18 +28,18 @@ from etcmodel.readers.json_stream import Place
 from etcmodel.readers.json_values import has_invalid_utf8
 
 Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
-"""A string that is more than white space."""
+"""A string with a character other than white space."""
 
 _ADVICE_NO_ANSWERS = "If this file has no answers use `split=predict`"
 
 
 class Source(NamedTuple):
-    """The file that a record was read from, and its place there.
+    """The file and place that a record was read from.
 
     Attributes:
         path: the file.
         index: position of the record in the file, from 0.
-        line: the line that the record begins in, from 1, if known.
+        line: the line where the record starts, from 1, if known.
     """
 
     path: str = ""
@@ -47,18 +47,18 @@ class Source(NamedTuple):
     line: int | None = None
 
     def error(self, reason: str, **kwargs) -> RecordError:
-        """A `RecordError` about what was read there; `kwargs` as for that."""
+        """Makes a `RecordError` about this place; `kwargs` as for that."""
         return RecordError(
             self.path, self.index, reason, line=self.line, **kwargs
         )
 
 
 class Checked(NamedTuple):
-    """What became of one value of a file.
+    """The result of reading one value of a file.
 
     Attributes:
-        source: where it stands.
-        record: the record; None if it is of the wrong types.
+        source: its place.
+        record: the record; None if it has wrong types.
         error: why it cannot be used, or None.
         is_named: whether its id was given, and must be unique.
     """
@@ -70,7 +70,7 @@ class Checked(NamedTuple):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What the records of all datasets have.
+    """Base class of the records of all datasets.
 
     Each has an `id`, unique within the files that are read together.
     """
@@ -85,11 +85,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """What users should know about how the record was read; nothing."""
+        """Counts for users about how the record was read; none by default."""
         return {}
 
     def error(self, reason: str, **kwargs) -> RecordError:
-        """A `RecordError` about this record; `kwargs` as for that."""
+        """Makes a `RecordError` about this record; `kwargs` as for that."""
         return self.source.error(reason, record_id=self.id, **kwargs)
 
     def missing_answer(
@@ -100,9 +100,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         split: str,
         advice: str = _ADVICE_NO_ANSWERS,
     ) -> RecordError:
-        """The error of a record that is to be learned from, but cannot be.
+        """Makes the error of a record that lacks what training needs.
 
-        `name` says what is missing; `value` is what the `field` has, or None.
+        `name` is the missing part; `value` is the value of the `field`, or
+        None.
         """
         missing = "missing" if value is None else "empty"
         return self.error(
@@ -115,22 +116,22 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """How the official files of a dataset are read.
+    """Reads the official files of a dataset.
 
     Attributes:
         record: the type of a record in the file, as msgspec reads it.
-        example: what a record looks like; for messages.
+        example: an example of a record, for messages.
         read_values: called with a path, `json_stream.OnPosition` and `record`;
             yields the `json_stream.Place` and the value of each record, as a
             `record` or as JSON (see `json_stream`).
         check: called with a record and the split; raises `RecordError`s.
-        make: makes a `Record` of what was read and of its `Source`, where that
-            is of another type.
+        make: makes a `Record` of the value read and its `Source`, if the
+            `record` type is another one.
         id_field: the field with the record's id.
-        merge: makes one record of all with the same id, in the order of the
-            files, which are then read twice; None if there must be but one.
-        splits: what records can be read for; the first is the default, for
-            training. For `"predict"` they need no answers.
+        merge: merges all records with the same id, in the order of the files,
+            which are then read twice; None if ids must be unique.
+        splits: the purposes that records can be read for; the first is the
+            default, for training. For `"predict"` they need no answers.
     """
 
     record: type
@@ -150,24 +151,24 @@ class Format:
         on_position: Callable[[int], None] | None = None,
         merge: bool = True,
     ) -> Iterator[Record]:
-        """Yields the usable records of official files, in their order.
+        """Yields the usable records of official files, in order.
 
         Args:
             paths: as for `files.find`.
             split: what the records are for: whether they need answers.
-                Answers that are there are read in any case.
-            bad_records: what to do with records that cannot be used; raise, by
+                Existing answers are always read.
+            bad_records: what to do with records that cannot be used; raises by
                 default.
             on_position: called with the number of bytes read so far, of all
-                files together; not when they are read for ids alone.
-            merge: whether those of one id are merged, if the format says so; in
+                files together; not while only ids are read.
+            merge: whether to merge records with one id, if the format does; at
                 the place of the last of them, or at the end if one is bad.
 
         Raises:
-            RecordError: a record is not of the right types, has an id twice,
-                bytes that are not UTF-8, or no answer that the split needs.
+            RecordError: a record has wrong types, a repeated id, bytes that are
+                not UTF-8, or lacks an answer that the split needs.
             UserError: a file cannot be read.
-            ValueError: unknown split.
+            ValueError: the split is unknown.
         """
         repeated = self._repeated(paths) if self.merge and merge else {}
         checked = self._checked(self._values(paths, on_position), split)
@@ -178,7 +179,7 @@ class Format:
     ) -> Iterator[Checked]:
         """Reads a part of one of several files that are read together.
 
-        What is yielded is for `usable`, which compares ids.
+        Pass the results to `usable`, which compares ids.
         """
         yield from self._checked(self._values(paths, None, part), split)
 
@@ -196,17 +197,17 @@ class Format:
             is_named = False
             try:
                 record = self.parse(value, source)
-                # Where ids may be left out, records are told apart by file.
+                # Records without ids are identified by their file.
                 is_named = self._given_id(value) is not None
                 self.check(record, split)
             except RecordError as found:
                 error = found.without_traceback()
-            # As JSON, a long text takes many times the memory of the record.
+            # Frees the JSON, which takes many times the memory of the record.
             del value
             yield Checked(source, record, error, is_named)
 
     def divide(self, record: Record) -> Iterator[Record]:
-        """Yields what is used of a record: by default itself."""
+        """Yields the parts of a record to use: by default the record."""
         yield record
 
     def usable(
@@ -215,12 +216,12 @@ class Format:
         bad_records: BadRecords | None,
         repeated: Mapping[str, int],
     ) -> Iterator[Record]:
-        """Yields the usable records, of which no two have one id.
+        """Yields usable records; ids are unique.
 
         Args:
             checked: in the order of the files.
-            bad_records: what to do with the others; raise, by default.
-            repeated: how often an id is there whose records are merged.
+            bad_records: what to do with the others; raises by default.
+            repeated: the number of records of each id that is merged.
         """
         bad_records = bad_records or BadRecords()
         seen: set[str] = set()
@@ -251,18 +252,18 @@ class Format:
             if is_named:
                 seen.add(record.id)
             yield from self.divide(record)
-        # Some of them were bad.
+        # Some of their records were bad.
         for same in to_merge.values():
             yield from self.divide(self.merge(same))
 
     @functools.cached_property
     def _id_attribute(self) -> str:
-        """The attribute of `record` that the field with the id becomes."""
+        """The attribute of `record` for the field with the id."""
         fields = msgspec.structs.fields(self.record)
         return next(x.name for x in fields if x.encode_name == self.id_field)
 
     def _given_id(self, value: object) -> object:
-        """The id in what was read; None if there is none."""
+        """Returns the id in a value; None if there is none."""
         if isinstance(value, dict):
             return value.get(self.id_field)
         return getattr(value, self._id_attribute, None)
@@ -290,19 +291,19 @@ class Format:
             before += files.size(path)
 
     def _repeated(self, paths) -> dict[str, int]:
-        """How often each id stands there that does so more than once."""
+        """Counts the records of each repeated id."""
         counts = collections.Counter()
-        # Of a file that is damaged all is told when it is read to be used.
+        # Errors of a damaged file are raised when it is read again.
         with contextlib.suppress(UserError):
             for _, value in self._values(paths, None):
                 counts[str(self._given_id(value))] += 1
         return {key: count for key, count in counts.items() if count > 1}
 
     def parse(self, value: object, source: Source) -> Record:
-        """Makes a record of what `read_values` yields.
+        """Makes a record of a value of `read_values`.
 
         Raises:
-            RecordError: it is not of the right types.
+            RecordError: it has wrong types.
         """
         record = value
         if not isinstance(value, msgspec.Struct):
@@ -320,7 +321,7 @@ class Format:
 
 
 class _Problem:
-    """Why a JSON value is no record, in the words of the person who has it."""
+    """Describes why a JSON value is no record, in the user's terms."""
 
     def __init__(self, format_: Format, value: object, source: Source):
         self._format = format_
@@ -329,7 +330,7 @@ class _Problem:
 
     def _error(self, reason: str, **kwargs) -> RecordError:
         id_field, record_id = self._format.id_field, None
-        # What is wrong with the id itself is told as its value.
+        # An error of the id itself names its value.
         if isinstance(self._value, dict) and kwargs.get("field") != id_field:
             value = self._value.get(id_field)
             if isinstance(value, str | int) and not isinstance(value, bool):
@@ -337,7 +338,7 @@ class _Problem:
         return self._source.error(reason, record_id=record_id, **kwargs)
 
     def invalid_utf8(self) -> RecordError:
-        """The error of bytes that are not UTF-8."""
+        """Makes the error of bytes that are not UTF-8."""
         items = self._value.items() if isinstance(self._value, dict) else ()
         fields = (key for key, value in items if has_invalid_utf8(value))
         return self._error(
@@ -348,7 +349,7 @@ class _Problem:
         )
 
     def explained(self, message: str) -> RecordError:
-        """The error of a message of msgspec, in the words of these files.
+        """Makes an error from a message of msgspec, in the user's terms.
 
         Example of a message: "Expected `str`, got `int` - at `$.a[0].b`".
         """
@@ -395,12 +396,12 @@ class _Problem:
 
 
 def _without_positions(place: str) -> str:
-    """A place as it groups errors: `a[3].b` is `'a[].b'`."""
+    """Returns a place for grouping errors: `a[3].b` becomes `'a[].b'`."""
     return repr(re.sub(r"\[\d+\]", "[]", place))
 
 
 def _plain(type_) -> msgspec.inspect.Type:
-    """The type that a value must have if it is not null."""
+    """Returns the type of a value that is not null."""
     if isinstance(type_, msgspec.inspect.Metadata):
         return _plain(type_.type)
     if isinstance(type_, msgspec.inspect.UnionType):
@@ -410,7 +411,7 @@ def _plain(type_) -> msgspec.inspect.Type:
 
 
 def _type_of_item(type_, key: int | str):
-    """The type of what a value of a type has at a key."""
+    """Returns the type of an item of a value, by key."""
     type_ = _plain(type_)
     if isinstance(type_, msgspec.inspect.StructType):
         if isinstance(key, int):
@@ -430,7 +431,7 @@ _WORDS = {
 
 
 def _words(type_, plural: bool = False) -> str:
-    """What a value of a type is, for people."""
+    """Describes a type for users."""
     if isinstance(type_, msgspec.inspect.Metadata):
         described = (type_.extra_json_schema or {}).get("description")
         return described or _words(type_.type, plural)

@@ -1,4 +1,4 @@
-"""Reads strings that are JSON, or the repr of an object of Python or NumPy."""
+"""Reads strings that are JSON, or the repr of a Python or NumPy object."""
 
 import ast
 import datetime
@@ -15,7 +15,7 @@ from etcmodel.readers.json_values import UniqueKeys
 _START = re.compile(r"""[\[{(<]|b['"]|[A-Za-z_][\w.]{0,40}\(""")
 _ENDS = "])}>'\""
 _OPENING, _CLOSING = ("[", "(", "{"), ("]", ")", "}")
-# Objects whose repr does not show all that is needed to read them.
+# Objects whose repr does not contain all of their content.
 _OBJECT = re.compile(
     r"<tf\.|<[^<>\n]{1,200} at 0x|tf\.\w{0,20}Tensor\(|masked_array\("
     r"|(Ordered|default)[dD]ict\(|deque\(|dict_\w{1,9}\(|(Range|Multi)?Index\("
@@ -25,7 +25,7 @@ _SERIES = re.compile(
     r"\n(Name: .{1,200}, )?(Length: \d{1,20}, )?dtype: [\w\[\], ]{1,60}\Z"
 )
 _FIRST_ROW = re.compile(r"\S{1,60} {2,}\S")
-# Strings, words, and characters that stand alone.
+# Strings, words, and single characters.
 _TOKEN = re.compile(
     r"""(?P<space>\s+)|(?P<string>[bB]?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"))"""
     r"""|(?P<word><NA>|[^\s\[\](){}'",:=]+)|(?P<other>[\[\](){},:=])""",
@@ -62,14 +62,14 @@ def read(text: str) -> object:
     """Reads a string that is JSON, or the repr of an object.
 
     Example: `"{'text': array(['Brno'], dtype=object)}"` gives
-    `{"text": ["Brno"]}`, and `"['a' 'b']"` of NumPy `["a", "b"]`.
+    `{"text": ["Brno"]}`, and `"['a' 'b']"` of NumPy gives `["a", "b"]`.
 
     Returns:
         The list, tuple, set, dict, bytes, date or number; the string itself if
-        it is none of these, and for tuples and sets of numbers, as `"(1, 2)"`.
+        it is none of these, or a tuple or set of numbers such as `"(1, 2)"`.
 
     Raises:
-        UnreadableError: the repr leaves something out.
+        UnreadableError: the repr is incomplete.
     """
     body = text.strip()
     is_series = _SERIES.search(body[-300:]) and _FIRST_ROW.match(body)
@@ -99,7 +99,7 @@ def _parse_json(body: str) -> object:
 def _parse_repr(body: str) -> object:
     """Parses a list, tuple, set, dict, bytes or array of Python or NumPy."""
     with warnings.catch_warnings():
-        # Of escapes such as "\d" in what is text after all.
+        # Warnings about escapes such as "\d" in what may be plain text.
         warnings.simplefilter("ignore")
         tree = ast.parse(_with_commas(body), mode="eval")
     is_bytes = isinstance(getattr(tree.body, "value", None), bytes)
@@ -185,7 +185,7 @@ class _Values(ast.NodeTransformer):
         return node
 
     def _visit_name(self, node):
-        """Replaces a name that NumPy or JSON has for a value."""
+        """Replaces a name of NumPy or JSON by its value."""
         name = ast.unparse(node)
         return ast.Constant(_NAMES[name]) if name in _NAMES else node
 
@@ -197,7 +197,7 @@ class _Values(ast.NodeTransformer):
         return node
 
     def _visit_items(self, node):
-        """Raises an error if `...` stands for items that were left out."""
+        """Raises an error if `...` replaces items."""
         self.generic_visit(node)
         if any(
             isinstance(x, ast.Constant) and x.value is ... for x in node.elts

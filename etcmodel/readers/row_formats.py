@@ -25,14 +25,13 @@ from etcmodel.readers.sectioned import Row
 
 @dataclasses.dataclass(frozen=True)
 class RowFormat(Format):
-    """Reads rows of `tables`; those without an id get their position as id.
+    """Reads rows of `tables`; a row without an id gets its position as id.
 
     Attributes:
-        fields: names of the rows' fields. If those of query, id and evidence
-            are given, they must occur in at least one row. Rows of Python need
-            only that of the query for predictions.
-        used: names of the fields that are read. Values of others may be of any
-            type.
+        fields: names of the rows' fields. If names for query, id and evidence
+            are given, they must occur in at least one row. For predictions,
+            rows of Python only need the query.
+        used: names of the fields to read. Values of others may have any type.
     """
 
     fields: Fields = Fields()
@@ -49,15 +48,15 @@ class RowFormat(Format):
 
         Args:
             source: see `python_rows.rows_of`.
-            split: as for `read`.
-            bad_records: as for `read`.
-            name: stands in errors for the name of a file.
+            split: as in `read`.
+            bad_records: as in `read`.
+            name: replaces the name of a file in errors.
 
         Raises:
-            RecordError: as for `read`.
+            RecordError: as in `read`.
             TypeError: `source` is no collection of rows.
             UserError: no row has a named field; raised after the last row.
-            ValueError: unknown split, or columns that differ in length.
+            ValueError: the split is unknown, or columns differ in length.
         """
         fields = self.fields
         needed = {fields.query}
@@ -104,7 +103,7 @@ class RowFormat(Format):
         return self._named(values, prefixes)
 
     def _named(self, values, prefixes: Mapping[str, str]):
-        """Gives rows without an id their position as one."""
+        """Gives rows without an id their position as id."""
         for source, value in values:
             if isinstance(value, dict) and value.get(self.id_field) is None:
                 name = f"{prefixes[source.path]}{source.index}"
@@ -130,7 +129,7 @@ def _with_fields(values, needed: set[str | None], place: str):
 
 
 def _read_file(used, read_other, path, on_position=None, record=None):
-    """Reads a file's rows, by `read_other` if that knows its layout."""
+    """Reads a file's rows, by `read_other` if it knows the layout."""
     del record
     if read_other is not None:
         rows = read_other(path, on_position)
@@ -157,11 +156,11 @@ def row_format(
         check: see `Format`.
         fields: names of the rows' fields.
         example: the end of a row, for messages.
-        labels: the usual names of the field with what is learned.
+        labels: the usual names of the field with the labels.
         evidence: the usual names of the field with the evidence.
         others: names of further fields.
         read_other: called with a path and `json_stream.OnPosition`; returns the
-            rows of a file that is laid out in another way, or None.
+            rows of a file with another layout, or None.
         **kwargs: other attributes of `Format`.
     """
     used = fields.used(labels, evidence) | {*others}

@@ -1,9 +1,9 @@
-"""Documents of sections, paragraphs and texts, read from users' own rows.
+"""Documents of sections, paragraphs and texts, read from user rows.
 
 A row (see `tables.read_rows` and `python_rows.rows_of`) has its document in one
 field: `text`, `document`, `paragraphs`, `sections` or `context`. The value is
 
-*   a string, whose paragraphs have blank lines between them;
+*   a string, whose paragraphs are separated by blank lines;
 *   a list of paragraphs, each a string or a list of strings (its units); or
 *   a list of sections: `{"title": "...", "paragraphs": [...]}`, the same with
     `"text"`, or HotpotQA's `["title", ["sentence", ...]]`.
@@ -41,8 +41,8 @@ class Section(msgspec.Struct, frozen=True):
 
     Attributes:
         title: the heading; empty if there is none.
-        paragraphs: the texts of each paragraph. A paragraph and a text may be
-            empty, so that positions count as in the file.
+        paragraphs: the texts of each paragraph. Empty paragraphs and texts are
+            kept, so that positions count as in the file.
     """
 
     title: str = ""
@@ -58,8 +58,8 @@ class DocumentRecord(Record, frozen=True):
         sections: the document; one section without title if it has none.
         query: a question as one text, or several texts such as labels.
         has_units: whether paragraphs are lists of texts in the file, which are
-            then the units to select. False if each paragraph is one text,
-            which is to be split into sentences.
+            then the units to select. False if each paragraph is one text, to be
+            split into sentences.
     """
 
     id: str
@@ -74,15 +74,14 @@ class DocumentRecord(Record, frozen=True):
 
 
 class Document(NamedTuple):
-    """What the document's field of a row holds.
+    """The content of a row's document field.
 
     Attributes:
         sections: see `DocumentRecord`.
         has_units: see `DocumentRecord`.
         offsets: where the first text of each paragraph begins in the document,
-            in characters. A document of several strings is counted as if it
-            had an empty line between these, and a space between texts of a
-            paragraph.
+            in characters. Several strings count as if they were joined by an
+            empty line, and texts of a paragraph by a space.
     """
 
     sections: tuple[Section, ...]
@@ -92,13 +91,13 @@ class Document(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Fields:
-    """Names of a row's fields; None for the default ones.
+    """Names of a row's fields; None for the default names.
 
     Attributes:
         text: the field with the document.
         query: the field with the query.
         id: the field with the id.
-        label: the field with what is learned.
+        label: the field with the labels.
         evidence: the field with the evidence of answers.
     """
 
@@ -119,7 +118,7 @@ class Fields:
         """Returns the names of all fields that may be read.
 
         Args:
-            labels: the usual names of the field with what is learned.
+            labels: the usual names of the field with the labels.
             evidence: the usual names of the field with the evidence.
         """
         names = {
@@ -132,12 +131,12 @@ class Fields:
         return frozenset(names)
 
     def example(self, rest: str) -> str:
-        """Returns what a row looks like; `rest` is its end, for messages."""
+        """Returns an example of a row that ends with `rest`, for messages."""
         return f'a row {{"{self.id_field}": "...", {rest}}}'
 
 
 def _group(field: str) -> str:
-    """Returns a place as it groups errors: `a[3].b` is `a[].b`."""
+    """Returns a place for grouping errors: `a[3].b` becomes `a[].b`."""
     return re.sub(r"\[\d+\]", "[]", field)
 
 
@@ -145,7 +144,7 @@ class Row:
     """A row with its place, for errors that name both.
 
     Args:
-        values: from field to value.
+        values: field -> value.
         source: where it was read.
         fields: names of its fields.
 
@@ -167,12 +166,12 @@ class Row:
     def wrong(
         self, field: str, value: object, expected: str, group: str | None = None
     ) -> RecordError:
-        """Returns the error of a value that is not what was expected.
+        """Returns the error of a value that was not expected.
 
         Args:
-            field: the field, with positions inside, as `answers[1].text`.
-            value: what was found there.
-            expected: what should be there, in words.
+            field: the field, with positions inside, such as `answers[1].text`.
+            value: the value found there.
+            expected: the expected value, in words.
             group: the field's name in statistics; the field without positions
                 by default.
         """
@@ -190,16 +189,16 @@ class Row:
         """Returns the field that the row has; None if it has none.
 
         Args:
-            name: the only field to look at, if given.
-            defaults: the fields of which one may be there, otherwise.
+            name: the only field to check, if given.
+            defaults: otherwise, the fields to check.
 
         Raises:
-            RecordError: two of them are there.
+            RecordError: the row has two of them.
         """
         names = (name,) if name else defaults
         found = [x for x in names if self.values.get(x) is not None]
         if len(found) > 1:
-            # Of a table's columns all but one may be empty.
+            # A table has all columns; all but one may be empty.
             found = [x for x in found if self.values[x] != ""] or found[:1]
         if len(found) > 1:
             raise self.error(
@@ -210,7 +209,7 @@ class Row:
         return found[0] if found else None
 
     def missing(self, names: Sequence[str], expected: str) -> RecordError:
-        """Returns the error of a field that is needed, but not there."""
+        """Returns the error of a needed field that is missing."""
         present = [str(x) for x in self.values if x != self.fields.id_field]
         present = ", ".join(present[:8]) or "nothing"
         others = ", ".join(map(repr, names[1:]))
@@ -262,7 +261,7 @@ class Row:
         """Returns the document of the row.
 
         Raises:
-            RecordError: there is none, it is of the wrong type, or empty.
+            RecordError: there is none, it has the wrong type, or is empty.
         """
         field = self.find(self.fields.text, TEXT_FIELDS)
         if field is None:
@@ -297,13 +296,13 @@ class Row:
         Args:
             field: its place in the row.
             value: the value.
-            may_be_empty: whether it may be white space alone.
-            is_cell: whether a number is taken for its digits, as in CSV.
-            expected: what should be there, in words.
+            may_be_empty: whether it may be only white space.
+            is_cell: whether a number becomes its digits, as in CSV.
+            expected: the expected value, in words.
 
         Raises:
             RecordError: it is not a string, has NUL characters, or is empty
-                although it may not be.
+                without `may_be_empty`.
         """
         if is_cell and is_number(value):
             return json.dumps(value)
@@ -325,10 +324,10 @@ class Row:
         return value
 
     def flag(self, field: str, value: object) -> bool:
-        """Returns a value that must be true or false; missing ones are false.
+        """Returns a value that must be true or false; missing means false.
 
-        Takes 1, 1.0, `"true"`, `"1"` and `"1.0"` in capitals or not, and the
-        same for false, since CSV has no other way to write them.
+        Takes 1, 1.0, `"true"`, `"1"` and `"1.0"` in any case, and the same for
+        false, since CSV has no other way to write them.
         """
         if isinstance(value, str):
             word = value.strip().lower()
@@ -340,19 +339,19 @@ class Row:
 
 
 def given_text(value: object) -> object:
-    """Returns the string of a repr of numbers, such as `"[1]"`: a text."""
+    """Returns the original string of a repr of numbers, such as `"[1]"`."""
     return value.text if isinstance(value, cells.Printed) else value
 
 
 def is_number(value: object) -> bool:
-    """Tells numbers from true and false."""
+    """Tells whether a value is a number, not true or false."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def whole(value: object) -> object:
-    """Converts 3.0, `"3"` and `"3.0"` to 3; returns other values as they are.
+    """Converts 3.0, `"3"` and `"3.0"` to 3; returns other values unchanged.
 
-    pandas makes whole numbers floats if values are missing.
+    pandas converts integers to floats if values are missing.
     """
     if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
         return int(value.strip().partition(".")[0])
@@ -362,13 +361,13 @@ def whole(value: object) -> object:
 
 
 def split_paragraphs(text: str) -> Iterator[tuple[int, str]]:
-    r"""Splits a text at lines of white space alone.
+    r"""Splits a text at lines of only white space.
 
     Example: `" a\nb\n \n\nc"` gives `(1, "a\nb")` and `(8, "c")`.
 
     Yields:
-        Where each paragraph begins, in characters, and the paragraph without
-        white space around it.
+        The start of each paragraph, in characters, and the paragraph without
+        surrounding white space.
     """
     start = 0
     ends = [x.span() for x in _BLANK_LINES.finditer(text)]
@@ -381,14 +380,14 @@ def split_paragraphs(text: str) -> Iterator[tuple[int, str]]:
 
 
 class _DocumentReader:
-    """Reads the field with the document, and finds out whether it has units."""
+    """Reads the document's field, and finds out whether it has units."""
 
     def __init__(self, row: Row, field: str):
         self._row = row
         self._field = field
-        # True or False once a paragraph has been read.
+        # None until a paragraph has been read.
         self._has_units: bool | None = None
-        # Where paragraphs begin, and where the next string does.
+        # Starts of the paragraphs, and of the next string.
         self._offsets: list[int] = []
         self._end = 0
 
@@ -472,7 +471,7 @@ class _DocumentReader:
 
 
 def _is_section(value: object) -> bool:
-    """Tells sections from paragraphs."""
+    """Tells whether a value is a section, not a paragraph."""
     return isinstance(value, dict) or (
         isinstance(value, list)
         and len(value) == 2

@@ -1,12 +1,11 @@
 """Reads rows from files of JSON, CSV, TSV, Parquet and Arrow.
 
-The kind of a file follows from its name, without the ending of a compressed
-one, otherwise from its first characters. Arrow reads Parquet and its own files.
-Its readers of CSV and JSON are not used: a row with too few cells or a broken
-line ends them, a quote that is not closed takes in all rows behind it without
-an error, a column whose values are strings in some rows and lists in others
-cannot be read, nor can a row that is longer than a block, and errors name no
-line.
+The name of a file, without the ending of a compressed one, tells its kind, or
+else its first characters. Arrow reads Parquet and its own files. Its readers of
+CSV and JSON are not used: a row with too few cells or a broken line ends them;
+an open quote swallows all later rows without an error; a column with strings in
+some rows and lists in others cannot be read, nor can a row longer than a block;
+and errors name no line.
 """
 
 import collections
@@ -44,7 +43,7 @@ _KINDS = {
     ".feather": "arrow",
     ".ipc": "arrow",
 }
-# Names that say that each line is a record.
+# Endings of files with one record per line.
 _LINES = (".jsonl", ".ndjson")
 _EXPECTED = (
     "JSON lines or an array (.jsonl, .json), a table with a header row (.csv, "
@@ -56,9 +55,9 @@ _SEPARATOR_LINE = re.compile("sep=(.)", re.IGNORECASE)
 
 
 class BadRow(NamedTuple):
-    """Stands for a row that cannot be read, and says why.
+    """Replaces a row that cannot be read, and says why.
 
-    `row_formats.RowFormat` makes a `RecordError` of it.
+    `row_formats.RowFormat` turns it into a `RecordError`.
     """
 
     reason: str
@@ -79,16 +78,16 @@ def read_rows(
             remote, compressed or not.
         on_position: called after each row with the bytes read so far; for
             Parquet and Arrow see `arrow_rows.read`.
-        used: names of the fields that are read; None for all.
+        used: names of the fields to read; None for all.
 
     Yields:
         Pairs of the row's `Place`, with a line for JSON lines, CSV and TSV, and
-        the row: a `dict` from field to value, as of `cells.read_row`, or a
+        the row: a `dict` from field to value, as in `cells.read_row`, or a
         `BadRow`. Bytes that are not UTF-8 become
         `json_values.INVALID_UTF8_MARK`.
 
     Raises:
-        UserError: the file cannot be read, is of no such kind, or is a JSON
+        UserError: the file cannot be read, is of another kind, or is a JSON
             object with columns.
     """
     kind = _kind(path)
@@ -107,7 +106,7 @@ def read_rows(
 
 
 def _converted(row: object, used: Collection[str] | None) -> object:
-    """Converts the fields of a row that are read."""
+    """Converts the used fields of a row."""
     if not isinstance(row, dict):
         return row
     repeated = getattr(row, "repeated", None)
@@ -139,7 +138,7 @@ def _check_no_columns(path: str, rows: Iterator, used: Collection[str]):
 
 
 def _orientation(value: dict, used: Collection[str]) -> str | None:
-    """Names the way in which an object holds a table; None for a record."""
+    """Names the layout of an object that holds a table; None for a record."""
     columns = value.values()
     if value.keys() >= {"columns", "data"}:
         return "orient='split'"
@@ -207,15 +206,15 @@ def _read_table(path, on_position, is_tsv) -> Iterator[tuple[Place, object]]:
 def read_cells(
     path: str, on_position: json_stream.OnPosition, delimiter: str | None
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yields the first line, from 1, and the cells of each row that has some.
+    """Yields line number, from 1, and cells of each row with cells.
 
-    In TSV, a quote may also be a character of the text, see `_is_quoted`.
+    In TSV, a quote may also be a character of the text; see `_is_quoted`.
 
     Args:
         path: CSV or TSV, local or remote, compressed or not.
         on_position: called with the bytes read so far.
-        delimiter: between cells; None: `,`, `;` or a tab, in this order of
-            preference, whichever the header row has.
+        delimiter: separator of cells; None: `,`, `;` or a tab, the first of
+            these that the header row has.
 
     Raises:
         UserError: the file cannot be read, or its quotes are wrong.
@@ -231,7 +230,7 @@ def read_cells(
             yield text
 
     lines = counted(_read_lines(path, on_position))
-    # Blank lines may come before the header row.
+    # Blank lines may precede the header row.
     start = []
     for text in lines:
         start.append(text)
@@ -300,19 +299,19 @@ _cells_of_any_size = _CellsOfAnySize()
 
 
 def _is_quoted(path: str) -> bool:
-    """Tells whether quotes of TSV stand around cells with tabs or line breaks.
+    """Tells whether quotes of TSV enclose cells with tabs or line breaks.
 
-    Otherwise they may be characters of the text, as other programs than
-    spreadsheets write it, and every line is a row. What leaves fewer rows of
-    another length than the header row is right.
+    Otherwise quotes may be characters of the text, as in files that no
+    spreadsheet wrote, and every line is a row. Chooses the way that gives fewer
+    rows of another length than the header row.
 
     Raises:
-        UserError: both ways leave none.
+        UserError: the choice is unclear, since a quote stays open.
     """
     num_cells, num_bad, first_open = None, 0, None
 
     def count(lines):
-        """Yields lines, and counts those that are no rows."""
+        """Yields lines, and counts those that are not rows."""
         nonlocal num_cells, num_bad, first_open
         for number, line in enumerate(lines, 1):
             cells = line.rstrip("\r\n").split("\t")
@@ -340,13 +339,13 @@ def _is_quoted(path: str) -> bool:
         raise UserError(
             f"{path}, line {first_open}: the quote may be a character of the "
             "text, or begin a cell with tabs or line breaks; the rest of the "
-            "file does not tell. Convert the table to .csv or .jsonl."
+            "file allows both. Convert the table to .csv or .jsonl."
         )
     return num_bad_quoted < num_bad
 
 
 def _plain_cells(line: str) -> list[str]:
-    """Splits a line of TSV at its tabs; cells may have quotes around them."""
+    """Splits a line of TSV at tabs; cells may be quoted."""
     cells = line.rstrip("\r\n").split("\t")
     return [
         x[1:-1].replace('""', '"') if _QUOTED_CELL.fullmatch(x) else x
@@ -355,7 +354,7 @@ def _plain_cells(line: str) -> list[str]:
 
 
 def _read_lines(path: str, on_position) -> Iterator[str]:
-    """Yields lines with their ends; those of spaces before the header empty."""
+    """Yields lines with their ends; empties blank ones before the header."""
     lines = _whole_lines(path, on_position)
     for line in lines:
         if line.strip():
@@ -369,7 +368,7 @@ def _whole_lines(path: str, on_position) -> Iterator[str]:
     """Yields whole lines with their ends; the last may be empty."""
     parts, size, number = [], 0, 1
     for part in json_stream.read_text_lines(path, on_position):
-        # NUL characters: UTF-16 that is read as UTF-8 has them.
+        # NUL characters occur in UTF-16 that is read as UTF-8.
         part = part.replace("\0", INVALID_UTF8_MARK)
         if parts and parts[-1].endswith("\r"):
             # A line feed may follow, in the next part.

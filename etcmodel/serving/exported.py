@@ -1,4 +1,4 @@
-"""Reads what a SavedModel says of itself, without TensorFlow."""
+"""Reads the description of a SavedModel, without TensorFlow."""
 
 import dataclasses
 import os
@@ -15,7 +15,7 @@ _OWN_CHECKSUMS = "variables.data-"
 
 
 def read_metadata(saved_model_dir: str) -> dict:
-    """Reads what `export` noted; a `UserError` if there is no such note."""
+    """Reads the file that `export` wrote; raises a `UserError` if missing."""
     if not os.path.exists(os.path.join(saved_model_dir, "saved_model.pb")):
         raise UserError(
             f"{saved_model_dir} is not a SavedModel: it has no saved_model.pb. "
@@ -35,13 +35,13 @@ def read_metadata(saved_model_dir: str) -> dict:
 
 
 def make_options(saved_model_dir: str, options_class: type, values: dict):
-    """Makes the noted options of a task; a `UserError` for unknown ones."""
+    """Makes the stored options of a task; raises a `UserError` if unknown."""
     names = [field.name for field in dataclasses.fields(options_class)]
     for name in values:
         if name not in names:
             raise UserError(
                 f"{os.path.join(saved_model_dir, METADATA_FILE)}: there is no "
-                f"option {name!r}; expected some of {', '.join(names)}. "
+                f"option {name!r}. Expected some of {', '.join(names)}. "
                 f"{_ADVICE}"
             )
     return options_class(**values)
@@ -62,8 +62,8 @@ def describe_files(saved_model_dir: str) -> dict[str, str]:
 
 
 def check_files(saved_model_dir: str, metadata: dict[str, Any]) -> None:
-    """Raises a `UserError` if a file is not as `export` wrote it."""
-    # Older versions noted none.
+    """Raises a `UserError` if a file differs from what `export` wrote."""
+    # Older versions stored no checksums.
     found, noted = describe_files(saved_model_dir), metadata.get("files", {})
     for name in noted:
         if found.get(name) != noted[name]:

@@ -1,8 +1,8 @@
 """Writes SavedModels that load and answer without this package.
 
-The functions of a model are traced with explicit signatures on a `tf.Module`:
-nothing of Keras is stored, so they load the same whichever Keras wrote them,
-in Python, in TensorFlow Serving and through the C++ loader.
+The functions of a model are traced with explicit signatures on a `tf.Module`.
+Nothing of Keras is stored, so they load the same under either Keras, in Python,
+in TensorFlow Serving and through the C++ loader.
 """
 
 import os
@@ -29,7 +29,7 @@ def model_variables(model: tf.keras.Model) -> list[tf.Variable]:
 
 
 class ServingModule(tf.Module):
-    """What is saved: functions with signatures, and what they use.
+    """A module to save: functions with signatures, and their resources.
 
     Args:
         variables: all variables that the functions read.
@@ -55,7 +55,7 @@ class ServingModule(tf.Module):
             key: tf.function(function, autograph=False)
             for key, (function, _) in functions.items()
         }
-        # Out of sight of whatever saves the module: it would trace them again.
+        # Hidden from code that saves the module, which would trace it again.
         self._functions = lambda: (traced, specs)
 
     def signatures(
@@ -87,8 +87,8 @@ def export_saved_model(
     """Writes a SavedModel that appears only when it is complete.
 
     Args:
-        module: what to save.
-        output_dir: the directory to make.
+        module: the module to save.
+        output_dir: the directory to create.
         model_name: the name that the model is served under.
         metadata: saved for `predict` as `assets.extra/etcmodel.json`.
         warmup_inputs: signature name -> inputs of one request. Every signature
@@ -96,7 +96,7 @@ def export_saved_model(
         overwrite: whether an existing directory may be replaced.
 
     Raises:
-        UserError: the directory has files already, or cannot be written.
+        UserError: the directory has files, or cannot be written.
     """
     with for_inference():
         signatures = module.signatures()

@@ -31,9 +31,9 @@ def run_in_parts(
     with the rows `[0, 1, 2]` and `[3, 4]`.
 
     Args:
-        function: from a nest of tensors `[rows, ...]` to a dict of them.
+        function: maps a nest of tensors `[rows, ...]` to a dict of tensors.
         inputs: `[rows, ...]` each.
-        size: the maximum number of rows of a call; None for all.
+        size: the maximum number of rows per call; None for all.
         stops: `<int32>[stops]` numbers of rows after which a call can end,
             ascending, at most `size` apart, ending with the number of rows;
             None for any.
@@ -64,7 +64,7 @@ def run_in_parts(
             {name: x.write(call, made[name]) for name, x in arrays.items()},
         )
 
-    # At least once, which tells the outputs' sizes.
+    # At least once, to know the outputs' sizes.
     *_, arrays = tf.while_loop(
         lambda call, start, _: tf.logical_or(start < rows, tf.equal(call, 0)),
         step,
@@ -95,14 +95,14 @@ def make_serving_module(
 
     Its signatures:
 
-    *   `serving_default`: raw text in, answers out; see `Preprocessor.INPUTS`
-        and `TaskModel.decode` of the task. `tokens_cut` `<int32>[batch]` tells
-        how many tokens were too many.
-    *   `serialized_examples`: `examples` `<string>[batch]`, as `preprocess`
-        writes them, in; answers out, and the model's outputs if it sees each
+    *   `serving_default`: takes raw text, returns answers; see
+        `Preprocessor.INPUTS` and `TaskModel.decode` of the task. `tokens_cut`
+        `<int32>[batch]` counts the tokens that did not fit.
+    *   `serialized_examples`: takes `examples` `<string>[batch]` of
+        `preprocess`; returns answers, and the model's outputs if it sees each
         example whole.
-    *   `features`: the model's inputs (see `ExampleSchema.input_specs`),
-        integers as int64, of any lengths, in; the model's outputs out.
+    *   `features`: takes the model's inputs (see `ExampleSchema.input_specs`),
+        integers as int64, of any lengths; returns the model's outputs.
 
     Returns the module and, by signature, the inputs of one small request.
     """
@@ -171,7 +171,7 @@ def _make_answering(
     preprocessor: Preprocessor,
     task_model: TaskModel,
 ) -> tuple[Callable, Callable]:
-    """Makes the functions that answer: raw text, and stored examples."""
+    """Makes the functions that answer raw text and stored examples."""
 
     def candidates_of(values):
         inputs, context = values
@@ -217,7 +217,7 @@ def _make_answering(
 
 
 def _with_rank(name, x, axes) -> tf.Tensor:
-    """Returns an input of a request; an error if its rank is another one."""
+    """Returns an input after asserting its rank."""
     # TensorFlow does not compare a request with the signature's shapes, but
     # relies on them: the rank of `x` would become a constant.
     (given,) = tf.raw_ops.OptionalGetValue(
@@ -245,7 +245,7 @@ def _with_rank(name, x, axes) -> tf.Tensor:
 def _axes(field: example_schema.Field) -> tuple[str | int, ...]:
     """Names the axes of an input, for errors."""
     if field.axis == "block":
-        # The same for all inputs with a value of each token, or mention.
+        # Equal for all inputs with a value per token, or per mention.
         inner = {"block_length": "tokens", "max_num_annotations": "mentions"}
         return ("segments", *([inner[field.size]] if field.size else []))
     size = [] if field.size is None else [field.size]
@@ -257,7 +257,7 @@ def _requests(preprocessor: Preprocessor) -> dict[str, dict[str, Any]]:
     request = dict(preprocessor.REQUEST)
     inputs = {name: tf.constant(x) for name, x in request.items()}
     example = preprocessor.example_of_raw(**inputs)
-    # Of the lengths of the model.
+    # With the lengths of the model.
     batch = preprocessor.batch_of_stored(tf.constant([example]))
     return {
         SERVING_DEFAULT: request,

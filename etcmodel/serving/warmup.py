@@ -3,8 +3,8 @@
 A server replays the requests in `assets.extra/tf_serving_warmup_requests` of a
 SavedModel before it takes real ones. The file is a TFRecord file of
 `tensorflow.serving.PredictionLog` messages. The few fields used are written in
-protocol buffer wire format (a tag, a length, the content; the tag of what has a
-length is `field number * 8 + 2`), without tensorflow-serving-api.
+protocol buffer wire format (a tag, a length, the content; the tag of a field
+with a length is `field number * 8 + 2`), without tensorflow-serving-api.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""The tasks and the experiments by name; nothing here loads TensorFlow.
+"""Finds tasks and experiments by name, without loading TensorFlow.
 
-Every folder of `etcmodel.tasks` that has a `task.py` is a task.
+Every folder of `etcmodel.tasks` with a `task.py` is a task.
 """
 
 import difflib

@@ -1,4 +1,4 @@
-"""The training engine: the Model Garden's, on Keras 2."""
+"""The training engine, based on the Model Garden; needs Keras 2."""
 
 from etcmodel import extras
 

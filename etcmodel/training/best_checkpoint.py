@@ -1,6 +1,6 @@
-"""Decides which of a run's validations is the best.
+"""Finds the best validation of a run.
 
-The lower validation loss decides between equal metrics.
+Between equal metrics, the lower validation loss decides.
 """
 
 import math
@@ -16,8 +16,8 @@ def is_better(logs: Mapping, than: Mapping, trainer: cfg.TrainerConfig) -> bool:
     """Returns whether a validation is better than an earlier one.
 
     `trainer` names the metric, and whether lower values are better. NaN is
-    worse than any number. A value that one of the validations lacks is not
-    compared: older versions stored no validation loss.
+    worse than any number. A value that only one validation has is not compared:
+    older versions stored no validation loss.
     """
     metric = trainer.best_checkpoint_eval_metric
     is_lower = trainer.best_checkpoint_metric_comp == "lower"

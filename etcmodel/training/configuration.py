@@ -29,18 +29,18 @@ from etcmodel.models import json_config
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.spec import TaskSpec
 
-# No decay for biases and normalisation, as in BERT. `gamma` and `beta` are what
-# Keras calls the weights of a layer normalisation.
+# As in BERT, no decay for biases and normalisation, whose weights Keras calls
+# `gamma` and `beta`.
 NO_WEIGHT_DECAY = ["LayerNorm", "layer_norm", "bias", "gamma", "beta"]
 
 
 @dataclasses.dataclass
 class PresetParams(base_config.Config):
-    """A configuration of an encoder: a preset or a file, and what differs.
+    """The configuration of an encoder: a preset or a file, with changes.
 
-    `preset_params` adds the attributes of the configuration; None stands for
-    the value of the preset or file. `vocab_size` None is the size of the
-    vocabulary that the records were made with, unless a `config_file` is given.
+    `preset_params` adds the attributes of the configuration; None means the
+    value of the preset or file. `vocab_size` None means the size of the
+    records' vocabulary, unless a `config_file` is given.
 
     Attributes:
         preset: name of a preset, such as `"base"`.
@@ -62,7 +62,7 @@ class PresetParams(base_config.Config):
         """Makes the configuration, with the size of the records' vocabulary.
 
         Raises a `UserError` if the preset or file does not exist, or the
-        vocabulary of the records does not fit into the encoder's.
+        records' vocabulary does not fit the encoder.
         """
         config_class = self.CONFIG
         try:
@@ -93,8 +93,8 @@ def preset_params(
 ) -> type[PresetParams]:
     """Makes `PresetParams` with an optional field for each of a configuration.
 
-    The fields have the configuration's names, and are None. `left_out` fields
-    are no parameters.
+    The fields have the configuration's names, and default to None. `left_out`
+    fields are skipped.
     """
     return dataclasses.make_dataclass(
         f"{config_class.__name__}Params",
@@ -112,7 +112,7 @@ def preset_params(
 class EncoderParams(preset_params(EtcConfig)):
     """The encoder of ETC: values of an `EtcConfig`.
 
-    Relative labels can be looked up by matrix products, as embeddings can.
+    Relative labels can also be looked up by matrix products, like embeddings.
     """
 
     use_one_hot_relative_embeddings: bool = False
@@ -136,11 +136,11 @@ def check_length(config: ReadTwiceConfig, block_length: int) -> None:
 
 
 def find_metadata(params: cfg.TaskConfig, spec: TaskSpec) -> dict | None:
-    """Reads what `preprocess` noted about training and validation data.
+    """Reads what `preprocess` stored about training and validation data.
 
     Raises a `UserError` if records are of another task, were preprocessed
-    differently, have no answers, or if validation data are of the split
-    "train", which leaves out what teaches nothing.
+    differently, or lack answers, or if validation data are of the split
+    "train", which leaves out records without use.
     """
     files = {
         name: tfrecords.find_files(data.input_path) if data.input_path else []
@@ -168,10 +168,10 @@ def find_metadata(params: cfg.TaskConfig, spec: TaskSpec) -> dict | None:
     return metadata
 
 
-# Turns AutoGraph off, with which Model Garden traces all it calls. The tasks'
-# graph code has no Python control flow over tensors; AutoGraph takes seconds to
-# find that. It hides the names of arguments: do not use it for functions whose
-# arguments Model Garden inspects, such as `build_inputs`.
+# Turns AutoGraph off, with which the Model Garden traces all functions. The
+# tasks' graph code has no Python control flow over tensors, and AutoGraph would
+# take seconds to check. It hides argument names: do not use it for functions
+# whose arguments the Model Garden inspects, such as `build_inputs`.
 graph_code = tf.autograph.experimental.do_not_convert
 
 
@@ -200,7 +200,7 @@ def make_trainer(
         "global_clipnorm": 1.0,
     }
     if optimizer == "adamw":
-        # AdamW would clip the gradients of each replica.
+        # AdamW would clip the gradients of each replica separately.
         options["gradient_clip_norm"] = 0.0
     elif optimizer != "lamb":
         raise ValueError(

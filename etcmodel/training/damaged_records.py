@@ -28,10 +28,10 @@ _ERRORS = (
     tf.errors.InvalidArgumentError,
     tf.errors.NotFoundError,
 )
-# Text of errors about records. Errors of a model do not have it; reading all
-# records again for these would take long.
+# Text of errors about records. Other errors are a model's, for which reading
+# all records again would take long.
 _OF_RECORDS = re.compile(r"Iterator|ParseExample|indices\[|No such file")
-# Announces the search from this size on, because it takes long.
+# Minimum size from which the search is announced, because it takes long.
 _LARGE_BYTES = 10**9
 
 
@@ -39,8 +39,8 @@ _LARGE_BYTES = 10**9
 def explained(task: trainer.RecordsTask) -> Iterator[None]:
     """Raises a clear `UserError` about the records that a task reads.
 
-    A file is missing or damaged, or holds a record of another task or of other
-    sizes. Other errors of the block stay as they are.
+    It is raised if a file is missing or damaged, or has a record of another
+    task or of other sizes. Other errors of the block are not changed.
     """
     try:
         yield
@@ -116,7 +116,7 @@ def _reason(error: tf.errors.OpError) -> str:
 
 
 def _foreign(task, path: str, number: int, problem: str) -> UserError:
-    """Makes the error of a record that was not made for a task."""
+    """Makes the error of a record that does not fit a task."""
     dataset = tf.data.TFRecordDataset(path, tfrecords.compression_type([path]))
     record_id = None
     with contextlib.suppress(Exception):

@@ -1,4 +1,4 @@
-"""Stops a training whose loss is no longer a number.
+"""Stops training if the loss is NaN or infinite.
 
 Works with Keras 2 only; see `training.configuration`.
 """
@@ -52,6 +52,6 @@ def _describe_records(task, first: int, last: int, steps: str) -> str:
         ]
     if not ids:
         return ""
-    # The last ones are those of the last step.
+    # The last records are those of the last step.
     more = "..., " if len(ids) > _MAX_NAMED else ""
     return f" Records of {steps}: {more}{', '.join(ids[-_MAX_NAMED:])}."

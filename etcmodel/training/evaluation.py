@@ -1,8 +1,8 @@
 """Computes official metrics of stored records.
 
-`TaskModel.select_candidates` reduces every row to a few numbers. The code that
-serves then decodes answers from these and from the texts in the stored records,
-so that predictions are those of `predict`.
+`TaskModel.select_candidates` reduces every row to a few numbers. The serving
+code then decodes answers from these and from the texts in the stored records,
+so that predictions equal those of `predict`.
 """
 
 import typing
@@ -37,7 +37,7 @@ class StoredRecord(NamedTuple):
 
 
 def _values(feature: tf.train.Feature) -> Sequence:
-    """Returns the values of a stored field, which may have none."""
+    """Returns the values of a stored field, possibly none."""
     kind = feature.WhichOneof("kind")
     return getattr(feature, kind).value if kind else ()
 
@@ -47,7 +47,7 @@ def read_records(
     schema: schema_lib.ExampleSchema,
     input_path: str | Sequence[str],
 ) -> list[StoredRecord]:
-    """Reads the texts and answers of all records with an answer, each once.
+    """Reads the texts and answers of all records with an answer, once each.
 
     Raises a `UserError` if a file is missing or damaged (see
     `tfrecords.read_stored`), or a record is not of the task.
@@ -68,18 +68,18 @@ def read_records(
             try:
                 answer = msgspec.json.decode(found[index], type=gold)
                 text = {
-                    # A packed example has one value of each record.
+                    # A packed example has one value for each record.
                     name: values[index] if is_one else list(values)
                     for name, is_one in names.items()
                     for values in [_values(stored[name])]
                 }
             except (msgspec.MsgspecError, IndexError) as error:
                 raise UserError(
-                    f"{where(path, number, record_id=record_id)} is none of "
-                    f"the task {spec.name}: its answer cannot be read "
+                    f"{where(path, number, record_id=record_id)} is no record "
+                    f"of the task {spec.name}: its answer cannot be read "
                     f"({error}). {shards.ADVICE}"
                 ) from error
-            # Many questions may have the same text.
+            # Shared, since many questions may have the same text.
             text = {
                 name: known.setdefault(x, x) if names[name] else x
                 for name, x in text.items()
@@ -95,7 +95,7 @@ def read_records(
 
 
 def _text(schema, records) -> dict[str, Any]:
-    """Returns the texts of some records, as `ExampleSchema.parse` does."""
+    """Returns the texts of some records like `ExampleSchema.parse`."""
     text = {}
     for name in schema.names(schema_lib.TEXT):
         field = schema.fields[name]
@@ -135,10 +135,10 @@ def make_batches(
     owner: np.ndarray,
     records: Sequence[StoredRecord],
 ) -> list[Batch]:
-    """Deals rows out to batches of whole records that have rows.
+    """Groups rows into batches of whole records, for records with rows.
 
-    `candidates` are `[rows, ...]`, the rows of a record in their order; `owner`
-    is the index of the record of each row, ascending, `<int>[rows]`.
+    `candidates` are `[rows, ...]`, with the rows of a record in order; `owner`
+    is the index of each row's record, ascending, `<int>[rows]`.
     """
     numbers = np.unique(owner)
     batches = []
@@ -182,9 +182,9 @@ def score(
     """Computes the official metrics, and the value of the tuned option.
 
     If the tuned option of `task_model` is None, the value with the best metrics
-    is chosen; otherwise its value is kept. `batches` hold `select_candidates`,
+    is chosen; otherwise its value is kept. `batches` hold `select_candidates`
     and the rows' `record` (see `record_keys`), `window` and `weight`. Raises a
-    `UserError` if `records` lacks a record of the rows.
+    `UserError` if `records` lacks the record of a row.
     """
     index = {key: i for i, key in enumerate(keyed(records))}
     merged = {
@@ -211,7 +211,7 @@ def score(
         }
         for suffix, is_in in task_model.GROUPS.items()
     }
-    # Once for all values of the tuned option.
+    # Decoded once for all values of the tuned option.
     with_text = make_batches(schema, candidates, owner[order], records)
 
     def measure(model):

@@ -18,10 +18,10 @@ from etcmodel.errors import UserError
 from etcmodel.feature_utils import random_masks
 from etcmodel.pipeline import tfrecords
 
-# Takes serialized examples and a seed, `<int32>[2]`, which is another one for
-# each call in training, and None in evaluation. Graph code.
+# Takes serialized examples and a seed, `<int32>[2]`, which differs for each
+# call in training and is None in evaluation. Graph code.
 Parse = Callable[[tf.Tensor, tf.Tensor | None], object]
-# Files that are read in turns. The order of records depends on it.
+# Number of files read in turns. The order of records depends on it.
 _CYCLE_LENGTH = 8
 
 
@@ -36,16 +36,16 @@ def read_batches(
     """Reads TFRecords in batches with a static number of records.
 
     In evaluation no record is dropped and none counts twice, on any number of
-    replicas: the last batch is filled with zeros, and batches of zeros follow
-    so that every replica has one. Parsed batches must therefore hold weights
+    replicas: the last batch is padded with zeros, and batches of zeros follow
+    so that every replica has one. Parsed batches must therefore have weights
     that are 1 for records and 0 for padding.
 
-    With a seed, training batches are the same in each process; those of the
-    steps before `first_step` are left out. Training batches hold records of
-    similar length if `sorted_batches` is more than one, see `sort_by_length`.
+    With a seed, training batches are the same in each process; batches of steps
+    before `first_step` are skipped. Training batches hold records of similar
+    length if `sorted_batches` is above one (see `sort_by_length`).
 
-    `parse` takes `<string>[batch]` and makes tensors `[batch, ...]`, see
-    `Parse`. Raises a `UserError` if there are no files.
+    `parse` maps `<string>[batch]` to tensors `[batch, ...]` (see `Parse`).
+    Raises a `UserError` if there are no files.
     """
 
     def batch(dataset, input_context):
@@ -83,7 +83,7 @@ def read_batches(
 
 
 def _parsed(dataset, parse, params, input_context, num_seen) -> tf.data.Dataset:
-    """Parses elements; in training those that were not seen before."""
+    """Parses elements; in training, only those that were not seen before."""
     if not params.is_training:
         return dataset.map(
             lambda x: parse(x, None), num_parallel_calls=tf.data.AUTOTUNE
@@ -116,8 +116,8 @@ def read_examples(
 ) -> list[bytes]:
     """Reads the serialized examples of some training batches of this host.
 
-    They are `number` batches of `size` examples from `first` on, counted from
-    0. The seed and `sorted_batches` are those of the training.
+    These are `number` batches of `size` examples, starting with number `first`
+    (from 0). The seed and `sorted_batches` are those of the training.
     """
 
     def batch(dataset, input_context):
@@ -133,17 +133,17 @@ def read_examples(
 def sort_by_length(
     dataset: tf.data.Dataset, size: int, number: int, seed: int | None = None
 ) -> tf.data.Dataset:
-    """Orders examples so that those of similar length make a batch.
+    """Orders examples so that batches have examples of similar length.
 
-    The examples of some batches are sorted by their number of bytes; these
-    batches are shuffled.
+    The examples of `number` batches are sorted by their number of bytes; these
+    batches are then shuffled.
 
     Args:
-        dataset: of `<string>[]`.
-        size: examples of a batch.
-        number: how many batches. More than the dataset has before it repeats
-            would put copies of an example into one batch.
-        seed: of the shuffling.
+        dataset: dataset of `<string>[]`.
+        size: number of examples in a batch.
+        number: how many batches are sorted together. If the dataset has fewer
+            before it repeats, copies of an example get into one batch.
+        seed: seed of the shuffling.
     """
 
     def sort(examples):
@@ -171,10 +171,10 @@ def read_files(
     Disables tf.data's autotuning: its thread can miss the signal to stop, and
     deleting the iterator then blocks for up to a minute after validation.
 
-    `batch` makes a dataset of batches from one of examples, `<string>[]`.
+    `batch` maps a dataset of examples, `<string>[]`, to one of batches.
     """
     files = tfrecords.find_files(params.input_path)
-    # Otherwise it would depend on the number of cores.
+    # By default it would depend on the number of cores.
     cycle_length = params.cycle_length or min(len(files), _CYCLE_LENGTH)
     reader = input_reader.InputReader(
         params.replace(input_path=files, cycle_length=cycle_length),
@@ -200,17 +200,17 @@ def read_blocks(
     """Reads packed segments in batches of one static size.
 
     `global_batch_size` counts segments. A batch of all replicas of a host holds
-    whole examples, so that the segments of a document are always together; a
+    whole examples, so that the segments of a document stay together; a
     replica's part can begin in the middle of one. Documents of different
     examples have different `block_ids`, even if training repeats an example.
 
     In evaluation no segment is dropped and none counts twice: the last batch is
-    filled up with examples of zeros.
+    padded with examples of zeros.
 
-    `parse` takes an example, `<string>[]`, and makes a tuple of dicts of
-    tensors `[num_blocks_per_example, ...]`. The first has `block_ids`; others
-    may have them. For `first_step` see `read_batches`. Raises a `UserError` if
-    the batch size does not fit the size of examples or the number of replicas.
+    `parse` maps an example, `<string>[]`, to a tuple of dicts of tensors
+    `[num_blocks_per_example, ...]`. The first has `block_ids`; others may have
+    them. For `first_step` see `read_batches`. Raises a `UserError` if the batch
+    size does not fit the size of examples or the number of replicas.
     """
     host, hosts, replicas = 0, 1, 1
     if input_context is not None:
@@ -220,11 +220,11 @@ def read_blocks(
     size = params.global_batch_size
     if size % (hosts * num_blocks_per_example) or size % replicas:
         raise UserError(
-            f"global_batch_size is {size}: it counts segments, and must be a "
+            f"global_batch_size is {size}. It counts segments, and must be a "
             f"multiple of {hosts * num_blocks_per_example} (the segments of an "
             f"example times {hosts} hosts) and of {replicas} (replicas)."
         )
-    # Examples of a host in a batch of all replicas.
+    # Number of a host's examples in a batch of all replicas.
     number = size // hosts // num_blocks_per_example
 
     def number_documents_of_batch(features, *others):
@@ -249,7 +249,7 @@ def read_blocks(
             dataset = dataset.concatenate(nothing.repeat(number - 1))
         dataset = dataset.batch(number, drop_remainder=True)
         dataset = dataset.map(number_documents_of_batch)
-        # One by one, to be dealt out to the replicas of this host.
+        # One by one, to be distributed over the replicas of this host.
         dataset = dataset.unbatch().unbatch()
         return dataset.batch(size // replicas, drop_remainder=True)
 

@@ -1,4 +1,4 @@
-"""Notes which vocabulary weights have, and checks records against it."""
+"""Stores the vocabulary of weights, and compares it with that of records."""
 
 import glob
 import os
@@ -54,8 +54,9 @@ def write(
 def check_vocabulary(path: str, metadata: dict | None) -> bool:
     """Raises a `UserError` if records have another vocabulary than weights.
 
-    `lift` or `train` noted that of the weights, or it lies beside a published
-    checkpoint. Returns whether it is known; if not, see `warn_of_vocabulary`.
+    The weights' vocabulary was stored by `lift` or `train`, or is beside a
+    published checkpoint. Returns whether it is known; if not, see
+    `warn_of_vocabulary`.
     """
     if not metadata:
         return True
@@ -81,7 +82,7 @@ def check_vocabulary(path: str, metadata: dict | None) -> bool:
 
 
 def _vocabularies(path: str) -> tuple[dict[str, str], dict | None]:
-    """Returns possible vocabularies -> fingerprint, and known settings."""
+    """Maps possible vocabularies to fingerprints; also returns settings."""
     folder = os.path.dirname(checkpoints.beside(path, FILE))
     run = run_files.directory(path)
     for directory, name in ((folder, FILE), (run, runs.RUN_FILE)):
@@ -95,7 +96,7 @@ def _vocabularies(path: str) -> tuple[dict[str, str], dict | None]:
             metadata_files.check(file, note, _KEYS, _ADVICE)
             own = os.path.join(directory, note["vocab_file"])
             return {own: note["vocab_fingerprint"]}, note.get("tokenizer")
-    # A published checkpoint, or a run that has lost its note.
+    # A published checkpoint, or a run without its note.
     if checkpoints.config_file(path) is not None:
         beside = folder
     elif tf.io.gfile.exists(os.path.join(run, run_files.PARAMS_FILE)):
@@ -127,8 +128,8 @@ def warn_of_vocabulary(path: str, metadata: dict, table: np.ndarray) -> None:
 def load_heads(path: str, spec, task_model, model: tf.keras.Model) -> None:
     """Loads the heads of a checkpoint into a model.
 
-    A run of the same task with the same labels gives all heads, other
-    checkpoints those that tasks share. What is missing stays as it is.
+    A run of the same task with the same labels provides all heads, other
+    checkpoints those that tasks share. Missing heads are not changed.
     """
     note = runs.find_of(path)
     is_same = note.get("task") == spec.name

@@ -1,4 +1,4 @@
-"""Refuses outputs that are, contain or lie in what is read."""
+"""Rejects outputs that overlap with inputs."""
 
 import os
 import re
@@ -30,10 +30,10 @@ class Place(NamedTuple):
     Attributes:
         name: what the user calls it, such as "input".
         path: on a disk or in a bucket.
-        given: the path as the user gave it, if it is another one.
-        is_kept: of an output, whether it keeps what is there; of an input,
+        given: the path that the user gave, if it differs.
+        is_kept: for an output, whether existing content is kept; for an input,
             whether such an output may contain it.
-        is_open: of an input, whether outputs may lie in it, as in a run.
+        is_open: for an input, whether outputs may be inside, as in a run.
     """
 
     name: str
@@ -52,14 +52,14 @@ class Place(NamedTuple):
 
 
 def lies_in(path: str, other: str) -> bool:
-    """Returns whether a path is in a directory, at any depth."""
+    """Tells whether a path is inside a directory, at any depth."""
     return _chain(other)[0] in _chain(path)[1:]
 
 
 def check(outputs: Iterable[Place], inputs: Iterable[Place]) -> None:
     """Raises a `UserError` if an output overlaps with an input.
 
-    Outputs may lie in a run, under names of their own. Two outputs must not
+    Outputs may be inside a run, under their own names. Two outputs must not
     have the same path.
     """
     outputs, inputs = list(outputs), list(inputs)
@@ -90,7 +90,7 @@ def check(outputs: Iterable[Place], inputs: Iterable[Place]) -> None:
 
 
 def _chain(path: str) -> list[object]:
-    """Returns what identifies a path and each directory that contains it."""
+    """Returns identifiers of a path and of each directory around it."""
     if files.is_remote(path):
         scheme, _, rest = path.partition("://")
         parts = os.path.normpath(rest).split("/")
@@ -106,12 +106,12 @@ def _chain(path: str) -> list[object]:
 
 
 def _identity(path: str) -> object:
-    """Returns what a path has in common with its other names."""
+    """Returns an identifier that all names of a path share."""
     try:
         status = os.stat(path)
     except OSError:
         return path
-    # Hard links of a file are other files if one of them is replaced.
+    # Hard links of a file become different files if one is replaced.
     is_folder = os.path.isdir(path)
     return (status.st_dev, status.st_ino) if is_folder else path
 
@@ -123,7 +123,7 @@ def _is_run(path: str) -> bool:
 
 
 def _check_owner(output: Place) -> None:
-    """Raises an error if an output is a part of another one."""
+    """Raises an error if an output is inside an earlier output."""
     if files.is_remote(output.path):
         return
     path = os.path.realpath(output.path)

@@ -19,8 +19,8 @@ _PACKAGES = (
 def describe() -> dict:
     """Returns versions by name, and the git commit of the working directory.
 
-    `git` is missing where there is no git; `is_changed` tells whether tracked
-    files differ from the commit.
+    `git` is missing without git; `is_changed` tells whether tracked files
+    differ from the commit.
     """
     versions = {"python": platform.python_version()}
     versions["etcmodel"] = etcmodel.__version__

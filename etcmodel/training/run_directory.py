@@ -1,6 +1,6 @@
 """Prepares a run's directory before checkpoints are read or written.
 
-A killed process, a full disk or an interrupted copy leaves half-written
+A killed process, a full disk or an interrupted copy can leave half-written
 checkpoints, and a damaged file `checkpoint`, which names the latest one.
 """
 
@@ -37,8 +37,8 @@ def prepare(model_dir: str, out=None) -> None:
     """Makes sure that a run resumes from its newest complete checkpoint.
 
     The file `checkpoint` names the latest one. If it is missing or damaged, the
-    Model Garden would start from scratch, and overwrite the run. Repairs are
-    reported to `out`, by default the standard output. Raises a `UserError` if
+    Model Garden would start from scratch and overwrite the run. Repairs are
+    reported to `out`, by default standard output. Raises a `UserError` if
     the file about the best checkpoint is damaged.
     """
     for folder, name in _CHECKPOINTS.items():
@@ -57,7 +57,7 @@ def prepare(model_dir: str, out=None) -> None:
         elif whole and named is None:
             path = os.path.join(directory, "checkpoint")
             problems.append(f"{path} is missing or damaged")
-        # Only the run's own latest one is read next.
+        # Only the run's own latest checkpoint is read next.
         while not folder and len(whole) > 1 and (found := _damage(whole[-1])):
             problems.append(found)
             whole.pop()
@@ -67,7 +67,7 @@ def prepare(model_dir: str, out=None) -> None:
                 f"{whole[-1]}.",
                 file=out or sys.stdout,
             )
-            # An evaluation may not be allowed to write here, and need not.
+            # An evaluation may have no permission to write here, and need not.
             with contextlib.suppress(OSError, tf.errors.OpError):
                 _write_pointer(directory, whole)
         path = os.path.join(directory, _BEST_FILE)
@@ -79,11 +79,11 @@ def prepare(model_dir: str, out=None) -> None:
 
 
 def _check_pointer(directory: str) -> None:
-    """Raises a `UserError` if `checkpoint` names what the trainer may remove.
+    """Raises a `UserError` if `checkpoint` names another directory's files.
 
-    It is a file of another directory.
+    The trainer could delete them.
     """
-    # A file that cannot be read names nothing.
+    # A file that cannot be read names no checkpoints.
     with contextlib.suppress(ValueError):
         state = tf.train.get_checkpoint_state(directory)
         if files.names_others(directory, state):
@@ -99,7 +99,7 @@ def _write_pointer(directory: str, whole: Sequence[str]) -> None:
         directory,
         whole[-1],
         all_model_checkpoint_paths=list(whole),
-        # Without them, the Model Garden does not delete old ones.
+        # Without these, the Model Garden does not delete old checkpoints.
         all_model_checkpoint_timestamps=[
             tf.io.gfile.stat(f"{path}.index").mtime_nsec / 1e9 for path in whole
         ],
@@ -139,11 +139,11 @@ def _damage(path: str) -> str | None:
 def hold(model_dir: str, out=None) -> Iterator[None]:
     """Locks a directory for one training, and removes leftovers of others.
 
-    Leftovers are files that a killed process was writing: half of a checkpoint,
-    in a folder `ckpt-200_temp`, can be as large as a complete one. Directories
-    in buckets are neither locked nor cleaned. Removals are reported to `out`,
-    by default the standard output. Raises a `UserError` if another process
-    trains in this directory.
+    Leftovers are files that a killed process was writing: half a checkpoint, in
+    a folder `ckpt-200_temp`, can be as large as a complete one. Directories in
+    buckets are neither locked nor cleaned. Removals are reported to `out`, by
+    default standard output. Raises a `UserError` if another process trains in
+    this directory.
     """
     if is_remote(model_dir):
         yield
@@ -166,19 +166,19 @@ def hold(model_dir: str, out=None) -> Iterator[None]:
                     os.unlink(path)
         yield
     finally:
-        # The end of a process unlocks, too.
+        # The lock ends with the process.
         os.close(handle)
 
 
 def _lock(handle: int, model_dir: str) -> bool | None:
-    """Returns whether this process holds a directory; None if unknown."""
+    """Returns whether this process locks a directory; None if unknown."""
     import fcntl
 
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         if "TF_CONFIG" in os.environ:
-            # Another process of the same training.
+            # It belongs to another process of the same training.
             return False
         raise UserError(
             f"Another process trains in {model_dir}: both would write the same "
@@ -191,7 +191,7 @@ def _lock(handle: int, model_dir: str) -> bool | None:
 
 
 def _leftovers(model_dir: str, age: float) -> list[str]:
-    """Returns half-written files unchanged for `age` seconds."""
+    """Lists half-written files older than `age` seconds."""
     found = []
     for folder, name in _CHECKPOINTS.items():
         directory = os.path.join(model_dir, folder) if folder else model_dir

@@ -2,10 +2,9 @@
 
 `etcmodel.json` describes the task, its records and the software, `params.yaml`
 the whole configuration, `tuned.json` the options that validation chose at each
-step, `validations.json` the metrics of each validation. `evaluate` and
-`export` read these, so that both use the same model.
-Python reads `etc_config.json` or `read_twice_config.json`, and
-`encoder_options.json`.
+step, `validations.json` the metrics of each validation. `evaluate` and `export`
+read these, so that both use the same model. Python reads `etc_config.json` or
+`read_twice_config.json`, and `encoder_options.json`.
 """
 
 import contextlib
@@ -37,7 +36,7 @@ _OF_RECORDS = (
     "vocab_fingerprint",
     "tokenizer",
 )
-# Runs of older versions noted no tokenizer.
+# Runs of older versions did not store the tokenizer.
 _COMPARED = ("preprocessing_config", "vocab_fingerprint", "tokenizer")
 
 
@@ -78,18 +77,18 @@ def _read(model_dir: str, name: str) -> dict | None:
 
 
 def read_params(model_dir: str) -> dict:
-    """Reads `params.yaml`; a `UserError` if it is missing or damaged."""
+    """Reads `params.yaml`; raises a `UserError` if missing or damaged."""
     params = _read(model_dir, PARAMS_FILE)
     if params is None:
         raise UserError(
-            f"{model_dir} is a run, but has no {PARAMS_FILE}, which says how "
-            f"its model is configured. {_CONTENT[PARAMS_FILE][1]}"
+            f"{model_dir} is a run, but has no {PARAMS_FILE} with the "
+            f"configuration of its model. {_CONTENT[PARAMS_FILE][1]}"
         )
     return params
 
 
 def write_params(model_dir: str, params: dict) -> None:
-    """Writes `params.yaml`; makes the directory."""
+    """Writes `params.yaml`; creates the directory."""
     import tensorflow as tf
 
     tf.io.gfile.makedirs(model_dir)
@@ -113,17 +112,17 @@ def _partial(path: str) -> Iterator[str]:
 
 
 def _write(path: str, content) -> None:
-    """Writes a note that appears when it is complete."""
+    """Writes a file that appears when it is complete."""
     with _partial(path) as partial:
         metadata_files.write(partial, content)
 
 
 def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
-    """Writes what `evaluate`, `export` and Python need of a Model Garden task.
+    """Writes the files for `evaluate`, `export` and Python.
 
-    Python reads the encoder: see `EtcConfig.from_run` and
-    `models.encoder_options`. Raises a `UserError` if the vocabulary beside the
-    records is missing, or another.
+    Python reads the encoder (see `EtcConfig.from_run` and
+    `models.encoder_options`). Raises a `UserError` if the vocabulary beside the
+    records is missing, or another one.
     """
     import tensorflow as tf
 
@@ -137,7 +136,7 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
     metadata = task.metadata
     if metadata:
         note["records"] = {key: metadata[key] for key in _OF_RECORDS}
-        # Records of older versions, and of some tasks, do not tell.
+        # Records of older versions, and of some tasks, lack it.
         if "has_queries" in metadata:
             note["records"]["has_queries"] = metadata["has_queries"]
         name = metadata["vocab_file"]
@@ -163,7 +162,7 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
 def check_vocabulary(vocab_file: str, records: dict, owner: str) -> None:
     """Raises a `UserError` if records were made with another vocabulary.
 
-    `records` is what `preprocess` noted; the message names their `owner`.
+    `records` is the note of `preprocess`; the message names their `owner`.
     """
     from etcmodel.pipeline import tfrecords
 
@@ -177,7 +176,7 @@ def check_vocabulary(vocab_file: str, records: dict, owner: str) -> None:
     if found != noted:
         raise UserError(
             f"{vocab_file} is not the vocabulary of {owner} "
-            f"(vocab_fingerprint: {found} against {noted}): tokens would "
+            f"(vocab_fingerprint: {found} against {noted}), so tokens would "
             "differ. Give the file that `preprocess` read."
         )
 
@@ -216,7 +215,7 @@ def find_of(checkpoint: str) -> dict:
 
 
 def read(model_dir: str) -> dict:
-    """Reads `etcmodel.json`; a `UserError` if it is missing or damaged."""
+    """Reads `etcmodel.json`; raises a `UserError` if missing or damaged."""
     note = find(model_dir)
     if note is None:
         raise UserError(
@@ -240,8 +239,9 @@ def read_records(model_dir: str) -> dict | None:
 def check_same(params, metadata, spec: TaskSpec, model_dir: str) -> None:
     """Raises a `UserError` if a resumed run does not match `model_dir`.
 
-    Task, model and vocabulary are compared; `metadata` is what `preprocess`
-    noted about the records, or None. A directory without checkpoints passes.
+    Task, model and vocabulary are compared; `metadata` is the note of
+    `preprocess` about the records, or None. A directory without checkpoints
+    passes.
     """
     from etcmodel.checkpoints import files as checkpoint_files
 
@@ -250,8 +250,8 @@ def check_same(params, metadata, spec: TaskSpec, model_dir: str) -> None:
     note = find(model_dir)
     if note is None:
         raise UserError(
-            f"{model_dir} has checkpoints, but no {RUN_FILE}, so it is not "
-            "known whether they are of the same model, task and vocabulary. "
+            f"{model_dir} has checkpoints, but no {RUN_FILE} that tells their "
+            "model, task and vocabulary. "
             f"{_CONTENT[RUN_FILE][1]}"
         )
     pairs = {"task": (note["task"], spec.name)}
@@ -292,10 +292,10 @@ def _flat(values, prefix: str = "") -> dict:
 
 
 def choose_seed(params, model_dir: str) -> int:
-    """Returns the seed of records' order, masks and dropout; sets it.
+    """Returns the seed of records' order, masks and dropout, and sets it.
 
-    Unless the configuration has one, it is that of the run that is resumed, or
-    a random number.
+    Unless the configuration has one, it is the seed of the resumed run, or a
+    random number.
     """
     data = params.task.train_data
     if data.seed is None and metadata_files.exists(
@@ -303,13 +303,13 @@ def choose_seed(params, model_dir: str) -> int:
     ):
         data.seed = read_params(model_dir)["task"]["train_data"].get("seed")
     if data.seed is None:
-        # Hosts must agree which files are whose.
+        # Hosts must agree on which files belong to whom.
         data.seed = 0 if "TF_CONFIG" in os.environ else random.getrandbits(31)
     return data.seed
 
 
 def is_finished(params, model_dir: str) -> bool:
-    """Returns whether a run has all steps; a `UserError` if it has more."""
+    """Returns whether a run has all steps; raises a `UserError` for more."""
     from etcmodel.checkpoints import files as checkpoint_files
 
     checkpoint = checkpoint_files.latest_checkpoint(model_dir)
@@ -326,7 +326,7 @@ def is_finished(params, model_dir: str) -> bool:
 
 
 def step_of(checkpoint: str) -> int:
-    """Reads the step of a run's checkpoint; a `UserError` if it has none."""
+    """Reads the step of a run's checkpoint; raises a `UserError` if none."""
     import tensorflow as tf
 
     from etcmodel.training import run_directory
@@ -337,13 +337,13 @@ def step_of(checkpoint: str) -> int:
         if reader.has_tensor(name):
             return int(reader.get_tensor(name))
     raise UserError(
-        f"{checkpoint} was not written by `train`: it stores no step. "
+        f"{checkpoint} was not written by `train`, as it stores no step. "
         "Choose another directory."
     )
 
 
 def check_records(model_dir: str, metadata: dict | None, model) -> None:
-    """Raises a `UserError` if records to evaluate are unlike those of a run.
+    """Raises a `UserError` if records to evaluate differ from those of a run.
 
     Vocabulary and sizes must match, except for lengths that `model`, the
     configuration's `task.model`, sets.
@@ -426,7 +426,7 @@ def save_validation(metrics, step: int, model_dir: str) -> dict[int, dict]:
         # `bool(tf.TensorShape([]))` is True.
         if not name.startswith("best_") and not len(getattr(value, "shape", ()))
     }
-    # What comes later is of a run that went on from here before.
+    # Later steps belong to an earlier run that continued from here.
     found = {x: found[x] for x in sorted(found) if x <= step}
     _write_steps(model_dir, VALIDATIONS_FILE, found)
     return found
@@ -443,7 +443,7 @@ def read_validations(model_dir: str) -> dict[int, dict] | None:
 def _read_steps(
     model_dir: str, name: str, what: str, key: str | None = None
 ) -> dict[int, dict] | None:
-    """Reads step -> values; None without the file. `key` is a number there."""
+    """Reads step -> values; None without the file. `key` must be a number."""
     content = _read(model_dir, name)
     if content is None:
         return None
@@ -467,7 +467,7 @@ def _write_steps(model_dir: str, name: str, found: dict[int, dict]) -> None:
 
 
 def save_tuned(spec: TaskSpec, metrics, step: int, model_dir: str) -> None:
-    """Saves the option that the validation of a step chose."""
+    """Saves the option chosen by the validation of a step."""
     if spec.tuned is None or spec.tuned.option not in metrics:
         return
     chosen = _read_tuned(spec, model_dir)
@@ -478,7 +478,7 @@ def save_tuned(spec: TaskSpec, metrics, step: int, model_dir: str) -> None:
 def keep_tuned(spec: TaskSpec, init_checkpoint: str, model_dir: str) -> None:
     """Copies the threshold that validation chose in the run of a checkpoint.
 
-    The new run has it from step 0 until its own first validation.
+    The new run uses it from step 0 until its own first validation.
     """
     from etcmodel.models import run_files
 
@@ -495,7 +495,7 @@ def keep_tuned(spec: TaskSpec, init_checkpoint: str, model_dir: str) -> None:
 
 
 def _read_tuned(spec: TaskSpec, model_dir: str) -> dict[int, dict]:
-    """Reads what validations chose: step -> name and value of the option."""
+    """Reads the options that validations chose: step -> name and value."""
     name = spec.tuned.option
     return _read_steps(model_dir, TUNED_FILE, name, key=name) or {}
 
@@ -506,7 +506,7 @@ def use_tuned(
     """Sets the tuned option in `task_params`, unless it is set.
 
     The last validation up to the checkpoint's step chose it; without one, the
-    option's default holds.
+    default applies.
     """
     tuned = spec.tuned
     if tuned is None or getattr(task_params, tuned.option) is not None:

@@ -50,7 +50,7 @@ _SORTED_BATCHES = 16
 class EtcModelParams(base_config.Config):
     """Model parameters that all tasks of ETC share.
 
-    A length of 0 stands for that of the records.
+    A length of 0 means the length of the records.
     """
 
     encoder: configuration.EncoderParams = dataclasses.field(
@@ -71,14 +71,14 @@ class ReadTwiceModelParams(base_config.Config):
 
 @dataclasses.dataclass
 class RecordsConfig(cfg.TaskConfig):
-    """TFRecords with training and validation records, of all tasks.
+    """Training and validation records as TFRecords, for all tasks.
 
     Batches of ReadTwice count segments.
 
     Attributes:
         trim_batches: whether a training batch is only as long as its longest
-            record, and records of similar length make a batch. Faster, but TPUs
-            need one length; not for ReadTwice.
+            record, and has records of similar length. Faster, but TPUs need one
+            length; not for ReadTwice.
     """
 
     train_data: cfg.DataConfig = dataclasses.field(
@@ -95,19 +95,19 @@ class RecordsConfig(cfg.TaskConfig):
 
 
 class RecordsTask(base_task.Task):
-    """Trains and evaluates a `TaskModel` on what `preprocess` wrote.
+    """Trains and evaluates a `TaskModel` on records of `preprocess`.
 
-    `metadata`, what `preprocess` noted, is looked up beside the records by
+    `metadata`, the note of `preprocess`, is read from beside the records by
     default. Raises a `UserError` if the records do not fit the task (see
-    `configuration.find_metadata`), their sizes are not known, or an option is
+    `configuration.find_metadata`), their sizes are unknown, or an option is
     impossible.
 
     Attributes:
         SPEC: the task; set by subclasses, see `task_classes`.
         sizes: the preprocessing configuration of the records, with the lengths
             of the model: name -> value.
-        first_step: steps that a resumed run has made already. With a seed it
-            goes on with the records that it would have read next.
+        first_step: steps that a resumed run has already made. With a seed it
+            continues with the records that it would have read next.
     """
 
     SPEC: TaskSpec
@@ -133,7 +133,7 @@ class RecordsTask(base_task.Task):
             )
         except ValueError as error:
             raise UserError(f"task: {error}") from error
-        # Each replica is traced by a thread of its own.
+        # Each replica is traced by its own thread.
         self._last = threading.local()
         self.first_step = 0
 
@@ -168,7 +168,7 @@ class RecordsTask(base_task.Task):
             model = self.task_model.build(config, **lengths, **options)
         except ValueError as error:
             raise UserError(f"task.model: {error}") from error
-        # `initialize` loads this from `init_checkpoint`, of any task.
+        # `initialize` loads this object from an `init_checkpoint` of any task.
         model.checkpoint_items = {"encoder": self.task_model.encoder(model)}
         return model
 
@@ -224,17 +224,17 @@ class RecordsTask(base_task.Task):
         )
 
     def _num_sorted(self, params) -> int:
-        """Returns among how many batches records are sorted by length."""
+        """Returns how many batches are sorted together by length."""
         if not self.task_config.trim_batches or not self.metadata:
             return 0
         number = self.metadata["num_examples"] // params.global_batch_size
         return min(number, _SORTED_BATCHES)
 
     def read_examples(self, first: int, number: int) -> list[bytes]:
-        """Reads again what `number` training steps from `first` on have read.
+        """Reads again the examples of `number` training steps from `first` on.
 
-        Steps count from 0. Nothing if the order is not known: without a seed,
-        with a tf.data service, or where several hosts read.
+        Steps count from 0. Returns nothing if the order is unknown: without a
+        seed, with a tf.data service, or if several hosts read.
         """
         params = self.task_config.train_data
         if (
@@ -265,7 +265,7 @@ class RecordsTask(base_task.Task):
     ):
         """Parses `<string>[batch]`; see `TaskModel.inputs_and_labels`.
 
-        Graph code; raises an error if an id or breakpoint cannot be right. For
+        Graph code; raises an error if an id or breakpoint is impossible. For
         ReadTwice, whose examples hold many segments, `serialized` is
         `<string>[]`. Training parses no decoding fields.
         """
@@ -300,7 +300,7 @@ class RecordsTask(base_task.Task):
     def _terms(self, labels, model_outputs) -> Mapping[str, Term]:
         """Computes losses and metrics once for each `model_outputs`.
 
-        Model Garden asks for both, and passes nothing on between them.
+        The Model Garden asks for both separately.
         """
         last = self._last
         if getattr(last, "outputs", None) is not model_outputs:
@@ -309,14 +309,14 @@ class RecordsTask(base_task.Task):
         return last.terms
 
     def build_losses(self, labels, model_outputs, aux_losses=None) -> tf.Tensor:
-        """Computes the loss of a replica; the batch's is the mean over them.
+        """Computes the loss of a replica; the batch's loss is their mean.
 
         Each loss is the weighted mean over all replicas, so that the result
         does not depend on how examples are sharded. `aux_losses` are those of
         the layers.
         """
         terms = self._terms(labels, model_outputs)
-        # Losses often share their weights.
+        # Losses often share weights.
         sums = {}
         total = 0.0
         for name, factor in self._loss_factors().items():
@@ -332,7 +332,7 @@ class RecordsTask(base_task.Task):
         return tf.add_n([total, *(aux_losses or [])])
 
     def _loss_factors(self) -> dict[str, float]:
-        """Returns the losses that count -> their shares of the total."""
+        """Maps losses with a weight to their shares of the total."""
         factors = {x: y for x, y in self.task_model.loss_factors().items() if y}
         return {x: y / sum(factors.values()) for x, y in factors.items()}
 
@@ -360,8 +360,8 @@ class RecordsTask(base_task.Task):
     def train_step(self, inputs, model, optimizer, metrics=None):
         """Trains on a batch; see `base_task.Task`.
 
-        With a seed, dropout follows from it, the step and the replica, so that
-        a resumed run ends as one that was not interrupted.
+        With a seed, dropout depends on it, the step and the replica, so that a
+        resumed run gives the same result as an uninterrupted one.
         """
         seed = self.task_config.train_data.seed
         if seed is None:
@@ -379,10 +379,10 @@ class RecordsTask(base_task.Task):
 
     @configuration.graph_code
     def validation_step(self, inputs, model, metrics=None):
-        """Measures a batch, and selects what the official metrics need.
+        """Evaluates a batch, and selects candidates for official metrics.
 
-        Where there are answers the loss is one of the metrics: batches that
-        only fill up an evaluation must not count.
+        With answers, the loss is one of the metrics, since batches that only
+        pad an evaluation must not count.
         """
         if not self.SPEC.has_answers:
             return super().validation_step(inputs, model, metrics)
@@ -394,7 +394,7 @@ class RecordsTask(base_task.Task):
             **self.task_model.select_candidates(outputs, features, labels),
             **{name: labels[name] for name in ("record", "window", "weight")},
         }
-        # From all replicas of all hosts.
+        # Gathered from all replicas of all hosts.
         return {
             "candidates": {
                 name: collectives.all_gather(x)
@@ -406,7 +406,7 @@ class RecordsTask(base_task.Task):
         """Collects the candidates of all batches."""
         if not self.SPEC.has_answers:
             return super().aggregate_logs(state, step_outputs)
-        # Every replica has the same.
+        # Every replica has the same values.
         batch = {
             name: np.asarray(x[0])
             for name, x in step_outputs["candidates"].items()
@@ -484,10 +484,11 @@ def configure(
 
     Args:
         spec: the task.
-        batch_size: examples a step, over all replicas; of ReadTwice, segments.
-        learning_rate: where the linear decay starts.
+        batch_size: examples per step, over all replicas; segments for
+            ReadTwice.
+        learning_rate: start of the linear decay.
         best_metric: name of the validation metric, the higher the better.
-        num_examples: number of training examples of the paper.
+        num_examples: number of training examples in the paper.
         epochs: how often every example is seen.
         train_steps: number of steps; by default those of the epochs.
         warmup_steps: number of steps of the warm-up, which ends on the line of
@@ -496,7 +497,7 @@ def configure(
         validation_batch_size: 64 by default.
         shuffle_buffer_size: number of examples to shuffle; 1,000 by default.
         optimizer: `"adamw"` or `"lamb"`.
-        weight_decay: decay of all weights but biases and normalisation.
+        weight_decay: decay of all weights except biases and normalisation.
         **options: options of the task, its model or the encoder, by name.
 
     Raises:

@@ -1,7 +1,7 @@
-"""HotpotQA as questions about one text, of which only the answer is asked.
+"""HotpotQA as questions about one text, with answers only.
 
-What ReadTwice reads: the paragraphs, each by itself, without their titles
-(ReadTwice paper, Appendix C.2).
+ReadTwice reads the paragraphs, each by itself, without their titles (ReadTwice
+paper, Appendix C.2).
 """
 
 import dataclasses
@@ -25,16 +25,16 @@ class ReadingRecord(records.HotpotQARecord, frozen=True, rename={"id": "_id"}):
 
     @property
     def answers(self) -> tuple[str, ...] | None:
-        """The answer; None if the file does not tell."""
+        """The answer; None if the file has none."""
         return None if self.answer is None else (self.answer,)
 
     @property
     def supporting_parts(self) -> tuple[int, ...] | None:
-        """Indices of the paragraphs with a supporting fact; None if not told.
+        """Indices of the paragraphs with a supporting fact; None if unknown.
 
-        They have its title; some official facts name a sentence that the
-        paragraph does not have. Of several of the same title it is the first,
-        or the first that has the sentence.
+        These have the fact's title; some official facts name a sentence that
+        the paragraph lacks. Of several paragraphs with the same title it is the
+        first that has the sentence, or the first.
         """
         if not self.supporting_facts:
             return None
@@ -46,14 +46,14 @@ class ReadingRecord(records.HotpotQARecord, frozen=True, rename={"id": "_id"}):
         return tuple(sorted(parts))
 
 
-# Supporting facts may be missing.
+# Supporting facts are optional.
 FORMAT = dataclasses.replace(
     records.FORMAT, record=ReadingRecord, check=records.check_answer
 )
 
 
 def gold(record: ReadingRecord) -> str | None:
-    """The right answer; None if the file does not tell."""
+    """Returns the right answer; None if the file has none."""
     return record.answer
 
 
@@ -67,7 +67,7 @@ def write_predictions(predictions: Mapping[str, str], stream: IO[str]) -> None:
 def score(
     predictions: Mapping[str, str], gold: Mapping[str, str]
 ) -> dict[str, float]:
-    """The official `em`, `f1`, `prec` and `recall` of answers, from 0 to 1."""
+    """Computes the official answer metrics `em`, `f1`, `prec`, `recall`."""
     scores = metrics.evaluate(
         predictions, {}, {key: (answer, ()) for key, answer in gold.items()}
     )

@@ -1,8 +1,8 @@
-"""More questions to learn from than records say: for a few hundred of them.
+"""Data augmentation: more training questions from a few hundred records.
 
-A model that begins as a BERT has to learn first of all that a question and the
-sentences which answer it speak of the same. That can be learned from questions
-that no one has asked.
+A model that starts as BERT first has to learn that a question and the sentences
+that answer it are about the same things. Artificial questions can teach this,
+too.
 """
 
 import random
@@ -14,7 +14,7 @@ import msgspec
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 
 _WORD = re.compile(r"\w[\w'-]*")
-# Words in capitals that begin no sentence, and years.
+# Capitalized words that do not begin a sentence, and years.
 _NAME = re.compile(
     r"(?<=[a-z,] )[A-Z][\w'-]+(?: [A-Z][\w'-]+)*|\b(?:1\d|20)\d\d\b"
 )
@@ -27,11 +27,11 @@ _MIN_NAME = 4
 def choose_paragraphs(
     record: HotpotQARecord, max_characters: int, rng: random.Random
 ) -> HotpotQARecord:
-    """A record with some of its paragraphs, in another order.
+    """Returns a record with some of its paragraphs, in random order.
 
-    Those with supporting facts stay; of the others, chosen at random, as many
-    as there is room for: `max_characters` of titles and sentences, about four
-    to a token. Such records cost less to learn from, and several of one differ.
+    Paragraphs with supporting facts stay. Of the others, as many are chosen at
+    random as fit into `max_characters` of titles and sentences (about four per
+    token). Such records train faster, and differ each time.
 
     Example: with room for two of the paragraphs A, B and C, of which B has a
     fact: A and B, B and A, B and C, or C and B.
@@ -52,23 +52,24 @@ def choose_paragraphs(
 def make_pseudo_question(
     record: HotpotQARecord, rng: random.Random
 ) -> HotpotQARecord | None:
-    """A record with a question made of words of two of its sentences.
+    """Returns a record with a question made of words of two sentences.
 
-    These are its supporting facts (an inverse cloze task: Lee et al., "Latent
-    Retrieval for Weakly Supervised Open Domain Question Answering", 2019). Of
-    each, some words are left, in their order; the answer is a name or a year of
-    the second, and is left out. None if there are no such sentences.
+    The sentences are its supporting facts (an inverse cloze task: Lee et al.,
+    "Latent Retrieval for Weakly Supervised Open Domain Question Answering",
+    2019). The question keeps some words of each, in their order; the answer is
+    a name or a year in the second sentence, and is removed. None if there are
+    no such sentences.
 
-    Where a sentence names another paragraph, half of the questions are about
-    two such, and that name is left out: the second sentence can then be found
-    by way of the first, and hardly without, as in a question of two hops.
+    If a sentence names another paragraph, half of the questions are about these
+    two, without that name. The second sentence can then hardly be found without
+    the first, as in a question of two hops.
 
-    Example: of "Jan was born in 1901 in the town of Brno." and, in the
-    paragraph Brno, "Brno is a city in the region of South Moravia.", it may be
+    Example: "Jan was born in 1901 in the town of Brno." and, in the paragraph
+    Brno, "Brno is a city in the region of South Moravia." may give the question
     "where Jan born 1901 town whose city region?" and the answer South Moravia.
     """
     context = record.context
-    # Paragraph and number of the sentences that say something.
+    # Paragraph and number of the sentences with enough words.
     sentences = [
         (i, j)
         for i, paragraph in enumerate(context)

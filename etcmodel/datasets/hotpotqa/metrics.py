@@ -3,12 +3,12 @@
 The numbers equal those of the official script, `hotpot_evaluate_v1.py`, from 0
 to 1. Its less obvious rules:
 
-*   The sums are divided by the number of all gold records. An answer that is
-    missing counts 0, but the record's supporting facts still count; and the
-    other way round. Both are needed for the joint metrics.
-*   An empty prediction is not a missing one: without any gold facts, an empty
-    list of facts has EM 1, though precision, recall and F1 are 0; and so has an
-    answer of articles and punctuation alone against another such one.
+*   The sums are divided by the number of all gold records. A missing answer
+    counts 0, but the record's supporting facts still count, and vice versa.
+    Both are needed for the joint metrics.
+*   An empty prediction is not a missing one: without gold facts, an empty list
+    of facts has EM 1, though precision, recall and F1 are 0; and so has an
+    answer of only articles and punctuation compared with another such one.
 *   Only ASCII punctuation is stripped, and words are joined across it:
     "Quick-brown" becomes "quickbrown", while "«a»" keeps its quotation marks.
 """
@@ -27,7 +27,7 @@ Fact = tuple[str, int]
 
 _ALL_OR_NOTHING = frozenset({"yes", "no", "noanswer"})
 
-# Ends of the official names, in the order of the fields of `Scores`.
+# Endings of the official names, in the order of the fields of `Scores`.
 _METRICS = ("em", "f1", "prec", "recall")
 
 
@@ -36,7 +36,7 @@ def answer_scores(prediction: str, gold: str) -> Scores:
 
     Words are counted as often as they occur: "Paris Paris Texas" has an F1 of
     0.8 for "the Paris, Texas". If one is "yes", "no" or "noanswer" and the
-    other differs, all scores are 0, so that "no" gets nothing from "no man".
+    other differs, all scores are 0, so that "no" does not match "no man".
     """
     prediction = normalize_answer(prediction)
     gold = normalize_answer(gold)
@@ -55,7 +55,7 @@ def supporting_fact_scores(
 
 
 def joint_scores(answer: Scores, facts: Scores) -> Scores:
-    """Scores of an answer and its supporting facts taken together.
+    """Combines the scores of an answer and its supporting facts.
 
     Precision, recall and EM are products; F1 is computed from the products.
     """
@@ -70,7 +70,7 @@ def evaluate(
     supporting_facts: Mapping[str, Iterable[Fact]],
     gold: Mapping[str, tuple[str, Iterable[Fact]]],
 ) -> dict[str, float]:
-    """The official metrics of a data set, from 0 to 1; 0 without records.
+    """Computes the official metrics, from 0 to 1; 0 without records.
 
     Args:
         answers: record id -> predicted answer; the official file's "answer".
@@ -83,7 +83,7 @@ def evaluate(
     """
     rows: dict[str, list[Scores]] = {"": [], "sp_": [], "joint_": []}
     for record_id, (gold_answer, gold_facts) in gold.items():
-        # What is missing keeps scores of 0, and so makes the joint ones 0.
+        # Missing predictions keep scores of 0, also in the joint metrics.
         answer = facts = Scores()
         if record_id in answers:
             answer = answer_scores(answers[record_id], gold_answer)

@@ -13,7 +13,7 @@ Answer = tuple[str, Sequence[metrics.Fact]]
 
 
 def gold(record: HotpotQARecord) -> Answer | None:
-    """The right answer and its supporting facts; None if not told."""
+    """Returns the answer and its supporting facts; None if unknown."""
     if record.answer is None or record.supporting_facts is None:
         return None
     return record.answer, record.supporting_facts
@@ -33,14 +33,14 @@ def write_predictions(
         },
         ensure_ascii=False,
     )
-    # "?" for what UTF-8 cannot write, such as lone surrogates.
+    # "?" for characters without UTF-8, such as lone surrogates.
     stream.write(text.encode("utf-8", "replace").decode("utf-8") + "\n")
 
 
 def score(
     predictions: Mapping[str, Answer], gold: Mapping[str, Answer]
 ) -> dict[str, float]:
-    """All official metrics, from 0 to 1; see `metrics.evaluate`."""
+    """Computes all official metrics, from 0 to 1; see `metrics.evaluate`."""
     return metrics.evaluate(
         {key: answer for key, (answer, _) in predictions.items()},
         {key: facts for key, (_, facts) in predictions.items()},

@@ -22,7 +22,7 @@ class Paragraph(
 ):
     """The beginning of a Wikipedia article.
 
-    Sentences are as they stand in the file, most with a space in front.
+    Sentences are unchanged; most start with a space.
     """
 
     title: str
@@ -48,14 +48,13 @@ class HotpotQARecord(Record, frozen=True, rename={"id": "_id"}):
     """One question about a set of paragraphs.
 
     Attributes:
-        answer: a piece of the text, or "yes", or "no"; None if the file does
-            not tell.
+        answer: a part of the text, "yes" or "no"; None if the file has none.
         supporting_facts: title and number of the sentences, from 0, that the
-            answer follows from; None if the file does not tell. A title that
-            differs from that of a paragraph as `normalized_texts` describes is
-            written as there.
-        type: of the question, such as "bridge"; empty if not told.
-        level: of difficulty, such as "hard"; empty if not told.
+            answer follows from; None if the file has none. A title that
+            matches a paragraph's after `normalized_texts` is written like the
+            paragraph's.
+        type: type of the question, such as "bridge"; empty if unknown.
+        level: difficulty, such as "hard"; empty if unknown.
     """
 
     id: Text
@@ -67,7 +66,7 @@ class HotpotQARecord(Record, frozen=True, rename={"id": "_id"}):
     level: str = ""
 
     def _find_facts(self) -> list[tuple[int, int] | None]:
-        """Where each fact is; None for those that the context does not have."""
+        """Locates each fact; None for facts that the context lacks."""
         return [
             next(
                 (
@@ -85,20 +84,20 @@ class HotpotQARecord(Record, frozen=True, rename={"id": "_id"}):
     def fact_positions(self) -> tuple[tuple[int, int], ...]:
         """Paragraph and sentence index of the supporting facts.
 
-        Each comes once, in the order of the file. Facts that the context does
-        not have are left out: the official files have such. Of several
-        paragraphs of the same title it is the first that has the sentence.
+        Each occurs once, in the order of the file. Facts that the context
+        lacks, as in some official files, are left out. Of several paragraphs
+        with the same title it is the first that has the sentence.
         """
         return tuple(dict.fromkeys(filter(None, self._find_facts())))
 
     @property
     def num_missing_facts(self) -> int:
-        """How many supporting facts the context does not have."""
+        """How many supporting facts the context lacks."""
         return self._find_facts().count(None)
 
 
 def _make(record: HotpotQARecord, source: Source) -> HotpotQARecord:
-    """Writes the titles of supporting facts as the context does."""
+    """Writes the titles of supporting facts as in the context."""
     msgspec.structs.force_setattr(record, "source", source)
     titles = {x.title for x in record.context}
     if any(title not in titles for title, _ in record.supporting_facts or ()):
@@ -113,7 +112,7 @@ def _make(record: HotpotQARecord, source: Source) -> HotpotQARecord:
 
 
 def check_answer(record: HotpotQARecord, split: str) -> None:
-    """Checks that a record has text and, unless to predict, an answer."""
+    """Checks that a record has text and, except to predict, an answer."""
     if split == "predict":
         return
     if split == "train" and not any(

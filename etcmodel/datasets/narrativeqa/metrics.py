@@ -1,14 +1,13 @@
 """NarrativeQA's metrics: ROUGE-L, BLEU-1, BLEU-4 and METEOR.
 
-The numbers are those of nlg-eval (`Bleu_1`, `Bleu_4`, `ROUGE_L`), in percent,
-which the paper measures with. Answers are compared in lower case, without a
-period at the end (ReadTwice paper, Appendix C.4).
+The numbers are those of nlg-eval (`Bleu_1`, `Bleu_4`, `ROUGE_L`), which the
+paper uses, in percent. Answers are compared in lower case, without a final
+period (ReadTwice paper, Appendix C.4).
 
-METEOR is not nlg-eval's: that one, 1.5, is a program in Java with data of its
-own. It is nltk's, the first version (Banerjee and Lavie, 2005; weights of 2007)
-with exact and stemmed matches, and without synonyms, which would need WordNet.
-It tells which of two predictions is better, and is not to be compared with the
-METEOR of papers.
+METEOR differs: nlg-eval's version 1.5 is a Java program with its own data. Here
+it is nltk's first version (Banerjee and Lavie, 2005; weights of 2007) with
+exact and stemmed matches, without synonyms, which would need WordNet. Use it to
+compare two predictions, not to compare with the METEOR of papers.
 """
 
 import functools
@@ -18,40 +17,40 @@ from collections.abc import Sequence
 
 from etcmodel import extras
 
-# How much recall counts next to precision.
+# Weight of recall relative to precision.
 _BETA = 1.2
 
 
 def f_score(precision, recall):
-    """ROUGE-L of precision and recall, `<float>[...]`; NaN if both are 0."""
+    """Computes ROUGE-L from precision and recall; NaN if both are 0."""
     return (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
 
 
 def normalize_answer(text: str) -> str:
-    """What is compared: `"A Mule  ."` -> `"a mule"`."""
+    """Normalizes an answer: `"A Mule  ."` becomes `"a mule"`."""
     return " ".join(text.lower().split()).rstrip(" .")
 
 
-# Stands for WordNet where there is none.
+# Replaces WordNet, which is not installed.
 _NO_SYNONYMS = types.SimpleNamespace(synsets=lambda word: [])
 
 
 @functools.cache
 def _rouge_scorer():
     extras.require("rouge_score")
-    # Loads slowly.
+    # Imported here, since it loads slowly.
     from rouge_score import rouge_scorer
 
-    # White space alone tells words apart, as in nlg-eval.
+    # Only white space separates words, as in nlg-eval.
     tokenizer = types.SimpleNamespace(tokenize=str.split)
     return rouge_scorer.RougeScorer(["rougeL"], tokenizer=tokenizer)
 
 
 def rouge_l(prediction: str, truths: Sequence[str]) -> float:
-    """ROUGE-L of one answer, from 0 to 1.
+    """Computes ROUGE-L of one answer, from 0 to 1.
 
-    The best precision and the best recall, each of any truth, count together,
-    recall 1.2 times as much.
+    It combines the best precision and the best recall over all truths, where
+    recall counts 1.2 times as much.
     """
     scores = [
         _rouge_scorer().score(truth, prediction)["rougeL"] for truth in truths
@@ -67,10 +66,10 @@ def _bleu(
     extras.require("sacrebleu")
     from sacrebleu.metrics import BLEU
 
-    # As many truths of each: a repeated one changes nothing.
+    # As many truths for each, since repeated truths change nothing.
     number = max(map(len, truths))
     columns = [[x[min(i, len(x) - 1)] for x in truths] for i in range(number)]
-    # nlg-eval adds 1e-15 to what is counted.
+    # nlg-eval adds 1e-15 to the counts.
     metric = BLEU(
         max_ngram_order=order,
         tokenize="none",
@@ -81,7 +80,7 @@ def _bleu(
 
 
 def _meteor(prediction: str, truths: Sequence[str]) -> float:
-    """METEOR of one answer, from 0 to 1; see the module."""
+    """Computes METEOR of one answer, from 0 to 1; see the module."""
     extras.require("nltk")
     from nltk.translate import meteor_score
 
@@ -93,10 +92,10 @@ def _meteor(prediction: str, truths: Sequence[str]) -> float:
 def score(
     predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]]
 ) -> dict[str, float]:
-    """`rouge_l`, `bleu_1`, `bleu_4` and `meteor`, from 0 to 100.
+    """Computes `rouge_l`, `bleu_1`, `bleu_4` and `meteor`, from 0 to 100.
 
-    A prediction that is missing counts as one without words. All are 0 if there
-    are no questions.
+    A missing prediction counts as an empty one. All are 0 if there are no
+    questions.
     """
     if not gold:
         return dict.fromkeys(("rouge_l", "bleu_1", "bleu_4", "meteor"), 0.0)

@@ -1,7 +1,7 @@
-"""The spans of a story that are most like an answer.
+"""Finds the spans of a story that are most like an answer.
 
-Most answers of NarrativeQA are nowhere in the story. What a reader of spans
-learns from are the spans with the best ROUGE-L (ReadTwice paper, Appendix C.4).
+Most answers of NarrativeQA do not occur in the story. Extractive models are
+trained on the spans with the best ROUGE-L (ReadTwice paper, Appendix C.4).
 """
 
 import re
@@ -26,9 +26,9 @@ class Words:
     """The words of a text, for many answers.
 
     Attributes:
-        spans: first character of each word, and the one behind its last.
+        spans: first character and exclusive end of each word.
         known: word in lower case -> its number.
-        numbers: `<int>[words]`, the same for the same word in any case.
+        numbers: `<int>[words]`, equal for the same word in any case.
     """
 
     def __init__(self, text: str):
@@ -41,10 +41,10 @@ class Words:
 
 
 def _bounds(words: np.ndarray, answer: np.ndarray):
-    """Returns where a span can begin, and the best ROUGE-L it can have there.
+    """Returns possible starts of spans, and the best possible ROUGE-L there.
 
-    A span that begins with a word of the answer has no more words in common
-    with it than its longest one has words of the answer.
+    A span that starts with a word of the answer shares no more words with it
+    than the longest span from there has words of the answer.
     """
     is_shared = np.isin(words, answer)
     (starts,) = np.nonzero(is_shared)
@@ -59,19 +59,19 @@ def _max_length(answer: np.ndarray) -> int:
 
 
 def _scores(words: np.ndarray, answer: np.ndarray, starts: np.ndarray):
-    """ROUGE-L of spans.
+    """Computes ROUGE-L of spans.
 
     Args:
         words: `<int>[words]`.
-        answer: `<int>[n]`, -1 for words that the text has not.
-        starts: `<int>[starts]` first word of the spans.
+        answer: `<int>[n]`, -1 for words that the text lacks.
+        starts: `<int>[starts]` first words of the spans.
 
     Returns:
-        `<float>[starts, 2 * n + 5]` of the spans of 1, 2, 3, ... words; -1
-        where the text is at its end.
+        `<float>[starts, 2 * n + 5]` for spans of 1, 2, 3, ... words; -1 beyond
+        the end of the text.
     """
     max_length = _max_length(answer)
-    # [n + 1, starts]: common subsequence with the answer's first words
+    # [n + 1, starts]: longest common subsequence with the answer's first words
     common = np.zeros([len(answer) + 1, len(starts)], np.int16)
     scores = np.full([len(starts), max_length], -1.0, np.float32)
     for length in range(1, max_length + 1):
@@ -97,14 +97,14 @@ def find_approximate_answers(
     top_percentile: float = 0.9,
     top_k: int = 100,
 ) -> list[Span]:
-    """The `top_k` spans that are most like an answer, the best first.
+    """Finds the `top_k` spans that are most like an answer, the best first.
 
-    A span begins with a word of the answer, and has at most five more than
-    twice as many words. Words are what is between white space, and case does
-    not matter. Of spans that overlap the best is taken, and of those with the
-    same words the last. Example: of "aaa bbb aaa ccc", with the answer "aaa
-    bbb" and the least score of 0, these are "aaa bbb" (1.0) and "aaa"; with a
-    `top_percentile` of 1.0, a share of the best score, the first alone.
+    A span starts with a word of the answer, and has at most 2 n + 5 words for
+    an answer of n words. White space separates words, and case does not matter.
+    Of overlapping spans the best one is taken, and of spans with the same words
+    the last one. Example: for "aaa bbb aaa ccc", the answer "aaa bbb" and a
+    minimum score of 0, these are "aaa bbb" (1.0) and "aaa"; with a
+    `top_percentile` of 1.0, a share of the best score, only the first.
 
     Raises:
         ValueError: a share is not from 0 to 1, or `top_k` is below 1.
@@ -112,21 +112,21 @@ def find_approximate_answers(
     if not (0 <= min_score <= 1 and 0 <= top_percentile <= 1 and top_k >= 1):
         raise ValueError(
             f"min_score is {min_score}, top_percentile {top_percentile} and "
-            f"top_k {top_k}, expected shares from 0 to 1 and at least 1."
+            f"top_k {top_k}. Expected shares from 0 to 1, and at least 1."
         )
     numbers = [text.known.get(x, -1) for x in answer.lower().split()]
     if not any(x >= 0 for x in numbers):
         return []
     words, answer_ids = text.numbers, np.array(numbers, np.int32)
     starts, bounds = _bounds(words, answer_ids)
-    # The most promising ones tell which others cannot be good enough.
+    # The most promising spans tell which others cannot be good enough.
     few = starts[np.argsort(bounds)[-_NUM_PROMISING:]]
     best = _scores(words, answer_ids, few).max()
     starts = starts[bounds >= max(min_score, best * top_percentile) - 1e-4]
     scores = _scores(words, answer_ids, starts)
     min_score = max(min_score, scores.max(initial=0.0) * top_percentile, 1e-6)
     rows, columns = np.nonzero(scores >= min_score)
-    # Best first; of equals the last one, and of those the longest.
+    # The best first; of equal ones the last, and then the longest.
     order = np.lexsort((columns, starts[rows], scores[rows, columns]))[::-1]
     taken = np.zeros(len(text.numbers), bool)
     seen: set[tuple[int, ...]] = set()

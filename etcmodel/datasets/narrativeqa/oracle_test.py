@@ -82,7 +82,7 @@ class OracleTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_bad_arguments(self):
         for options in ((1.1, 0, 1), (0, -0.1, 1), (0, 0, 0)):
-            with self.assertRaisesRegex(ValueError, "expected shares"):
+            with self.assertRaisesRegex(ValueError, "Expected shares"):
                 self._find("a", "a", *options)
 
 

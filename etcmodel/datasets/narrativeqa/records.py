@@ -1,6 +1,6 @@
-"""Reads NarrativeQA's official csv files, and the stories that they name.
+"""Reads NarrativeQA's official csv files and their stories.
 
-The files are laid out as in the official repository, which loads the stories:
+The files are laid out as in the official repository, which downloads stories:
 
     qaps.csv
     stories/72ddeff1fe6bb9841d1c1da4b3031001bf6b1f58.content
@@ -39,10 +39,10 @@ class NarrativeQARecord(Record, frozen=True):
     """One question about a story.
 
     Attributes:
-        id: `"<document id>: <question>"`; with a number, if the story has the
+        id: `"<document id>: <question>"`; with a number if the story has the
             question twice.
         text: the story; see `stories.clean`.
-        answers: two answers of people; None if the file does not tell.
+        answers: two answers by people; None if the file has none.
     """
 
     id: str
@@ -52,7 +52,7 @@ class NarrativeQARecord(Record, frozen=True):
 
 
 class _Row(msgspec.Struct):
-    """A row; `problem`: what is wrong with it in short, in full, what to do."""
+    """A row; `problem` has the reason, the details and advice."""
 
     id: str
     document_id: Text
@@ -68,13 +68,13 @@ def _read_rows(
     record: type | None = None,
     which: str = "all",
 ) -> Iterator[tuple[json_stream.Place, object]]:
-    """The rows of a set; with their places among all rows of the file."""
+    """Yields the rows of a set, numbered among all rows of the file."""
     del record
     rows = tables.read_cells(path, on_position, ",")
     _, head = next(rows, (0, []))
     if any(json_values.INVALID_UTF8_MARK in x for x in head):
         raise UserError(
-            f"{path}: its first line is not UTF-8. Write the file in UTF-8."
+            f"{path}: the first line is not UTF-8. Write the file in UTF-8."
         )
     missing = [x for x in _COLUMNS if x not in head]
     if missing:
@@ -88,11 +88,11 @@ def _read_rows(
         row = dict.fromkeys(head, "") | dict(zip(head, cells, strict=False))
         problem = ()
         if len(cells) != len(head):
-            # Then it cannot be told of which set it is, either.
+            # The row may belong to any set.
             problem = (
                 "wrong number of columns",
                 f"it has {len(cells)} columns, expected {len(head)}",
-                "Put quotes around what has commas",
+                "Put quotes around cells with commas",
             )
         elif which != "all" and row["set"] not in SETS[1:]:
             problem = (
@@ -106,14 +106,14 @@ def _read_rows(
         times[name] += 1
         if times[name] > 1:
             name += f" ({times[name]})"
-        # The field that is not UTF-8 is the one that it was made of.
+        # An error about invalid UTF-8 must name the field, not the id.
         name = name.replace(json_values.INVALID_UTF8_MARK, "\ufffd")
         values = {x: row[x] for x in _COLUMNS}
         place = json_stream.Place(index, line)
         yield place, {"id": name, "problem": problem, **values}
 
 
-# The questions of a story stand together.
+# Cached, since the questions of a story are adjacent.
 _load_story = functools.lru_cache(maxsize=4)(stories.load)
 
 
@@ -155,7 +155,7 @@ def _check(record: NarrativeQARecord, split: str) -> None:
         raise record.missing_answer("answer", "answer1", "", split)
 
 
-# Which questions are read -> how.
+# Set of questions -> how it is read.
 FORMATS = {
     name: Format(
         _Row,
@@ -170,7 +170,7 @@ FORMAT = FORMATS["all"]
 
 
 def make_format(data_split: str) -> Format:
-    """Returns the format that reads the questions of one of `SETS`.
+    """Returns the format that reads the questions of one of `FORMATS`.
 
     Raises a ValueError if there is no such set.
     """
@@ -180,12 +180,12 @@ def make_format(data_split: str) -> Format:
 
 
 def gold(record: NarrativeQARecord) -> tuple[str, ...] | None:
-    """The answers of people; None if the file does not tell."""
+    """Returns the answers of people; None if the file has none."""
     return record.answers
 
 
 def write_predictions(predictions: Mapping[str, str], stream: IO[str]) -> None:
-    """Writes `{"id": "<document id>: <question>", "answer": "..."}` a line."""
+    """Writes lines `{"id": "<document id>: <question>", "answer": "..."}`."""
     for name, answer in predictions.items():
         line = {"id": name, "answer": answer}
         stream.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""Stories as they were downloaded: plain text, Gutenberg's, or HTML."""
+"""Reads stories as downloaded: plain text, Gutenberg's, or HTML."""
 
 import codecs
 import contextlib
@@ -17,19 +17,19 @@ _CHARSET = re.compile(
     rb"(?i)(?:character set encoding:|charset=)\s*[\"']?"
     rb"(?!utf-?(?:16|32))([\w.:-]+)"
 )
-# Declared for what has quotes of Windows, which browsers read as such.
+# Declared encodings that browsers read as Windows-1252, for its quotes.
 _LATIN_1, _WINDOWS = "iso8859-1", "windows-1252"
 _ASCII = bytes(range(128))
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    # Begins like that of UTF-16.
+    # The first bytes of the mark are those of UTF-16's.
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# The text of a book is between the last of one kind of lines and the first of
-# the other.
+# The text of a book is between the last start line and the first end line of
+# Project Gutenberg.
 _STARTS = re.compile(
     r"^[ \t]*(?:\*\*\* ?START OF (?:THIS|THE) PROJECT GUTENBERG EBOOK"
     r"|\*END\*? ?THE SMALL PRINT! FOR PUBLIC DOMAIN"
@@ -43,7 +43,7 @@ _ENDS = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _IS_HTML = re.compile(r"<(?:html|pre|body|!doctype html)\b", re.IGNORECASE)
-# What begins a line of its own.
+# Elements that start a new line.
 _BLOCKS = frozenset(
     "address article blockquote br dd div dl dt fieldset figcaption figure "
     "footer form h1 h2 h3 h4 h5 h6 header hr li main nav ol p section table td "
@@ -52,7 +52,7 @@ _BLOCKS = frozenset(
 
 
 class _Text(html.parser.HTMLParser):
-    """The text of a page; that of its `<pre>` alone, if there is one."""
+    """Collects the text of a page, or only that of its `<pre>`."""
 
     def __init__(self):
         super().__init__()
@@ -66,7 +66,7 @@ class _Text(html.parser.HTMLParser):
         elif tag == "pre" and self.first_pre is None:
             self.first_pre = len(self.parts)
         elif tag in _BLOCKS:
-            # Two for an empty line between paragraphs.
+            # Two, for an empty line between paragraphs.
             self.parts.append("\n" if tag == "br" else "\n\n")
 
     def handle_endtag(self, tag):
@@ -88,7 +88,7 @@ class _Text(html.parser.HTMLParser):
 
 def _strip_html(text: str) -> str:
     parser = _Text()
-    # Behind the last ">" there is no tag, but the library would look for the
+    # There is no tag after the last ">", but the library would look for the
     # end of every "<" there.
     end = text.rfind(">") + 1
     parser.feed(text[:end])
@@ -98,7 +98,7 @@ def _strip_html(text: str) -> str:
 
 
 def _strip_boilerplate(text: str) -> str:
-    # Who made a book may stand at its end, too.
+    # Credits may also be at the end.
     head = len(text) // 2
     marks = [x for x in _STARTS.finditer(text) if x.start() < head]
     start = marks[-1].end() if marks else 0
@@ -107,24 +107,23 @@ def _strip_boilerplate(text: str) -> str:
 
 
 def decode(content: bytes) -> str:
-    """The text of a file, with U+FFFD for bytes that mean nothing.
+    """Decodes a file, with U+FFFD for invalid bytes.
 
-    It is written as its byte order mark says; or, with a zero in nearly every
-    second byte, in UTF-16 or UTF-32; or as it says itself ("Character set
-    encoding: ISO-8859-2", `charset=utf-8`), which ASCII is not for a text that
-    has other characters; or else in UTF-8, or if most of what is not ASCII is
-    not that, in Windows-1252 as many old files. That is also how ISO-8859-1 is
-    read.
+    The encoding is, in this order: that of a byte order mark; UTF-16 or UTF-32,
+    if nearly every second byte is zero; the declared one ("Character set
+    encoding: ISO-8859-2", `charset=utf-8`), unless ASCII is declared for a text
+    with other characters; UTF-8; or, if most non-ASCII bytes are not UTF-8,
+    Windows-1252, as in many old files. ISO-8859-1 is read as Windows-1252, too.
     """
     head = content[:_HEAD_BYTES]
     names = [x for mark, x in _BYTE_ORDER_MARKS if content.startswith(mark)]
-    # Of the bytes with even and with odd numbers.
+    # Zeros among bytes with even and with odd numbers.
     zeros = [head[i::2].count(0) for i in range(2)]
     if max(zeros) > 0.35 * len(head):
         bits = 32 if min(zeros) > 0.2 * len(head) else 16
         names.append(f"utf-{bits}-{'be' if zeros[0] > zeros[1] else 'le'}")
     names += [x.decode() for x in _CHARSET.findall(head)[:1]]
-    # Of characters that are not ASCII, UTF-8 makes one of several bytes.
+    # UTF-8 has several bytes for each character that is not ASCII.
     text = content.decode("utf-8", "replace")
     if 2 * text.count("\ufffd") > len(content.translate(None, _ASCII)):
         text = content.decode(_WINDOWS, "replace")
@@ -139,11 +138,11 @@ def decode(content: bytes) -> str:
 
 
 def clean(text: str) -> str:
-    r"""The story in a file: paragraphs with an empty line between them.
+    r"""Extracts the story: paragraphs with an empty line between them.
 
-    Of an HTML page it is the text, between its first `<pre>` and its last
-    `</pre>` if there are such; of a book, what is between the marks of Project
-    Gutenberg that it has. Example:
+    Of an HTML page this is the text, between the first `<pre>` and the last
+    `</pre>` if there are any; of a book, the part between Project Gutenberg's
+    start and end lines. Example:
 
         "<body>Once  upon\na time<p>x" -> "Once upon a time\n\nx"
     """
@@ -158,7 +157,7 @@ def load(path: str) -> str:
     """Reads a story, plain or compressed; see `clean`.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: the file cannot be read.
     """
     raw, plain = files.open_plain(path)
     with raw, plain:

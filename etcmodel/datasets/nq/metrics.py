@@ -10,13 +10,13 @@ development set has five annotations, which may disagree:
     answered yes or no. Predicted spans are right if, as a set, they equal the
     spans of any annotator; a predicted yes or no is right if any annotator
     answered the same. A prediction is one or the other, never both.
-*   Precision is the share of right ones among the predicted answers, recall
-    among the gold ones. Only predictions with at least a certain score count;
-    the metrics are those of the score threshold with the greatest F1.
+*   Precision is the share of right answers among the predicted ones, recall
+    among the gold ones. Only predictions with a score above the threshold
+    count; the metrics are those at the threshold with the greatest F1.
 
-The official script takes no note of how many annotations there are: any answer
-to a question with one counts as wrong. To score data with one annotation, as
-the training set has, use `min_annotations=1`.
+The official script does not check the number of annotations: any answer to a
+question with only one counts as wrong. To score data with one annotation, as in
+the training set, use `min_annotations=1`.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ _PRECISION_TARGETS = (0.5, 0.75, 0.9)
 
 
 def is_null(span: Span) -> bool:
-    """Whether a span stands for "there is no answer".
+    """Tells whether a span means "there is no answer".
 
     Raises:
         ValueError: one end is negative, or the span is empty or backwards.
@@ -69,10 +69,10 @@ def _check_yes_no(value: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class NQGold:
-    """What the annotators answered to one question; an item for each.
+    """The answers of the annotators to one question, an item for each.
 
-    One that found no answer has `NULL_SPAN`, no short answers and "none".
-    Order, repetition and null spans of short answers do not matter.
+    An annotator who found no answer has `NULL_SPAN`, no short answers and
+    "none". Order, repetition and null spans of short answers do not matter.
     """
 
     long_answers: tuple[Span, ...]
@@ -93,10 +93,10 @@ class NQGold:
 
 @dataclasses.dataclass(frozen=True)
 class NQPrediction:
-    """What a model answers to one question.
+    """A model's answer to one question.
 
-    Scores say how sure it is of an answer, on any scale. `yes_no` is "yes" or
-    "no" instead of short answers, and has their score, else "none".
+    Scores are confidences on any scale. `yes_no` is "yes" or "no" instead of
+    short answers, with their score, and otherwise "none".
     """
 
     long_answer: Span
@@ -113,14 +113,14 @@ class NQPrediction:
                 f"{self.short_answers}. Expected one or the other."
             )
         if math.isnan(self.long_score) or math.isnan(self.short_score):
-            raise ValueError("A score is not a number.")
+            raise ValueError("long_score or short_score is not a number.")
 
 
 _NO_PREDICTION = NQPrediction(NULL_SPAN, -math.inf, (), -math.inf)
 
 
 class _Outcome(NamedTuple):
-    """One prediction of one kind (long or short) against its gold."""
+    """A prediction of one kind (long or short) compared with its gold."""
 
     has_gold: bool
     has_predicted: bool
@@ -151,7 +151,7 @@ def _outcome(
 
 
 def _divide(numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> np.ndarray:
-    """Quotients, 0 where the denominator is."""
+    """Divides; the quotient is 0 where the denominator is 0."""
     denominator = np.asarray(denominator)
     is_zero = denominator == 0
     return np.where(is_zero, 0.0, numerator / np.where(is_zero, 1, denominator))
@@ -160,7 +160,7 @@ def _divide(numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> np.ndarray:
 def _curve(
     outcomes: Iterable[_Outcome],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Score thresholds, the greatest first, and precision and recall at each.
+    """Returns thresholds, descending, with precision and recall at each.
 
     At a threshold, the predictions with at least that score count.
     """
@@ -168,7 +168,7 @@ def _curve(
     has_gold, has_predicted, is_right, scores = columns
     order = np.argsort(-scores, kind="stable")
     sorted_scores = scores[order]
-    # Predictions with the same score count together.
+    # Predictions with equal scores count together.
     is_last = np.ones(len(scores), bool)
     is_last[:-1] = sorted_scores[:-1] != sorted_scores[1:]
     right, predicted = (
@@ -184,7 +184,7 @@ def _curve(
 def _at_greatest(
     criterion: np.ndarray, columns: Mapping[str, np.ndarray]
 ) -> dict[str, float]:
-    """Values where the criterion is greatest; 0 if it is 0 everywhere."""
+    """Returns the values at the greatest criterion; 0 if it is 0 everywhere."""
     if not criterion.any():
         return dict.fromkeys(columns, 0.0)
     index = int(np.argmax(criterion))
@@ -192,10 +192,10 @@ def _at_greatest(
 
 
 def usual_min_annotations(gold: Iterable[NQGold]) -> int:
-    """How many annotators must have an answer, for the data at hand.
+    """Returns how many annotators must have an answer, for given data.
 
-    2, as officially, or 1 if no example has more than one annotator, as in the
-    training data.
+    It is 2, as officially, or 1 if no example has more than one annotator, as
+    in the training data.
     """
     return min(2, max((len(x.yes_no) for x in gold), default=2))
 
@@ -205,12 +205,12 @@ def evaluate(
     gold: Mapping[str, NQGold],
     min_annotations: int = 2,
 ) -> dict[str, float]:
-    """The official metrics, each at the best score threshold for it.
+    """Computes the official metrics, each at its best score threshold.
 
     Args:
-        predictions: example id -> prediction. One without gold is ignored. A
-            gold example without one counts as answered by nothing, with a
-            score below all others. (The official script accepts neither.)
+        predictions: example id -> prediction. Predictions without gold are
+            ignored. A gold example without prediction counts as unanswered,
+            with the lowest score. (The official script accepts neither.)
         gold: example id -> annotations.
         min_annotations: how many annotators must have found an answer (a long
             one; a short one) for the example to have a gold answer.
@@ -223,13 +223,13 @@ def evaluate(
             highest of several. All are 0 if no prediction is right.
         *   `long-recall-at-precision>=0.5`, the greatest recall where
             precision is at least 0.5, and `long-precision-at-precision>=0.5`,
-            the precision there; likewise for 0.75 and 0.9.
+            the precision there; the same for 0.75 and 0.9.
 
-        Besides, `average-best-threshold-f1` is the mean of the two best F1, by
-        which ETC's models were selected.
+        Also `average-best-threshold-f1`, the mean of both best F1, by which
+        ETC's models were selected.
 
     Raises:
-        ValueError: `min_annotations` is less than 1, or some span is none.
+        ValueError: `min_annotations` is less than 1, or a span is invalid.
     """
     if min_annotations < 1:
         raise ValueError(
@@ -241,7 +241,7 @@ def evaluate(
         thresholds, precision, recall = _curve(
             _outcome(kind, *pair, min_annotations) for pair in pairs
         )
-        # Of several thresholds the first, that of fewest answers.
+        # Of equal thresholds the first, which has the fewest answers.
         f1 = _divide(2 * precision * recall, precision + recall)
         metrics = _at_greatest(
             f1,

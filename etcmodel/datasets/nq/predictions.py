@@ -10,8 +10,8 @@
          "short_answers_score": 26.4,
          "yes_no_answer": "NONE"}]}
 
-Answers are token spans here; the format's byte offsets are written as -1, which
-the official script takes for "compare the tokens".
+Answers are token spans; the format's byte offsets are written as -1, for which
+the official script compares the tokens.
 """
 
 import json
@@ -29,7 +29,7 @@ from etcmodel.datasets.nq.records import NQRecord
 
 
 def _id_to_json(example_id: str) -> int | str:
-    """Official ids are integers; others stay the strings they are."""
+    """Converts official ids to integers; keeps other strings."""
     is_number = re.fullmatch(r"0|-?[1-9]\d*", example_id, re.ASCII)
     return int(example_id) if is_number else example_id
 
@@ -58,7 +58,7 @@ def write_predictions(
     """Writes `{"predictions": [...]}`.
 
     Raises:
-        ValueError: some span is none, such as (7, 3).
+        ValueError: a span is invalid, such as (7, 3).
     """
     values = [_to_json(*x) for x in predictions.items()]
     json.dump({"predictions": values}, stream)
@@ -66,7 +66,7 @@ def write_predictions(
 
 
 def gold(record: NQRecord) -> NQGold | None:
-    """The answers of all annotators; None if there are none."""
+    """Returns the answers of all annotators; None if there are none."""
     if not record.annotations:
         return None
     return NQGold(
@@ -79,9 +79,9 @@ def gold(record: NQRecord) -> NQGold | None:
 def score(
     predictions: Mapping[str, NQPrediction], gold: Mapping[str, NQGold]
 ) -> dict[str, float]:
-    """All official metrics, from 0 to 1; see `metrics.evaluate`.
+    """Computes all official metrics, from 0 to 1; see `metrics.evaluate`.
 
-    Names are made identifiers: `long_best_threshold_f1` is the official
+    Names become identifiers: `long_best_threshold_f1` is the official
     `long-best-threshold-f1`.
     """
     number = metrics.usual_min_annotations(gold.values())

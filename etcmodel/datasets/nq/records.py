@@ -3,10 +3,10 @@
 Source: https://ai.google.com/research/NaturalQuestions; Kwiatkowski et al.,
 "Natural Questions: a Benchmark for Question Answering Research", 2019.
 
-Both formats are JSON lines, and a record's fields tell them apart. The original
-one has the list `document_tokens`; in the simplified one they are joined by
-single spaces to `document_text`. Fields that `NQRecord` is not made of, such as
-`document_html`, byte offsets and `candidate_index`, may be absent.
+Both formats are JSON lines; their fields tell them apart. The original one has
+the list `document_tokens`; the simplified one joins them by single spaces to
+`document_text`. Fields that `NQRecord` does not use, such as `document_html`,
+byte offsets and `candidate_index`, may be absent.
 """
 
 from typing import Annotated
@@ -22,16 +22,16 @@ from etcmodel.readers.records import Text
 
 _SPAN_FIELDS = {"start": "start_token", "end": "end_token"}
 _YES_NO = Literal["NONE", "YES", "NO"]
-# The official files have whole numbers, the test file of Kaggle strings.
+# The official files have integers, Kaggle's test file has strings.
 _Id = Annotated[
     int | Text, msgspec.Meta(description="a whole number or a string")
 ]
 
 
 class Candidate(msgspec.Struct, frozen=True, rename=_SPAN_FIELDS):
-    """A part of the page that may be the long answer, from token to token.
+    """A part of the page that may be the long answer, as a span of tokens.
 
-    Those with `top_level` lie inside no other candidate.
+    Candidates with `top_level` lie inside no other candidate.
     """
 
     start: int
@@ -40,7 +40,7 @@ class Candidate(msgspec.Struct, frozen=True, rename=_SPAN_FIELDS):
 
 
 class Annotation(msgspec.Struct, frozen=True):
-    """What one person answered.
+    """The answer of one annotator.
 
     Attributes:
         long_start: first token of the long answer; -1 if there is none.
@@ -60,9 +60,9 @@ class NQRecord(Record, frozen=True):
     """One question about a Wikipedia page.
 
     Attributes:
-        tokens: the words of the page, and its HTML tags, see `is_html`.
+        tokens: the words of the page, and its HTML tags; see `is_html`.
         candidates: the parts of the page that may be the long answer.
-        annotations: the answers; None if the file does not tell.
+        annotations: the answers; None if the file has none.
     """
 
     id: str
@@ -95,7 +95,7 @@ class _Annotation(msgspec.Struct):
 
 
 class _Json(msgspec.Struct):
-    """A record as it stands in the file, of both formats."""
+    """A record of the file, in either format."""
 
     example_id: _Id
     question_text: Text
@@ -112,7 +112,7 @@ def _make(value: _Json, source: Source) -> NQRecord:
         is_html = [token.html_token for token in value.document_tokens]
     elif value.document_text is not None:
         field = "document_text"
-        # By single spaces alone: some tokens are, or have, other white space.
+        # Splits only at single spaces: some tokens contain other white space.
         tokens = value.document_text.split(" ")
         is_html = [x[:1] == "<" and x[-1:] == ">" for x in tokens]
     else:
@@ -140,7 +140,7 @@ def _make(value: _Json, source: Source) -> NQRecord:
             )
             for x in annotations
         )
-    # Every word is kept in memory once, however often it comes.
+    # Interned: every word is kept in memory once.
     words: dict[str, str] = {}
     return NQRecord(
         id=record_id,

@@ -1,4 +1,4 @@
-"""Questions about documents: rows and SQuAD's files, predictions, metrics."""
+"""Questions about documents: rows, SQuAD's files, predictions, metrics."""
 
 from etcmodel.datasets.question_answering.predictions import gold as gold
 from etcmodel.datasets.question_answering.predictions import score as score

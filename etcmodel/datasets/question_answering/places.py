@@ -17,7 +17,7 @@ class Place(msgspec.Struct, frozen=True):
         paragraph: number of the paragraph, counted through all sections.
         text: number of the text in the paragraph; 0 if it is one text.
         start: first character in the text.
-        end: character behind the last.
+        end: exclusive end in the text.
     """
 
     paragraph: int
@@ -27,11 +27,11 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class AnswerFinder:
-    """Finds answers in a document, and counts those that are elsewhere.
+    """Finds answers in a document, and counts misplaced answers.
 
     Attributes:
-        num_moved: answers that were not at their offset, but elsewhere.
-        num_missing: answers that were nowhere.
+        num_moved: answers that were found elsewhere than at their offset.
+        num_missing: answers that were not found.
     """
 
     def __init__(self, document: Document):
@@ -40,7 +40,7 @@ class AnswerFinder:
         paragraphs = itertools.chain.from_iterable(
             x.paragraphs for x in document.sections
         )
-        # Paragraph and number of each text, where it begins, and itself.
+        # Paragraph, number, start and content of each text.
         self._positions: list[tuple[int, int]] = []
         self._starts: list[int] = []
         self._texts: list[str] = []
@@ -88,7 +88,7 @@ class AnswerFinder:
         return Place(*self._positions[i], start, end)
 
     def _exact(self, answer: str) -> Iterator[tuple[int, int, int]]:
-        """Yields where an answer occurs as written."""
+        """Yields the places where an answer occurs as written."""
         for i, text in enumerate(self._texts):
             place = text.find(answer)
             while place >= 0:
@@ -96,9 +96,9 @@ class AnswerFinder:
                 place = text.find(answer, place + 1)
 
     def _similar(self, answer: str) -> Iterator[tuple[int, int, int]]:
-        """Yields where an answer occurs after normalization."""
+        """Yields the places where an answer occurs after normalization."""
         for i, start, end in find_answers(self._texts, [answer]):
-            # From bytes to characters.
+            # Converts bytes to characters.
             data = self._texts[i].encode("utf-8", "replace")
             first = len(data[:start].decode("utf-8"))
             yield i, first, first + len(data[start:end].decode("utf-8"))

@@ -1,4 +1,4 @@
-"""Predictions of answers, SQuAD's file of them, and their score."""
+"""Writes predictions of answers in SQuAD's format, and scores them."""
 
 from collections.abc import Mapping
 from typing import IO
@@ -14,11 +14,11 @@ from etcmodel.datasets.unit_positions import Unit
 
 
 class Gold(NamedTuple):
-    """What predictions are compared with.
+    """The right answer and evidence of a question.
 
     Attributes:
         answers: the forms of the answer, "yes" or "no"; empty if there is none.
-        evidence: what the answer follows from; None if the row does not tell.
+        evidence: what the answer follows from; None if the row has none.
     """
 
     answers: tuple[str, ...]
@@ -26,7 +26,7 @@ class Gold(NamedTuple):
 
 
 def gold(record: QuestionRecord) -> Gold | None:
-    """The answers and the evidence; None if the row does not tell."""
+    """Returns the answers and the evidence; None if the row has none."""
     if record.answers is None:
         return None
     evidence = record.evidence
@@ -43,10 +43,10 @@ def stratum(record: QuestionRecord) -> str:
 def write_predictions(
     predictions: Mapping[str, Mapping], stream: IO[str]
 ) -> None:
-    """Writes `{id: answer}`, what SQuAD's scripts read; `""` is no answer."""
+    """Writes `{id: answer}` as for SQuAD's scripts; `""` means no answer."""
     answer_files.write_predictions(
         {
-            # "?" for what UTF-8 cannot write, such as lone surrogates.
+            # "?" for characters without UTF-8, such as lone surrogates.
             key: x["answer"].encode("utf-8", "replace").decode("utf-8")
             for key, x in predictions.items()
         },
@@ -64,15 +64,15 @@ def score(
     Args:
         predictions: record id -> `"answer"`, a text, "yes", "no", or "" for no
             answer, and, if `gold` has evidence, `"evidence"`: a list of
-            `[paragraph, text]`, or of tuples as `unit_positions.Unit` for all
-            units of the document if the evidence in `gold` is texts.
-        gold: record id -> what is right.
+            `[paragraph, text]`, or, if the evidence in `gold` is texts, of
+            tuples like `unit_positions.Unit` for all units of the document.
+        gold: record id -> the right answers.
 
     Returns:
         `exact_match` and `f1`, means over questions. If some have no answer,
-        the same after `has_ans_` and `no_ans_`, of the questions that have an
-        answer and of those without. `evidence_precision`, `evidence_recall` and
-        `evidence_f1`, means over questions with evidence if there are any.
+        also with the prefixes `has_ans_` and `no_ans_`, for questions with and
+        without an answer. `evidence_precision`, `evidence_recall` and
+        `evidence_f1`, means over questions with evidence, if there are any.
     """
     scores = {
         key: metrics.answer_scores(predictions[key]["answer"], x.answers)

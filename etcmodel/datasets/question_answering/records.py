@@ -5,12 +5,12 @@ A row has a `question`, a document (see `sectioned`) and `answers`, or `answer`:
     {"id": "1", "question": "Where is Brno?", "text": "Brno is in Moravia.",
      "answers": [{"text": "Moravia", "answer_start": 11}]}
 
-The answers are a string, a list of strings, a list as above, or `{"text":
-[...], "answer_start": [...]}`. A string or a list of strings may have its
-offsets in a field `answer_start` of the row. "yes" and "no" without
+The answers are a string, a list of strings, a list like the one above, or
+`{"text": [...], "answer_start": [...]}`. A string or a list of strings may have
+its offsets in a field `answer_start` of the row. "yes" and "no" without
 `answer_start` are the answers yes and no, not parts of the text. An empty list,
-an empty string, or `"is_impossible": true` say that the document has no answer;
-a row with `"is_impossible": false` and no answer does not tell.
+an empty string, or `"is_impossible": true` mean that the document has no
+answer; `"is_impossible": false` without an answer means that it is unknown.
 """
 
 import functools
@@ -50,11 +50,11 @@ class Answer(msgspec.Struct, frozen=True):
     """One form of the answer.
 
     Attributes:
-        text: as in the file.
-        place: where it is in the document, if the file tells; moved to the
-            nearest occurrence if it was not there. None if the file does not
-            tell (`answer_spans.find_answers` finds all occurrences), or if it
-            is not in the document.
+        text: the text in the file.
+        place: its place in the document, if the file has an offset; the nearest
+            occurrence if it is not there. None if the file has no offset
+            (`answer_spans.find_answers` finds all occurrences), or if it is not
+            in the document.
     """
 
     text: str
@@ -66,14 +66,14 @@ class QuestionRecord(DocumentRecord, frozen=True):
 
     Attributes:
         answers: the forms of the answer; empty if the document has none, None
-            if the row does not tell.
-        answer_type: "span" for a part of the document, "yes", "no" or "none";
-            that of the first answer.
+            if they are unknown.
+        answer_type: type of the first answer: "span" for a part of the
+            document, "yes", "no" or "none".
         evidence: positions of the texts that the answer follows from, as
-            `SelectionRecord.selected`; None if the row does not tell.
+            `SelectionRecord.selected`; None if they are unknown.
         evidence_texts: as `SelectionRecord.selected_texts`.
-        answers_moved: how many answers were not at their offsets, but
-            elsewhere.
+        answers_moved: how many answers were found elsewhere than at their
+            offsets.
         answers_not_in_text: how many are not in the document.
     """
 
@@ -91,7 +91,7 @@ class QuestionRecord(DocumentRecord, frozen=True):
 
     @property
     def counts(self):
-        """See `Record`."""
+        """Counts answers that were moved or are missing."""
         return {
             "answers_moved": self.answers_moved,
             "answers_not_in_text": self.answers_not_in_text,
@@ -118,7 +118,7 @@ class _AnswerReader:
         self._row = row
 
     def read(self) -> list[tuple[str, int | None]] | None:
-        """Returns texts and offsets; None if the row does not tell."""
+        """Returns texts and offsets; None if they are unknown."""
         row = self._row
         is_impossible = row.values.get(_IMPOSSIBLE)
         if row.flag(_IMPOSSIBLE, is_impossible):
@@ -129,7 +129,7 @@ class _AnswerReader:
         value = sectioned.given_text(row.values[field])
         start = row.values.get(_START)
         if isinstance(start, list) and len(start) == 1:
-            # As of a list of one answer.
+            # Read like a list of one answer.
             if not isinstance(value, list | dict):
                 (start,) = start
         if isinstance(value, str) or sectioned.is_number(value):
@@ -146,7 +146,7 @@ class _AnswerReader:
                 self._item(f"{field}[{i}]", x) for i, x in enumerate(value)
             ]
         answers = [x for x in dict.fromkeys(found) if x[0].strip()]
-        # A row that denies that there is no answer does not tell which.
+        # An answer exists, but the row does not contain it.
         is_denied = not answers and is_impossible not in (None, "")
         return None if is_denied else answers
 
@@ -163,7 +163,7 @@ class _AnswerReader:
         )
 
     def _columns(self, field: str, value: dict) -> list:
-        """Reads Hugging Face's form of a list of answers."""
+        """Reads Hugging Face's format of a list of answers."""
         texts, starts = value.get("text"), value.get(_START)
         if isinstance(texts, str):
             return [self._item(field, value)]
@@ -172,7 +172,7 @@ class _AnswerReader:
         return self._pairs(f"{field}.text", texts, f"{field}.{_START}", starts)
 
     def _pairs(self, text_field, texts, start_field, starts) -> list:
-        """Reads a list of texts and one of their offsets."""
+        """Reads a list of texts and the list of their offsets."""
         if starts is None:
             starts = [None] * len(texts)
         if not isinstance(starts, list) and len(texts) == 1:
@@ -204,7 +204,7 @@ class _AnswerReader:
 
 
 def _has_offsets(answers: list, start: object) -> bool:
-    """Whether a row has offsets of the strings in a list of answers."""
+    """Tells whether a row has offsets for a list of strings."""
     if start in (None, "") or any(isinstance(x, dict) for x in answers):
         return False
     return bool(answers) or isinstance(start, list)
@@ -269,7 +269,7 @@ def _check(field: str, record: QuestionRecord, split: str) -> None:
 
 
 def _read_squad(fields: Fields, path: str, on_position):
-    """Returns the rows of a file that is laid out as SQuAD's, or None."""
+    """Returns the rows of a file in SQuAD's format, or None."""
     if squad.is_squad(path):
         return squad.read_questions(path, on_position, fields)
     return None
@@ -284,7 +284,7 @@ def make_format(
     allow_no_answer: bool = True,
     units: str = "auto",
 ) -> Format:
-    """Returns the format of questions, of rows or in SQuAD's files.
+    """Returns the format of questions, as rows or in SQuAD's files.
 
     Args:
         text_field: the field with the document, instead of the usual ones.
@@ -295,12 +295,12 @@ def make_format(
             `answer`.
         evidence_field: the field with the evidence, instead of `evidence` or
             `supporting_facts`.
-        allow_no_answer: whether a row may say that there is no answer. If not,
-            such rows are errors, unless they are read to predict.
-        units: what evidence is, see `unit_positions.read_selected`.
+        allow_no_answer: whether a row may have no answer. If not, such rows are
+            errors, unless they are read to predict.
+        units: kind of evidence; see `unit_positions.read_selected`.
 
     Raises:
-        ValueError: unknown `units`.
+        ValueError: `units` is unknown.
     """
     unit_positions.check_units(units)
     fields = Fields(

@@ -21,7 +21,7 @@ _ADVICE = "Get the file again, or leave the article out"
 
 
 def is_squad(path: str) -> bool:
-    """Whether a file begins as SQuAD's do: `{"data": [{"title": ...`."""
+    """Tells whether a file begins like SQuAD's: `{"data": [{"title": ...`."""
     return json_stream.begins_with(path, _START)
 
 
@@ -33,12 +33,12 @@ def read_questions(
     Args:
         path: the file.
         on_position: called after each article with the bytes read so far.
-        fields: names that the rows' fields get.
+        fields: names of the rows' fields.
 
     Yields:
-        Pairs of the question's `Place`, whose line is None, and its row, in
-        which the document is one section with the title of the article; or a
-        `tables.BadRow` for a part of the file that is not laid out as SQuAD.
+        Pairs of the question's `Place`, whose line is None, and its row, with
+        the document as one section titled like the article; or a
+        `tables.BadRow` for a part of the file that is not in SQuAD's format.
     """
     articles = json_stream.read_json_array(path, on_position, dict, key="data")
     index = 0
@@ -49,13 +49,13 @@ def read_questions(
 
 
 def _article_rows(article: object, place: str, fields: Fields):
-    """Yields rows of an article."""
+    """Yields the rows of an article."""
     paragraphs, problem = _list_of(article, place, "paragraphs")
     if problem:
         yield problem
         return
     title = article.get("title")
-    # "Super_Bowl_50".
+    # Such as "Super_Bowl_50".
     title = title.replace("_", " ") if isinstance(title, str) else ""
     for i, paragraph in enumerate(paragraphs):
         questions, problem = _list_of(
@@ -64,7 +64,7 @@ def _article_rows(article: object, place: str, fields: Fields):
         if problem:
             yield problem
             continue
-        # A bad text is reported once for each of its questions.
+        # A bad text is reported for each of its questions.
         document = [{"title": title, "text": paragraph.get("context")}]
         for j, value in enumerate(questions):
             if not isinstance(value, dict):
@@ -83,7 +83,7 @@ def _article_rows(article: object, place: str, fields: Fields):
 
 
 def _list_of(value: object, place: str, key: str):
-    """Returns the list that an object has under a key, or a problem."""
+    """Returns the list under a key of an object, or a problem."""
     if not isinstance(value, dict):
         return None, _problem(place, value, "a JSON object")
     values = value.get(key)

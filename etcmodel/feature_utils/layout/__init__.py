@@ -1,4 +1,4 @@
-"""The layout engine: ragged units and a specification to EtcFeatures."""
+"""The layout engine: turns ragged units and a spec into EtcFeatures."""
 
 from etcmodel.feature_utils.layout.contents import groups_of_one
 from etcmodel.feature_utils.layout.contents import one_group

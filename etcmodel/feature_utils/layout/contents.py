@@ -1,4 +1,4 @@
-"""Content of sections: lifted to `[batch, (groups), (units), (tokens)]`."""
+"""Lifts content of sections to `[batch, (groups), (units), (tokens)]`."""
 
 import functools
 from collections.abc import Sequence
@@ -9,15 +9,15 @@ from etcmodel.feature_utils import ragged_rows
 
 
 def one_unit(tokens: tf.RaggedTensor) -> tf.RaggedTensor:
-    """One group of one unit: a question, `<int>[batch, (tokens)]`.
+    """Makes one group of one unit, such as a question.
 
-    Example: `[[7, 8], []]` gives `[[[[7, 8]]], [[[]]]]`.
+    `<int>[batch, (tokens)]`: `[[7, 8], []]` gives `[[[[7, 8]]], [[[]]]]`.
     """
     return one_group(_nest(tokens))
 
 
 def one_group(units: tf.RaggedTensor) -> tf.RaggedTensor:
-    """One group of units: sentences, `<int>[batch, (units), (tokens)]`.
+    """Makes one group of units: sentences, `<int>[batch, (units), (tokens)]`.
 
     Example: `[[[7, 8], [9]]]` gives `[[[[7, 8], [9]]]]`.
     """
@@ -25,16 +25,17 @@ def one_group(units: tf.RaggedTensor) -> tf.RaggedTensor:
 
 
 def groups_of_one(units: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Groups of one unit: candidates, `<int>[batch, (groups), (tokens)]`.
+    """Makes groups of one unit, such as candidates.
 
-    Example: `[[[7, 8], [9]]]` gives `[[[[7, 8]], [[9]]]]`.
+    Example: `<int>[batch, (groups), (tokens)]` `[[[7, 8], [9]]]` gives
+    `[[[[7, 8]], [[9]]]]`.
     """
     units = units.with_row_splits_dtype(tf.int64)
     return units.with_values(_nest(units.values))
 
 
 def constant_tokens(token_ids: Sequence[int], batch: tf.Tensor):
-    """The same tokens for every record, `<int32>[batch, (tokens)]`."""
+    """Repeats the same tokens for every record, `<int32>[batch, (tokens)]`."""
     ids = tf.constant(token_ids, tf.int32)
     # [batch, tokens]
     tokens = tf.tile(ids[tf.newaxis], [batch, 1])
@@ -42,15 +43,16 @@ def constant_tokens(token_ids: Sequence[int], batch: tf.Tensor):
 
 
 def record_splits(nested_splits: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Splits of each record's innermost elements, from those of all levels.
+    """Returns splits of each record's innermost elements.
 
-    Example: `[[0, 2, 3], [0, 1, 3, 4]]` gives `[0, 3, 4]`.
+    Example: the splits of all levels `[[0, 2, 3], [0, 1, 3, 4]]` give
+    `[0, 3, 4]`.
     """
     return functools.reduce(lambda x, y: tf.gather(y, x), nested_splits)
 
 
 def unit_indices(content: tf.RaggedTensor, level: str) -> tf.RaggedTensor:
-    """Index of every group or unit of content within its record, `<int32>`.
+    """Returns the index of every group or unit within its record, `<int32>`.
 
     Example: the units of `[[[[7], [8]], [[9]]]]` have `[[[0, 1], [2]]]`.
     """
@@ -64,7 +66,7 @@ def unit_indices(content: tf.RaggedTensor, level: str) -> tf.RaggedTensor:
 
 
 def _nest(ragged: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Makes a row of its own of everything in the first dimension."""
+    """Makes each element of the first dimension a row of its own."""
     ragged = ragged.with_row_splits_dtype(tf.int64)
     splits = tf.range(ragged.nrows() + 1)
     return tf.RaggedTensor.from_row_splits(ragged, splits, validate=False)

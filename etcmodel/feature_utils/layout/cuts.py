@@ -1,4 +1,4 @@
-"""What of a section is kept when the budget is full; graph code."""
+"""Truncation: which parts of a section are kept when the input is full."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from etcmodel.feature_utils.layout.flat_content import Kept
 
 
 class Budget(NamedTuple):
-    """What a section may use of each record: `<int64>[batch]`, and units."""
+    """The room of a section in each record: `<int64>[batch]`, and units."""
 
     long: tf.Tensor
     global_: tf.Tensor
@@ -24,7 +24,7 @@ def _clipped_lengths(
     budget: Budget,
     reserved: tf.Tensor | int,
 ) -> tf.Tensor:
-    """Lengths of the units, those too long for the whole budget cropped."""
+    """Returns lengths of the units, cropped to the whole budget."""
     lengths = content.unit_lengths
     if costs.token_long:
         lengths = tf.minimum(lengths, tf.gather(budget.long, content.unit_row))
@@ -35,7 +35,7 @@ def _clipped_lengths(
 
 
 def _has_tokens_left(content: FlatContent, lengths: tf.Tensor) -> tf.Tensor:
-    """False for units of which cropping leaves nothing."""
+    """Marks units; False for those that cropping empties."""
     return (lengths > 0) | tf.equal(content.unit_lengths, 0)
 
 
@@ -46,16 +46,16 @@ def _keep_prefix(
     lengths: tf.Tensor,
     crop: bool,
 ) -> Kept:
-    """Keeps the longest beginning, depth first, that the budgets allow."""
+    """Keeps the longest prefix, depth first, that the budgets allow."""
     row = content.unit_row
     row_first = content.row_unit_splits[:-1]
     before = ragged_rows.cumulative(lengths)
-    # Tokens of the record before each unit.
+    # Number of tokens of the record before each unit.
     # [units]
     tokens_before = before[:-1] - tf.gather(tf.gather(before, row_first), row)
     unit_index = content.unit_index_in_row()
     group_index = content.index("group")
-    # Global tokens of the record up to the unit's own, if it has one.
+    # Number of global tokens of the record up to and with the unit's own.
     globals_before = (
         costs.group_global * (tf.gather(group_index, content.unit_group) + 1)
         + costs.unit_global * (unit_index + 1)
@@ -73,7 +73,7 @@ def _keep_prefix(
     if not crop:
         fits &= tf.equal(lengths, room)
     fits &= _has_tokens_left(content, room)
-    # Behind one that does not fit nothing does, not even what is empty.
+    # After the first unit that does not fit, not even an empty unit fits.
     misfits = ragged_rows.cumulative(~fits)
     fits = tf.equal(misfits[1:], tf.gather(tf.gather(misfits, row_first), row))
     kept_lengths = tf.where(fits, room, 0)
@@ -93,7 +93,7 @@ def _keep_prefix(
         costs.token_long * tokens_before
         <= tf.gather(budget.long, content.group_row)
     ) & (globals_before <= tf.gather(budget.global_, content.group_row))
-    # Up to the first unit of each group.
+    # Number up to the first unit of each group.
     seen = tf.gather(misfits, tf.where(count > 0, first + 1, first))
     groups = group_fits & tf.equal(seen, tf.gather(misfits, base))
     return Kept(groups=groups, units=fits, lengths=kept_lengths)
@@ -121,15 +121,15 @@ def cut_tail(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
 def _skip_misfits(
     takes: tf.Tensor, limits: tf.Tensor, row: tf.Tensor, splits: tf.Tensor
 ) -> tf.Tensor:
-    """Keeps, in order, each unit or group of a row that there is room for.
+    """Keeps, in order, each unit or group of a row that fits.
 
-    `takes`, `<int64>[n, things]`, is what each takes of several things,
-    `limits` what its `row` has for those up to it; `splits` are the rows'.
+    `takes`, `<int64>[n, resources]`, is what each one uses, `limits` what its
+    `row` allows up to it; `splits` are the rows' splits.
     """
     row_first = splits[:-1]
 
     def room(kept):
-        """What those kept leave for each one, `[n, things]`."""
+        """Returns what the kept ones leave for each one, `[n, resources]`."""
         sums = tf.cumsum(tf.where(kept[:, tf.newaxis], takes, 0))
         sums = tf.pad(sums, [[1, 0], [0, 0]])
         return limits - sums[:-1] + tf.gather(tf.gather(sums, row_first), row)
@@ -139,14 +139,14 @@ def _skip_misfits(
 
     index = tf.range(tf.size(row, tf.int64))
 
-    # Once for every first misfit of a row; most rows have none.
+    # One step for every first misfit of a row; most rows have none.
     def skip(kept, wrong):
         first = tf.math.unsorted_segment_min(
             tf.where(wrong, index, index.dtype.max), row, tf.size(row_first)
         )
         # [items]
         first = tf.gather(first, row)
-        # Those behind it will not find more room than it does.
+        # Later ones have no more room than it has.
         left = tf.gather(room(kept), tf.minimum(first, index))
         too_much = tf.reduce_any(takes > left, axis=1)
         kept &= ~(too_much & (index >= first))
@@ -162,11 +162,11 @@ def _skip_misfits(
 
 
 def cut_fit(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
-    """Skips every unit for which there is no room, whole.
+    """Skips every unit that does not fit as a whole.
 
-    So a short one can follow a long one that was skipped. Groups stay, even
-    without units, as long as the global input lasts. That is how HotpotQA's
-    paragraphs are laid out (paper, Appendix C: as many tokens as possible).
+    A short unit can therefore follow a long one that was skipped. Groups stay,
+    even without units, while the global input has room. HotpotQA's paragraphs
+    are laid out this way (paper, Appendix C: as many tokens as possible).
 
     Example: units of 3, 4 and 1 tokens in a budget of 5 keep 3, 0 and 1.
     """
@@ -175,7 +175,7 @@ def cut_fit(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     lengths = content.unit_lengths
     global_costs = costs.unit_global + costs.token_global * lengths
     group_costs = costs.group_global * (group_index + 1)
-    # Of the long input, the global one, the number.
+    # Tokens of the long input and of the global input, and number of units.
     # [units, 3]
     takes = tf.stack(
         [costs.token_long * lengths, global_costs, tf.ones_like(lengths)], 1
@@ -207,7 +207,7 @@ def cut_fit(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
 def _whole_groups(
     content: FlatContent, costs: Costs, budget: Budget
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """What each group takes and what its row has, <int64>[groups, 3]."""
+    """Returns what each group takes and its row has, <int64>[groups, 3]."""
     units = ragged_rows.lengths(content.unit_splits)
     tokens = ragged_rows.sum_rows(content.unit_lengths, content.unit_splits)
     takes = tf.stack(
@@ -238,7 +238,7 @@ def _keep_groups(content: FlatContent, groups: tf.Tensor) -> Kept:
 
 
 def cut_fit_groups(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
-    """As `cut_fit`, but for groups: each is kept whole or not at all.
+    """Skips every group that does not fit as a whole.
 
     Example: groups of 2 and 2, of 3, and of 1 token in a budget of 5 keep
     the first and the last.
@@ -265,16 +265,16 @@ def cut_tail_groups(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
 
 
 def cut_balanced(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
-    """Drops last units, each time of the group that has the most.
+    """Drops, one at a time, the last unit of the group with the most units.
 
     Among groups with equally many, the one that has had as many for the
-    longest time is the next. That is the max-heap of ETC (paper, Appendix C),
-    in closed form: the units go in the order of (-position in their group,
-    size of the group, group), so the reverse of it is how they are kept, as
-    long as the budgets last. Groups stay, even without units; but if the
-    global input has no room for every group with one unit, the last groups go.
+    longest time is next. This is the max-heap of ETC (paper, Appendix C) in
+    closed form: units are dropped in the order of (-position in their group,
+    size of the group, group) and kept in the reverse order, as long as the
+    budgets last. Groups stay, even without units; but if the global input has
+    no room for every group with one unit, the last groups are dropped.
 
-    Example: groups of 4, 2 and 4 units, 7 allowed: the groups 0, 2 and 0 lose
+    Example: with groups of 4, 2 and 4 units and room for 7, groups 0, 2 and 0
     one each, which leaves 2, 2 and 3.
     """
     group_index = content.index("group")
@@ -308,12 +308,12 @@ def cut_balanced(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     row = content.unit_row
 
     def used(values):
-        """Budget used up to each unit, in the order of keeping."""
+        """Returns the budget used up to each unit, in the order of keeping."""
         sums = ragged_rows.cumulative(tf.gather(values * cost, order))
         starts = tf.gather(sums, content.row_unit_splits[:-1])
         return sums[1:] - tf.gather(starts, row)
 
-    # Rows keep their places when sorted, so `row` holds for both orders.
+    # Sorting keeps units in their rows, so `row` holds for both orders.
     fits = costs.token_long * used(lengths) <= tf.gather(budget.long, row)
     fits &= used(costs.unit_global + costs.token_global * lengths) <= tf.gather(
         budget.global_ - group_tokens, row

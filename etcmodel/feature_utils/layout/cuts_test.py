@@ -1,4 +1,4 @@
-"""Tests of `cuts`: what is kept when the budget is full."""
+"""Tests of `cuts`: which units stay when the budget is full."""
 
 import heapq
 import random
@@ -15,7 +15,7 @@ from etcmodel.feature_utils.layout.flat_content import Costs
 # Every unit has a global token, tokens are long.
 COSTS = Costs(token_long=1, token_global=0, unit_global=1, group_global=1)
 PLENTY = 10**6
-# Of content and of both budgets.
+# Multiples of the content and of both budgets.
 SPECS = (
     tf.RaggedTensorSpec([None] * 4, tf.int32, ragged_rank=3),
     tf.TensorSpec([None], tf.int64),
@@ -55,7 +55,7 @@ def budget(long, global_=PLENTY, units=PLENTY, batch=1):
 
 
 def max_heap(lengths, max_units, max_tokens, max_globals):
-    """The description's algorithm: how many units each group keeps."""
+    """Runs the description's algorithm: how many units each group keeps."""
     kept = [len(group) for group in lengths]
     heap = [(-n, i, i) for i, n in enumerate(kept)]
     heapq.heapify(heap)
@@ -75,7 +75,7 @@ def max_heap(lengths, max_units, max_tokens, max_globals):
 
 class LayoutCutsTest(tf.test.TestCase, parameterized.TestCase):
     def test_examples(self):
-        """Those of the docstrings."""
+        """Uses the examples of the docstrings."""
         for cut, lengths, tokens, expected in (
             (cuts.cut_keep, [[3, 4]], 5, [3, 2]),
             (cuts.cut_tail, [[3, 4, 1]], 5, [3, 0, 0]),
@@ -124,8 +124,8 @@ class LayoutCutsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(kept, expected, f"{lengths} {longs}")
 
     def test_balanced_when_not_even_groups_fit(self):
-        # Room for two groups with a unit each, the second of which has
-        # none, so there is room for another unit of the first.
+        # Room for two groups with a unit each. The second one has no unit, so
+        # there is room for another unit of the first.
         content = flatten([[[1, 1, 1], [], [1]]])
         kept = cuts.cut_balanced(content, COSTS, budget(9, global_=4))
         self.assertAllEqual(kept.groups, [True, True, False])
@@ -133,7 +133,7 @@ class LayoutCutsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(kept.lengths, [1, 1, 0, 0])
         kept = cuts.cut_balanced(content, COSTS, budget(9, global_=1))
         self.assertAllEqual(kept.groups, [False] * 3)
-        # What is alone too long is cropped.
+        # A unit that is too long by itself is cropped.
         kept = cuts.cut_balanced(flatten([[[50]]]), COSTS, budget(9))
         self.assertAllEqual(kept.lengths, [9])
 
@@ -162,7 +162,7 @@ class LayoutCutsTest(tf.test.TestCase, parameterized.TestCase):
             kept = cut(content, COSTS, budget(long, global_, units))
             self.assertAllEqual(kept.lengths, lengths)
             self.assertAllEqual(kept.units, [n > 0 for n in lengths])
-            # A group goes when nothing of it is left.
+            # A group without anything left is dropped.
             self.assertAllEqual(kept.groups, [lengths[0] > 0, lengths[2] > 0])
 
     def test_tail_crops_to_what_other_global_tokens_leave(self):

@@ -1,8 +1,8 @@
-"""The layout engine: ragged content and a specification to EtcFeatures.
+"""The layout engine: turns ragged content and a spec into EtcFeatures.
 
-Tasks differ in which units exist, which of them get a global token, what is
-linked to what, and what gives way when the budget is full. All of that is a
-`LayoutSpec`; `LayoutEngine` does the rest, for a whole batch, in graph code.
+Tasks differ in their units, in which units get a global token, in links between
+tokens, and in what is truncated when the input is full. A `LayoutSpec` holds
+all of that; `LayoutEngine` does the rest, for a whole batch, in graph code.
 
 A section's content has four levels, [batch, (groups), (units), (tokens)]: a
 document is a group of sentences, a question one group of one unit. The
@@ -60,24 +60,24 @@ from etcmodel.feature_utils.layout.tables import add_global
 from etcmodel.feature_utils.layout.tables import add_long
 from etcmodel.feature_utils.layout.tables import place
 
-# A budget that is never used up.
+# A budget that is never exhausted.
 _UNLIMITED = 2**31 - 1
 
 
 class Layout(NamedTuple):
-    """What the engine makes. A row is a record, or a window of one.
+    """The engine's result. A row is a record, or a window of one.
 
     Attributes:
         features: the EtcFeatures and those of links, `<int32>[rows, length]`.
         values: the features of values, `<dtype>[rows, length, ...]`.
-        long_sources: where each long token comes from, before any cutting: its
-            section, group, unit in the group and index in the unit; padding -1.
+        long_sources: origin of each long token before truncation: its section,
+            group, unit in the group and index in the unit; padding -1.
             `<int32>[rows, long_length, 4]`.
-        global_sources: likewise for the global tokens; -1 at the levels below
+        global_sources: the same for the global tokens; -1 at the levels below
             the token's own.
         counts: section -> what was cut of each record.
         owner: the record of each row, `<int32>[rows]`.
-        windows: `starts`, counted through the record's tokens, and `sizes` of
+        windows: `starts`, token offsets in the record, and `sizes` of
             windows, `<int64>[batch, (rows)]`.
     """
 
@@ -93,13 +93,13 @@ class Layout(NamedTuple):
 class LayoutEngine:
     """Lays out ragged content as EtcFeatures; see the module's docstring.
 
-    Nothing is ever too long: what exceeds the lengths is cut as the sections
-    say, and counted. A record's result does not depend on its batch. Without a
-    length an input is as long as the longest of the batch needs. `special_ids`
-    are ids of global tokens that the specification names.
+    Content that exceeds the lengths is cut as the sections say, and counted. A
+    record's result does not depend on its batch. An input without a length is
+    as long as the batch needs. `special_ids` are ids of global tokens that the
+    specification names.
 
     Raises:
-        ValueError: a length is negative, is needed for windows, or a global
+        ValueError: a length is negative, or missing for windows, or a global
             token has no id.
     """
 
@@ -135,7 +135,7 @@ class LayoutEngine:
             named = isinstance(name, str)
             self._ids[name] = special_ids[name] if named else name
 
-    # There is nothing in it for AutoGraph, which would make tracing slow.
+    # AutoGraph would only make tracing slow.
     @tf.autograph.experimental.do_not_convert
     def __call__(
         self,
@@ -146,14 +146,14 @@ class LayoutEngine:
         """Lays out a batch.
 
         Args:
-            contents: token ids of each section that has none of its own,
+            contents: token ids of each section without `tokens` of its own,
                 `<int>[batch, (groups), (units), (tokens)]`. `one_unit`,
                 `one_group` and `groups_of_one` lift content of a lower rank.
-            targets: those of each link; see `Link`.
-            values: those of each value; see `Value`.
+            targets: targets of each link; see `Link`.
+            values: values of each value; see `Value`.
 
         Raises:
-            ValueError: what is given does not match the specification.
+            ValueError: an argument does not match the specification.
             tf.errors.InvalidArgumentError: when run, if contents differ in the
                 number of records, or there is not one target or value for each
                 element.
@@ -212,7 +212,7 @@ class LayoutEngine:
         )
 
     def _lay_out(self, sections, rows):
-        """Places everything: sections, features and both inputs' marks."""
+        """Lays out sections and makes the features of both inputs."""
         sections = dict(sections)
         long_used = global_used = tf.zeros([rows], tf.int64)
         for name, section in sections.items():
@@ -254,7 +254,7 @@ class LayoutEngine:
         return sections, features, marks
 
     def _check(self, contents, targets, values):
-        """Compares what is given with the specification."""
+        """Compares the arguments with the specification."""
         sections = [x for x in self.spec.sections if not x.tokens]
         for what, given, parts in (
             ("contents", contents, sections),
@@ -294,12 +294,12 @@ class LayoutEngine:
                 )
 
     def _told(self, targets, values):
-        """Pairs of each link or value and what is told of it."""
+        """Returns pairs of each link or value and its targets or values."""
         pairs = [(x, targets[x.name]) for x in self.spec.links]
         return pairs + [(x, values[x.name]) for x in self.spec.values]
 
     def _check_sizes(self, sections, batch, targets, values):
-        """Compares the numbers of records and elements; when run."""
+        """Compares the numbers of records and elements, when run."""
         for name, section in sections.items():
             tf.debugging.assert_equal(
                 tf.size(section.original.group_splits, tf.int64) - 1,
@@ -310,7 +310,7 @@ class LayoutEngine:
         for part, given in self._told(targets, values):
             content = sections[part.section].content
             splits = given.with_row_splits_dtype(tf.int64).nested_row_splits
-            # Which units a record has, there and here.
+            # Splits of each record's elements, in the content and as given.
             pair = (
                 record_splits(splits),
                 content.splits(part.level),
@@ -329,11 +329,11 @@ class LayoutEngine:
             )
 
     def _cut(self, sections, batch):
-        """Shares the budgets among the sections, the first in rank first."""
+        """Shares the budgets among the sections, in the order of rank."""
         long_limit = _limit(self.long_length)
         global_limit = _limit(self.global_length)
         if self.spec.blocks is not None:
-            # Blocks that have no global token do not exist.
+            # Blocks without a global token do not exist.
             long_limit = min(long_limit, global_limit * self.spec.blocks.size)
         long_left, global_left = (
             tf.fill([batch], tf.constant(limit, tf.int64))
@@ -350,7 +350,7 @@ class LayoutEngine:
             if spec.max_tokens is not None:
                 long_budget = tf.minimum(long_left, spec.max_tokens)
             if spec.cut == WINDOWS:
-                # The last in rank: all others are cut.
+                # The last in rank: all others have been cut.
                 windows = flat_content.make_windows(
                     content.row_sizes("token"), long_budget, spec.stride
                 )
@@ -365,7 +365,7 @@ class LayoutEngine:
                     for x in (long_budget, global_left)
                 )
                 if spec.share_last_global:
-                    # Without any there is nothing to share.
+                    # Without global tokens there is nothing to share.
                     windows = windows._replace(
                         sizes=tf.where(global_left > 0, windows.sizes, 0)
                     )
@@ -385,7 +385,7 @@ class LayoutEngine:
             )
             sections[name] = section
             if spec.cut == WINDOWS:
-                # What the global input has no room for is not shown.
+                # Windows drop what the global input has no room for.
                 windows = windows._replace(sizes=content.row_sizes("token"))
             else:
                 long, global_ = flat_content.used(content, spec.costs)
@@ -400,7 +400,7 @@ def _limit(length: int | None) -> int:
 
 
 def _length(length: int | None, used: tf.Tensor) -> int | tf.Tensor:
-    """The length asked for, or what the longest row of a batch needs."""
+    """Returns the given length, or the length of the longest row."""
     if length is not None:
         return length
     return tf.reduce_max(tf.concat([used, [0]], axis=0))

@@ -12,7 +12,7 @@ from etcmodel.feature_utils.layout import Section
 from etcmodel.feature_utils.layout import Value
 from etcmodel.feature_utils.layout.contents import constant_tokens
 
-# How WikiHop is laid out (paper, Appendix C).
+# The layout of WikiHop (paper, Appendix C).
 WIKIHOP_SECTIONS = (
     Section("candidates", 4, unit_global=GlobalToken(4, 6), cut="keep"),
     Section("query", 3, token_global=GlobalToken(3, 5), cut="keep"),
@@ -28,7 +28,7 @@ WIKIHOP_SECTIONS = (
 WIKIHOP = LayoutSpec(
     WIKIHOP_SECTIONS,
     links=(
-        # All tokens of a candidate are tied to it.
+        # All tokens of a candidate are linked to it.
         Link(
             "own",
             "candidates",
@@ -40,8 +40,8 @@ WIKIHOP = LayoutSpec(
     ),
 )
 
-# How HotpotQA is laid out: the [CLS] has a global token but is not linked to
-# it, and titles are of a token type of their own.
+# The layout of HotpotQA: the [CLS] has a global token but is not linked to it,
+# and titles have their own token type.
 HOTPOTQA = LayoutSpec(
     (
         Section(
@@ -116,9 +116,9 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
         self.assertFeatures(made.features, **expected)
 
     def test_hotpotqa_cut_keeps_true_indices(self):
-        # The first sentence of the first paragraph does not fit, nor does the
-        # title of the second; what is shorter does. The third word is over the
-        # limit of a question.
+        # The first sentence of the first paragraph and the title of the second
+        # one do not fit; shorter units do. The third word exceeds the maximum
+        # length of a question.
         made = LayoutEngine(HOTPOTQA, 7, 13)(
             {
                 "cls": layout.one_unit(constant_tokens([101], 1)),
@@ -138,8 +138,8 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             global_token_ids="101 3 3 5 1 1 5 1 0 0 0 0 0",
             global_paragraph_breakpoints="1 0 1 0 0 1 0 1 0 0 0 0 0",
         )
-        # Section, group, unit (a title is 0), token: what was skipped does
-        # not shift them.
+        # Section, group, unit (a title is 0), token: skipped units do not shift
+        # the numbers.
         nothing = [-1] * 4
         tokens = [[0, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 1]]
         self.assertAllEqual(
@@ -176,10 +176,10 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_windows(self):
-        """A question above every part of a page.
+        """Puts a question above every part of a page.
 
         Room for 3 of the page's 7 tokens, a step of 2: windows from 0, 2, 4.
-        The second record has nothing to show, and one window.
+        The second record has no page, and one window.
         """
         spec = LayoutSpec(
             [
@@ -192,7 +192,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
                     cut="windows",
                     stride=2,
                 ),
-                # The same of all records.
+                # Constant tokens of every record.
                 Section("end", cut="keep", tokens=("separator",)),
             ],
         )
@@ -210,7 +210,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             ],
             "global_token_ids": [
                 [3, 3, 5, 1, 0, 0],
-                # The next paragraph finds no room, nor does its token.
+                # The next paragraph does not fit, and neither does its token.
                 [3, 3, 5, 1, 1, 0],
                 [3, 3, 5, 1, 0, 0],
                 [3, 3, 0, 0, 0, 0],
@@ -219,11 +219,11 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(made.features[name], values, name)
         self.assertAllEqual(made.owner, [0, 0, 0, 1])
         self.assertEqual(made.windows["starts"].to_list(), [[0, 2, 4], [0]])
-        # What the global input has no room for is not shown.
+        # Units that do not fit into the global input are not shown.
         self.assertEqual(made.windows["sizes"].to_list(), [[3, 2, 3], [0]])
-        # Of the record, not of its windows; what one shows is not lost.
+        # Counts of the record, not of a window: what one window shows is kept.
         self.assertAllEqual(made.counts["page"].kept_tokens, [7, 0])
-        # Where a token comes from, in the record.
+        # Origins of tokens in the record.
         self.assertAllEqual(made.long_sources[2, 3], [1, 1, 0, 1])
 
     def test_windows_that_share_the_last_global_token(self):
@@ -247,7 +247,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             long_token_ids="11 12 13 14 9 0",
             long_sentence_ids="0 1 1 1 2 -1",
             global_token_ids="1 1 2",
-            # Of the page its last token, which three units have.
+            # The last token of the page, which three units share.
             global_paragraph_breakpoints="0 1 1",
         )
         # With no room in the global input there is nothing to share.
@@ -314,7 +314,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             call(two, one, two)
         many = ragged([[[[1], [2]]], [[[3]]]], 3)
         for targets in (two, ragged([[[[1]]], [[[1, 1]]]], 3)):
-            # As many as there are units, but of other records.
+            # The right number of units, but of other records.
             with self.assertRaisesRegex(
                 tf.errors.InvalidArgumentError,
                 "Link .*x.*for each token of .*a",

@@ -1,7 +1,7 @@
-"""The content of one section of a layout, flat; graph code.
+"""The content of one section of a layout, as flat vectors; graph code.
 
-Everything here works on whole batches at once with cumulative sums; nothing
-loops over records, sentences or tokens.
+All functions process whole batches with cumulative sums, without loops over
+records, sentences or tokens.
 """
 
 import dataclasses
@@ -22,8 +22,8 @@ class FlatContent:
     A row is a record, or a window of one. An *element* is a group, a unit or a
     token. `group_splits`, `unit_splits` and `token_splits` say which groups a
     row has, which units a group and which tokens a unit. Origins are the
-    indices that elements have in the flat content before anything is cut or
-    repeated. All are `<int64>`.
+    indices of elements in the flat content before anything is cut or repeated.
+    All are `<int64>`.
     """
 
     group_splits: tf.Tensor
@@ -55,25 +55,25 @@ class FlatContent:
 
     @functools.cached_property
     def unit_lengths(self) -> tf.Tensor:
-        """How many tokens each unit has."""
+        """Number of tokens of each unit."""
         return ragged_rows.lengths(self.token_splits)
 
     @functools.cached_property
     def row_unit_splits(self) -> tf.Tensor:
-        """Which units a row has, `<int64>[rows + 1]`."""
+        """Splits of units by rows, `<int64>[rows + 1]`."""
         return tf.gather(self.unit_splits, self.group_splits)
 
     @functools.cached_property
     def row_token_splits(self) -> tf.Tensor:
-        """Which tokens a row has, `<int64>[rows + 1]`."""
+        """Splits of tokens by rows, `<int64>[rows + 1]`."""
         return tf.gather(self.token_splits, self.row_unit_splits)
 
     def row_sizes(self, level: str) -> tf.Tensor:
-        """How many elements of a level rows have, `<int64>[rows]`."""
+        """Counts the elements of a level in each row, `<int64>[rows]`."""
         return ragged_rows.lengths(self.splits(level))
 
     def splits(self, level: str) -> tf.Tensor:
-        """Which elements of a level a row has, `<int64>[rows + 1]`."""
+        """Returns splits of a level's elements by rows, `<int64>[rows + 1]`."""
         if level == "group":
             return self.group_splits
         if level == "unit":
@@ -81,11 +81,11 @@ class FlatContent:
         return self.row_token_splits
 
     def origin(self, level: str) -> tf.Tensor:
-        """Origins of a level's elements."""
+        """Returns the origins of a level's elements."""
         return getattr(self, f"{level}_origin")
 
     def row(self, level: str) -> tf.Tensor:
-        """The row of each element of a level."""
+        """Returns the row of each element of a level."""
         if level == "token":
             return tf.gather(self.unit_row, self.token_unit)
         return self.group_row if level == "group" else self.unit_row
@@ -95,11 +95,11 @@ class FlatContent:
         return ragged_rows.index_in(self.unit_row, self.row_unit_splits)
 
     def owner(self, level: str) -> tf.Tensor:
-        """The row, group or unit that each element of a level is in."""
+        """Returns the row, group or unit of each element of a level."""
         return getattr(self, _OWNERS[level])
 
     def index(self, level: str) -> tf.Tensor:
-        """Index of each element of a level within its owner."""
+        """Returns the index of each element of a level within its owner."""
         splits = getattr(self, f"{level}_splits")
         return ragged_rows.index_in(self.owner(level), splits)
 
@@ -111,7 +111,7 @@ def flatten(content: tf.RaggedTensor) -> FlatContent:
 
 
 class Costs(NamedTuple):
-    """What one element of each level takes from the budgets: 0 or 1."""
+    """The cost of one element of each level in the budgets: 0 or 1."""
 
     token_long: int
     token_global: int
@@ -120,10 +120,10 @@ class Costs(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What is left of a section: `<bool>[groups]`, `<bool>[units]`.
+    """The kept parts of a section: `<bool>[groups]`, `<bool>[units]`.
 
-    Of a unit the first tokens are kept, `<int64>[units]` lengths. No unit is
-    kept of a group that is not.
+    `<int64>[units]` lengths count the tokens kept at the start of each unit. A
+    dropped group keeps no units.
     """
 
     groups: tf.Tensor
@@ -132,7 +132,7 @@ class Kept(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What a section had and what is left of it, `<int32>[batch]`."""
+    """Numbers of a section's elements before and after, `<int32>[batch]`."""
 
     tokens: tf.Tensor
     kept_tokens: tf.Tensor
@@ -143,7 +143,7 @@ class Counts(NamedTuple):
 
 
 def used(content: FlatContent, costs: Costs) -> tuple[tf.Tensor, tf.Tensor]:
-    """What a section takes of both inputs, two `<int64>[rows]`."""
+    """Computes what a section takes of both inputs, two `<int64>[rows]`."""
     groups, units, tokens = map(content.row_sizes, ("group", "unit", "token"))
     return (
         tokens * costs.token_long,
@@ -154,7 +154,7 @@ def used(content: FlatContent, costs: Costs) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def count(original: FlatContent, content: FlatContent) -> Counts:
-    """How much of the original content is left in any of a record's rows."""
+    """Counts the original elements that are left in any of a record's rows."""
     values = []
     for level in ("token", "unit", "group"):
         splits, origin = original.splits(level), content.origin(level)
@@ -172,8 +172,8 @@ def count(original: FlatContent, content: FlatContent) -> Counts:
 
 
 def select(content: FlatContent, kept: Kept) -> FlatContent:
-    """The content that is kept."""
-    # Tokens before each unit, and the first of each that has any.
+    """Returns the kept content."""
+    # Tokens before each unit, and the first token of each unit that has one.
     before = ragged_rows.cumulative(kept.lengths)
     unit = ragged_rows.owners(before)
     # [kept tokens]
@@ -196,10 +196,10 @@ def select(content: FlatContent, kept: Kept) -> FlatContent:
 
 
 def repeat(content: FlatContent, owner: tf.Tensor) -> FlatContent:
-    """Content of rows that are there several times, `owner` says which."""
+    """Repeats rows of content; `owner` is the original of each new row."""
     splits = [content.group_splits, content.unit_splits, content.token_splits]
     origins = [content.group_origin, content.unit_origin, content.token_origin]
-    # Levels from the top: [new rows, (elements)] of each.
+    # [new rows, (elements)] of each level, from the top.
     repeated = [
         tf.gather(
             tf.RaggedTensor.from_nested_row_splits(
@@ -217,8 +217,8 @@ def repeat(content: FlatContent, owner: tf.Tensor) -> FlatContent:
 class Windows(NamedTuple):
     """Parts of a section's tokens, each `<int64>[windows]`.
 
-    A window has an owner, a record, a first token, counted through the
-    record's, and a size. A record has one or more.
+    A window has an owner (a record), a size, and a first token, counted in the
+    record. A record has one or more windows.
     """
 
     owner: tf.Tensor
@@ -229,11 +229,11 @@ class Windows(NamedTuple):
 def make_windows(
     lengths: tf.Tensor, room: tf.Tensor, stride: int | None
 ) -> Windows:
-    """Windows over texts, the last of which may be shorter.
+    """Makes windows over texts; the last one of a text may be shorter.
 
-    A text of n tokens has `1 + ceil(max(n - room, 0) / stride)` of them. The
-    stride is at most the room, which stands for None, or tokens would be in no
-    window. Lengths and room are `<int64>[batch]`.
+    A text of n tokens has `1 + ceil(max(n - room, 0) / stride)` windows. The
+    stride is limited to the room, so that windows skip no tokens; None means
+    the room. Lengths and room are `<int64>[batch]`.
 
     Example: lengths of 9 and 3 with room for 4 and a stride of 3 give the
     owners 0 0 0 1, the starts 0 3 6 0 and the sizes 4 4 3 3.
@@ -258,11 +258,11 @@ def make_windows(
 
 
 def _runs(*keys: tf.Tensor) -> tf.Tensor:
-    """Where runs of equal keys begin, and the end; each `<int64>[n]`."""
+    """Finds the starts of runs of equal keys, and the end; `<int64>[n]`."""
     changes = tf.zeros_like(keys[0][1:], tf.bool)
     for key in keys:
         changes |= tf.not_equal(key[1:], key[:-1])
-    # The first one always begins a run; nothing has none.
+    # The first key always begins a run; no keys have no runs.
     is_first = tf.concat([tf.ones_like(keys[0][:1], tf.bool), changes], axis=0)
     return tf.concat(
         [tf.where(is_first)[:, 0], [tf.size(is_first, tf.int64)]], axis=0
@@ -270,7 +270,7 @@ def _runs(*keys: tf.Tensor) -> tf.Tensor:
 
 
 def cut_windows(content: FlatContent, windows: Windows) -> FlatContent:
-    """The groups and units that windows show at least a token of.
+    """Returns the groups and units with at least one token in a window.
 
     Example: of a record with the units `[7, 8, 9]` and `[5]`, the windows from
     0 to 2 and from 1 to 4 show `[7, 8]`, and `[8, 9]` and `[5]`.

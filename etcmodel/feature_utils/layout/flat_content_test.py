@@ -11,7 +11,7 @@ def ragged(rows):
 
 
 def to_lists(flat):
-    """Content as rows of groups of units of their tokens' origins."""
+    """Converts content to nested lists of its tokens' origins."""
     return tf.RaggedTensor.from_nested_row_splits(
         flat.token_origin,
         [flat.group_splits, flat.unit_splits, flat.token_splits],
@@ -20,7 +20,7 @@ def to_lists(flat):
 
 class FlatContentTest(tf.test.TestCase, parameterized.TestCase):
     def test_examples(self):
-        """Those of the docstrings."""
+        """Uses the examples of the docstrings."""
         windows = flat_content.make_windows(
             tf.constant([9, 3], tf.int64), tf.constant([4, 4], tf.int64), 3
         )
@@ -37,13 +37,13 @@ class FlatContentTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(to_lists(shown), [[[[0, 1]]], [[[1, 2], [3]]]])
 
     @parameterized.parameters(
-        # Nothing to show, no room at all, as much as there is room for.
+        # No tokens, no room, exactly enough room.
         (0, 4, 3, [(0, 0)]),
         (9, 0, 3, [(0, 0)]),
         (9, -2, 3, [(0, 0)]),
         (4, 4, 3, [(0, 4)]),
         (5, 4, 3, [(0, 4), (3, 2)]),
-        # No overlap; a stride beyond the room would leave tokens out.
+        # No overlap; a stride beyond the room would skip tokens.
         (9, 4, None, [(0, 4), (4, 4), (8, 1)]),
         (9, 4, 7, [(0, 4), (4, 4), (8, 1)]),
     )

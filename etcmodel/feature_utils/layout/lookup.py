@@ -1,4 +1,4 @@
-"""Links, values and vectors of a layout's tokens; graph code."""
+"""Looks up links, values and vectors of a layout's tokens; graph code."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ from etcmodel.feature_utils.layout.spec import Link
 from etcmodel.feature_utils.layout.spec import Value
 from etcmodel.feature_utils.layout.tables import PlacedSection
 
-# Of both inputs the marks of a table.
+# The marks of a table, for both inputs.
 Marks = Mapping[str, Mapping[str, tf.Tensor]]
 
 
 def _places_of(spec: LayoutSpec, part: Link | Value, marks: Marks) -> tf.Tensor:
-    """The element of the flat content that each token is of, or -1."""
+    """Returns each token's element in the flat content, or -1."""
     of_input = marks[part.source]
     is_own = tf.equal(of_input["section"], spec.index(part.section))
     if part.source == "global":
-        # Not the tokens of the units that are in it.
+        # Excludes the tokens of the units inside.
         for level in LEVELS[LEVELS.index(part.level) + 1 :]:
             is_own &= of_input[level] < 0
     return tf.where(is_own, of_input[f"{part.level}_origin"], -1)
@@ -36,7 +36,7 @@ def look_up(
     for value in spec.values:
         flat = tf.cast(values[value.name].flat_values, value.dtype)
         place = _places_of(spec, value, marks)
-        # The first place is for tokens that have none.
+        # The first place is for tokens without a value.
         padded = tf.concat(
             [tf.fill([1, *value.shape], value.padding), flat], axis=0
         )
@@ -59,9 +59,9 @@ def resolve(
     targets: Mapping[str, tf.RaggedTensor],
     owner: tf.Tensor,
 ) -> dict[str, tf.Tensor]:
-    """Finds the positions of what tokens are tied to.
+    """Finds the positions of the targets that tokens are linked to.
 
-    Feature -> `<int32>[rows, length]`, -1 for what is tied to nothing.
+    Returns feature -> `<int32>[rows, length]`, -1 for tokens without a link.
     """
     # [rows, length]
     nothing = {
@@ -78,7 +78,7 @@ def resolve(
         # [units]
         index = content.origin(level) - tf.gather(starts, tf.gather(owner, row))
         # Positions of all units of a record in each of its rows; the first
-        # and the last place are for what does not exist.
+        # and the last place stand for targets that do not exist.
         # [rows, 1 + units + 1]
         positions = tf.tensor_scatter_nd_update(
             tf.fill(tf.stack([tf.size(owner, tf.int64), max_units + 2]), -1),
@@ -113,7 +113,7 @@ def pick_units(
     level: str,
     sizes: Sequence[int] | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Picks the vectors of a section's elements out of an encoder's output.
+    """Gathers the vectors of a section's elements from an encoder's output.
 
     Example: with the global tokens `title, clause 0, clause 1` and `title,
     clause 0, padding` of two records, where each clause is a group,
@@ -124,31 +124,31 @@ def pick_units(
 
     gives the vectors `[2, 2, hidden]` of the clauses, zeros for the second one
     of the second record, and `[[True, True], [True, False]]`. With
-    `long_sources` and `long_output` it picks tokens of the text. `sizes` are
-    numbers of groups, of units of a group and of tokens of a unit, down to the
-    level; what is beyond is left out. By default they are the largest.
+    `long_sources` and `long_output` it gathers tokens of the text. `sizes` are
+    numbers of groups, of units per group and of tokens per unit, down to the
+    level; elements beyond them are dropped. By default they are the largest.
 
     Returns:
         The vectors, `<float>[rows, groups, (units, (tokens,)) hidden]`, by
-        indices in the content before truncation, and whether each exists. Those
-        that were cut, or have no token, are 0.
+        indices in the content before truncation, and whether each exists.
+        Vectors of elements that were cut, or have no token, are 0.
 
     Raises:
         ValueError: there is no such section or level.
     """
     index = spec.index(section)
     if level not in LEVELS:
-        raise ValueError(f"level={level!r}, expected one of {LEVELS}.")
+        raise ValueError(f"level is {level!r}, expected one of {LEVELS}.")
     depth = 1 + LEVELS.index(level)
     if sizes is not None and len(sizes) != depth:
         raise ValueError(
-            f"sizes={[*sizes]}, expected one of each of {LEVELS[:depth]}."
+            f"sizes is {[*sizes]}, expected one of each of {LEVELS[:depth]}."
         )
     # [rows, length]
     is_own = tf.equal(sources[..., 0], index)
     is_own &= tf.reduce_all(sources[..., 1 : 1 + depth] >= 0, axis=-1)
     is_own &= tf.reduce_all(sources[..., 1 + depth :] < 0, axis=-1)
-    # Behind the first place of each axis, which is for all other tokens.
+    # After the first place of each axis, which is for all other tokens.
     # [rows, length, depth]
     places = tf.where(
         is_own[..., tf.newaxis], 1 + sources[..., 1 : 1 + depth], 0
@@ -172,7 +172,7 @@ def pick_units(
     of_units = (slice(None), *(slice(1, None) for _ in range(depth)))
 
     def lay_out(values):
-        """`[rows, length, ...]` to `[rows, groups, ...]`."""
+        """Maps `[rows, length, ...]` to `[rows, groups, ...]`."""
         shape = tf.concat(
             [[rows], tf.convert_to_tensor(sizes) + 1, tf.shape(values)[2:]], 0
         )

@@ -23,7 +23,7 @@ class LayoutLookupTest(tf.test.TestCase, parameterized.TestCase):
         (tf.int64, [7, 8, 9], [7, 8], 0),
     )
     def test_values(self, dtype, given, kept, pad):
-        """Of any type, of whole units, what was cut left out."""
+        """Values of any type, of whole units, without cut ones."""
         spec = LayoutSpec(
             [
                 Section("a", unit_global=GlobalToken(1), cut="keep"),
@@ -70,7 +70,7 @@ class LayoutLookupTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class PickUnitsTest(tf.test.TestCase, parameterized.TestCase):
-    """Each vector is the number of its token, and ten times that."""
+    """Uses vectors of each token's number, and ten times that."""
 
     SPEC = LayoutSpec(
         [
@@ -85,7 +85,7 @@ class PickUnitsTest(tf.test.TestCase, parameterized.TestCase):
     )
 
     def _made(self):
-        """Of the first record, the second of three units does not fit."""
+        """Lays out a record whose second unit of three does not fit."""
         return LayoutEngine(self.SPEC, 6, 7)(
             {
                 "title": layout.one_unit(ragged([[31, 32], [33]], 1)),
@@ -153,7 +153,7 @@ class PickUnitsTest(tf.test.TestCase, parameterized.TestCase):
     def test_no_such_section_level_or_sizes(self):
         for args, message in (
             (("texts", "group"), "no section 'texts'"),
-            (("text", "word"), "level='word'"),
+            (("text", "word"), "level is 'word'"),
             (("text", "unit", [3]), "sizes"),
         ):
             with self.assertRaisesRegex(ValueError, message):

@@ -2,7 +2,7 @@
 
 An element is named by its path, its indices in the content of a record: a group
 is `(1,)`, its first unit `(1, 0)`, the first token of that `(1, 0, 0)`.
-What is left of a section is a list of paths, depth first.
+The kept part of a section is a list of paths, depth first.
 """
 
 import functools
@@ -41,7 +41,7 @@ class Case(NamedTuple):
 
 
 class Record(NamedTuple):
-    """Nested lists: of sections, and what links and values are told."""
+    """Nested lists: sections, targets of links, and values."""
 
     contents: dict[str, list]
     told: dict[str, list]
@@ -71,7 +71,7 @@ def count(paths, level):
 
 
 def used(section, paths):
-    """What units take of the long input, the global one, and the number."""
+    """Counts what units take: long tokens, global tokens, units."""
     return (
         section.in_long * count(paths, "token"),
         sum(count(paths, level) for level in section.global_tokens),
@@ -80,14 +80,14 @@ def used(section, paths):
 
 
 def pieces_of(section, content, budget):
-    """Parts of a section that are kept whole or not at all."""
+    """Returns parts of a section that are kept as a whole or not at all."""
     paths = paths_of(content)
     if section.cut == "keep":
         return [[path] for path in paths]
     if section.whole == "group":
         return [list(x) for _, x in itertools.groupby(paths, lambda x: x[:1])]
     if section.cut == "tail":
-        # The longest that a unit can be; of nothing no part is kept.
+        # The maximum length of a unit; without room no part is kept.
         most = budget[0] if section.in_long else len(paths)
         if section.token_global:
             above = {"group", "unit"} & {*section.global_tokens}
@@ -98,7 +98,7 @@ def pieces_of(section, content, budget):
 
 
 def pack(section, pieces, budget):
-    """Keeps pieces that fit: up to the first misfit, or with "fit" all."""
+    """Keeps pieces up to the first misfit, or with "fit" all that fit."""
     kept = []
     for piece in pieces:
         parent = piece[0][:-1]
@@ -108,7 +108,7 @@ def pack(section, pieces, budget):
         ):
             kept += piece
         elif section.cut != "fit":
-            # Nor what has been begun, if nothing of it is there.
+            # Also drops a group without any kept part.
             while kept and kept[-1] == parent:
                 parent = kept.pop()[:-1]
             break
@@ -116,7 +116,7 @@ def pack(section, pieces, budget):
 
 
 def counts_of(content, rows):
-    """Tokens, units and groups of a section, and those any row has."""
+    """Counts tokens, units and groups of a section, and those of any row."""
     kept = {*itertools.chain(*rows)}
     return [
         count(paths, level)
@@ -126,13 +126,13 @@ def counts_of(content, rows):
 
 
 def windows_of(section, content, budget):
-    """What each window shows of a section."""
+    """Returns the part of a section in each window."""
     tokens, (room, global_room, _) = paths_of(content, "token"), budget
     rows, start, step = [], 0, min(section.stride or room, room)
     while not rows or start - step + room < len(tokens) and room > 0:
         shown = tokens[start : start + room]
         start += step
-        # With the units and groups that they are in.
+        # With the units and groups around them.
         paths = list(dict.fromkeys(x[:n] for x in shown for n in (1, 2, 3)))
         if not section.share_last_global:
             paths = pack(section, [[path] for path in paths], budget)
@@ -223,7 +223,7 @@ def long_features(section, path, positions):
 
 
 def tokens_of(spec, part, inputs):
-    """Tokens that a link or value is of: place, path of the unit."""
+    """Returns the tokens of a link or value: place, path of the unit."""
     depth = LEVELS.index(part.level) + 1
     for place, token in enumerate(inputs[part.source]):
         is_unit = part.source == "long" or len(token.path) == depth
@@ -239,7 +239,7 @@ def padded(rows, length, pad, shape=()):
 
 
 def row_of(case, record, kept, global_room):
-    """All that the engine makes of a row, by name."""
+    """Returns all expected results of a row, by name."""
     spec = case.spec
     lengths = {"long": case.long_length, "global": case.global_length}
     inputs, positions = lay_out(spec, record.contents, kept, global_room)
@@ -306,7 +306,7 @@ def draw_section(rng, name, windows, blocks):
 
 
 def draw_places(rng, owners, sections):
-    """Some (section, level, source) that a link or value can be of."""
+    """Draws (section, level, source) that a link or value can have."""
     long = [(x.name, y) for x in sections if x.in_long for y in LEVELS]
     for source in rng.choices(["long", "global"], k=rng.randint(0, 3)):
         if places := long if source == "long" else owners:
@@ -336,14 +336,14 @@ def draw_spec(rng):
 
 def draw_case(rng):
     spec = draw_spec(rng)
-    # Units share only what is scarce.
+    # Units only share global tokens that are scarce.
     shares = any(x.share_last_global for x in spec.sections)
     most = [0, 1, 2, 3] if shares else [0, 2, 3, 5, 8, 50]
     return Case(spec, rng.choice([0, 4, 8, 12, 16, 24]), rng.choice(most))
 
 
 def mapped(nested, level, draw):
-    """Draws something for every unit of a level."""
+    """Draws a value for every unit of a level."""
     if level == "group":
         return [draw() for _ in nested]
     below = LEVELS[LEVELS.index(level) - 1]

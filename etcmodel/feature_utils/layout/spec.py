@@ -1,7 +1,7 @@
-"""What a layout is made of: sections, links, values; a specification as data.
+"""Specification of a layout as data: sections, links and values.
 
 An element is a group, a unit or a token. Classes raise a `ValueError` if their
-attributes do not go together.
+attributes conflict.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ INPUTS = ("long", "global")
 class GlobalToken:
     """The global token that every element of a level gets.
 
-    `token_id` is an id, or a name that the engine is told the id of, such as
+    `token_id` is an id, or a name whose id the engine is given, such as
     "sentence" of a tokenizer's `special_ids`.
     """
 
@@ -44,46 +44,45 @@ class GlobalToken:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """What is done with one kind of content.
+    """One kind of content, and its layout.
 
     Attributes:
         name: name of the content.
         token_type_id: token type of its tokens in the long input.
-        first_unit_token_type_id: that of the first unit of every group, such as
-            a title, where it is another.
+        first_unit_token_type_id: type of the first unit of every group, such
+            as a title; by default `token_type_id`.
         group_global: global token of every group, None for none.
         unit_global: global token of every unit.
         token_global: global token of every token.
         in_long: whether the tokens are in the long input.
-        link_sentences: whether `long_sentence_ids` tie a token to its own
+        link_sentences: whether `long_sentence_ids` link a token to its own
             global token or else to its unit's.
-        link_paragraphs: whether `long_paragraph_ids` tie it to its group's.
-        breaks: whether every group ends a paragraph, in both inputs: local
+        link_paragraphs: whether `long_paragraph_ids` link it to its group's.
+        breaks: whether every group ends a paragraph, in both inputs; local
             attention stops there. The last token of an input always does.
-        cut: what gives way when the budget is full. "keep": tokens from the end
-            of the section; "tail": whole elements from the end; "fit": those
-            for which there is no room; "balanced": the last unit of the group
-            that has the most. With "tail" and "balanced", a unit longer than
-            the whole budget of the section is cropped to it beforehand.
-            "windows": nothing. What the other sections leave is a window over
-            the tokens, and the record has as many rows as it takes to show all
-            of them. (What the global input of a row has no room for is cropped,
-            as with "keep"; if the others leave no room at all, there is one
-            row.) One section can have them.
-        whole: what "tail" and "fit" keep whole or not at all: "unit" or
-            "group".
+        cut: what is dropped when the budget is full. "keep": tokens from the
+            end of the section; "tail": whole elements from the end; "fit":
+            elements for which there is no room; "balanced": the last unit of
+            the group with the most units. With "tail" and "balanced", a unit
+            longer than the whole budget of the section is cropped first.
+            "windows": nothing. A window over the tokens takes the room that
+            other sections leave, and the record has as many rows as it takes
+            to show all tokens. (Tokens for which the global input of a row has
+            no room are cropped, as with "keep"; if the others leave no room at
+            all, there is one row.) Only one section can have windows.
+        whole: what "tail" and "fit" keep whole or drop: "unit" or "group".
         stride: tokens from the start of a window to that of the next, at most
-            as many as it shows; None for windows that do not overlap.
+            the size of a window; None for windows that do not overlap.
         share_last_global: whether, in a window, units for which the global
-            input has no room share the global token of the last that has.
-            Otherwise they are cropped, as with "keep".
-        priority: sections of a lower number take from the budget first, among
-            equals the earlier one. By default 0 for "keep", otherwise 1;
+            input has no room share the last global token. Otherwise they are
+            cropped, as with "keep".
+        priority: sections with a lower number take from the budget first, and
+            among equals the earlier one. By default 0 for "keep", otherwise 1;
             windows come last.
-        max_units: of a record.
-        max_tokens: of a record, or of a window.
-        tokens: the same for every record, such as a CLS: ids, or names as of
-            global tokens. No content is given for such a section.
+        max_units: maximum number of units per record.
+        max_tokens: maximum number of tokens per record, or per window.
+        tokens: ids or names (see `GlobalToken`) that are the same for every
+            record, such as a CLS. Such a section is given no content.
     """
 
     name: str
@@ -109,13 +108,13 @@ class Section:
         if (self.cut, self.whole) not in CUTS:
             kinds = sorted(cut for cut, whole in CUTS if whole == self.whole)
             raise ValueError(
-                f"Section {self.name!r}: cut={self.cut!r}, expected one of "
+                f"Section {self.name!r}: cut is {self.cut!r}, expected one of "
                 f"{kinds or LEVELS[:2]} for whole={self.whole!r}."
             )
         if not self.in_long and self.max_tokens is not None:
             raise ValueError(
                 f"Section {self.name!r}: max_tokens limits tokens of the long "
-                "input, in which the section is not."
+                "input, but in_long is False."
             )
         if self.cut == WINDOWS:
             if (
@@ -124,34 +123,34 @@ class Section:
                 or self.priority is not None
             ):
                 raise ValueError(
-                    f"Section {self.name!r}: windows are of the long input, "
-                    "have no priority and no max_units."
+                    f"Section {self.name!r}: windows need the long input, no "
+                    "priority and no max_units."
                 )
             if self.stride is not None and self.stride < 1:
                 raise ValueError(
-                    f"Section {self.name!r}: stride={self.stride}, expected "
+                    f"Section {self.name!r}: stride is {self.stride}, expected "
                     "at least 1."
                 )
             if self.share_last_global and [*self.global_tokens] != ["unit"]:
                 raise ValueError(
-                    f"Section {self.name!r}: share_last_global is of units "
-                    "with a global token, groups and tokens without."
+                    f"Section {self.name!r}: share_last_global needs a global "
+                    "token for units, and none for groups and tokens."
                 )
         elif self.stride is not None or self.share_last_global:
             raise ValueError(
-                f"Section {self.name!r}: stride and share_last_global are of "
-                f"cut={WINDOWS!r}, but cut={self.cut!r}."
+                f"Section {self.name!r}: stride and share_last_global need "
+                f"cut={WINDOWS!r}, but cut is {self.cut!r}."
             )
 
     @property
     def global_tokens(self) -> dict[str, GlobalToken]:
-        """The global tokens that there are, by level."""
+        """The section's global tokens, by level."""
         tokens = {level: getattr(self, f"{level}_global") for level in LEVELS}
         return {level: x for level, x in tokens.items() if x is not None}
 
     @property
     def costs(self) -> flat_content.Costs:
-        """What an element of each level takes from the budgets."""
+        """The cost of one element of each level in the budgets."""
         return flat_content.Costs(
             token_long=int(self.in_long),
             token_global=int(self.token_global is not None),
@@ -161,7 +160,7 @@ class Section:
 
     @property
     def rank(self) -> float:
-        """The priority that holds."""
+        """The given priority, or the default."""
         if self.cut == WINDOWS:
             return float("inf")
         if self.priority is not None:
@@ -171,33 +170,33 @@ class Section:
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """Ties tokens of a section to any global tokens, such as mentions.
+    """Links tokens of a section to any global tokens, such as mentions.
 
-    The engine's `targets` tell for every element of the section's level, before
+    The engine's `targets` give, for every element of the section's level before
     any cutting, the index of an element of the target section within the record
-    (units are counted through all groups), or anything else, such as -1, for
-    none: `<int>[batch, (groups), (units), (tokens)]`, down to the level; with a
-    `number` above 1 `[..., number]`.
+    (units are counted through all groups), or any other number, such as -1, for
+    no target: `<int>[batch, (groups), (units), (tokens)]`, down to the level;
+    with a `number` above 1 `[..., number]`.
 
     Attributes:
-        name: what the targets are called.
-        section: the section whose tokens are tied.
+        name: name of the targets.
+        section: the section whose tokens are linked.
         target_section: the section with the global tokens.
         target_level: "group", "unit" or "token".
-        level: what a target is told for, likewise.
-        source: "long" if tokens of the long input are tied, all of an element
-            to its target; "global" if the element's own global token is.
-        feature: the feature that holds the index of the global token, the
-            link's name by default. Where two links of a feature hold for a
-            token, the later one wins.
-        number: how many targets an element can have. The second is held by
-            `FEATURE_2`, and so on.
-        label: name of a relative label of its own that tied tokens have. By
-            default it is that of tokens and their sentence.
-        back_label: likewise the label from a target to the global token that
-            is tied to it; `label` by default. Long tokens have none.
-        opens_hard_masks: whether a hard mask lets long tokens and the global
-            tokens they are tied to see each other.
+        level: "group", "unit" or "token": the elements that have targets.
+        source: "long" to link all long tokens of an element to its target;
+            "global" to link the element's own global token.
+        feature: the feature that holds the index of the global token, by
+            default the link's name. If two links of a feature apply to a token,
+            the later one wins.
+        number: how many targets an element can have. The feature `FEATURE_2`
+            holds the second, and so on.
+        label: name of a relative label of its own for linked tokens. By default
+            they have the label of a token and its sentence.
+        back_label: the same for the label from a target to the global token
+            linked to it; `label` by default. Long tokens have none.
+        opens_hard_masks: whether long tokens and the global tokens they are
+            linked to see each other despite a hard mask.
     """
 
     name: str
@@ -216,32 +215,32 @@ class Link:
         _check_place(self)
         if self.target_level not in LEVELS:
             raise ValueError(
-                f"Link {self.name!r}: target_level={self.target_level!r}, "
+                f"Link {self.name!r}: target_level is {self.target_level!r}, "
                 f"expected one of {LEVELS}."
             )
         if self.number < 1:
             raise ValueError(
-                f"Link {self.name!r}: number={self.number}, expected at least "
-                "1."
+                f"Link {self.name!r}: number is {self.number}, expected at "
+                "least 1."
             )
         if self.source == "long" and self.back_label is not None:
             raise ValueError(
-                f"Link {self.name!r}: back_label is of global tokens; between "
-                "a long and a global token there is one label."
+                f"Link {self.name!r}: back_label needs source='global'; a long "
+                "and a global token have one label."
             )
         if self.source == "global" and self.opens_hard_masks:
             raise ValueError(
-                f"Link {self.name!r}: no hard mask is between global tokens."
+                f"Link {self.name!r}: opens_hard_masks needs source='long'."
             )
 
     @property
     def inner_shape(self) -> tuple[int, ...]:
-        """Shape of what is told for an element."""
+        """Shape of the targets of one element."""
         return (self.number,) * (self.number > 1)
 
     @property
     def features(self) -> tuple["LinkFeature", ...]:
-        """The features that hold it."""
+        """The features that hold the targets."""
         name = self.feature or self.name
         return tuple(
             LinkFeature(
@@ -259,27 +258,26 @@ class Link:
 class Value:
     """Values that are laid out with tokens, units or groups.
 
-    The engine's `values` tell one for every element of the section's level,
+    The engine's `values` give one for every element of the section's level
     before any cutting, `<dtype>[batch, (groups), (units), (tokens), ...]`, down
     to the level.
 
     Attributes:
-        name: what they are called.
+        name: name of the values.
         section: name of the section.
-        level: "group", "unit" or "token": what a value is told for.
-        source: "long" if tokens of the long input have the value, all of an
-            element the same; "global" if the element's own global token has it.
-        feature: the feature that holds them, the name by default. Several
+        level: "group", "unit" or "token": the elements that have a value.
+        source: "long" if all long tokens of an element get its value; "global"
+            if the element's own global token gets it.
+        feature: the feature that holds the values, by default the name. Several
             sections can have values of one feature.
         dtype: any type, or its name.
-        shape: of a value.
-        pad: what all other tokens have; 0, False or "" by default.
-        embed: whether the encoder adds a projection of them to the embeddings
-            of the tokens that have the value (paper, section 4.1: OpenKP's
-            visual features). Or the names of the inputs: a value of the global
-            input can be added to those long tokens, too, that
-            `long_sentence_ids` tie to its token. With none, `()`, only the
-            model's heads use them.
+        shape: shape of one value.
+        pad: value of all other tokens; 0, False or "" by default.
+        embed: whether the encoder adds a projection of the values to the
+            embeddings of their tokens (paper, section 4.1: OpenKP's visual
+            features). Or the names of the inputs: a value of the global input
+            can also be added to the long tokens that `long_sentence_ids` link
+            to its token. With none, `()`, only the model's heads use them.
     """
 
     name: str
@@ -298,29 +296,29 @@ class Value:
         added_to = self.added_to
         if added_to is None:
             return
-        # A number alone can be read by heads.
+        # Heads can read single numbers.
         rank = len(self.shape)
         if rank > 1 or self.dtype == tf.string or (added_to and not rank):
             raise ValueError(
-                f"Value {self.name!r}: vectors of numbers can be embedded, and "
-                "numbers be read by heads, not "
+                f"Value {self.name!r}: embed needs a vector of numbers, or one "
+                "number that heads read, but the value is "
                 f"<{self.dtype.name}>{list(self.shape)}."
             )
         if self.pad is not None:
             raise ValueError(
-                f"Value {self.name!r}: what a model reads is padded with 0, "
-                "so that it adds nothing."
+                f"Value {self.name!r}: a model reads values padded with 0, "
+                "which adds nothing. Leave out pad."
             )
         possible = INPUTS if self.source == "global" else ("long",)
         if not {*added_to} <= {*possible}:
             raise ValueError(
-                f"Value {self.name!r}: embed={list(added_to)}, but one of the "
-                f"{self.source} input can be added to {list(possible)}."
+                f"Value {self.name!r}: embed is {list(added_to)}, but values "
+                f"of the {self.source} input can be added to {list(possible)}."
             )
 
     @property
     def inner_shape(self) -> tuple[int, ...]:
-        """Shape of what is told for an element."""
+        """Shape of one value."""
         return tuple(self.shape)
 
     @property
@@ -332,19 +330,19 @@ class Value:
 
     @property
     def kind(self) -> tuple:
-        """What values of one feature have in common."""
+        """The attributes that values of one feature must share."""
         return self.source, self.dtype, self.shape, self.pad, self.added_to
 
     @property
     def padding(self) -> tf.Tensor:
-        """What all other tokens have, `<dtype>[]`."""
+        """The value of all other tokens, `<dtype>[]`."""
         if self.pad is None:
             return tf.zeros([], self.dtype)
         return tf.constant(self.pad, self.dtype)
 
 
 class LinkFeature(NamedTuple):
-    """What an encoder has to know of a link; see `Link`."""
+    """The attributes of a link that an encoder needs; see `Link`."""
 
     name: str
     source: str = "long"
@@ -354,7 +352,7 @@ class LinkFeature(NamedTuple):
 
 
 class ValueFeature(NamedTuple):
-    """What an encoder has to know of values that it reads; see `Value`."""
+    """The attributes of a value that an encoder reads; see `Value`."""
 
     name: str
     source: str
@@ -368,14 +366,14 @@ DEFAULT_LINK = LinkFeature("l2g_linked_ids")
 
 
 class EncoderInputs(NamedTuple):
-    """What an encoder reads beside the EtcFeatures; later links win."""
+    """Inputs of an encoder besides the EtcFeatures; later links win."""
 
     links: tuple[LinkFeature, ...] = (DEFAULT_LINK,)
     values: tuple[ValueFeature, ...] = ()
 
     @property
     def labels(self) -> list[str]:
-        """Names of all labels of their own, in order."""
+        """Names of all own labels, in order."""
         names = [
             label
             for link in self.links
@@ -387,9 +385,9 @@ class EncoderInputs(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """Global tokens of runs of `size` long tokens, whatever is in them.
+    """Global tokens for blocks of `size` long tokens, whatever they hold.
 
-    All tokens are tied to that of their block by `long_sentence_ids`.
+    `long_sentence_ids` link every token to the global token of its block.
     """
 
     size: int
@@ -400,8 +398,8 @@ class Blocks:
 class LayoutSpec:
     """A structure as data: what `LayoutEngine` and `build_encoder` need.
 
-    Sections are in the order of both inputs; `blocks` are global tokens instead
-    of theirs.
+    Sections are in the order of both inputs; `blocks` replace their global
+    tokens.
     """
 
     sections: Sequence[Section]
@@ -429,9 +427,9 @@ class LayoutSpec:
             owners = [x.name for x in self.sections if x.global_tokens]
             if owners or self.blocks.size < 1:
                 raise ValueError(
-                    "Blocks have at least one token, and sections no global "
-                    f"tokens beside theirs, got {self.blocks.size} and "
-                    f"{owners}."
+                    "Blocks need at least one token, and sections without "
+                    f"global tokens. Got a size of {self.blocks.size} and "
+                    f"global tokens of {owners}."
                 )
         for part in (*self.links, *self.values):
             for section, level in _places(part):
@@ -451,7 +449,7 @@ class LayoutSpec:
                     f"{type(part).__name__} {part.name!r}: {part.section!r} "
                     "is not in the long input; choose source='global'."
                 )
-        # What each feature is like; the nine are taken.
+        # Attributes of each feature; the names of the nine are taken.
         features = {x: None for x in FEATURES if x != DEFAULT_LINK.name}
         for part, name, kind in (
             *((x, y.name, y) for x in self.links for y in x.features),
@@ -465,32 +463,32 @@ class LayoutSpec:
             if features.setdefault(name, kind) != kind:
                 raise ValueError(
                     f"{type(part).__name__} {part.name!r}: the feature "
-                    f"{name!r} is there already, with other attributes."
+                    f"{name!r} already exists, with other attributes."
                 )
             if name == DEFAULT_LINK.name and (
                 part.source == "global" or isinstance(part, Value)
             ):
                 raise ValueError(
-                    f"{type(part).__name__} {part.name!r}: {name} is a link of "
-                    "the long input."
+                    f"{type(part).__name__} {part.name!r}: {name} holds a link "
+                    "of the long input."
                 )
 
     def index(self, name: str) -> int:
-        """Which of the sections has a name, or raises a `ValueError`."""
+        """Returns the index of a section by name, or raises a `ValueError`."""
         names = [section.name for section in self.sections]
         if name not in names:
             raise ValueError(f"There is no section {name!r}, only {names}.")
         return names.index(name)
 
     def with_section(self, name: str, **changes: Any) -> "LayoutSpec":
-        """The same with other attributes of a section."""
+        """Returns a copy with one section changed."""
         sections = list(self.sections)
         index = self.index(name)
         sections[index] = dataclasses.replace(sections[index], **changes)
         return dataclasses.replace(self, sections=sections)
 
     def with_blocks(self, size: int, token: GlobalToken) -> "LayoutSpec":
-        """The same, with global tokens of blocks instead of the sections'."""
+        """Returns a copy with global tokens of blocks, not of sections."""
         none = {f"{level}_global": None for level in LEVELS}
         return dataclasses.replace(
             self,
@@ -503,7 +501,7 @@ class LayoutSpec:
 
     @property
     def encoder_inputs(self) -> EncoderInputs:
-        """What the encoder reads beside the EtcFeatures."""
+        """Returns the inputs of the encoder besides the EtcFeatures."""
         links = [x for link in self.links for x in link.features]
         if DEFAULT_LINK.name not in {link.name for link in links}:
             links.insert(0, DEFAULT_LINK)
@@ -524,7 +522,7 @@ class LayoutSpec:
 
 
 def _places(part: Link | Value) -> list[tuple[str, str | None]]:
-    """Sections a part names, and the level that must have a global token."""
+    """Returns the part's sections, and levels that need a global token."""
     own = (part.section, part.level if part.source == "global" else None)
     if isinstance(part, Value):
         return [own]
@@ -532,13 +530,13 @@ def _places(part: Link | Value) -> list[tuple[str, str | None]]:
 
 
 def _check_place(part: Link | Value) -> None:
-    """Refuses levels and inputs that do not exist."""
+    """Raises a ValueError for levels and inputs that do not exist."""
     for name, value, allowed in (
         ("level", part.level, LEVELS),
         ("source", part.source, INPUTS),
     ):
         if value not in allowed:
             raise ValueError(
-                f"{type(part).__name__} {part.name!r}: {name}={value!r}, "
+                f"{type(part).__name__} {part.name!r}: {name} is {value!r}, "
                 f"expected one of {allowed}."
             )

@@ -40,7 +40,7 @@ class SectionTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         *{
-            "cut='head', .*'balanced', 'fit', 'keep', 'tail', 'windows'": dict(
+            "is 'head', .*'balanced', 'fit', 'keep', 'tail', 'windows'": dict(
                 cut="head"
             ),
             r"\['fit', 'tail'\] for whole='gro": dict(
@@ -48,14 +48,14 @@ class SectionTest(tf.test.TestCase, parameterized.TestCase):
             ),
             r"\('group', 'unit'\) for whole='word'": dict(whole="word"),
             "max_tokens limits tokens": dict(in_long=False, max_tokens=5),
-            "windows are of the long": dict(cut="windows", in_long=False),
-            "have no .* no max_units": dict(cut="windows", max_units=3),
-            "have no priority": dict(cut="windows", priority=3),
-            "stride=0, expected at least 1": dict(cut="windows", stride=0),
-            "stride and share_last_global are of cut='wind": dict(stride=3),
-            "but cut='tail'": dict(share_last_global=True),
+            "windows need the long": dict(cut="windows", in_long=False),
+            "no priority and no max_units": dict(cut="windows", max_units=3),
+            "no priority": dict(cut="windows", priority=3),
+            "stride is 0, expected at least 1": dict(cut="windows", stride=0),
+            "stride and share_last_global need cut='wind": dict(stride=3),
+            "but cut is 'tail'": dict(share_last_global=True),
             "no max_units": dict(cut="windows", max_units=0),
-            "share_last_global is of units": dict(
+            "share_last_global needs a global": dict(
                 cut="windows",
                 share_last_global=True,
                 unit_global=GlobalToken(1),
@@ -68,7 +68,7 @@ class SectionTest(tf.test.TestCase, parameterized.TestCase):
             Section("x", **attributes)
 
     def test_what_may_be(self):
-        # All else may be limited outside the long input, too.
+        # Other limits also apply outside of the long input.
         Section("ids", in_long=False, max_units=5)
         Section("x", cut="windows", stride=3, max_tokens=5)
         self.assertEqual(float("inf"), Section("x", cut="windows").rank)
@@ -83,12 +83,12 @@ SECTIONS = (
 class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         *{
-            "level='word'.*'group', 'unit', 'token'": dict(level="word"),
-            "target_level='word'": dict(target_level="word"),
-            "source='both'.*'long', 'global'": dict(source="both"),
-            "number=0, expected at least 1": dict(number=0),
-            "back_label is of global tokens": dict(back_label="from"),
-            "no hard mask is between global tokens": dict(
+            "level is 'word'.*'group', 'unit', 'token'": dict(level="word"),
+            "target_level is 'word'": dict(target_level="word"),
+            "source is 'both'.*'long', 'global'": dict(source="both"),
+            "number is 0, expected at least 1": dict(number=0),
+            "back_label needs source": dict(back_label="from"),
+            "opens_hard_masks needs source": dict(
                 source="global", opens_hard_masks=True
             ),
         }.items()
@@ -99,12 +99,12 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         *{
-            "level='word'": dict(level="word"),
-            r"vectors of numbers .* not <int32>\[\]": dict(embed=True),
-            r"not <string>\[2\]": dict(embed=True, dtype=tf.string, shape=(2,)),
-            r"not <int32>\[2, 2\]": dict(embed=(), shape=(2, 2)),
-            "is padded with 0": dict(embed=True, shape=(2,), pad=1),
-            r"\['global'\], but one of the long .* added to \['long'\]": dict(
+            "level is 'word'": dict(level="word"),
+            r"vector of numbers.* is <int32>\[\]": dict(embed=True),
+            r"is <string>\[2\]": dict(embed=True, dtype=tf.string, shape=(2,)),
+            r"is <int32>\[2, 2\]": dict(embed=(), shape=(2, 2)),
+            "values padded with 0": dict(embed=True, shape=(2,), pad=1),
+            r"\['global'\], but values of .* added to \['long'\]": dict(
                 embed=["global"], shape=(2,)
             ),
         }.items()
@@ -131,7 +131,7 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
             "Value 'x': a token of 'title' has no global token": dict(
                 values=[Value("x", "title", "token", source="global")]
             ),
-            "Link 'y': the feature 'f' is there already, with other a": dict(
+            "Link 'y': the feature 'f' already exists, with other a": dict(
                 links=[
                     Link("x", "text", "title", feature="f"),
                     Link("y", "title", "title", feature="f", label="other"),
@@ -144,23 +144,23 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
             "'visual features' must be named by letters": dict(
                 values=[Value("visual features", "text")]
             ),
-            "Value 'l2g_linked_ids': l2g_linked_ids is a link": dict(
+            "Value 'l2g_linked_ids': l2g_linked_ids holds a link": dict(
                 values=[Value("l2g_linked_ids", "text")]
             ),
-            "Value 'long_token_ids': the feature 'long_token_ids' is": dict(
+            "Value 'long_token_ids': .* 'long_token_ids' already": dict(
                 values=[Value("long_token_ids", "text")]
             ),
-            "Value 'y': the feature 'x' is there": dict(
+            "Value 'y': the feature 'x' already exists": dict(
                 links=[Link("x", "text", "title")],
                 values=[Value("y", "text", feature="x")],
             ),
-            "Value 'y': the feature 'f' is there": dict(
+            "Value 'y': the feature 'f' already exists": dict(
                 values=[
                     Value(name, "text", shape=(i,), embed=True, feature="f")
                     for name, i in (("x", 2), ("y", 3))
                 ]
             ),
-            "Link 'x': l2g_linked_ids is a link of the long input": dict(
+            "Link 'x': l2g_linked_ids holds a link of the long input": dict(
                 links=[
                     Link(
                         *("x", "title", "title", "unit", "unit", "global"),
@@ -168,7 +168,7 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
                     )
                 ]
             ),
-            r"no global tokens .* got 4 and \['title', 'text'\]": dict(
+            r"without global tokens.* of 4 and .* \['title', 'text'\]": dict(
                 blocks=Blocks(4, GlobalToken(1))
             ),
         }.items()
@@ -217,7 +217,7 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
             [("look", "global", (7,), "float32", ("global",))],
             [*inputs.values],
         )
-        # One that is told of takes the place of the usual one.
+        # A given feature replaces the usual one.
         own = Link(
             *("own", "text", "title"),
             feature="l2g_linked_ids",

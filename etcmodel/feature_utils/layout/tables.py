@@ -19,18 +19,18 @@ _MARKS = dict.fromkeys((*SOURCES, *_ORIGINS), -1)
 
 
 class PlacedSection(NamedTuple):
-    """A section with its content and what was kept of it.
+    """A section with its original and its kept content.
 
     Attributes:
-        spec: what it is.
-        index: which of the sections.
-        tokens: `<int32>[tokens]`, of the content.
-        original: its content, before any cutting.
-        content: what is left of it, in all rows.
+        spec: the section of the layout.
+        index: number of the section.
+        tokens: `<int32>[tokens]` of the content.
+        original: the content before any cutting.
+        content: the content that is left, in all rows.
         max_shared: if units share the last global token, how many global tokens
             each row has room for.
-        long_positions: of the tokens that are left, in the rows' inputs.
-        global_positions: of the elements of levels that have global tokens.
+        long_positions: positions of the kept tokens in the long input.
+        global_positions: positions of elements, by levels with global tokens.
         group_ends: the last global position of each group.
     """
 
@@ -45,14 +45,14 @@ class PlacedSection(NamedTuple):
     group_ends: tf.Tensor | None = None
 
     def used(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """What it takes of both inputs, two `<int64>[rows]`."""
+        """What the section takes of both inputs, two `<int64>[rows]`."""
         long, global_ = flat_content.used(self.content, self.spec.costs)
         if self.max_shared is not None:
             global_ = tf.minimum(global_, self.max_shared)
         return long, global_
 
     def with_global(self, level: str) -> tf.Tensor | None:
-        """Which elements of a level have a global token; None for all."""
+        """Marks the elements of a level with a global token; None for all."""
         if self.max_shared is None:
             return None
         index = self.content.unit_index_in_row()
@@ -60,9 +60,9 @@ class PlacedSection(NamedTuple):
         return tf.where(index < limit)[:, 0]
 
     def sources(self, level: str) -> dict[str, tf.Tensor | int]:
-        """Columns that tell where the elements of a level come from."""
+        """Returns columns with the origins of the elements of a level."""
         columns = {"section": self.index}
-        # From the elements of the level to those that they are in.
+        # From the elements of the level up to those that contain them.
         inside = None
         for name in reversed(LEVELS[: LEVELS.index(level) + 1]):
             origin = _take(self.content.origin(name), inside)
@@ -73,14 +73,14 @@ class PlacedSection(NamedTuple):
 
 
 def _take(values: tf.Tensor, index: tf.Tensor | None) -> tf.Tensor:
-    """Values at some places, or all of them."""
+    """Gathers values, or returns all of them without an index."""
     return values if index is None else tf.gather(values, index)
 
 
 def place(
     section: PlacedSection, long_start: tf.Tensor, global_start: tf.Tensor
 ) -> PlacedSection:
-    """Gives every element its position, from the rows' first ones."""
+    """Gives every element its position, after the first ones of each row."""
     content, costs = section.content, section.spec.costs
     token_row = content.row("token")
     tokens = tf.range(tf.size(token_row, tf.int64))
@@ -130,19 +130,19 @@ def place(
 class Table:
     """Collects columns of tokens of all sections and makes dense tensors.
 
-    Columns are features and marks, whose padding `pads` says.
+    Columns are features and marks; `pads` holds their padding.
     """
 
     def __init__(self, pads: Mapping[str, int]):
         self._pads = {**pads, **_MARKS}
-        # Not without any: a specification may have no global tokens.
+        # A specification may have no global tokens.
         self._places = [tf.zeros([0, 2], tf.int64)]
         self._columns = {name: [[pad]] for name, pad in self._pads.items()}
 
     def add(
         self, row: tf.Tensor, position: tf.Tensor, **values: tf.Tensor | int
     ) -> None:
-        """Adds tokens, each value `<int>[tokens]` or one for all."""
+        """Adds tokens; each value is `<int>[tokens]`, or one for all."""
         # [tokens, 2]
         self._places.append(tf.stack([row, position], axis=1))
         shape = tf.shape(position)
@@ -153,9 +153,9 @@ class Table:
     def dense(
         self, rows: tf.Tensor, length: int | tf.Tensor
     ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """The features and the marks, `<int32>[rows, length]` each."""
+        """Returns the features and the marks, `<int32>[rows, length]` each."""
         places = tf.concat(self._places, axis=0)
-        # Which of the tokens stands where, 0 for none.
+        # Which token is at each position, 0 for none.
         # [rows, length]
         index = tf.scatter_nd(
             places,
@@ -252,7 +252,7 @@ def add_blocks(
     token_ids: Mapping[int | str, int],
     numbers: tf.Tensor,
 ) -> None:
-    """Adds the global tokens of blocks, `numbers` of each row."""
+    """Adds the global tokens of blocks; each row has as many as `numbers`."""
     index = tf.ragged.range(numbers)
     table.add(
         ragged_rows.owners_in(index),

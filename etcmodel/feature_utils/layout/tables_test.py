@@ -7,7 +7,7 @@ from etcmodel.feature_utils.layout.tables import Table
 
 class LayoutTablesTest(tf.test.TestCase):
     def test_table(self):
-        """Tokens of two rows, in any order; what is not told is padding."""
+        """Adds tokens of two rows in any order; the rest is padding."""
         table = Table({"x": 0, "y": -1})
         row = lambda *values: tf.constant(values, tf.int64)  # noqa: E731
         table.add(row(1, 0), row(0, 2), x=row(7, 8), section=0)
@@ -18,7 +18,7 @@ class LayoutTablesTest(tf.test.TestCase):
         self.assertAllEqual(marks["section"], [[-1, -1, 0], [0, -1, -1]])
         self.assertAllEqual(marks["token_origin"], [[3, -1, -1], [-1] * 3])
         self.assertEqual({"x", "y"}, {*columns})
-        # Without any, of a length that is not known.
+        # Without tokens, with an unknown length.
         columns, _ = Table({"x": 4}).dense(
             tf.constant(1, tf.int64), tf.constant(2, tf.int64)
         )

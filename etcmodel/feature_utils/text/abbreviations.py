@@ -1,11 +1,11 @@
 """Abbreviations by language, and by whether a sentence can end with them.
 
-Entries are separated by spaces and have no last period. `~` is white space that
-may be missing: `z.~B` is "z. B." and "z.B.". Texts are not told apart by
-language, so an entry must not be a common last word in another one.
+Entries are separated by spaces and lack their last period. `~` is optional
+white space: `z.~B` is "z. B." and "z.B.". The language of a text is not
+detected, so an entry must not be a common last word in another language.
 
-Not listed, as `sentences` finds them by their form: single letters ("J.", "p.",
-"г.") and short parts without spaces ("U.S.", "i.d.R.", "т.п.").
+Not listed, as `sentences` finds them by form: single letters ("J.", "p.", "г.")
+and short parts without spaces ("U.S.", "i.d.R.", "т.п.").
 """
 
 import re
@@ -47,7 +47,7 @@ NUMBERED = {
     "vi": "tr",
     "hi": "पृ सं क्र नं",
 }
-# At the end of a sentence only if one begins behind them.
+# At the end of a sentence only if the next word can begin one.
 OFTEN_LAST = {
     "en": "Inc Ltd Co Corp Bros Jr Sr Esq Dept Univ Assn Ave Blvd Rd Mass "
     "Conn Calif etc al lit",
@@ -77,7 +77,7 @@ OFTEN_LAST = {
 }
 # At the end of a sentence if a capital follows; the last two are words.
 AND_SO_ON = "т.~д т.~п κ.~λπ κ.~ά κ.~τ.~λ ș.~a ș.~a.~m.~d v.~v я ж"
-# Words with which sentences begin, and no names.
+# Words that begin sentences and are not names.
 BEGINNINGS = {
     "en": "The This That These Those It Its He She His Her They Their There "
     "We Our You In On At As By For From After Before During When While Since "
@@ -117,7 +117,7 @@ BEGINNINGS = {
     "ar": "كان كانت ثم هذا هذه وقد لا هو هي",
     "hi": "यह वह ये वे इस उस इसके उसके उन्होंने फिर लेकिन और",
 }
-# Words with which sentences begin, and which are also parts of names.
+# Words that begin sentences and are also parts of names.
 ARTICLES = (
     "La Le Les El Los Las Un Une Uno De Del Della Di Da Du Des Den Von Lo Gli "
     "Al O A Os As Na"

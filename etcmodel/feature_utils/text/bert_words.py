@@ -1,9 +1,9 @@
 """Splits text into words as BERT does; graph code.
 
-Three steps of BERT's tokenizer in one: cleaning, normalization, and a word for
-each punctuation mark and each Chinese character. The result for a character
-depends on this character alone, so it is in a table that is made once and
-stored in a SavedModel. The table agrees with the `tokenizers` library:
+Combines three steps of BERT's tokenizer: cleaning, normalization, and a word
+for each punctuation mark and each Chinese character. The result for a character
+depends on this character alone, so it is stored in a table, which is made once
+and saved in a SavedModel. The table agrees with the `tokenizers` library:
 
 * control, format and private-use characters and U+FFFD are dropped, and do not
   separate words; other white space is a space;
@@ -36,13 +36,12 @@ _CHINESE = (
     (0xF900, 0xFAFF),
     (0x20000, 0x2A6DF),
     (0x2A700, 0x2B81F),
-    # The library begins here, BERT's own code at 0x2B820.
+    # The library starts here, BERT's own code at 0x2B820.
     (0x2B920, 0x2CEAF),
     (0x2F800, 0x2FA1F),
 )
-# The library has the characters of Unicode 8. Younger marks, punctuation and
-# format characters, which are all that counts here of these ranges, are letters
-# for it.
+# The library knows the characters of Unicode 8. It treats younger marks,
+# punctuation and format characters as letters; only these are listed.
 _YOUNGER = """
 61d 7fd 890-8e2 9fd-9fe a76 afa-aff b55 c04-c3c c77 c84 d00 d3b-d3c d81 eba ece
 180f-1886 1abf-1ace 1b7d-1b7e 1df6-1dfb 2e43-2e5d a82c a8c5 a8ff a9bd
@@ -50,7 +49,7 @@ _YOUNGER = """
 11660-1166c 116b9 1182f-11fff 12ff1-13455 16e97-16f4f 16fe2-16fe4 1cf00-1cf46
 1e000-1e4ef 1e944-1e95f
 """
-# What was in another category then.
+# Characters that were in another category then.
 _FORMER_CATEGORY = {"\u166d": "Po", "\u1734": "Mn", "\U000111c9": "Po"}
 
 
@@ -64,7 +63,7 @@ class Words(NamedTuple):
             normalized, `<string>[words]`; white space is an empty word.
         num_chars: their lengths, `<int64>[words]`.
         chunk: the distinct chunk of each, `<int64>[words]`.
-        index: the distinct chunk of each chunk, `<int64>[n, (chunks)]`.
+        index: the distinct chunk for each chunk, `<int64>[n, (chunks)]`.
         chars: the characters of the distinct chunks.
     """
 
@@ -75,7 +74,7 @@ class Words(NamedTuple):
     chars: "_Chars"
 
     def join(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Tokens of the texts from those of `texts`: `<any>[n, (tokens)]`."""
+        """Gathers tokens of texts from those of `texts`: `[n, (tokens)]`."""
         return ragged_rows.merge(self.index.with_values(self._by_chunk(tokens)))
 
     def join_spans(
@@ -86,11 +85,11 @@ class Words(NamedTuple):
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Gathers tokens of the texts and their places, `<int32>[n, (tokens)]`.
 
-        Tokens, starts and exclusive ends are given by words, and in their bytes
-        (ends are clipped to the word); the places found are bytes of the text,
-        where invalid UTF-8 counts as U+FFFD. A token ends where the next
-        character that is not dropped starts, or at a space: an accent belongs
-        to its letter.
+        Tokens, starts and exclusive ends are given by words, in bytes of the
+        word (ends are clipped to it); the result is in bytes of the text, where
+        invalid UTF-8 counts as U+FFFD. A token ends where the next character
+        that is not dropped starts, or at a space: an accent belongs to its
+        letter.
         """
         starts, ends = self._places(
             ragged_rows.owners_in(tokens), starts.values, ends.values
@@ -99,8 +98,7 @@ class Words(NamedTuple):
         chunks = self._by_chunk(
             tokens.with_values(tf.stack([tokens.values, starts, ends], axis=1))
         )
-        # Where each chunk starts if all texts follow each other, and then in
-        # its own.
+        # Start of each chunk in all texts, concatenated, and in its own text.
         # [chunks]
         sizes = tf.gather(self.chars.chunk_sizes(), self.index.values)
         offset = tf.cumsum(sizes + 1, exclusive=True)
@@ -122,7 +120,7 @@ class Words(NamedTuple):
         )
 
     def _by_chunk(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Tokens of all chunks, from those of the words."""
+        """Gathers tokens of all chunks from those of the words."""
         # [distinct chunks, (tokens), ...]
         distinct = ragged_rows.merge(
             tf.RaggedTensor.from_value_rowids(
@@ -137,7 +135,7 @@ class Words(NamedTuple):
     def _places(
         self, word: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Parts of words -> parts of distinct chunks, all in bytes."""
+        """Maps parts of words to parts of distinct chunks, all in bytes."""
         chars = self.chars
         lengths = _num_bytes(chars.codes)
         # [chars + 1]
@@ -152,7 +150,7 @@ class Words(NamedTuple):
         first = tf.gather(char, base + tf.cast(starts, tf.int32))
         ends = tf.cast(tf.minimum(ends, tf.cast(size, ends.dtype)), tf.int32)
         last = tf.gather(char, base + ends - 1)
-        # The first character that is not from that of the last one.
+        # The first character whose source is after that of the last one.
         following = tf.searchsorted(
             chars.source, tf.gather(chars.source, last), side="right"
         )
@@ -168,12 +166,12 @@ class Words(NamedTuple):
 
 
 class _Chars(NamedTuple):
-    """Characters of distinct chunks, as if these followed each other.
+    """Characters of the distinct chunks, concatenated.
 
-    `codes` are code points of the normalized characters, `source` the
-    character that each is from, ascending, both `<int32>[chars]`. `starts` and
-    `chunk_starts` say where the sources and the chunks start, in bytes, and
-    the end.
+    `codes` are code points of the normalized characters, and `source` the
+    original character of each, ascending, both `<int32>[chars]`. `starts` and
+    `chunk_starts` are the starts of the original characters and of the chunks,
+    in bytes, and the end.
     """
 
     codes: tf.Tensor
@@ -208,7 +206,7 @@ class BertWords:
         """Splits `<string>[n]` into words; invalid UTF-8 counts as U+FFFD."""
         # [n, (chunks)]
         chunks = tf.strings.split(texts, " ")
-        # Texts repeat their words: each is cut once.
+        # Texts repeat their words, so each is cut once.
         distinct, index = tf.unique(chunks.values, tf.int64)
         decoded = tf.strings.unicode_decode(distinct, "UTF-8")
         packed, source, chunk = self._look_up(decoded)
@@ -247,7 +245,7 @@ class BertWords:
     def _look_up(
         self, decoded: tf.RaggedTensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """What characters become: packed, from which one, in which chunk."""
+        """Looks up packed characters, with their source and chunk."""
         codes, chunk = decoded.values, ragged_rows.owners_in(decoded)
         table = self._table
         block = tf.gather(table.blocks, codes // _BLOCK)
@@ -291,17 +289,18 @@ def _num_bytes(codes: tf.Tensor) -> tf.Tensor:
 
 
 def _starts(lengths: tf.Tensor) -> tf.Tensor:
-    """Where parts start that follow each other, and the end, `<int32>[n+1]`."""
+    """Returns the starts of consecutive parts, and the end, `<int32>[n+1]`."""
     return tf.pad(tf.cumsum(lengths), [[1, 0]])
 
 
 class _CharacterTable(NamedTuple):
-    """What each character becomes, in blocks; equal blocks are stored once.
+    """Maps each character to its result, in blocks; equal blocks are shared.
 
-    `blocks` says where the entries of each block start. An entry of a character
-    that becomes one is what is added to 4 times its code point to get the
-    packed character; else 4 times the number of its sequence and `_SEVERAL`.
-    `starts` says where each of the `sequences` starts; the first is empty.
+    `blocks` holds the start of each block's entries. If a character becomes one
+    character, its entry is the difference from 4 times its code point to the
+    packed character; otherwise it is 4 times the number of its sequence, plus
+    `_SEVERAL`. `starts` holds the start of each of the `sequences`; the first
+    is empty.
     """
 
     blocks: np.ndarray
@@ -357,7 +356,7 @@ def _character_table(
         blocks=(_BLOCK * blocks.reshape(-1)).astype(np.int32),
         entries=distinct.reshape(-1),
         starts=np.cumsum([0, *map(len, sequences)], dtype=np.int32),
-        # One more, so that there is one.
+        # Appends one, so that the table is not empty.
         sequences=np.array([*itertools.chain(*sequences), 0], np.int32),
     )
 
@@ -369,7 +368,7 @@ def _convert(
     clean_text: bool,
     is_chinese: bool,
 ) -> tuple[int, ...]:
-    """The packed characters that a character becomes."""
+    """Returns the packed characters that a character becomes."""
     if char in _WHITE_SPACE and (not clean_text or char not in "\v\f\x85"):
         return (4 * ord(" ") + _SPACE,)
     if clean_text and (
@@ -382,7 +381,7 @@ def _convert(
             result = unicodedata.normalize("NFD", char)
         result = "".join(x for x in result if _category(x) != "Mn")
     if lower_case:
-        # One by one: the library knows no final sigma.
+        # One by one, since the library has no special final sigma.
         result = "".join(x.lower() for x in result)
     return tuple(
         4 * ord(x) + (_ALONE if is_chinese or _is_punctuation(x) else _IN_WORD)
@@ -391,18 +390,18 @@ def _convert(
 
 
 def _is_punctuation(char: str) -> bool:
-    """Whether a character is a word of its own; ASCII symbols are, too."""
+    """Tells whether a character is its own word, as ASCII symbols are."""
     return ("!" <= char <= "~" and not char.isalnum()) or _category(
         char
     ).startswith("P")
 
 
 def _category(char: str) -> str:
-    """Category of a character in Unicode 8; "Lo" for some younger ones."""
+    """Returns a category of Unicode 8; "Lo" for some younger characters."""
     if char in _FORMER_CATEGORY:
         return _FORMER_CATEGORY[char]
     category = unicodedata.category(char)
-    # A quick look first.
+    # Fast path.
     if category[0] in "CMP" and _is_younger(char):
         return "Lo"
     return category

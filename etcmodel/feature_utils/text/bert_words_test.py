@@ -8,7 +8,7 @@ from absl.testing import parameterized
 
 from etcmodel.feature_utils.text import bert_words
 
-# Without the planes that have ideographs alone, or nothing.
+# Excludes planes with only ideographs, or nothing.
 _CODES = (
     *range(0xD800),
     *range(0xE000, 0x20000),
@@ -52,11 +52,11 @@ class BertWordsTest(tf.test.TestCase, parameterized.TestCase):
         (False, True, False),
     )
     def test_every_character(self, lower_case, strip_accents, others):
-        """Each becomes, inside a word, what the library makes of it."""
+        """Inside a word, each becomes what the library makes of it."""
         chars = [
             chr(code)
             for code in _CODES
-            # Those that Python does not know yet, but the library may.
+            # Skips characters that Python does not know yet.
             if not (lower_case and unicodedata.category(chr(code)) == "Cn")
         ]
         texts = [f"a{char}b" for char in chars]

@@ -1,4 +1,4 @@
-"""Pages in words to tokens; graph code."""
+"""Tokenizes pages that are given as words; graph code."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from etcmodel.feature_utils.text import tokenizers
 
 
 class PageTokens(NamedTuple):
-    """Tokens of pages, in a candidate, and the word of each, ascending.
+    """Tokens inside candidates of pages, and the word of each, ascending.
 
     Both are `<int32>[batch, (candidates), (tokens)]`.
     """
@@ -21,26 +21,26 @@ class PageTokens(NamedTuple):
 def outer_spans(
     starts: tf.Tensor, ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Spans that lie inside no other one, in order; the others become empty.
+    """Keeps spans that lie inside no other one, in order; empties the others.
 
-    Example: starts `[3, 0, 9, -1]` and exclusive ends `[5, 9, 12, -1]`, -1 is
-    padding, give the starts `[0, 9, M, M]` and the ends `[9, 12, M, M]`, where
-    M is the greatest int32. All are `<int32>[batch, spans]`.
+    Example: starts `[3, 0, 9, -1]` and exclusive ends `[5, 9, 12, -1]`, where
+    -1 is padding, give the starts `[0, 9, M, M]` and the ends `[9, 12, M, M]`,
+    where M is the largest int32. All are `<int32>[batch, spans]`.
     """
     starts, ends = tf.cast(starts, tf.int64), tf.cast(ends, tf.int64)
     nothing = tf.int32.max
     is_there = (starts >= 0) & (ends > starts)
     starts = tf.where(is_there, starts, nothing)
     ends = tf.where(is_there, ends, -1)
-    # Spans that a span can lie inside of come before it: of those that start
-    # at one word the longest is the first.
+    # A span comes after all spans that can contain it: among spans with the
+    # same start, the longest is the first.
     order = tf.argsort(starts * 2**32 - ends, axis=1, stable=True)
     starts, ends = (tf.gather(x, order, batch_dims=1) for x in (starts, ends))
-    # The greatest end of those before each one.
+    # The greatest end of all spans before each one.
     # [batch, spans]
     before = tf.pad(_cumulative_max(ends), [[0, 0], [1, 0]])[:, :-1]
     is_outer = ends > before
-    # Of spans that do not lie inside each other both ends are in one order.
+    # Starts and ends of spans that do not contain each other have one order.
     return tuple(
         tf.sort(tf.cast(tf.where(is_outer, x, nothing), tf.int32), axis=1)
         for x in (starts, ends)
@@ -48,7 +48,7 @@ def outer_spans(
 
 
 def _cumulative_max(values: tf.Tensor) -> tf.Tensor:
-    """Greatest of all values up to each one, `<int64>[batch, n]`, all >= -1."""
+    """Returns cumulative maxima, `<int64>[batch, n]`, of values >= -1."""
     size = tf.shape(values)[1]
 
     def double(step, values):
@@ -66,14 +66,14 @@ def _cumulative_max(values: tf.Tensor) -> tf.Tensor:
 
 
 def _find_candidates(words, candidate_starts, candidate_ends):
-    """Row, position and candidate of each word, and whether it is in one."""
+    """Finds row, position and candidate of each word, and if it has one."""
     row = ragged_rows.owners_in(words)
     # [all words]
     position = tf.cast(
         ragged_rows.index_in(row, tf.cast(words.row_splits, tf.int64)), tf.int32
     )
     # The last candidate that starts at or before each word. One more word and
-    # one more candidate, for when there are none.
+    # one more candidate are for the case that there are none.
     # [batch, words + 1]
     num_places = 1 + tf.cast(
         tf.reduce_max(tf.pad(words.row_lengths(), [[0, 1]])), tf.int32
@@ -92,7 +92,7 @@ def _find_candidates(words, candidate_starts, candidate_ends):
     where = tf.stack([row, tf.cast(position, tf.int64)], axis=1)
     candidate = tf.gather_nd(found, where) - 1
     end = tf.gather_nd(
-        # One more, for when there are no candidates.
+        # One more, in case there are no candidates.
         tf.pad(candidate_ends, [[0, 0], [1, 0]]),
         tf.stack([row, tf.cast(candidate, tf.int64) + 1], axis=1),
     )
@@ -100,8 +100,8 @@ def _find_candidates(words, candidate_starts, candidate_ends):
 
 
 def _tokenize_words(tokenizer, words, is_tag, html_ids) -> tf.RaggedTensor:
-    """The tokens of each word, `<int32>[words, (tokens)]`; a tag has one."""
-    # Pages repeat their words: each is cut once.
+    """Tokenizes each word, `<int32>[words, (tokens)]`; a tag is one token."""
+    # Pages repeat their words, so each is tokenized once.
     distinct, index = tf.unique(words, tf.int64)
     distinct = tokenizers.sanitize(distinct)
     # [distinct words, (tokens)]
@@ -131,11 +131,11 @@ def tokenize_pages(
     candidate_ends: tf.Tensor,
     html_ids: tuple[int, int] | None = None,
 ) -> PageTokens:
-    """Cuts every word that lies in a candidate into tokens.
+    """Tokenizes every word that lies in a candidate.
 
-    Words and HTML tags are `<string>[batch, (words)]`. `is_html` tells the
-    tags, `<bool>`, with as many columns at least. They become one of the two
-    `html_ids` (opening, closing), or are left out without them. Candidates are
+    Words and HTML tags are `<string>[batch, (words)]`. `is_html`, `<bool>` with
+    at least as many columns, marks the tags. They become one of the two
+    `html_ids` (opening, closing), or are dropped without them. Candidates are
     sorted spans that do not overlap, as from `outer_spans`.
     """
     row, position, candidate, keep = _find_candidates(

@@ -18,7 +18,7 @@ _WORDS = "[unused102] [unused103] brno is a city big ##ger . <"
 
 
 def columns(rows):
-    """Starts and ends of as many spans in every row."""
+    """Makes starts and ends, with the same number of spans per row."""
     spans = np.reshape(np.array(rows, np.int32), [len(rows), -1, 2])
     return tf.constant(spans[..., 0]), tf.constant(spans[..., 1])
 
@@ -55,7 +55,7 @@ class OuterSpansTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual((starts.shape, ends.shape), ([0, 0], [0, 0]))
 
     def test_random_nesting(self):
-        """Compared with looking at every pair."""
+        """Compares with a check of every pair."""
         rng = np.random.default_rng(0)
         starts = rng.integers(-1, 30, [50, 17])
         ends = starts + rng.integers(0, 12, [50, 17])
@@ -77,7 +77,7 @@ class OuterSpansTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(np.stack([x[row] for x in got], 1), outer)
 
     def test_real_pages(self):
-        """The same as the data files' own mark of the top level."""
+        """Compares with the top-level flags in the data files."""
         for name in ("00", "01"):
             path = real_data_path(f"nq/nq-train-{name}.jsonl.gz")
             for record in FORMAT.read(path):
@@ -171,7 +171,7 @@ class TokenizePagesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(self._run([words], is_html, [spans]), [expected])
 
     def test_tags(self):
-        """One token each; the flag says what is a tag, not the text."""
+        """A tag is one token; the flag, not the text, marks it."""
         tags = ["<P>", "</P>", '<Td colspan="7">', " </A>", "</A\n>", "<\n/>"]
         words = [*tags, "", "<", "brno"]
         is_html = [[True] * 7 + [False, True]]
@@ -219,7 +219,7 @@ class TokenizePagesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([x.to_list() for x in made], [[], []])
 
     def test_invalid_utf8(self):
-        """What cannot be read is no text; the words beside it stay."""
+        """Invalid bytes are no text; words around them stay."""
         words = [b"\xff\xfe", b"brno\xe9", b"</\xff>", b"<\xff>", b"city"]
         made = pages.tokenize_pages(
             self.tokenizer,

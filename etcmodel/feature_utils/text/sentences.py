@@ -1,17 +1,17 @@
-r"""Splitting texts into sentences and items of lists; graph code, common ops.
+r"""Splits texts into sentences and items of lists; graph code.
 
 Items of lists and periods of abbreviations are marked first, then every place
-where a sentence can end; the text is cut at what is left. A sentence can end
+where a sentence can end; the text is split at the remaining marks. Ends are
 
 * after `.`, `!`, `?`, `…`, the Arabic `؟`, Urdu `۔`, Armenian `։`, or `;` after
   a Greek letter (and closing quotes and brackets), if white space follows, and
-  then anything that can begin a sentence: not a lower-case letter;
+  then a character other than a lower-case letter;
 * after such a mark that stands alone between spaces, as in tokenized text;
 * after the full stops of other scripts, with or without white space: `。`, `！`
   and `？`, the danda `।` (Hindi, Bengali, ...), Ethiopic `።`, Burmese `။`,
   Khmer `។`, Tibetan `།`, ...;
 * at a space between Thai or Lao letters, 80 characters or more after the first
-  such letter of the sentence: Thai and Lao have no mark that ends a sentence;
+  such letter of the sentence, since these scripts do not mark its end;
 * at an empty line;
 * before an item of a list: a line that begins with `*`, `•` or another bullet,
   and a bullet inside a line; a line that begins with a dash or `+`, or with a
@@ -24,9 +24,9 @@ single letter ("J. Smith", "z. B.") or short parts without spaces ("U.S. Army",
 "i.d.R."); in decimals, as no white space follows; after the number of an item
 ("1. First", at the beginning of a line or sentence), of a day ("3. Oktober",
 "3. 10. 1990") or after a German article ("im 2. Bezirk"), and after a Roman
-number behind a word in small letters ("im II. Weltkrieg").
-After letters, and abbreviations that often end a sentence ("Inc.", "usw."), it
-does if the next word is one with which sentences begin ("The", "Der").
+number after a word in lower case ("im II. Weltkrieg").
+After letters, and abbreviations that often end a sentence ("Inc.", "usw."), a
+period ends one if the next word often begins sentences ("The", "Der").
 """
 
 import tensorflow as tf
@@ -34,18 +34,18 @@ import tensorflow as tf
 from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils.text import abbreviations
 
-# The end of a unit; what may be the beginning of an item; a period that ends no
-# sentence.
+# Marks: the end of a unit; a possible beginning of an item; a period that does
+# not end a sentence.
 _MARK = "\x1e"
 _MAYBE = "\x1d"
 _PERIOD = "\x1c"
 _CLOSING = r"[\"'\)\]”’»]*"
 _OPENING = r"[\"'\(\[“‘«]*"
 
-# They end a sentence if white space follows: the Latin ones, and those of
-# Arabic, Urdu, Armenian and Greek.
+# Marks that end a sentence before white space: Latin, Arabic, Urdu, Armenian
+# and Greek ones.
 _MARKS = ".!?…‼⁇⁈⁉\u061e\u061f\u06d4\u0589\u037e"
-# They end a sentence in any case; most are used where no spaces are written.
+# Marks that always end a sentence; most belong to scripts without spaces.
 _FULL_STOPS = (
     "。！？｡"  # Chinese, Japanese.
     "\u0964\u0965\ua8ce\ua8cf"  # Hindi, Bengali, ...; Saurashtra.
@@ -59,7 +59,7 @@ _FULL_STOPS = (
 _UNMARKED = r"[\p{Thai}\p{Lao}]"
 _MIN_UNMARKED = 80
 
-# RE2's \b takes letters beyond ASCII for no letters: "Montréal" has no "al".
+# RE2's \b counts only ASCII letters; "Montréal" must not contain the word "al".
 # Large classes such as \p{L} would exceed RE2's memory in long patterns.
 _BEFORE_WORD = (
     r"(?:^|[\x00-/:-@\[-\^`{-\x{a9}\x{ab}-\x{b4}\x{b6}-\x{b9}\x{bb}-\x{bf}"
@@ -71,10 +71,10 @@ _LETTER = (
 _BEHIND_WORD = r"(?:[^\p{L}\p{M}\p{N}_]|$)"
 _SPACES = rf"\s\x{{a0}}\x{{2009}}\x{{202f}}{_MARK}"
 
-# Not the beginning of a sentence behind the number of a day or a century.
+# Words that do not begin a sentence after the number of a day or a century.
 # Capitals make German special: most languages with such numbers ("3. října",
-# "3. oktober") write months with small letters, which begin no sentence. The
-# price is English such as "He was 30. April was cold.", which is not split.
+# "3. oktober") write months in lower case, which begins no sentence. As a
+# result, English such as "He was 30. April was cold." is not split.
 _BEHIND_ORDINALS = (
     "Januar|Jänner|Februar|Feber|März|April|Mai|Juni|Juli|August|September|"
     "Oktober|November|Dezember|Jan|Feb|Mär|Apr|Jun|Jul|Aug|Sept?|Okt|Nov|Dez|"
@@ -101,7 +101,7 @@ _LETTERS = (
     rf"{_BEFORE_LETTERS}(?:(?:{_LETTER}{{1,3}}\.)+{_LETTER}{{1,3}}|"
     rf"{_SMALL_LETTER}|\p{{Thai}}{{1,4}})"
 )
-# Those that are no initials of names.
+# Letters that are not initials of names.
 _SMALL_LETTERS = (
     rf"{_BEFORE_LETTERS}(?:{_SMALL_LETTER}|"
     rf"(?:[a-z\x{{df}}-\x{{f6}}]|{_LETTER}{{2,3}})(?:\.{_LETTER}{{1,3}})+)"
@@ -121,30 +121,30 @@ _COUNTED = (
     r"(?:\(?(?:\p{Nd}{1,3}|\p{L}|[ivxIVX]{2,5})[.\)][ \t]|"
     r"[（\(]?(?:\p{Nd}{1,3}|[一二三四五六七八九十]{1,3})[、．）])"
 )
-# The rest of a line, and up to four lines.
+# The rest of a line, and up to four more lines.
 _LINE = rf"[^\n{_MAYBE}{_MARK}]*"
 _FEW_LINES = rf"{_LINE}(?:\n[ \t\r]*[^\s{_MAYBE}{_MARK}]{_LINE}){{0,4}}"
 
 
 def _mark_items(beginning: str) -> tuple[tuple[str, str], ...]:
-    """Rewrites that mark lines that begin so, after a colon or near others."""
+    """Returns rewrites that mark items after a colon or near others."""
     return (
         (rf"((?:^|\n)[ \t>]*{beginning})", rf"{_MAYBE}\1"),
-        # No items: "3. Oktober", "z. B.".
+        # Not items: "3. Oktober", "z. B.".
         (
             rf"{_MAYBE}(\s*(?:\d+\.\s+(?:{_BEHIND_ORDINALS}){_BEHIND_WORD}|"
             r"\p{L}\.\s?\p{L}{1,3}\.))",
             r"\1",
         ),
         (rf"{_MAYBE}({_FEW_LINES}){_MAYBE}", rf"{_MARK}\1{_MARK}"),
-        # The last one of an odd number.
+        # The last one, if their number is odd.
         (rf"{_MARK}({_FEW_LINES}){_MAYBE}", rf"{_MARK}\1{_MARK}"),
         (rf"([:;!?：；][\"'»”\)]*[ \t\r]*){_MAYBE}", rf"\1{_MARK}"),
         (_MAYBE, ""),
     )
 
 
-# Applied one after the other.
+# Applied in this order.
 _REWRITES = (
     (rf"[{_MARK}{_MAYBE}{_PERIOD}]", " "),
     # Items of lists.
@@ -180,7 +180,7 @@ _REWRITES = (
         rf"\1{_PERIOD}",
     ),
     (rf"{_PERIOD}([\"'\)\]”’»]|\s+--\s)", r".\1"),
-    # Where sentences can end. White space stays, behind the mark.
+    # Where sentences can end. White space stays, after the mark.
     (
         rf"((?:[{_MARKS}]|\p{{Greek}};){_CLOSING})"
         rf"(\s+{_OPENING}[^\s\p{{Ll}}{_MARKS},;:\"'\)\]”’»])",
@@ -194,7 +194,7 @@ _REWRITES = (
         rf"(\s+{_UNMARKED})",
         rf"\1{_MARK}\2",
     ),
-    # Where they do not.
+    # Where sentences do not end.
     (
         rf"({_BEFORE_WORD}[0-3]?\d\.){_MARK}"
         rf"(\s+(?:{_BEHIND_ORDINALS}){_BEHIND_WORD})",
@@ -216,7 +216,7 @@ _REWRITES = (
 def split_sentences(texts: tf.Tensor | tf.RaggedTensor) -> tf.RaggedTensor:
     """Splits texts into `<string>[..., (sentences)]`; graph code.
 
-    Nothing is lost but white space around sentences. Example: `"Mr. Bo ran 3.5
+    Only white space around sentences is lost. Example: `"Mr. Bo ran 3.5
     km. He won!"` gives `["Mr. Bo ran 3.5 km.", "He won!"]`, and `""` `[]`.
     """
     if isinstance(texts, tf.RaggedTensor):

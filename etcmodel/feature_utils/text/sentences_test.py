@@ -18,7 +18,7 @@ SPLIT = tf.function(
 
 class SentencesTest(tf.test.TestCase):
     def test_splits(self):
-        """Of texts with "|" where a sentence ends."""
+        """Splits texts at "|"."""
         marked = (
             "Mr. Bo ran 3.5 km.| He won!",
             "He asked: why?| Nobody knew…| Then it ended!",
@@ -53,7 +53,7 @@ class SentencesTest(tf.test.TestCase):
             )
 
     def test_other_scripts(self):
-        """Each text is written as people write it, "|" where sentences end."""
+        """Splits natural texts at "|"."""
         self._check(
             "यह एक है।| वह दो है ।| क्या?| हाँ॥",
             "এটি এক।| ওটি দুই।| কি?| হ্যাঁ।",
@@ -69,14 +69,14 @@ class SentencesTest(tf.test.TestCase):
         )
 
     def test_words_that_end_like_abbreviations(self):
-        """Letters beyond ASCII are letters, composed or not."""
+        """Non-ASCII letters are letters, composed or not."""
         self._check(
             "Il vit à Montréal.| Elle vit à Paris.",
             "Il vit à Montre\u0301al.| Elle vit à Paris.",
             "C'est idéal.| Nous partons.",
             "Ez a szív.| A test él.",
             "Čekal měsíc.| 12 dní zbývá.",
-            # At the beginning, and behind other characters, they are some.
+            # At the beginning, and after other characters, they match.
             "Dr. Bo (cf. Eve) and l'al. Oc, 5-al. Oc, see No. 5 (p. 12).",
             "Ivy Inc. and Ivy Co.| The end.",
         )
@@ -89,7 +89,7 @@ class SentencesTest(tf.test.TestCase):
             "Im 19. Jahrhundert und im 18.–20. Jahrhundert.| Ende.",
             "3. Oktober 1990",
             "Dne 3. 10. 1990 přišel.| 3. října 1990 odešel.",
-            # No dates.
+            # Not dates.
             "He was 30.| Then he left in 1990.| Then it ended.",
             "He was 30.| Maine was cold.| Er war 30.| Oktoberfest war.",
             "It was 1803.| Oktober war kalt.| Es war 45.| Mai war es.",
@@ -98,7 +98,7 @@ class SentencesTest(tf.test.TestCase):
         )
 
     def test_numbers_of_items(self):
-        """A number of one or two digits alone is no sentence."""
+        """A number of one or two digits is no sentence by itself."""
         self._check(
             "1. First item.| 2. Second item.",
             " 10. Tenth item.",
@@ -123,7 +123,7 @@ class SentencesTest(tf.test.TestCase):
         )
 
     def test_abbreviations_and_lists(self):
-        """Of each language, marked by hand; these few are split wrongly."""
+        """Splits hand-marked texts; these few splits are wrong."""
         known = (
             "Firma Novák s. r. o.",
             "Kaiser Wilhelm II.",
@@ -137,18 +137,18 @@ class SentencesTest(tf.test.TestCase):
                     self.assertEqual(found, units, language)
 
     def test_abbreviations_across_languages(self):
-        """What is an abbreviation in one is a last word in another."""
+        """An abbreviation in one language is a last word in another."""
         self._check(
             "Don't tell Al.| He can't.| Bob won't.| It's Eve's.| Mend it.",
             "It ran 40 km/h.| Maria has a degree (BS).| The end.",
             "Das Vieh ist auf der Alm.| Das Heu auch.| Er weiß es.| Gut.",
             "Это я.| Хлеба нет.| Ten je můj.| Jan ví to.",
-            # White space that does not break, and none.
+            # Non-breaking white space, and none.
             "Das gilt z.\u00a0B. Bo, z.B. Eve, d.\u202fh. allen.| Gut.",
         )
 
     def test_near_items_and_others(self):
-        """A line like an item is one behind a colon or near another one."""
+        """A line like an item needs a colon before it or another one nearby."""
         self._check(
             "Sie kam am\n3. Mai.| Er kam, wie\nz. B. Bo, im\nJahr 1990.",
             "We saw it (page\n12) and left\n- as ever - early.",
@@ -160,7 +160,7 @@ class SentencesTest(tf.test.TestCase):
         )
 
     def test_real_sentences_of_other_languages(self):
-        """At least 198 of 200 ends are found, and so many are right."""
+        """Finds at least 198 of 200 ends, and as many are right."""
         for language in "ar de el es hi ro ru tr vi zh".split():
             folder = os.path.dirname(
                 real_data_path(f"languages/{language}.txt")
@@ -196,7 +196,7 @@ class SentencesTest(tf.test.TestCase):
         )
 
     def test_saved_model_and_memory(self):
-        """Patterns fit into RE2's memory; otherwise it is slow, and logs so."""
+        """Patterns fit into RE2's memory; otherwise it is slow and logs it."""
         texts = [
             "".join(units)
             for passages in sentence_splitting.read_marked().values()

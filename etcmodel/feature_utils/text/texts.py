@@ -6,7 +6,7 @@ from etcmodel.feature_utils import ragged_rows
 
 
 def without_padding(texts: tf.Tensor | tf.RaggedTensor) -> tf.RaggedTensor:
-    """Drops empty strings, and rows of nothing else, from the end of every row.
+    """Drops trailing empty strings, and trailing empty rows, of every row.
 
     `<string>[batch, n]` or `[batch, m, n]`, padded or ragged, becomes ragged.
     An empty string before another text keeps its place, and so does an empty

@@ -16,21 +16,21 @@ from etcmodel import json_objects
 
 CONFIG_FILE = "tokenizer_config.json"
 TOKENIZER_FILE = "tokenizer.json"
-# Of Hugging Face's tokenizers. Google's code has 200.
+# The default of Hugging Face's tokenizers. Google's code has 200.
 _HUGGING_FACE_MAX_CHARS = 100
 
 
 class TokenizerSettings(NamedTuple):
-    """Settings of a WordPiece tokenizer; None stands for the default.
+    """Settings of a WordPiece tokenizer; None means the default.
 
     Attributes:
-        lower_case: by default unless the vocabulary has capital letters.
-        strip_accents: by default as `lower_case`.
-        tokenize_chinese_chars: whether each Chinese character is a word of its
-            own; True by default.
+        lower_case: True by default, unless the vocabulary has capital letters.
+        strip_accents: by default equal to `lower_case`.
+        tokenize_chinese_chars: whether each Chinese character is its own word;
+            True by default.
         clean_text: whether control characters are removed; True by default.
-        max_chars_per_word: longer words are unknown; 200 by default, as in
-            BERT's own code.
+        max_chars_per_word: longer words become the unknown token; 200 by
+            default, as in BERT's own code.
     """
 
     lower_case: bool | None = None
@@ -41,17 +41,17 @@ class TokenizerSettings(NamedTuple):
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "TokenizerSettings":
-        """Makes settings of what `_asdict` returned; refuses other names."""
+        """Makes settings from the dict of `_asdict`; rejects other names."""
         unknown = sorted(set(content) - set(cls._fields))
         if unknown:
             raise ValueError(
-                f"unknown settings {', '.join(unknown)}, expected some of "
-                f"{', '.join(cls._fields)}"
+                f"Unknown settings {', '.join(unknown)}. Expected some of "
+                f"{', '.join(cls._fields)}."
             )
         return cls(**content)
 
     def override(self, other: "TokenizerSettings") -> "TokenizerSettings":
-        """Returns these settings, replaced by those that another one sets."""
+        """Returns these settings, with those that the other one sets."""
         return self._replace(
             **{k: v for k, v in other._asdict().items() if v is not None}
         )
@@ -101,7 +101,7 @@ def read_settings(directory: str | os.PathLike) -> TokenizerSettings:
     All settings are None if neither file is in the directory.
 
     Raises:
-        ValueError: a file is damaged, or asks for something that this package
+        ValueError: a file is damaged, or needs a feature that this package
             does not support, such as a Japanese dictionary.
     """
     directory = os.fspath(directory)
@@ -159,9 +159,9 @@ def _read_json(path: str) -> dict[str, Any]:
 
 
 def _value(content, key, kind, path):
-    """Returns a value of the right type, or None if it is not there."""
+    """Returns a value after checking its type, or None if it is absent."""
     value = content.get(key)
-    # True is an int, too.
+    # True is also an int.
     if value is None or type(value) is kind:
         return value
     raise ValueError(
@@ -170,7 +170,7 @@ def _value(content, key, kind, path):
 
 
 def _refuse(path: str, what: str) -> ValueError:
-    """An error about text that would be cut into other tokens here."""
+    """Returns an error for a tokenizer whose tokens would differ here."""
     return ValueError(
         f"{path}: {what}, which this package does not support: tokens would "
         "differ. Expected the tokenizer of a BERT."
@@ -191,7 +191,7 @@ def _from_config(content: dict[str, Any], path: str) -> TokenizerSettings:
 
 
 def _part(content, name, expected, path) -> dict[str, Any] | None:
-    """A part of `tokenizer.json`, which must be of a type; None if null."""
+    """Returns a part of `tokenizer.json` of a given type; None if null."""
     part = content.get(name)
     kind = part.get("type") if isinstance(part, dict) else part
     if kind not in (expected, None):
@@ -209,7 +209,7 @@ def _from_tokenizer(content: dict[str, Any], path: str) -> TokenizerSettings:
     if prefix != "##":
         raise _refuse(path, f"the prefix inside words is {prefix!r} and not ##")
     if normalizer is None:
-        # Text is left as it is.
+        # The text is not changed.
         settings = TokenizerSettings(False, False, False, False)
     else:
         settings = TokenizerSettings(

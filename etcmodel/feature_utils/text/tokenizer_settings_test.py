@@ -13,7 +13,7 @@ from etcmodel.feature_utils.text.tokenizer_settings import TokenizerSettings
 
 
 def _tokenizer_json(**kwargs):
-    """What the tokenizers library writes for a BERT."""
+    """Returns what the tokenizers library writes for a BERT."""
     tokenizer = tokenizers.Tokenizer(
         tokenizers.models.WordPiece({"[UNK]": 0}, unk_token="[UNK]")
     )
@@ -94,7 +94,7 @@ class TokenizerSettingsTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_config_wins(self):
-        """Where the files disagree; what it does not say is in the other."""
+        """Wins in conflicts; other settings come from the other file."""
         directory = self._directory(
             {"do_lower_case": False, "strip_accents": None},
             _tokenizer_json(lowercase=True, strip_accents=False),

@@ -1,7 +1,7 @@
-"""WordPiece and SentencePiece behind one small interface; graph code.
+"""WordPiece and SentencePiece tokenizers with one interface; graph code.
 
-A tokenizer is a `tf.Module`: held by an exported module, it travels with the
-SavedModel, which then needs the ops of TensorFlow and tensorflow-text alone.
+A tokenizer is a `tf.Module`. A module that holds it is exported with it as a
+SavedModel, which then needs only the ops of TensorFlow and tensorflow-text.
 
 Both see text cleaned by `sanitize`, so invalid UTF-8 cannot stop a server.
 
@@ -27,11 +27,11 @@ from etcmodel.feature_utils.text import vocabulary_files
 from etcmodel.feature_utils.text.tf_text import tf_text
 from etcmodel.ops import traces
 
-# Names of the tokens with a meaning for the models, with the piece that each
-# kind of vocabulary lends to it. In BERT's vocabulary these are 101, 102 and 1
-# to 5, in the RoBERTa-equivalent SentencePiece model 40, 3, 1, 2 and 41 to 43.
-# (The original code names the separator <unused_2>, which that model lacks: the
-# piece with its number is <sep_0>.)
+# Names of the tokens with a meaning for the models, with their piece in each
+# kind of vocabulary. In BERT's vocabulary these are 101, 102 and 1 to 5, in the
+# RoBERTa-equivalent SentencePiece model 40, 3, 1, 2 and 41 to 43. (The original
+# code names the separator <unused_2>, which that model lacks; the piece with
+# its number is <sep_0>.)
 WORDPIECE_SPECIAL_TOKENS: dict[str, str] = {
     "cls": "[CLS]",
     "separator": "[SEP]",
@@ -51,8 +51,8 @@ SENTENCEPIECE_SPECIAL_TOKENS: dict[str, str] = {
     "paragraph": "<unused_42>",
 }
 
-# Those that a vocabulary need not have: what stands for HTML tags, and for
-# tokens that are to be predicted.
+# Optional tokens: those of HTML tags, and the mask token for tokens to be
+# predicted.
 WORDPIECE_OPTIONAL_TOKENS: dict[str, str] = {
     "html_open": "[unused102]",
     "html_close": "[unused103]",
@@ -64,8 +64,8 @@ SENTENCEPIECE_OPTIONAL_TOKENS: dict[str, str] = {
     "mask": "<sep_1>",
 }
 
-# What a WordPiece vocabulary must have, in the order in which one that is
-# made for this package can begin.
+# Tokens that a WordPiece vocabulary must have, in the order in which a
+# vocabulary made for this package can begin.
 WORDPIECE_RESERVED_TOKENS: tuple[str, ...] = (
     "[PAD]",
     *(f"[unused{i}]" for i in range(5)),
@@ -74,7 +74,7 @@ WORDPIECE_RESERVED_TOKENS: tuple[str, ...] = (
     "[SEP]",
     "[MASK]",
 )
-# Keys of unknown words: a polynomial of their bytes, less than this prime.
+# Keys of unknown words: a polynomial of their bytes, modulo this prime.
 _PRIME = 2**31 - 1
 _WEIGHTS = np.array([pow(48271, i, _PRIME) for i in range(256)], np.int64)
 # Of control characters only tab, line feed and carriage return are text.
@@ -82,10 +82,10 @@ _NOT_TEXT = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 
 
 def sanitize(texts: tf.Tensor | tf.RaggedTensor) -> tf.Tensor | tf.RaggedTensor:
-    r"""Makes any bytes readable text, of the same shape; graph code.
+    r"""Replaces invalid bytes and control characters, keeps the shape.
 
-    Control characters become spaces, one for one; what is not UTF-8 becomes
-    U+FFFD. Example: `b"caf\xe9 a\x00b"` gives `"caf\ufffd a b"`.
+    Each control character becomes a space, and invalid UTF-8 becomes U+FFFD.
+    Graph code. Example: `b"caf\xe9 a\x00b"` gives `"caf\ufffd a b"`.
     """
     if isinstance(texts, tf.RaggedTensor):
         return texts.with_flat_values(sanitize(texts.flat_values))
@@ -100,7 +100,7 @@ def _as_int32(offsets: tf.RaggedTensor) -> tf.RaggedTensor:
 
 
 class _Tokenizer(tf.Module):
-    """What both kinds share: any rank, dense or ragged.
+    """Base class of both kinds: takes strings of any rank, dense or ragged.
 
     Attributes:
         kind: "wordpiece" or "sentencepiece".
@@ -108,7 +108,7 @@ class _Tokenizer(tf.Module):
         special_ids: ids of the tokens named "cls", "separator", "sentence",
             "cpc_mask", "question", "candidate" and "paragraph" and, if the
             vocabulary has them, "html_open", "html_close" and "mask".
-        unknown_id: id of what the vocabulary cannot express.
+        unknown_id: id of text that the vocabulary cannot express.
         settings: how text is prepared; None for SentencePiece.
     """
 
@@ -118,7 +118,7 @@ class _Tokenizer(tf.Module):
     unknown_id: int
     lower_case: bool
     settings: tokenizer_settings.TokenizerSettings | None = None
-    # What tokens that continue a word look like, as a regular expression.
+    # Regular expression of the tokens that continue a word.
     _continuation: str
 
     def _tokenize_flat(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor]:
@@ -164,23 +164,23 @@ class _Tokenizer(tf.Module):
     def tokenize_with_offsets(
         self, texts: tf.Tensor | tf.RaggedTensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Cuts texts into tokens and says where they were; graph code.
+        """Cuts texts into tokens and finds their offsets; graph code.
 
         Example: WordPiece gives for "Unaffable é" the tokens `una ##ffa ##ble
-        e`, the starts `0 3 6 10` and the ends `3 6 9 12`: bytes of the text,
-        or of `sanitize` of it. Three `<int32>[..., (tokens)]`.
+        e`, the starts `0 3 6 10` and the ends `3 6 9 12`: bytes of the text
+        after `sanitize`. Three `<int32>[..., (tokens)]`.
         """
         return self._apply(self._tokenize_flat_with_offsets, texts)
 
     def tokenize_with_keys(
         self, texts: tf.Tensor | tf.RaggedTensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Cuts texts into tokens that can be compared; graph code.
+        """Cuts texts into tokens with comparable keys; graph code.
 
-        Two unknown words share one id, but not one key: keys are equal where
-        the ids are and, if the id is the unknown token's, the words are, too.
-        The key of a token of the vocabulary is its id, that of an unknown one a
-        hash of the text, from `vocab_size` on. Two `<int32>[..., (tokens)]`.
+        Different unknown words share one id, but not one key: keys are equal
+        if ids are equal and, for unknown tokens, the words are equal, too. The
+        key of a known token is its id, that of an unknown token a hash of its
+        text, from `vocab_size` on. Two `<int32>[..., (tokens)]`.
         """
         return self._apply(self._tokenize_flat_with_keys, texts)
 
@@ -191,11 +191,11 @@ class _Tokenizer(tf.Module):
         starts: tf.RaggedTensor,
         ends: tf.RaggedTensor,
     ) -> tf.RaggedTensor:
-        """Replaces unknown ids by hashes of what they stand for."""
+        """Replaces unknown ids by hashes of their text."""
         # [unknowns, 1]
         where = tf.where(tf.equal(ids.values, self.unknown_id))
         row = tf.gather(ragged_rows.owners_in(ids), where[:, 0])
-        # All bytes in one vector: a text is not copied for each of its words.
+        # All bytes in one vector, so that a text is not copied for each word.
         # [bytes]
         data = tf.io.decode_raw(tf.strings.reduce_join(texts), tf.uint8)
         sizes = tf.cast(tf.strings.length(texts), tf.int64)
@@ -203,7 +203,7 @@ class _Tokenizer(tf.Module):
         start = tf.cast(tf.gather(starts.values, where[:, 0]), tf.int64)
         end = tf.cast(tf.gather(ends.values, where[:, 0]), tf.int64)
         base = tf.gather(tf.cumsum(sizes, exclusive=True), row)
-        # The bytes of each word, and their places in it.
+        # The bytes of each word, and their index in it.
         # [unknowns, (bytes)]
         place = tf.ragged.range(end - start, row_splits_dtype=tf.int64)
         word = ragged_rows.owners_in(place)
@@ -225,7 +225,7 @@ class _Tokenizer(tf.Module):
     def is_continuation(
         self, ids: tf.Tensor | tf.RaggedTensor
     ) -> tf.Tensor | tf.RaggedTensor:
-        """Which tokens are not the first of a word, `<int32>`; graph code.
+        """Marks tokens that are not the first of a word, `<int32>`; graph code.
 
         Example: the pieces `una ##ffa ##ble no` of WordPiece give `0 1 1 0`,
         `▁Un aff able ▁é` of SentencePiece the same.
@@ -240,18 +240,18 @@ class _Tokenizer(tf.Module):
         )
 
     def id_to_token(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
-        """Texts of ids, each in 0 .. vocab_size - 1; graph code."""
+        """Returns the tokens of ids in 0 .. vocab_size - 1; graph code."""
         raise NotImplementedError
 
 
 class WordpieceTokenizer(_Tokenizer):
     """BERT's tokenizer; see the module's docstring.
 
-    `vocab_file` has one token a line; all else is as in `TokenizerSettings`.
+    `vocab_file` has one token a line; `TokenizerSettings` describes the rest.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: it is no such vocabulary (see `load_vocab`), lacks a
+        ValueError: it is no WordPiece vocabulary (see `load_vocab`), lacks a
             reserved token, or `max_chars_per_word` is not positive.
     """
 
@@ -285,7 +285,7 @@ class WordpieceTokenizer(_Tokenizer):
         ).resolve(is_uncased=lower_case)
         self.lower_case = lower_case
         self.vocab_size = len(tokens)
-        # The last of equal tokens.
+        # The last of equal tokens counts.
         ids = {token: i for i, token in enumerate(tokens)}
         self.unknown_id = ids["[UNK]"]
         self.special_ids = {
@@ -304,7 +304,7 @@ class WordpieceTokenizer(_Tokenizer):
             self.settings.clean_text,
         )
         self._tokenizer = tf_text.FastWordpieceTokenizer(
-            # Of equal tokens, those before the last are in no text.
+            # Of equal tokens, text gets only the last.
             vocab=[
                 token if ids[token] == i else f"\n{i}"
                 for i, token in enumerate(tokens)
@@ -317,7 +317,7 @@ class WordpieceTokenizer(_Tokenizer):
         )
 
     def _known(self, words: bert_words.Words) -> tf.Tensor:
-        """The words, of which the too long ones are sure to be unknown."""
+        """Returns the words; replaces too long ones by an unknown word."""
         max_chars = self.settings.max_chars_per_word
         return tf.where(
             words.num_chars > max_chars, "x" * (4 * max_chars + 1), words.texts
@@ -332,7 +332,7 @@ class WordpieceTokenizer(_Tokenizer):
         ids, starts, ends = self._tokenizer.tokenize_with_offsets(
             self._known(words)
         )
-        # An unknown word is one token, that ends with it.
+        # An unknown word is one token, up to the end of the word.
         ends = ends.with_values(
             tf.where(ids.values == self.unknown_id, ends.dtype.max, ends.values)
         )
@@ -354,7 +354,7 @@ class WordpieceTokenizer(_Tokenizer):
         return words.join(ids), words.join(keys)
 
     def id_to_token(self, ids):
-        """See the base class."""
+        """Returns the tokens of ids; graph code."""
         return tf.gather(tf.constant(self._tokens), ids)
 
 
@@ -401,7 +401,7 @@ class SentencepieceTokenizer(_Tokenizer):
                 for name, i in ids.items()
             }
             first = self._tokenizer.id_to_string(0).numpy().decode()
-            # What no piece covers has the unknown id: U+FFFF is in none.
+            # The unknown id is that of U+FFFF, which no piece contains.
             self.unknown_id = int(self._tokenizer.string_to_id("\uffff"))
         missing = [
             piece
@@ -423,7 +423,7 @@ class SentencepieceTokenizer(_Tokenizer):
         }
 
     def _clean(self, texts: tf.Tensor) -> tf.Tensor:
-        """Line breaks and tabs, for which there are no pieces, are spaces."""
+        """Replaces line breaks and tabs, which have no pieces, by spaces."""
         return tf.strings.regex_replace(sanitize(texts), r"\s", " ")
 
     def _tokenize_flat(self, texts):
@@ -441,7 +441,7 @@ class SentencepieceTokenizer(_Tokenizer):
         return ids, self._unknown_keys(texts, ids, starts, ends)
 
     def id_to_token(self, ids):
-        """See the base class."""
+        """Returns the pieces of ids; graph code."""
         if isinstance(ids, tf.RaggedTensor):
             return ids.with_flat_values(self.id_to_token(ids.flat_values))
         return self._tokenizer.id_to_string(tf.cast(ids, tf.int32))
@@ -474,18 +474,18 @@ def make_tokenizer(
     vocab_file: str | os.PathLike,
     settings: tokenizer_settings.TokenizerSettings | None = None,
 ) -> WordpieceTokenizer | SentencepieceTokenizer:
-    """Makes the tokenizer of a vocabulary file; the content tells its kind.
+    """Makes the tokenizer of a vocabulary file; its content tells the kind.
 
     A WordPiece vocabulary is text with one token a line, a SentencePiece model
     a protocol buffer. For the former, `tokenizer_config.json` and
-    `tokenizer.json` beside it set the defaults, which `settings` override. If
-    they do not say whether text is lower-cased, it is unless more than 1 % of
-    the tokens have capital letters.
+    `tokenizer.json` beside it set the defaults, which `settings` override.
+    Unless they say whether to lower-case text, it is lower-cased if at most 1 %
+    of the tokens have capital letters.
 
     Raises:
         FileNotFoundError: no such file.
         ValueError: it is neither, `settings` are given for a SentencePiece
-            model, or `tokenizer_settings.read_settings` refuses a file.
+            model, or `tokenizer_settings.read_settings` rejects a file.
     """
     path = os.fspath(vocab_file)
     settings = settings or tokenizer_settings.TokenizerSettings()

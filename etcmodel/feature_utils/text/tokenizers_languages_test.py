@@ -1,4 +1,4 @@
-"""Token ids of `tokenizers` and of the tokenizers library, on real text."""
+"""Compares token ids with those of the tokenizers library, on real text."""
 
 import gzip
 import json
@@ -15,7 +15,7 @@ from testing.helpers import real_data_path
 
 _LANGUAGES = ("ar", "de", "el", "es", "hi", "ro", "ru", "th", "tr", "vi", "zh")
 _TRAINED = {
-    # Vocabulary -> whether it is lower-cased, and whether accents go.
+    # Vocabulary -> whether it is lower-cased, and whether accents are stripped.
     "cased": (False, None),
     "with_accents": (True, False),
 }
@@ -105,7 +105,7 @@ class LanguagesTest(tf.test.TestCase, parameterized.TestCase):
             file = real_data_path(f"vocab/bert_{name}_vocab.txt")
             content = pathlib.Path(file).read_bytes().rstrip(b"\n")
             if b"[unused0]" not in content:
-                # Of the global tokens, Google's Chinese BERT lacks one.
+                # Google's Chinese BERT lacks one of the global tokens.
                 content += b"\n[unused0]"
         pathlib.Path(path).write_bytes(content)
         return path, lower_case, strip_accents
@@ -143,11 +143,11 @@ class LanguagesTest(tf.test.TestCase, parameterized.TestCase):
                 strict=True,
             ):
                 self._check_places(text, y.offsets, starts, ends)
-        # In how many texts a token may be another one.
+        # Number of texts in which a token may differ.
         self.assertEqual(different, dict.fromkeys(self.texts, 0.0))
 
     def _check_places(self, text, offsets, starts, ends):
-        """Places are the library's, with accents that are left out of them."""
+        """Offsets equal the library's, except for stripped accents."""
         raw = text.encode()
         parts = [
             raw[start:end].decode()

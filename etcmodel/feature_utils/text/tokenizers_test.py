@@ -44,7 +44,7 @@ class _TestCase(tf.test.TestCase, parameterized.TestCase):
         return folder.name
 
     def _serve(self, tokenizer, *texts):
-        """What the loader of servers makes of it, with common ops alone."""
+        """Runs it as servers do, with common operations only."""
         module = _Exported(tokenizer)
         path = os.path.join(self._folder(), "model")
         tf.saved_model.save(
@@ -98,12 +98,12 @@ class TokenizersTest(_TestCase):
             ("", ""),
             (" \t", ""),
             ("star wars.", "star [UNK] ."),
-            # A word of which a part is unknown is unknown.
+            # A word with an unknown part is unknown.
             ("starx", "[UNK]"),
             ("un" + "x" * 300, "[UNK]"),
             ("star\x00 trek\x07", "star trek"),
             (b"star \xff trek \xe4\xb8", "star trek"),
-            # What is dropped separates nothing, other white space does.
+            # Dropped characters separate nothing, other white space does.
             (b"st\x00\xc2\xada\xffr", "star"),
             ("star\u3000trek\u2028star", "star trek star"),
         ):
@@ -133,7 +133,7 @@ class TokenizersTest(_TestCase):
             self.assertEqual(is_cased, tokenizer.lower_case)
 
     def test_files_beside_the_vocabulary_decide(self):
-        """And what is given counts more."""
+        """Given settings override them."""
         vocab = [*VOCAB, "für", "fur", "Für", "中国"]
         path = self._file("\n".join(vocab).encode())
         text = "Für 中国"
@@ -143,7 +143,7 @@ class TokenizersTest(_TestCase):
             return tokenizer.settings, self._tokens(tokenizer, text)
 
         settings, found = tokens()
-        # Of so few tokens, one with a capital letter is many.
+        # In such a small vocabulary, one capital letter is many.
         self.assertEqual(settings, (False, False, True, True, 200))
         self.assertEqual(found, ["Für", "中", "[UNK]"])
         config = os.path.join(os.path.dirname(path), "tokenizer_config.json")
@@ -164,7 +164,7 @@ class TokenizersTest(_TestCase):
         self.assertEqual(found, ["Für", "中国"])
 
     def test_long_words_are_unknown(self):
-        """Of more characters, not bytes; one token, wherever they end."""
+        """Length is counted in characters, not bytes; they are one token."""
         vocab = [*VOCAB, "é", "##é"]
         path = self._file("\n".join(vocab).encode())
         tokenizer = tokenizers.WordpieceTokenizer(
@@ -244,7 +244,7 @@ class TokenizersTest(_TestCase):
         self.assertAllEqual(ends[2], [3, 3, 3])
 
     def test_keys_of_many_unknown_words_in_one_text(self):
-        """The work does not grow with text times unknown words."""
+        """The work does not grow with text length times unknown words."""
         words = [f"x{i % 50_000}" for i in range(100_000)]
         keys = self._tokenizer().tokenize_with_keys([" ".join(words)])[1]
         keys = keys.flat_values.numpy()
@@ -276,7 +276,7 @@ class TokenizersTest(_TestCase):
         self.assertEqual(VOCAB[tokenizer.unknown_id], "[UNK]")
 
     def test_text_gets_the_last_of_equal_tokens(self):
-        """As from BERT's tokenizers; ids are numbers of lines."""
+        """As in BERT's tokenizers, ids are line numbers."""
         path = self._file("\n".join([*VOCAB, "star", "new"]).encode())
         tokenizer = tokenizers.make_tokenizer(path)
         self.assertAllEqual(
@@ -367,7 +367,7 @@ class RealVocabularyTest(_TestCase):
                 "mask": 103,
             },
         )
-        # Each word of the vocabulary is one token, but that of punctuation.
+        # Each word of the vocabulary is one token, except punctuation.
         tokens = vocabulary_files.load_vocab(vocab)
         words = [x for x in tokens if not x.startswith(("##", "[unused"))]
         words = [
@@ -412,7 +412,7 @@ class RealVocabularyTest(_TestCase):
             },
         )
         self.assertEqual(tokenizer.vocab_size, 50358)
-        # White space of any kind is what a space is.
+        # Any white space counts as a space.
         text = "Hello \n\tWorld,\r\nthe end.\ncafé"
         self.assertAllEqual(
             tokenizer.tokenize([" ".join(text.split())]).to_list(),
@@ -432,7 +432,7 @@ class RealVocabularyTest(_TestCase):
             ],
             [piece.replace("▁", "") for piece in pieces],
         )
-        # What no piece covers is told apart by its key alone.
+        # Text that no piece covers differs in its key only.
         ids, keys = tokenizer.tokenize_with_keys(["ཀ ཁ ཀ"])
         unknown = ids[0].numpy() == tokenizer.unknown_id
         first, second, third = keys[0].numpy()[unknown]

@@ -7,7 +7,7 @@ from absl import logging
 
 
 def read_file(path: str | os.PathLike, what: str) -> bytes:
-    """Reads a file that holds `what`.
+    """Reads a vocabulary file; errors say that `what` was expected.
 
     Raises:
         FileNotFoundError: no such file.
@@ -24,7 +24,7 @@ def read_file(path: str | os.PathLike, what: str) -> bytes:
             f"There is no file {path}: expected {what}."
         ) from None
     except tf.errors.OpError as error:
-        raise ValueError(f"Cannot read {path}: {error.message}") from error
+        raise ValueError(f"Cannot read {path}: {error.message}.") from error
     if not content:
         raise ValueError(f"The file {path} is empty: expected {what}.")
     return content
@@ -57,7 +57,7 @@ def load_vocab(vocab_file: str | os.PathLike) -> list[str]:
             f"The file {path} is binary, or not UTF-8 text: expected {what}."
         )
     text = content.decode("utf-8")
-    # Other separators of lines can be tokens; so can "\r", unless lines end so.
+    # Other line separators can be tokens; so can "\r", unless lines end so.
     lines = text.rstrip("\r\n").split("\n")
     if lines[0].endswith("\r"):
         lines = [line.removesuffix("\r") for line in lines]

@@ -23,11 +23,11 @@ class VocabularyFilesTest(tf.test.TestCase, parameterized.TestCase):
         ("a\nb\n", ["a", "b"]),
         ("a\r\nb\r\n\r\n", ["a", "b"]),
         ("a\r\nb\nc\r\nd", ["a", "b", "c", "d"]),
-        # White space around tokens goes; tokens of white space stay, at the
-        # end, too.
+        # White space around tokens is stripped; tokens of white space stay, at
+        # the end, too.
         (" a\t\n\u3000\n \n\u2028\nb \n\xa0\n", [*"a\u3000 \u2028b\xa0"]),
         ("a\n\x85\n\r\nb\n", ["a", "\x85", "\r", "b"]),
-        # Equal tokens move no ids.
+        # Repeated tokens do not change ids.
         ("a\nb\na\nc", ["a", "b", "a", "c"]),
     )
     def test_a_token_is_a_line(self, content, expected):
@@ -51,7 +51,7 @@ class VocabularyFilesTest(tf.test.TestCase, parameterized.TestCase):
         tokens = vocabulary_files.load_vocab(path)
         self.assertLen(tokens, 21128)
         self.assertIn("\u2028", tokens)
-        # Of the published model.
+        # From the published model.
         self.assertEqual(
             [tokens.index(x) for x in ("[PAD]", "[UNK]", "[CLS]", "[MASK]")],
             [0, 100, 101, 103],

@@ -1,7 +1,7 @@
 """Finds tokens that begin or end inside a word; graph code.
 
-Answers are whole words: a span neither begins with "##r" nor ends with "Bel" of
-"Belfort".
+Answers are whole words: a span neither begins with "##r" nor ends with "Bel",
+the beginning of "Belfort".
 """
 
 import unicodedata
@@ -13,8 +13,8 @@ from etcmodel.feature_utils import ragged_rows
 
 BEGINS_INSIDE, ENDS_INSIDE = 1, 2
 
-# Scripts that put no spaces between words, or endings on names, by the first
-# word of their characters' names.
+# Scripts that put no spaces between words, or endings on names. Each is the
+# first word of its characters' names.
 WITHOUT_SPACES = frozenset(
     "CJK HANGUL HIRAGANA KATAKANA KATAKANA-HIRAGANA BOPOMOFO YI THAI LAO KHMER "
     "MYANMAR TIBETAN JAVANESE BALINESE".split()
@@ -60,23 +60,23 @@ def find_word_cuts(tokenizer, ids: tf.RaggedTensor) -> tf.RaggedTensor:
     joins = tf.cast(joins, tf.int32)
     cuts = BEGINS_INSIDE * tf.pad(joins, [[1, 0]])
     cuts += ENDS_INSIDE * tf.pad(joins, [[0, 1]])
-    # Without tokens there is still one value.
+    # Drops the one value that padding adds if there are no tokens.
     return ids.with_flat_values(cuts[: tf.size(token)])
 
 
 def begins_inside(cuts: tf.Tensor) -> tf.Tensor:
-    """Which tokens begin inside a word, `<bool>[...]`."""
+    """Marks tokens that begin inside a word, `<bool>[...]`."""
     return cuts % 2 > 0
 
 
 def ends_inside(cuts: tf.Tensor) -> tf.Tensor:
-    """Which tokens end inside a word, `<bool>[...]`."""
+    """Marks tokens that end inside a word, `<bool>[...]`."""
     return cuts >= ENDS_INSIDE
 
 
 def whole_words(cuts: np.ndarray, first: int, last: int) -> tuple[int, int]:
     """Extends a span, first to last token, to whole words."""
-    # Only tokens that are there: a word may go on behind them.
+    # Only to tokens of the text: a word may continue beyond them.
     while first > 0 and ends_inside(cuts[first - 1]):
         first -= 1
     while last + 1 < len(cuts) and begins_inside(cuts[last + 1]):
@@ -85,7 +85,7 @@ def whole_words(cuts: np.ndarray, first: int, last: int) -> tuple[int, int]:
 
 
 def _is_of_word(character: str) -> bool:
-    """Whether words have this character together with others."""
+    """Tells whether a character is part of words of several characters."""
     if not character or unicodedata.category(character)[0] not in "LMN":
         return False
     script = unicodedata.name(character, "").partition(" ")[0]

@@ -27,14 +27,14 @@ class WordCutsTest(tf.test.TestCase, parameterized.TestCase):
         return tokenizers.make_tokenizer(path)
 
     def test_by_hand(self):
-        """Letters, digits and their marks; not across texts."""
+        """Uses letters, digits and marks; not across texts."""
         tokenizer = self._tokenizer()
         first = len(tokenizers.WORDPIECE_RESERVED_TOKENS)
         rows = [
             ("bel ##fort , 5 ##°", [2, 1, 0, 0, 0]),
             ("bel", [0]),
             ("##fort ##c 5 ##° ##c", [2, 1, 0, 0, 0]),
-            # Chinese and Thai have no spaces, Hindi has.
+            # Chinese and Thai have no spaces, Hindi does.
             ("\u65e5 \u672c \u0e01 ##\u0e02", [0, 0, 0, 0]),
             ("\u0928 ##\u092e ##\u0947", [2, 3, 1]),
             ("[UNK] ##c", [0, 0]),
@@ -62,18 +62,18 @@ class WordCutsTest(tf.test.TestCase, parameterized.TestCase):
             (0, 0, (0, 0)),
             (2, 2, (1, 3)),
             (3, 4, (1, 4)),
-            # What it goes on with is not there.
+            # The rest of the word is missing.
             (5, 5, (5, 5)),
         ):
             self.assertEqual(expected, word_cuts.whole_words(cuts, first, last))
 
     @parameterized.parameters(
-        # Scripts that have spaces; and what the vocabulary has pieces of.
+        # Scripts with spaces; and characters with pieces in the vocabulary.
         ("bert_uncased_vocab.txt", r"[^\x00-\u024f\u0370-\u04ff\u2010-\u2026]"),
         ("gpt2.model", r"[^\x00-\x7f]"),
     )
     def test_real_text(self, vocab, others):
-        """Where a token begins or ends between letters or digits."""
+        """Finds tokens that begin or end between letters or digits."""
         path = real_data_path("wikitext/wiki.valid.raw")
         with open(path, encoding="utf-8") as stream:
             text = re.sub(others, "?", stream.read()[:200_000])

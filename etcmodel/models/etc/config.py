@@ -7,7 +7,7 @@ from etcmodel.models import json_config
 # Relative ids are numbered as follows, with V = 2 * max_distance + 1:
 # 0 to V - 1 distances; V from a long to a global token (or back) that does not
 # own it; V + 1 to one that does; V + 2 between two contexts' global tokens.
-# From V + 3 on there are those of links that have labels of their own.
+# Own labels of links start at V + 3.
 NUM_OTHER_RELATIVE_IDS = 3
 ABSOLUTE_POSITIONS = ("sequence", "paragraph")
 
@@ -15,7 +15,7 @@ _UNSHARED = dict(share_qkv_projections=False)
 _PRESETS = {
     # The paper's base model, 166 M parameters (Table 8).
     "base": _UNSHARED,
-    # The same with everything shared, 109 M parameters (Table 8).
+    # The base model with all parameters shared, 109 M parameters (Table 8).
     "base_shared": dict(
         share_qkv_projections=True, share_att_output_projection=True
     ),
@@ -57,18 +57,18 @@ _PRESETS = {
 
 @dataclasses.dataclass
 class EtcConfig(json_config.JsonConfig):
-    """Configuration of an `EtcModel`, with the original JSON files' names.
+    """Configuration of an `EtcModel`; names as in the original JSON files.
 
-    The presets are "base" (the paper's base model), "base_shared" (the same
-    with all parameters shared between streams), "large", and "small" and "tiny"
-    for experiments and tests. Their `vocab_size` is that of BERT's uncased
-    vocabulary, 30,522, or RoBERTa's for "large".
+    The presets are "base" (the paper's base model), "base_shared" (base with
+    all parameters shared between streams), "large", and "small" and "tiny" for
+    experiments and tests. Their `vocab_size` is that of BERT's uncased
+    vocabulary, 30,522; "large" has RoBERTa's.
 
     Attributes:
         vocab_size: number of token ids, of long and global tokens together.
         segment_vocab_size: number of token types.
-        embedding_size: width of the token table; None for `hidden_size`. If it
-            is another one, embeddings are projected (as in ALBERT).
+        embedding_size: width of the token table; None for `hidden_size`. Any
+            other width is projected to `hidden_size` (as in ALBERT).
         hidden_size: width of both streams.
         local_radius: how many tokens a long token sees to each side.
         att_size_per_head: None for `hidden_size` over `num_attention_heads`.
@@ -79,16 +79,16 @@ class EtcConfig(json_config.JsonConfig):
             a layout's links; None for no labels.
         max_absolute_position_embeddings: number of absolute positions of each
             stream; 0 for none.
-        absolute_positions: which positions a `StructuredEtcModel` makes:
-            "sequence", 0, 1, 2, ... of the whole input; or "paragraph", which
-            restarts in every paragraph, after the question, as BERT saw pairs
-            of both (see `feature_utils.make_paragraph_positions`), so that any
-            length works. The global token of a question's word has the word's
-            position, others that of [CLS]. Not in the original code.
+        absolute_positions: how a `StructuredEtcModel` numbers positions.
+            "sequence": 0, 1, 2, ... over the whole input. "paragraph": starts
+            again in every paragraph, after the question, like BERT's pairs of
+            question and paragraph, so that any length works (see
+            `feature_utils.make_paragraph_positions`). A global token of a
+            question word takes the word's position, any other one that of
+            [CLS]. Not in the original code.
         question_words_in_global: whether a `StructuredEtcModel` embeds the
-            global token of a question's token as its word, so that the text
-            reads the question in the first layer, as in BERT. Not in the
-            original code.
+            question's words also as global tokens, so that the text reads the
+            question in the first layer, as in BERT. Not in the original code.
         intermediate_size: inner size of the feed-forward parts.
         hidden_act: 'relu', 'gelu' (the tanh form), 'exact_gelu' (the erf form,
             which Hugging Face calls 'gelu'), 'tanh' or 'linear'.
@@ -96,13 +96,13 @@ class EtcConfig(json_config.JsonConfig):
         initializer_range: standard deviation of the initial weights.
         share_feed_forward_params: between both streams.
         share_kv_projections: between attention within a stream and across.
-        share_qkv_projections: between all attention pieces.
+        share_qkv_projections: between all four parts of the attention.
         share_att_output_projection: between both streams.
         use_pre_activation_order: whether layers normalize their inputs rather
             than their outputs.
-        use_hard_g2l_mask: whether a global token sees its own long tokens only,
-            where a `StructuredEtcModel` makes the masks.
-        use_hard_l2g_mask: the same for long tokens.
+        use_hard_g2l_mask: whether a global token sees its own long tokens only;
+            applies to `StructuredEtcModel`.
+        use_hard_l2g_mask: whether a long token sees its own global token only.
         grad_checkpointing_period: see `GlobalLocalTransformerLayers`.
     """
 
@@ -142,7 +142,7 @@ class EtcConfig(json_config.JsonConfig):
     grad_checkpointing_period: int = 0
 
     def validate(self):
-        """See `JsonConfig.validate`."""
+        """Raises a ValueError for impossible or conflicting values."""
         self._check_fields()
         self._check_choice("absolute_positions", ABSOLUTE_POSITIONS)
         if (
@@ -152,7 +152,7 @@ class EtcConfig(json_config.JsonConfig):
             raise ValueError(
                 "absolute_positions is 'paragraph', but "
                 "max_absolute_position_embeddings is 0; set it to the number "
-                "of positions, such as BERT's 512"
+                "of positions, such as BERT's 512."
             )
         if self.att_size_per_head is None:
             self._check_heads(
@@ -168,7 +168,7 @@ class EtcConfig(json_config.JsonConfig):
                 raise ValueError(
                     "relative_vocab_size is None, but "
                     f"relative_pos_max_distance is {max_distance}; either "
-                    "give it or set the distance to 0, for no labels"
+                    "give it or set the distance to 0, for no labels."
                 )
             return
         needed = 2 * max_distance + 1 + NUM_OTHER_RELATIVE_IDS
@@ -177,5 +177,5 @@ class EtcConfig(json_config.JsonConfig):
                 f"relative_vocab_size ({self.relative_vocab_size}) is too "
                 f"small for relative_pos_max_distance {max_distance}: "
                 f"{2 * max_distance + 1} distances and "
-                f"{NUM_OTHER_RELATIVE_IDS} other labels need at least {needed}"
+                f"{NUM_OTHER_RELATIVE_IDS} other labels need at least {needed}."
             )

@@ -16,8 +16,8 @@ _NEVER = -1e9
 class Contrast(NamedTuple):
     """The result of `BatchContrastiveLoss`, `<float32>[items]`, 0 for padding.
 
-    `losses` in nats, `is_correct`, 1 where the right encoding has the highest
-    score, and `chance`, the accuracy of a blind guess, 1 of all items.
+    `losses` are in nats; `is_correct` is 1 where the right encoding has the
+    highest score; `chance` is the accuracy of a guess, 1 / number of items.
     """
 
     losses: tf.Tensor
@@ -27,13 +27,13 @@ class Contrast(NamedTuple):
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class BatchContrastiveLoss(pair_loss.PairLoss):
-    """Tells the right encoding from all others of the batch.
+    """Finds the encoding of each masked sentence among all of the batch.
 
     Contrastive predictive coding as a dual encoder (ETC paper, Appendix B):
-    `c_i` is the global token of a masked sentence, where the sentence stood,
-    and `z_i` that of the sentence encoded by itself. The score of each pair is
-    bilinear, as by Oord et al. (2018), and the loss that of noise contrastive
-    estimation with all sentences `j` of the batch, over all replicas:
+    `c_i` is the global token of a masked sentence in its text, and `z_i` the
+    global token of the sentence encoded alone. The score of each pair is
+    bilinear, as by Oord et al. (2018). The loss is noise contrastive estimation
+    with all sentences `j` of the batch, over all replicas:
 
         loss_i = -log(exp(c_i W z_i) / sum_j exp(c_i W z_j))
     """
@@ -43,7 +43,7 @@ class BatchContrastiveLoss(pair_loss.PairLoss):
         self.bilinear = None
 
     def build(self, input_shape):
-        """Makes the weights for `predictions`, of a static size."""
+        """Makes the weights; `predictions` needs a static last axis."""
         size = static_size(self.name, "predictions", input_shape)
         if self.bilinear is None:
             self.bilinear = self._make_dense("bilinear", size)
@@ -55,19 +55,19 @@ class BatchContrastiveLoss(pair_loss.PairLoss):
         Args:
             predictions: `<float>[items, hidden_size]`, the same number on each
                 replica.
-            encodings: `<float>[items, hidden_size]`, what each should be like.
-            weights: `<int or float>[items]`, 0 for padding, which is neither
-                learned nor a candidate.
+            encodings: `<float>[items, hidden_size]`, the target of each.
+            weights: `<int or float>[items]`, 0 for padding, which has no loss
+                and is no candidate.
 
         Raises:
-            ValueError: an argument has another rank, or other vectors.
+            ValueError: an argument has another rank, or the sizes differ.
         """
         for name, x in (("predictions", predictions), ("encodings", encodings)):
             shapes.assert_rank(x, 2, name)
         if not predictions.shape.is_compatible_with(encodings.shape):
             raise ValueError(
                 f"{self.name}: predictions have the shape {predictions.shape}, "
-                f"but encodings {encodings.shape}"
+                f"but encodings {encodings.shape}. Expected the same shape."
             )
         is_real = tf.not_equal(weights, 0)
         # [all, hidden_size]

@@ -70,7 +70,7 @@ class BatchContrastiveLossTest(tf.test.TestCase):
         self.assertAllClose(losses, contrast.losses, 1e-12, 1e-12)
         self.assertAllEqual(right, contrast.is_correct)
         self.assertAllClose(0.25 * np.array(WEIGHTS), contrast.chance)
-        # Numbers of what fills up do not matter.
+        # Contents of padding do not matter.
         predictions[2] = encodings[5] = 1e3
         other = layer(
             *(tf.constant(x) for x in (predictions, encodings)),

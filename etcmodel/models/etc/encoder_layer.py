@@ -18,9 +18,9 @@ from etcmodel.ops import shapes
 
 
 def accepts_dict(call: Callable) -> Callable:
-    """Lets the first input of a `call` be a dict of arguments by name.
+    """Lets a dict of arguments by name be the first input of a `call`.
 
-    What the dict has overrides arguments that are given beside it.
+    Values in the dict override arguments that are given beside it.
     """
     signature = inspect.signature(call)
     first_input = list(signature.parameters)[1]
@@ -32,14 +32,14 @@ def accepts_dict(call: Callable) -> Callable:
             given |= given.pop(first_input)
         return call(**given)
 
-    # Keras 2 does not look at what a function wraps.
+    # Keras 2 does not inspect the wrapped function.
     wrapper.__signature__ = signature
     wrapper.dict_input = first_input
     return wrapper
 
 
 class ConfiguredLayer(graph_layer.GraphLayer):
-    """A layer whose sizes are those of a copied and validated configuration."""
+    """A layer whose sizes come from a copied and validated configuration."""
 
     config_class = json_config.JsonConfig
 
@@ -141,22 +141,22 @@ class ConfiguredLayer(graph_layer.GraphLayer):
 class EncoderLayer(ConfiguredLayer, tf.keras.Model):
     """An encoder of tokens that is both a layer and a Keras model.
 
-    Its inputs are arguments of a call, or, as in `fit` and `predict`, a dict of
-    them by their names. The configuration alone determines the weights.
+    Its inputs are the arguments of `call` or, as in `fit` and `predict`, one
+    dict of them by name. The configuration alone determines the weights.
 
     Attributes:
         token_emb_lookup: the `EmbeddingLookup` of tokens.
-        added_layers: layers that checkpoints of other uses do not have.
+        added_layers: layers that checkpoints from other tasks may lack.
     """
 
     added_layers = ()
 
-    # Keras 3 would trace a call with the first of the arguments alone whenever
-    # a model is inside of what TensorFlow saves.
+    # Otherwise Keras 3 traces a call with only the first argument whenever
+    # TensorFlow saves an object that contains the model.
     _default_save_signature = None
 
     def __call__(self, *args, **kwargs):
-        """Calls the layer; see `call`."""
+        """Calls the layer; the first input may be a dict of all inputs."""
         name = getattr(type(self).call, "dict_input", None)
         if not args and name in kwargs:
             args = (kwargs.pop(name),)
@@ -167,27 +167,27 @@ class EncoderLayer(ConfiguredLayer, tf.keras.Model):
         return super().__call__(*args, **kwargs)
 
     def build(self, input_shape):
-        """Finishes a subclass's `build`; the shape does not matter."""
-        # That of a model would call it with inputs of its own.
+        """Finishes a subclass's `build`; ignores the shape."""
+        # `Model.build` would call the model with inputs of its own.
         tf.keras.layers.Layer.build(self, input_shape)
 
     def get_build_config(self):
-        """Returns the argument of `build_from_config`."""
+        """Returns the input shape for `build_from_config`."""
         return {"input_shape": None} if self.built else None
 
     def build_from_config(self, config):
-        """Builds a model that is read from a file."""
+        """Builds a model that was loaded from a file."""
         self.build(config["input_shape"])
 
     def get_token_embedding_table(self):
         """Returns the `<float32>[vocab_size, embedding_size]` variable.
 
         Raises:
-            ValueError: the model is not built yet.
+            ValueError: the model is not built.
         """
         if not self.built:
             raise ValueError(
                 f"{self.name}: the embedding table exists once the model is "
-                "built; call the model, or its `build`, first"
+                "built. Call the model, or its `build`, first."
             )
         return self.token_emb_lookup.embedding_table

@@ -23,7 +23,7 @@ class EncoderLayerTest(tf.test.TestCase):
         config = ReadTwiceConfig.from_preset("tiny")
         layer = _Layer(config, factor=3, name="a")
         config.hidden_size = 0
-        # It has a copy of its own.
+        # The layer has its own copy.
         self.assertEqual(32, layer.config.hidden_size)
         copy = _Layer.from_config(layer.get_config())
         self.assertEqual(layer.config, copy.config)

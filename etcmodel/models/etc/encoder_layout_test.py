@@ -18,8 +18,8 @@ from etcmodel.ops.attention import dispatch
 
 _HARD_MASKS = {"use_hard_g2l_mask": True, "use_hard_l2g_mask": True}
 _TOKEN = spec.GlobalToken(1)
-# Documents that mention candidates, whose sentences are parts of them, and of
-# which something has been seen.
+# Documents that mention candidates and consist of sentences, with visual values
+# for some.
 _LAYOUT = spec.LayoutSpec(
     sections=[
         spec.Section("candidates", unit_global=_TOKEN, in_long=False),
@@ -97,20 +97,20 @@ class LayoutTest(tf.test.TestCase):
     def test_side_inputs(self):
         batch = _make_batch()
         side_inputs = SideInputs(4, 4, structure=_LAYOUT, **_HARD_MASKS)(batch)
-        # The candidate mentioned, the document and the sentence.
+        # Links: to the mentioned candidate, to the document, to the sentence.
         self.assertAllEqual(
             [0, 1, 1, 1, 0, 0], side_inputs["l2g_att_mask"][0, 1]
         )
         self.assertAllEqual([0, 1, 0, 0, 0], side_inputs["g2l_att_mask"][0, 1])
         for options, expected in (
-            # 9 is "not linked", 10 "linked", and from 12 on there are those
-            # of links: mention, part, whole.
+            # 9 is "not linked", 10 "linked", and 12 to 14 are the links' own
+            # labels: mention, part, whole.
             ({}, [10, 12, 10, 10, 9, 9]),
-            # In a flat sequence those of a label of their own alone.
+            # In a flat sequence, only links with their own labels are used.
             ({"flat_sequence": True}, [9, 12, 9, 10, 9, 9]),
         ):
             layer = SideInputs(4, 4, structure=_LAYOUT, **options)
-            # As in a file.
+            # As lists, like in a file.
             config = json.loads(json.dumps(layer.get_config()))
             layer = SideInputs.from_config(config)
             self.assertEqual(layer.structure, _LAYOUT.encoder_inputs)
@@ -176,7 +176,7 @@ class LayoutTest(tf.test.TestCase):
             global_embedding_adder=batch["visual"] @ visual,
             **side_inputs,
         )
-        # `full`, and what is chosen for long texts.
+        # `full`, and the choice for long texts.
         for longest in (256, 0):
             with mock.patch.object(dispatch, "MAX_AUTO_FULL_LENGTH", longest):
                 actual = encoder(batch)
@@ -195,7 +195,7 @@ class LayoutTest(tf.test.TestCase):
             self.assertAllClose(a, b, 1e-6, 1e-6)
 
     def test_values_of_global_tokens_are_added_to_their_tokens(self):
-        """By a layer of one's own; and some are for heads alone."""
+        """Uses the user's own layer; some values are for heads only."""
         layout = spec.LayoutSpec(
             sections=_LAYOUT.sections,
             values=[
@@ -229,7 +229,7 @@ class LayoutTest(tf.test.TestCase):
         model = build_encoder(config, layout)
         self.assertEqual((None, None), tuple(model.input["place"].shape))
         with self.assertRaisesRegex(
-            ValueError, r"for \['place'\], but what is embedded is \['visual'\]"
+            ValueError, r"for \['place'\], but embedded values are \['visual'\]"
         ):
             build_encoder(config, layout, value_layers={"place": layer})
 
@@ -239,7 +239,7 @@ class LayoutTest(tf.test.TestCase):
             ValueError, "'mention', 'part', 'whole'.* relative_vocab_.* 15"
         ):
             encoder_lib.StructuredEtcModel(config, _LAYOUT)
-        # Where there are no labels, links have none.
+        # Without labels, links have none.
         config = _make_config(
             relative_pos_max_distance=0, relative_vocab_size=None
         )

@@ -33,13 +33,13 @@ _TRANSFORMER_FIELDS = (
 class EtcModel(encoder_layer.EncoderLayer):
     """The encoder of the ETC paper (Ainslie et al., 2020), without a head.
 
-    It reads a long input, the text, and a global input of auxiliary tokens,
-    which share one vocabulary.
+    It reads a long input, the text, and a global input of auxiliary tokens.
+    Both use one vocabulary.
 
     Args:
         config: sizes and sharing; copied and validated.
-        is_training: whether dropout is applied in every call, whatever a
-            functional model around it is told; None to tell at each call.
+        is_training: whether every call applies dropout, even inside a
+            functional model called otherwise; None to pass `training`.
         use_one_hot_embeddings: look tokens (and absolute positions) up by
             products with one-hot vectors, faster on TPUs for small tables.
         use_one_hot_relative_embeddings: the same for relative labels.
@@ -75,7 +75,7 @@ class EtcModel(encoder_layer.EncoderLayer):
             )
         )
         self.token_emb_lookup = self._make_token_lookup()
-        # There are few token types.
+        # A one-hot product is fast for the few token types.
         self.segment_emb_lookup = self._make_lookup(
             "segment_emb_lookup",
             config.segment_vocab_size,
@@ -121,7 +121,7 @@ class EtcModel(encoder_layer.EncoderLayer):
         )
 
     def build(self, input_shape):
-        """Builds everything; the sizes are the configuration's."""
+        """Builds all layers from the configuration; ignores `input_shape`."""
         self._build_layers(
             (None, None),
             self.token_emb_lookup,
@@ -138,7 +138,7 @@ class EtcModel(encoder_layer.EncoderLayer):
         super().build(input_shape)
 
     def __call__(self, *args, **kwargs):
-        """Calls the layer; see `call`."""
+        """Calls the model; raises a ValueError if `training` is set twice."""
         # Inside `call`, `training` may come from Keras rather than the caller.
         if (
             self.is_training is not None
@@ -147,8 +147,8 @@ class EtcModel(encoder_layer.EncoderLayer):
         ):
             raise ValueError(
                 f"{self.name}: training={kwargs['training']} was given, but "
-                f"the model was made with is_training={self.is_training}; "
-                "give only one of them"
+                f"the model was made with is_training={self.is_training}. "
+                "Give only one of them."
             )
         return super().__call__(*args, **kwargs)
 
@@ -189,9 +189,9 @@ class EtcModel(encoder_layer.EncoderLayer):
             g2l_att_mask, g2l_relative_att_ids  [batch, global, long]
 
         Column `k` of the first line is the key at `position + k - radius`.
-        `etcmodel.feature_utils` makes all of them. Where long tokens take part,
-        each may also be a description (see `etcmodel.ops.attention`), except
-        between the layers of a functional model.
+        `etcmodel.feature_utils` makes all of them. Masks and ids that involve
+        long tokens may also be descriptions (see `etcmodel.ops.attention`),
+        except between the layers of a functional model.
 
             token_ids               <int32>[batch, long]; or a dict from
                                     argument name to value; further arguments
@@ -213,9 +213,9 @@ class EtcModel(encoder_layer.EncoderLayer):
 
         Returns:
             `[long_output, global_output]`: `<float>[batch, long, hidden_size]`
-            and `<float>[batch, global, hidden_size]`; or, with
-            `return_attention_scores`, a pair of that and a list of a dict for
-            each layer, see `FusedGlobalLocalAttention`.
+            and `<float>[batch, global, hidden_size]`. With
+            `return_attention_scores`, a pair of this list and a list with one
+            dict per layer (see `FusedGlobalLocalAttention`).
 
         Raises:
             ValueError: there are no global tokens; positions are given, but
@@ -225,7 +225,7 @@ class EtcModel(encoder_layer.EncoderLayer):
                 input is longer than `max_absolute_position_embeddings`.
         """
         if global_token_ids is None:
-            raise ValueError(f"{self.name}: global_token_ids are missing")
+            raise ValueError(f"{self.name}: global_token_ids are missing.")
         if self.is_training is not None:
             training = self.is_training
         prefix = self._IDS[0].removesuffix("token_ids")
@@ -337,7 +337,7 @@ class EtcModel(encoder_layer.EncoderLayer):
             raise ValueError(
                 f"{self.name}: position ids were given for the {stream} "
                 "input, but the configuration's "
-                "max_absolute_position_embeddings is 0"
+                "max_absolute_position_embeddings is 0."
             )
         if adder is not None:
             embeddings += tf.cast(adder, embeddings.dtype)
@@ -346,7 +346,7 @@ class EtcModel(encoder_layer.EncoderLayer):
     def compute_output_shape(
         self, token_ids_shape, global_token_ids_shape=None
     ):
-        """Returns the shapes of both streams; also for a dict of shapes."""
+        """Returns the shapes of both streams, also for a dict of shapes."""
         shapes = [token_ids_shape, global_token_ids_shape]
         if isinstance(token_ids_shape, Mapping):
             shapes = [token_ids_shape[name] for name in self._IDS]

@@ -31,7 +31,7 @@ CASES = {
         relative_vocab_size=None,
         hidden_act="relu",
     ),
-    # Whatever else there is.
+    # All other options.
     "pre_activation": dict(
         share_qkv_projections=False,
         share_kv_projections=True,
@@ -60,9 +60,9 @@ def reference(model, call, adders):
     """The long and the global output, `<float64>[batch, length, hidden]`.
 
     Args:
-        model: its weights are used.
+        model: the model whose weights are used.
         call: arrays by the names of the arguments of `EtcModel.call`.
-        adders: those of the long and of the global embeddings.
+        adders: values added to the long and to the global embeddings.
     """
     config = model.config
     return references.transformer(
@@ -148,7 +148,7 @@ class EtcModelReferenceTest(tf.test.TestCase, parameterized.TestCase):
         ]
         expected = reference(model, call, adders)
         with (
-            # What `auto` chooses for long texts, with several chunks.
+            # The choice of `auto` for long texts, with several chunks.
             mock.patch.object(
                 dispatch,
                 "MAX_AUTO_FULL_LENGTH",

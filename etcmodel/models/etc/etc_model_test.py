@@ -44,7 +44,7 @@ class ParameterCountTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_presets(self, preset, kwargs, expected):
         layers = EtcConfig.from_preset(preset).num_hidden_layers
-        # All layers are alike.
+        # All layers are equal.
         one, two = (_count(n, preset, **kwargs) for n in (1, 2))
         self.assertEqual(expected, one + (layers - 1) * (two - one))
 
@@ -164,8 +164,8 @@ class ReproducibilityTest(tf.test.TestCase, parameterized.TestCase):
         ids = _make_ids()
 
         def train(seed):
-            # What `tf.keras.utils.set_random_seed` sets, for initializers and
-            # for dropout.
+            # `tf.keras.utils.set_random_seed` sets the seed of initializers and
+            # of dropout.
             random.seed(seed)
             tf.random.set_seed(seed)
             model = EtcModel(config)

@@ -1,4 +1,4 @@
-"""ETC with its pre-training heads: masked tokens and CPC."""
+"""ETC with its pre-training heads: masked tokens (MLM) and CPC."""
 
 import tensorflow as tf
 
@@ -15,8 +15,8 @@ class EtcPretrainModel(tf.keras.Model):
     """An ETC encoder with a head for masked tokens and the CPC loss.
 
     ETC paper, section 3.5 and Appendix B. `tasks.pretrain.sentence_masking`
-    makes its inputs from texts of sentences. The constructor builds it.
-    Without MLM `head` is None; without CPC `contrast`.
+    makes its inputs from texts of sentences. The constructor builds the model.
+    `head` is None without MLM, and `contrast` is None without CPC.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class EtcPretrainModel(tf.keras.Model):
         self.built = True
 
     def call(self, inputs, training=None):
-        """Predicts masked tokens, and masked sentences.
+        """Predicts masked tokens and masked sentences.
 
-        `inputs` are those of a `build_encoder` model of "sentences", with
-        masked `long_token_ids`; for MLM `masked_positions` `<int32>[batch,
-        predictions]`; for CPC the masked sentences as they were, the fields of
+        `inputs` has the inputs of a `build_encoder` model of "sentences", with
+        masked `long_token_ids`; for MLM, `masked_positions` `<int32>[batch,
+        predictions]`; for CPC, the original masked sentences: the fields of
         `sentence_masking.TakenSentences` prefixed with `taken_`.
 
         Returns:

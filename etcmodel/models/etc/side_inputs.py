@@ -15,17 +15,16 @@ STRUCTURES = ("sentences", "paragraphs")
 class SideInputs(graph_layer.GraphLayer):
     """Makes the masks and relative labels from the compact features.
 
-    The arguments are those of `EtcConfig` and of `StructuredEtcModel`.
-    `structure` may also be `EncoderInputs` as lists. In a flat sequence links
-    without a label of their own are not used, unless they open hard masks.
-    Without `materialize` masks and labels of long tokens are descriptions, not
-    tensors. Descriptions are for layers that are called within
-    the same layer's `call` or `tf.function`; they cannot connect the layers of
-    a functional model.
+    The arguments are those of `EtcConfig` and `StructuredEtcModel`.
+    `structure` may also be `EncoderInputs` as lists. In a flat sequence, links
+    without their own label are ignored, unless they open hard masks.
+    Without `materialize`, masks and labels of long tokens are descriptions, not
+    tensors. Descriptions can be passed to layers within the same layer's `call`
+    or `tf.function`; they cannot connect the layers of a functional model.
 
     Raises:
-        ValueError: there is no such structure, or "sentences" does not have
-            an option.
+        ValueError: there is no such structure, or "sentences" lacks an
+            option.
     """
 
     def __init__(
@@ -59,8 +58,8 @@ class SideInputs(graph_layer.GraphLayer):
             )
         elif structure not in STRUCTURES:
             raise ValueError(
-                f"there is no structure '{structure}'; expected one of "
-                f"{', '.join(STRUCTURES)}, or a LayoutSpec"
+                f"There is no structure '{structure}'. Expected one of "
+                f"{', '.join(STRUCTURES)}, or a LayoutSpec."
             )
         self.local_radius = local_radius
         self.relative_pos_max_distance = relative_pos_max_distance
@@ -81,12 +80,12 @@ class SideInputs(graph_layer.GraphLayer):
                 if getattr(self, option):
                     raise ValueError(
                         f"{option} is an option of structure 'paragraphs', "
-                        "but structure is 'sentences'"
+                        "but structure is 'sentences'."
                     )
 
     @property
     def encoder_inputs(self) -> spec.EncoderInputs:
-        """The links and the embedded values."""
+        """Returns the links and the embedded values."""
         if self.structure == "sentences":
             return spec.EncoderInputs(links=())
         if self.structure == "paragraphs":
@@ -94,19 +93,19 @@ class SideInputs(graph_layer.GraphLayer):
         return self.structure
 
     def build(self, input_shape):
-        """Builds nothing: there are no weights."""
+        """Builds nothing; there are no weights."""
         super().build(input_shape)
 
     def call(self, features):
-        """See `make`."""
+        """Makes the side inputs; see `make`."""
         return self.make(features)
 
     def make(self, features):
         """Makes the side inputs, named as the arguments of `EtcModel.call`.
 
-        Keras 2 calls what is saved as a `tf.function`, which cannot return
-        descriptions. A layer that takes them uses this instead of a call.
-        `features` are those of `build_encoder`, and may hold others.
+        Keras 2 saves a call as a `tf.function`, which cannot return
+        descriptions. A layer that takes descriptions uses this method instead.
+        `features` has those of `build_encoder`; others are ignored.
         """
         common = dict(
             local_radius=self.local_radius,
@@ -187,7 +186,7 @@ class SideInputs(graph_layer.GraphLayer):
 
 
 def _is_one_of(type_ids, types):
-    """Marks tokens of some types, `<int32>[batch, length]`; None for none."""
+    """Marks tokens of the types, `<int32>[batch, length]`; None if no types."""
     if not types:
         return None
     # [batch, length, types]

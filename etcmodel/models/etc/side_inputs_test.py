@@ -22,7 +22,7 @@ class SideInputsTest(tf.test.TestCase):
         self.assertAllEqual(
             [[1, 1, 0], [1, 1, 0]], side_inputs["g2g_att_mask"][0, :2]
         )
-        # 9 distances; then 9 is another sentence's token and 10 its own.
+        # 9 distances; then 9 for another sentence's token and 10 for its own.
         self.assertAllEqual(
             [[10, 9], [10, 9], [9, 10]],
             side_inputs["l2g_relative_att_ids"][0, :3, :2],

@@ -26,37 +26,36 @@ OUTPUTS = ("long_output", "global_output")
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class StructuredEtcModel(etc_model.EtcModel):
-    """An `EtcModel` that makes its masks and relative labels by itself.
+    """An `EtcModel` that makes its masks and relative labels itself.
 
-    They exist only within a call and, where long tokens take part, only as
-    descriptions (see `etcmodel.ops.attention`): no tensor of the size of
-    the long input times its window, or times the global input, has to be kept
-    for all layers.
+    They exist only within a call. Those of long tokens are descriptions (see
+    `etcmodel.ops.attention`), so no tensor of `long * window` or
+    `long * global` elements has to be kept for all layers.
 
     Each value that a layout embeds has a projection, such as
     `visual_projection` for the value "visual", whose output is added to the
     embeddings of its tokens. It has no bias, so zeros add nothing. A layer of
-    your own can replace it; what it makes of zeros is added to global tokens
+    your own can replace it; its output for zeros is added to global tokens
     without a value.
 
     Args:
-        config: sizes, sharing, and whether there are hard masks; copied.
+        config: sizes, sharing, and hard masks; copied.
         structure: "sentences" for a text (or several packed into one row) of
             sentences with a global token each; "paragraphs" for a question
             and unordered paragraphs of sentences, with token types; or a
-            `feature_utils.layout_spec.LayoutSpec` or its `encoder_inputs`:
+            `feature_utils.layout.LayoutSpec` or its `encoder_inputs`:
             "paragraphs" with links of any kind and values.
-        flat_sequence: for "paragraphs", treat all as one flat text.
+        flat_sequence: for "paragraphs", treat the input as one flat text.
         use_links: for "paragraphs", whether links are used.
         ignore_hard_g2l_types: for "paragraphs", types of global tokens that
-            see all long tokens in spite of a hard g2l mask.
+            see all long tokens despite a hard g2l mask.
         ignore_hard_l2g_types: for "paragraphs", types of long tokens that see
-            all global tokens in spite of a hard l2g mask.
-        value_layers: layers instead of projections, by the names of values:
-            from `<dtype>[batch, length, size]` to
+            all global tokens despite a hard l2g mask.
+        value_layers: layers that replace projections, by the names of values;
+            each maps `<dtype>[batch, length, size]` to
             `<float>[batch, length, hidden_size]`.
-        outputs: which of "long_output" and "global_output" are used. With one
-            of them, weights of the last layer that only the other one depends
+        outputs: which of "long_output" and "global_output" are used. With only
+            one, weights of the last layer that the other output alone depends
             on are not trainable, since they get no gradient.
         **kwargs: passed to `EtcModel`.
 
@@ -66,7 +65,7 @@ class StructuredEtcModel(etc_model.EtcModel):
     """
 
     _IDS = ("long_token_ids", "global_token_ids")
-    # Arguments of the constructor that say how side inputs are made.
+    # Arguments of the constructor that say how to make side inputs.
     OPTIONS = (
         "structure",
         "flat_sequence",
@@ -87,12 +86,12 @@ class StructuredEtcModel(etc_model.EtcModel):
         outputs=OUTPUTS,
         **kwargs,
     ):
-        # Layers of values get them as exact as they are.
+        # Values reach their layers in the dtype in which they were given.
         super().__init__(config, autocast=False, **kwargs)
         if structure == "sentences" and config.question_words_in_global:
             raise ValueError(
-                "question_words_in_global is of inputs with a question, but "
-                "structure is 'sentences'"
+                "question_words_in_global needs inputs with a question, but "
+                "structure is 'sentences'."
             )
         self.side_inputs = SideInputs(
             local_radius=config.local_radius,
@@ -110,7 +109,7 @@ class StructuredEtcModel(etc_model.EtcModel):
         self.outputs_used = tuple(outputs)
         if not outputs or not set(outputs) <= set(OUTPUTS):
             raise ValueError(
-                f"outputs={outputs!r}, expected one or both of {OUTPUTS}"
+                f"outputs is {outputs!r}. Expected one or both of {OUTPUTS}."
             )
         inputs = self.side_inputs.encoder_inputs
         max_distance = config.relative_pos_max_distance
@@ -122,9 +121,9 @@ class StructuredEtcModel(etc_model.EtcModel):
         )
         if max_distance and config.relative_vocab_size < needed:
             raise ValueError(
-                f"links have the labels {inputs.labels} of their own, for "
+                f"Links have the labels {inputs.labels} of their own, for "
                 f"which relative_vocab_size ({config.relative_vocab_size}) is "
-                f"too small; set it to at least {needed}"
+                f"too small. Set it to at least {needed}."
             )
         given = dict(value_layers or {})
         self._given = tuple(given)
@@ -140,8 +139,8 @@ class StructuredEtcModel(etc_model.EtcModel):
             setattr(self, f"{value.name}_projection", layer)
         if given:
             raise ValueError(
-                f"value_layers are for {sorted(given)}, but what is embedded "
-                f"is {[x.name for x in self._embedded]}"
+                f"value_layers has layers for {sorted(given)}, but embedded "
+                f"values are {[x.name for x in self._embedded]}."
             )
 
     @property
@@ -155,11 +154,11 @@ class StructuredEtcModel(etc_model.EtcModel):
 
     @property
     def _embedded(self):
-        """The values that are added to embeddings."""
+        """Returns the values that are added to embeddings."""
         return [x for x in self.side_inputs.encoder_inputs.values if x.added_to]
 
     def build(self, input_shape):
-        """Builds everything; the sizes are known."""
+        """Builds all layers from the configuration; ignores `input_shape`."""
         for value in self._embedded:
             keras_compat.build_once(
                 self.value_layer(value.name), (None, None, *value.shape)
@@ -182,7 +181,7 @@ class StructuredEtcModel(etc_model.EtcModel):
     ):
         """Encodes `features`, those of `build_encoder`; see `EtcModel.call`.
 
-        There may be others in the dict.
+        Other entries of the dict are ignored.
         """
         further = {}
         sentence_ids, breakpoints = "sentence_ids", "long_breakpoints"
@@ -246,14 +245,14 @@ class StructuredEtcModel(etc_model.EtcModel):
         return {source: added[source] for source in value.added_to}
 
     def _question_words(self, features):
-        """Returns global token ids, with words for the question's tokens."""
+        """Returns global token ids, with the question's words as tokens."""
         ids = features["global_token_ids"]
-        # [batch, global], 0 of what is no word
+        # [batch, global], 0 for tokens that are no words
         words = self._of_question(features, features["long_token_ids"])
         return tf.where(words > 0, tf.cast(words, ids.dtype), ids)
 
     def _of_question(self, features, values):
-        """Moves values of the question's tokens to their global tokens."""
+        """Moves values of the question's long tokens to its global tokens."""
         return feature_utils.take_first_owned(
             values,
             tf.where(_is_question(features), features["long_sentence_ids"], -1),
@@ -270,7 +269,7 @@ class StructuredEtcModel(etc_model.EtcModel):
             _is_question(features) if has_question else None,
             self.config.max_absolute_position_embeddings,
         )
-        # [batch, global], those of words; others are the [CLS] of their part
+        # [batch, global]; a token that is no word has the position of [CLS]
         global_positions = (
             self._of_question(features, positions)
             if has_question
@@ -305,25 +304,25 @@ def build_encoder(
 ) -> tf.keras.Model:
     """Builds a Keras model from compact features to encodings.
 
-    Masks and relative labels are made inside, on the device.
+    The model makes masks and relative labels itself, on the device.
     `model.get_layer("etc_document_bert")` is the `StructuredEtcModel` inside;
     called with the same inputs and `return_attention_scores=True` it returns
     the attention probabilities.
 
     `long_length` and `global_length` are static lengths of the inputs, with
     which TPUs and XLA can compile; None for any. `dtype` is a dtype policy,
-    such as "mixed_bfloat16". The other arguments, and the errors, are those of
-    `EtcConfig` and `StructuredEtcModel`.
+    such as "mixed_bfloat16". `EtcConfig` and `StructuredEtcModel` describe the
+    other arguments and the errors.
 
     Returns:
         A functional `tf.keras.Model`. Its input is a dict of `<int32>[batch,
-        long_length]` and `<int32>[batch, global_length]` tensors; "sentences":
+        long_length]` and `<int32>[batch, global_length]` tensors. "sentences":
         long_token_ids, long_breakpoints, sentence_ids, global_token_ids,
         global_breakpoints (see `feature_utils.
-        make_global_local_transformer_side_inputs`); "paragraphs": the features
-        of `feature_utils.etc_features`; a layout: these, its links, and
-        `<any>[batch, long_length or global_length, ...]` for values that it
-        embeds or heads use.
+        make_global_local_transformer_side_inputs`). "paragraphs": the features
+        of `feature_utils.etc_features`. A layout: these, its links, and
+        `<any>[batch, long_length or global_length, ...]` for each value that
+        is embedded or used by a head.
         Its output is a dict with the names in `outputs`: `long_output`
         `<float>[batch, long_length, hidden_size]` and `global_output`
         `<float>[batch, global_length, hidden_size]`.

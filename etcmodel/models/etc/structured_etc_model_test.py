@@ -55,7 +55,7 @@ class OutputsTest(tf.test.TestCase, parameterized.TestCase):
     )
     @pytest.mark.both_kerases
     def test_all_that_is_trained_has_a_gradient(self, used, options):
-        """And nothing that has one is left out."""
+        """Checks that exactly the trained weights have a gradient."""
         config = _make_config(**options)
         both, one = (
             encoder_lib.StructuredEtcModel(config, outputs=x)
@@ -84,7 +84,7 @@ class OutputsTest(tf.test.TestCase, parameterized.TestCase):
     @pytest.mark.both_kerases
     @parameterized.parameters(*encoder_lib.OUTPUTS)
     def test_freezing_and_unfreezing(self, used):
-        """Weights without gradient stay so, whatever part was frozen."""
+        """Weights without gradient stay untrained, whatever was frozen."""
         encoder = build_encoder(_make_config(), outputs=[used])
         model = encoder.get_layer("etc_document_bert")
         stack = model.global_local_transformer_layers
@@ -102,13 +102,13 @@ class OutputsTest(tf.test.TestCase, parameterized.TestCase):
     def test_build_encoder(self):
         encoder = build_encoder(_make_config(), outputs=["global_output"])
         self.assertEqual(["global_output"], [*encoder.output])
-        with self.assertRaisesRegex(ValueError, "outputs=.*expected one or"):
+        with self.assertRaisesRegex(ValueError, "outputs is .*Expected one or"):
             build_encoder(_make_config(), outputs=["global"])
 
 
 class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
     def check_inputs(self, batch, structure="paragraphs", **expected):
-        """Checks what the model inside is called with."""
+        """Checks the arguments of the call of the model inside."""
         config = _make_config(
             max_absolute_position_embeddings=8, **expected.pop("config")
         )
@@ -135,7 +135,7 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
                 inputs,
                 config={"absolute_positions": "paragraph"},
                 position_ids=[1, 2, 3, 4, 5, 2, 3],
-                # The question's is the third.
+                # The question has the third global token.
                 global_position_ids=[0, 0, 1, 0, 0, 0, 0],
             )
         self.check_inputs(
@@ -206,7 +206,7 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
         others = call_plain({}, {})
         for a, b in zip(expected, others, strict=True):
             self.assertNotAllClose(a, b, 1e-3, 1e-3)
-        # `full`, and what is chosen for long texts.
+            # `full`, and the choice for long texts.
         for longest in (256, 0):
             with mock.patch.object(dispatch, "MAX_AUTO_FULL_LENGTH", longest):
                 actual = encoder(batch)
@@ -247,7 +247,7 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
         smallest_mask = long * min(global_, 2 * radius + 1)
         self.assertIn([1, long, 16], shapes)
         self.assertLess(max(map(math.prod, shapes)), smallest_mask)
-        # It would be seen.
+        # A tensor of that size would be found.
         shapes = _all_shapes(SideInputs(radius, 4, "paragraphs"), features)
         for sizes in ((long, 2 * radius + 1), (long, global_), (global_, long)):
             self.assertIn([1, *sizes], shapes)
@@ -263,7 +263,7 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
             [w.shape for w in plain.get_weights()],
             [w.shape for w in encoder.get_weights()],
         )
-        # Checkpoints go by the paths of attributes.
+        # Checkpoints use the paths of attributes.
         path = os.path.join(self.get_temp_dir(), "checkpoint")
         tf.train.Checkpoint(model=plain).write(path)
         tf.train.Checkpoint(model=structured).read(path).assert_consumed()
@@ -282,7 +282,7 @@ def _all_shapes(function, *inputs):
         nodes += inner.node_def
     shapes = []
     for node in nodes:
-        # Its outputs are numbers of axes, as many as a tensor has at most.
+        # Its outputs count axes, so they are as small as a rank.
         if node.op == "BroadcastGradientArgs":
             continue
         for shape in node.attr["_output_shapes"].list.shape:
@@ -321,7 +321,7 @@ class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
 
     @pytest.mark.both_kerases
     def test_weights_in_one_hdf5_file(self):
-        # Keras 2 writes the older format, in which names are all there is.
+        # Keras 2 writes the older format, which has names only.
         ending = "weights.h5" if hasattr(tf.keras, "__version__") else "h5"
         path = os.path.join(self.get_temp_dir(), f"model.{ending}")
         saved, loaded = (build_encoder(_make_config()) for _ in range(2))
@@ -331,7 +331,7 @@ class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(x, y)
 
     def test_keras_export(self):
-        """Of Keras 3; Keras 2 would export its inputs as a list."""
+        """Runs with Keras 3; Keras 2 would export the inputs as a list."""
         model = build_encoder(_make_config())
         path = os.path.join(self.get_temp_dir(), "exported")
         model.export(path)

@@ -8,10 +8,10 @@ from etcmodel.ops import checks
 
 
 class ReadTwiceBase(encoder_layer.EncoderLayer):
-    """A model that adds token and position embeddings and normalizes them.
+    """Base of models that add token and position embeddings and normalize them.
 
     `use_one_hot_embeddings` looks both up by products with one-hot vectors,
-    faster on TPUs for small tables.
+    which is faster on TPUs for small tables.
     """
 
     config_class = ReadTwiceConfig

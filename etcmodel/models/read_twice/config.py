@@ -37,7 +37,7 @@ _TINY = dict(
 _PRESETS = {
     # The paper's headline model, ReadTwice (E).
     "base": _PAPER,
-    # Its other memories: one for each segment, one for every 32 tokens.
+    # Variants: one memory for each segment, one for every 32 tokens.
     "base_cls": dict(_DENSE, summary_mode="cls"),
     "base_sts": dict(
         _DENSE, summary_mode="text_block", text_block_extract_every_x=32
@@ -51,39 +51,39 @@ _PRESETS = {
 class ReadTwiceConfig(json_config.JsonConfig):
     """Configuration of a `ReadTwiceModel`.
 
-    The names are those of the original code's JSON files, but for
+    The names are those of the original code's JSON files, except
     `cross_attention_pos_emb_size`, `summary_padding_token_id` and
     `grad_checkpointing_period`, which has no effect there. The presets are
     "base" (the paper's model with memories of entity mentions), "base_cls" and
-    "base_sts" (its other memories), and "tiny" for experiments and tests. Their
-    `vocab_size` is RoBERTa's, 50,265. `EtcConfig` describes the attributes that
-    are not described here.
+    "base_sts" (one memory for each segment, or for every 32 tokens), and "tiny"
+    for experiments and tests. Their `vocab_size` is RoBERTa's, 50,265.
+    `EtcConfig` describes the attributes that are not described here.
 
     Attributes:
         use_sparse_memory_attention: whether only tokens that memories are made
-            of attend to memories: those of entity mentions, the first of each
-            text block, or the first of the segment. Otherwise all do.
+            of attend to memories: tokens of entity mentions, the first token of
+            each text block, or of the segment. Otherwise all tokens do.
         max_seq_length: number of positions in a segment.
         max_num_blocks_per_document: number of positions of segments.
-        cross_attention_pos_emb_mode: how the positions of segments take part
-            in "cross_attend_once", see `SideAttention`; None for not at all.
+        cross_attention_pos_emb_mode: how "cross_attend_once" uses the positions
+            of segments, see `SideAttention`; None if it does not.
         cross_attention_pos_emb_size: number of those positions, or the largest
             relative one; None for `max_num_blocks_per_document`.
-        share_kv_projections: between tokens and memories, where both meet in
-            one softmax.
+        share_kv_projections: between tokens and memories, where one softmax
+            covers both.
         grad_checkpointing_period: see `TransformerWithSideInputLayers`.
         second_read_type: what reads again. "from_scratch": the layers of the
             first read, from the embeddings, with tokens and memories in one
-            softmax. "new_layers": more layers on top of the first read,
-            likewise. "cross_attend_once": one attention to the memories on top
-            of the first read, and more layers without any.
-            "new_layers_cross_attention": more layers, each with an attention to
-            the memories of its own.
+            softmax. "new_layers": new layers on top of the first read, with
+            tokens and memories in one softmax. "cross_attend_once": one
+            attention to the memories on top of the first read, then new layers
+            without. "new_layers_cross_attention": new layers, each with its own
+            attention to the memories.
         second_read_num_new_layers: number of layers of the second read; needed
             by all but "from_scratch".
         second_read_num_cross_attention_heads: number of heads of the attention
-            to memories, 0 for one head without projections; needed by the two
-            types that have one.
+            to memories, 0 for one head without projections; needed by both
+            cross-attention types.
         second_read_enable_default_side_input: whether that attention has a
             no-op memory.
         summary_mode: what memories are made of. "cls": the first token of a
@@ -92,12 +92,12 @@ class ReadTwiceConfig(json_config.JsonConfig):
             last token of each entity mention.
         summary_postprocessing_type: how gathered memories are processed.
             "none"; "linear": a dense layer with tanh; "pos": the position of
-            the segment is added, and normalized; "transformer": the same, and
-            layers in which memories attend to each other.
-        summary_postprocessing_num_layers: number of these layers.
-        cross_attention_top_k: to how many memories a token attends in
-            "cross_attend_once", those with the highest scores (ReadTwice paper,
-            Appendix C.4); None for all.
+            the segment is added, and the sum normalized; "transformer": as
+            "pos", then layers in which memories attend to each other.
+        summary_postprocessing_num_layers: number of the "transformer" layers.
+        cross_attention_top_k: number of memories, those with the highest
+            scores, that a token attends to in "cross_attend_once" (ReadTwice
+            paper, Appendix C.4); None for all.
         text_block_extract_every_x: number of tokens of a text block.
         summary_padding_token_id: token id of padding.
     """
@@ -140,7 +140,7 @@ class ReadTwiceConfig(json_config.JsonConfig):
     summary_padding_token_id: int = 0
 
     def validate(self):
-        """See `JsonConfig.validate`."""
+        """Raises a ValueError for impossible or conflicting values."""
         self._check_fields()
         self._check_heads("num_attention_heads")
         self._check_choice("second_read_type", SECOND_READ_TYPES)
@@ -161,7 +161,7 @@ class ReadTwiceConfig(json_config.JsonConfig):
     def _check_second_read(self):
         if self.second_read_type != "from_scratch":
             self._check_given("second_read_num_new_layers", "second_read_type")
-        # Memories have an attention, and a softmax, of their own.
+        # Memories have their own attention and softmax.
         if self.second_read_type in (
             "cross_attend_once",
             "new_layers_cross_attention",
@@ -174,7 +174,7 @@ class ReadTwiceConfig(json_config.JsonConfig):
             raise ValueError(
                 "second_read_enable_default_side_input: second_read_type "
                 f"'{self.second_read_type}' has no no-op memory, as tokens and "
-                "memories share a softmax"
+                "memories share a softmax."
             )
         if self.second_read_type != "cross_attend_once":
             for name in (
@@ -185,7 +185,7 @@ class ReadTwiceConfig(json_config.JsonConfig):
                     raise ValueError(
                         f"{name} is {getattr(self, name)!r}, which only "
                         "second_read_type 'cross_attend_once' can have, not "
-                        f"'{self.second_read_type}'"
+                        f"'{self.second_read_type}'."
                     )
         if (
             self.cross_attention_pos_emb_mode is not None
@@ -196,11 +196,11 @@ class ReadTwiceConfig(json_config.JsonConfig):
                 f"'{self.cross_attention_pos_emb_mode}', but "
                 "summary_postprocessing_type "
                 f"'{self.summary_postprocessing_type}' has positions of "
-                "segments, too; only one of them can have any"
+                "segments, too. Only one of them can have any."
             )
 
     def _check_given(self, name, because):
         if getattr(self, name) is None:
             raise ValueError(
-                f"{because} '{getattr(self, because)}' needs {name}"
+                f"{because} '{getattr(self, because)}' needs {name}."
             )

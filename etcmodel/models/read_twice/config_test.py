@@ -118,7 +118,7 @@ class ReadTwiceConfigTest(tf.test.TestCase, parameterized.TestCase):
                 cross_attention_pos_emb_mode="absolute",
                 summary_postprocessing_type="pos",
             ),
-            "only one of them can have any",
+            "Only one of them can have any",
         ),
         (
             dict(summary_postprocessing_type="transformer"),

@@ -13,33 +13,33 @@ _WEIGHT_EPSILON = 1e-5
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class BatchCoreferenceResolutionLoss(pair_loss.PairLoss):
-    """Teaches memories of the same entity to be alike.
+    """Trains memories of the same entity to be alike.
 
-    Two memories `m` and `m'` are those of one entity with the probability
-    `sigmoid(M_m . M_m' + b0)`, and the loss is the logistic loss against
-    whether they are (ReadTwice paper, Appendix B, "Entity mention specific
-    pre-training"). An item's partners are all the memories of the batch, over
-    all replicas, but itself and those without a known entity:
+    Two memories `m` and `m'` belong to one entity with the probability
+    `sigmoid(M_m . M_m' + b0)`; the loss is the logistic loss of this
+    probability (ReadTwice paper, Appendix B, "Entity mention specific
+    pre-training"). An item's partners are all memories of the batch, over all
+    replicas, except itself and those without a known entity:
 
         loss_i = sum_j w_ij bce_ij / (sum_j w_ij + 1e-5)
 
     The sum over the items of all replicas is the loss of the batch.
 
-    The number of an item and of its replica say which row of the global table
-    the item itself is. (The original code looks for an equal vector with
-    the same id, which leaves other mentions out if they happen to be equal, as
-    are those in the overlap of two segments. Here they are partners.)
+    The number of an item and of its replica determine the item's own row in the
+    global table. (The original code looks for an equal vector with the same id,
+    which also drops other mentions with equal vectors, such as those in the
+    overlap of two segments. Here they are partners.)
 
-    With the memories of mentions, give it the raw states and the labels of
-    `local_summary` and `global_summary`. With those of segments the labels are
-    documents, each of which is known: `unknown_id=None`.
+    For memories of mentions, pass the raw states and the labels of
+    `local_summary` and `global_summary`. For memories of segments, the labels
+    are documents, which are all known: `unknown_id=None`.
 
     Args:
-        apply_linear_layer: whether a dense layer without bias comes first, on
-            the side of the items alone.
+        apply_linear_layer: whether a dense layer without bias transforms the
+            items (not their partners) first.
         padding_id: id of padding.
-        unknown_id: id of an item whose entity is not known; None if there is
-            no such id.
+        unknown_id: id of an item with an unknown entity; None if there is no
+            such id.
         initializer_range: standard deviation of the dense layer's kernel.
     """
 
@@ -59,7 +59,7 @@ class BatchCoreferenceResolutionLoss(pair_loss.PairLoss):
         self.batch_coref_loss_bias = None
 
     def build(self, input_shape):
-        """Makes the weights for `item_states`, of a static size."""
+        """Makes the weights; `item_states` needs a static last axis."""
         size = static_size(self.name, "item_states", input_shape)
         if self.apply_linear_layer and self.linear is None:
             self.linear = self._make_dense("linear", size)
@@ -83,8 +83,8 @@ class BatchCoreferenceResolutionLoss(pair_loss.PairLoss):
     ):
         """Computes the loss of each item of this replica, `<float32>[items]`.
 
-        It is in nats, 0 for an item without partners, and float64 if that is
-        the layer's dtype. No gradient goes to masks or weights.
+        The loss is in nats, 0 for an item without partners, and float64 if the
+        layer's dtype is float64. Masks and weights get no gradient.
 
         Args:
             item_states: `<float>[items, hidden_size]`, the same number on each
@@ -93,8 +93,8 @@ class BatchCoreferenceResolutionLoss(pair_loss.PairLoss):
             global_item_states: `<float>[all, hidden_size]`, from
                 `collectives.all_gather`.
             global_item_ids: `<int>[all]`, likewise.
-            labels_mask: `<bool>[items, all]`, which pairs may be the same. The
-                others are not, whatever their ids; they count all the same.
+            labels_mask: `<bool>[items, all]`, which pairs may be the same; the
+                others count as different, whatever their ids.
             labels_weight: `<float>[items, all]` weight of each pair.
 
         Raises:
@@ -136,18 +136,18 @@ class BatchCoreferenceResolutionLoss(pair_loss.PairLoss):
         if not local_states.shape[1:].is_compatible_with(all_states.shape[1:]):
             raise ValueError(
                 f"{self.name}: item_states have the size {size}, but "
-                f"global_item_states {row_size}"
+                f"global_item_states {row_size}. Expected the same size."
             )
         replicas = collectives.num_replicas()
         if items is not None and rows is not None and rows < items * replicas:
             raise ValueError(
                 f"{self.name}: global_item_states has {rows} rows, fewer than "
-                f"{replicas} times {items}, the items of all replicas; gather "
-                "them with collectives.all_gather"
+                f"{replicas} times {items}, the items of all replicas. Gather "
+                "them with collectives.all_gather."
             )
 
     def _is_item_itself(self, local_states, all_states):
-        """Marks the item's own row of the table, `<bool>[items, all]`."""
+        """Marks each item's own row of the table, `<bool>[items, all]`."""
         items = shapes.get_shape_list(local_states)[0]
         rows = shapes.get_shape_list(all_states)[0]
         # [items]

@@ -7,7 +7,7 @@ from testing import model_references
 from testing.layer_checks import randomize
 
 HIDDEN, ITEMS, ALL = 6, 5, 8
-# Entities 7, 8 and 9; an unknown one, and one that is not there.
+# Entities 7, 8 and 9; an unknown entity, and padding.
 IDS = np.array([7, 8, 1, 7, 0, 8, 9, 1])
 
 
@@ -104,7 +104,7 @@ class BatchCoreferenceResolutionLossTest(
         layer.set_weights([np.zeros([1])])
         one, score = np.full([1, HIDDEN], 0.5), 0.25 * HIDDEN
         two, ids = np.concatenate([one, one]), np.array([7, 7])
-        # Alone.
+        # On one replica.
         self.assertAllEqual(layer(one, ids[:1], one, ids[:1]), [0.0])
         expected = np.log1p(np.exp(-score)) / (1 + 1e-5)
         self.assertAllClose(

@@ -1,4 +1,4 @@
-"""A decoder of text that attends to ReadTwice's memory."""
+"""A text decoder that attends to ReadTwice's memory."""
 
 from collections.abc import Mapping
 
@@ -14,21 +14,21 @@ from etcmodel.ops import shapes
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class ReadTwiceDecoderModel(base.ReadTwiceBase):
-    """Reads a text from left to right, and memories of documents.
+    """Reads a text from left to right, with memories of documents.
 
     Each layer attends to the token and those before it, and then to the
-    memories. The decoder has its own embedding tables. (It is no part of
-    the ReadTwice paper. The original code learns summaries of stories with it,
-    beside questions about them.) There is no head; a `LanguageModelHead` can
+    memories. The decoder has its own embedding tables. (The ReadTwice paper
+    does not describe it. The original code trains it to summarize stories and
+    to answer questions about them.) There is no head; a `LanguageModelHead` can
     predict the next token from a token's output.
 
     Args:
         config: sizes and dropout, those of the encoder; copied and validated.
         num_layers_override: None for `config.num_hidden_layers`.
         num_cross_attention_heads: number of heads of the attention to
-            memories, 0 for one without projections.
-        enable_default_side_input: whether there is one more, empty memory,
-            which is learned and never masked.
+            memories, 0 for one head without projections.
+        enable_default_side_input: whether to add one no-op memory, which is
+            learned and never masked.
         use_one_hot_embeddings: see `ReadTwiceModel`.
     """
 
@@ -63,7 +63,7 @@ class ReadTwiceDecoderModel(base.ReadTwiceBase):
         )
 
     def build(self, input_shape):
-        """Builds everything; the sizes are the configuration's."""
+        """Builds all layers from the configuration; ignores `input_shape`."""
         self._build_embeddings()
         keras_compat.build_once(
             self.transformer_with_side_inputs,
@@ -91,8 +91,8 @@ class ReadTwiceDecoderModel(base.ReadTwiceBase):
                 `ReadTwiceOutput`'s `global_summary`; None for no memories.
             token2side_input_att_mask: `<int or bool>[batch, memories]`, 1 where
                 a text may attend, such as `block_att_mask` of a
-                `ReadTwiceOutput`; or `[batch, length, memories]`. Everywhere if
-                None. A text that sees no memory gets nothing from them.
+                `ReadTwiceOutput`; or `[batch, length, memories]`; None for
+                everywhere. A text that sees no memory gets nothing from them.
             position_ids: `<int>[batch, length]`; 0, 1, 2, ... by default.
             training: whether dropout is applied.
 
@@ -103,7 +103,7 @@ class ReadTwiceDecoderModel(base.ReadTwiceBase):
         if side_input is not None and token2side_input_att_mask is None:
             batch = shapes.get_shape_list(token_ids)[0]
             memories = shapes.get_shape_list(side_input)[-2]
-            # A mask of the tokens alone would lack these columns.
+            # A mask of tokens alone would lack the columns of memories.
             token2side_input_att_mask = tf.ones([batch, memories], tf.bool)
         return self.transformer_with_side_inputs(
             self._embed(token_ids, position_ids, training),
@@ -132,7 +132,7 @@ class ReadTwiceDecoderModel(base.ReadTwiceBase):
 
 
 def causal_mask(is_token) -> tf.Tensor:
-    """Marks the tokens that each token of a text may attend to: none after it.
+    """Marks the tokens that each token may attend to: itself and earlier ones.
 
     A text of two tokens and one of padding, `[[True, True, False]]`, gives
     `[[[1, 0, 0], [1, 1, 0], [1, 1, 0]]]` (True and False), from and to.

@@ -10,7 +10,7 @@ from testing.small_read_twice import make_config
 
 LENGTH, HIDDEN, MEMORIES = 5, 12, 4
 PADDING = 3
-# Padding at the end, and before all else: its row attends to nothing.
+# Padding at the end, and at the start, where a row attends to nothing.
 IDS = np.array([[5, 0, 9, 2, 3], [3, 7, 1, 1, 6], [4, 3, 3, 3, 3]], np.int32)
 MASK = np.array([[1, 0, 1, 0], [0, 1, 1, 1], [0, 0, 0, 0]], np.int32)
 
@@ -69,7 +69,7 @@ def reference(decoder, memories, side_mask=MASK, positions=None):
 
 class ReadTwiceDecoderModelTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        # Heads, a default memory, layers, and how many these are.
+        # Heads, default memory, number of layers, number of memories.
         (0, True, 2, 2),
         (1, False, 1, 1),
         (3, False, None, 1),
@@ -115,7 +115,7 @@ class ReadTwiceDecoderModelTest(tf.test.TestCase, parameterized.TestCase):
         everything = np.ones_like(MASK)
         expected = reference(decoder, memories, everything)
         self.assertAllClose(expected, decoder(IDS, side_input=memories))
-        # No memories at all are as good as none that is seen.
+        # No memories give the same result as masked memories.
         expected = reference(decoder, memories, 0 * MASK)
         self.assertAllClose(expected, decoder({"token_ids": IDS}))
         # Positions, and a mask of each token.

@@ -1,4 +1,4 @@
-"""A document whose segments are on several replicas.
+"""Tests a document whose segments are on several replicas.
 
 The same batch is read on one device, on two logical CPU devices and by two
 processes.
@@ -67,7 +67,7 @@ def run(strategy, weights, is_graph):
         with tf.GradientTape() as tape:
             output = model(**inputs, training=True)
             hidden = output.final_hidden_states
-            # No symmetric function, as the outputs are normalized.
+            # Not a symmetric function, as the outputs are normalized.
             loss = tf.reduce_sum(tf.sin(hidden) * hidden[..., ::-1])
             local, everywhere = output.local_summary, output.global_summary
             loss += tf.reduce_sum(
@@ -100,7 +100,7 @@ def run(strategy, weights, is_graph):
 
 
 def _run_with_all_dtypes(strategy, weights, is_graph):
-    """What a run gives; half precision is gathered before."""
+    """Returns the results of `run`; half precision is cast before."""
     for dtype in (tf.float16, tf.bfloat16):
         gathered = strategy.run(
             lambda dtype=dtype: collectives.all_gather(tf.ones([3, 2], dtype))

@@ -1,7 +1,7 @@
-"""The memory of ReadTwice: what is kept of each segment of a document.
+"""The memory of ReadTwice: vectors for each segment of a document.
 
 A batch is a list of segments ("blocks") of one or more documents. `block_ids`
-names the document of each, with 0 for padding, and `block_pos` is its number in
+holds the document of each segment, 0 for padding, and `block_pos` its number in
 the document, from 1.
 """
 
@@ -21,7 +21,7 @@ CROSS_BLOCK_ATTENTION_MODES = ("doc", "block", "batch", "other_blocks")
 
 
 class Summary(NamedTuple):
-    """Memories, each a vector that stands for a piece of text.
+    """Memories: vectors that each represent a piece of text.
 
     Attributes:
         states: `<float>[memories, hidden_size]`, as extracted.
@@ -29,8 +29,8 @@ class Summary(NamedTuple):
             to; equal to `states` before memories are gathered.
         block_ids: `<int32>[memories]` document of each, 0 for padding.
         block_pos: `<int32>[memories]` number of its segment in the document.
-        labels: `<int32>[memories]`, 0 for a memory that is not there. The id of
-            the entity in the mode "entity", 1 in "text_block", the document in
+        labels: `<int32>[memories]`, 0 for an absent memory. The id of the
+            entity in the mode "entity", 1 in "text_block", the document in
             "cls".
     """
 
@@ -45,7 +45,7 @@ class SummaryExtractionOutput(NamedTuple):
     """The result of `SummaryExtraction`.
 
     Attributes:
-        local_summary: memories of this replica, those of a segment in a row.
+        local_summary: memories of this replica, segment by segment.
         global_summary: memories of all replicas, one after the other.
         block_att_mask: `<bool>[batch, memories]`, which memories the tokens of
             a segment may attend to.
@@ -63,9 +63,9 @@ def check_cross_block_attention_mode(cross_block_attention_mode: str) -> None:
     """Raises a ValueError if there is no such mode."""
     if cross_block_attention_mode not in CROSS_BLOCK_ATTENTION_MODES:
         raise ValueError(
-            "there is no cross_block_attention_mode "
-            f"{cross_block_attention_mode!r}; expected one of "
-            f"{', '.join(map(repr, CROSS_BLOCK_ATTENTION_MODES))}"
+            "There is no cross_block_attention_mode "
+            f"{cross_block_attention_mode!r}. Expected one of "
+            f"{', '.join(map(repr, CROSS_BLOCK_ATTENTION_MODES))}."
         )
 
 
@@ -81,15 +81,15 @@ def get_cross_block_att(
     Segments of the documents 1 and 3 and memories of the documents 4, 1 and 3
     give `[[0, 1, 0], [0, 0, 1]]` (False and True) in the mode "doc", and true
     everywhere in "batch". `block_ids` are `<int>[batch]` and `all_block_ids`
-    `<int>[memories]`, with `block_pos` alike; "doc" and "batch" take None for
-    these. Modes:
+    `<int>[memories]`; the `block_pos` have the same shapes, and may be None in
+    "doc" and "batch". Modes:
 
         doc           memories of the same document
-        block         those of the same segment
-        other_blocks  those of the document's other segments
-        batch         all
+        block         memories of the same segment
+        other_blocks  memories of the document's other segments
+        batch         all memories
 
-    Never those of padding, and never for padding.
+    Padding neither sees memories nor is seen.
 
     Raises:
         ValueError: there is no such mode.
@@ -112,7 +112,7 @@ def get_cross_block_att(
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class SummaryExtraction(encoder_layer.ConfiguredLayer):
-    """Makes memories and gathers those of all replicas.
+    """Makes memories and gathers them from all replicas.
 
     ReadTwice paper, section 2.1, "ExtractMemories and Gather".
     """
@@ -153,7 +153,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
             )
 
     def build(self, input_shape):
-        """Builds everything; the sizes are the configuration's."""
+        """Builds all layers from the configuration; ignores `input_shape`."""
         size = self.config.hidden_size
         self._build_layers((None, None, 2 * size), self.entity_pool_linear)
         self._build_layers((None, size), self.cls_pool)
@@ -182,7 +182,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         hidden_size]`. The other arguments are those of `ReadTwiceModel.call`.
 
         Raises:
-            ValueError: there are no annotations in the mode "entity", or there
+            ValueError: annotations are missing in the mode "entity", or there
                 is no such attention mode.
         """
         block_ids = tf.cast(block_ids, tf.int32)
@@ -207,7 +207,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
             if any(x is None for x in annotations):
                 raise ValueError(
                     f"{self.name}: memories of entity mentions need "
-                    "annotation_begins, annotation_ends and annotation_labels"
+                    "annotation_begins, annotation_ends and annotation_labels."
                 )
             begins, ends, labels = (tf.cast(x, tf.int32) for x in annotations)
             states = self._pool(hidden_states, begins, ends, labels)
@@ -250,7 +250,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         return tf.tile(mask[tf.newaxis], [batch, 1])
 
     def _extract_text_blocks(self, hidden_states, token_ids):
-        """Makes states and labels of text blocks whose ends are no padding."""
+        """Makes states and labels of text blocks; skips ends of padding."""
         every = self.config.text_block_extract_every_x
         batch, length, _ = shapes.get_shape_list(hidden_states)
         # [batch, blocks]; the last block may be shorter.
@@ -284,7 +284,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         return tf.where(is_there, pooled, tf.zeros([], pooled.dtype))
 
     def _flatten(self, states, labels, block_ids, block_pos):
-        """Puts the `[batch, memories]` of all segments into one `Summary`."""
+        """Flattens the `[batch, memories]` of all segments into a `Summary`."""
         number = shapes.get_shape_list(states)[1]
         # [batch * memories, hidden_size]
         states = shapes.flatten_dims(states, last_dim=1)
@@ -310,7 +310,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         return Summary(states, states, block_ids, block_pos, labels)
 
     def _process(self, summary, cross_block_attention_mode, training):
-        """Makes what tokens attend to, `<float>[memories, hidden_size]`."""
+        """Makes the vectors to attend to, `<float>[memories, hidden_size]`."""
         states = summary.states
         if self.cls_pool is not None:
             return self.cls_pool(states)

@@ -90,7 +90,7 @@ class SummaryExtractionTest(tf.test.TestCase, parameterized.TestCase):
         call = make_call()
         output = layer(**call)
         memory = output.local_summary
-        # Vectors of mentions that are not there are zeros.
+        # Vectors of padding mentions are zeros.
         self.assertAllEqual(
             np.any(memory.states != 0, axis=1), memory.labels != 0
         )

@@ -1,4 +1,4 @@
-"""ReadTwice: reads segments, and again with the memory of the first read."""
+"""ReadTwice: reads segments, then again with the memory of the first read."""
 
 import functools
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from etcmodel.ops import shapes as shapes_lib
 
 
 class ReadTwiceOutput(NamedTuple):
-    """The result of `ReadTwiceModel`; see also `SummaryExtractionOutput`.
+    """The result of `ReadTwiceModel`, with that of `SummaryExtractionOutput`.
 
     Attributes:
         final_hidden_states: `<float>[batch, length, hidden_size]` after the
@@ -39,14 +39,14 @@ class ReadTwiceModel(base.ReadTwiceBase):
     """The encoder of the ReadTwice paper (Zemlyanskiy et al., 2021).
 
     It reads each segment of a document on its own, makes memories of all of
-    them, and reads once more, with the memories of the whole document. A
-    batch holds the segments of one or more documents, also over several
-    replicas of a `tf.distribute.Strategy`, which exchange memories: only the
-    batch of all replicas matters and not what each of them has.
+    them, and reads once more, with the memories of the whole document. A batch
+    holds the segments of one or more documents. The replicas of a
+    `tf.distribute.Strategy` exchange memories, so the result does not depend on
+    how the segments are sharded.
 
     There is no head, and `fit` compares `final_hidden_states` with the targets.
-    Keras 3 exports no nested outputs; use `build_read_twice_encoder`, the same
-    as a functional model.
+    Keras 3 exports no nested outputs; use `build_read_twice_encoder`, which
+    returns the same model as a functional one.
 
     Args:
         config: sizes and variants; copied and validated.
@@ -67,7 +67,7 @@ class ReadTwiceModel(base.ReadTwiceBase):
             name=keras_compat.default_name(name, "read_twice"),
             **kwargs,
         )
-        # Only the layers that read a second time attend to memories, too.
+        # Only the layers of the second read attend to memories.
         self.transformer_with_side_inputs = memory_extraction.make_transformer(
             config,
             config.num_hidden_layers,
@@ -145,7 +145,7 @@ class ReadTwiceModel(base.ReadTwiceBase):
         )
 
     def build(self, input_shape):
-        """Builds everything; the sizes are the configuration's."""
+        """Builds all layers from the configuration; ignores `input_shape`."""
         self._build_embeddings()
         self._build_layers(
             (None, None, self.config.hidden_size),
@@ -191,7 +191,7 @@ class ReadTwiceModel(base.ReadTwiceBase):
                 entity mention; needed for memories of mentions.
             annotation_ends: `<int>[batch, mentions]` last token of each.
             annotation_labels: `<int>[batch, mentions]` entity of each, 1 for an
-                unknown one, 0 for padding.
+                unknown entity, 0 for padding.
             enable_side_inputs: bool, whether there is a second read.
             cross_block_attention_mode: see `get_cross_block_att`. "block" is
                 the paper's single-segment mode.
@@ -200,12 +200,12 @@ class ReadTwiceModel(base.ReadTwiceBase):
             training: whether dropout is applied.
 
         Returns:
-            A `ReadTwiceOutput`; with `return_attention_scores`, a pair of that
+            A `ReadTwiceOutput`. With `return_attention_scores`, a pair of it
             and a dict: `"first_read"` and, if there is one, `"second_read"`,
-            lists of a dict for each layer, see
-            `TransformerWithSideInputLayers`; and in `cross_attend_once`
-            `"cross_attention"`, `<float>[batch, heads, length, memories]`. The
-            memories are those of `global_summary`.
+            lists with one dict per layer (see `TransformerWithSideInputLayers`)
+            and in `cross_attend_once` `"cross_attention"`, `<float>[batch,
+            heads, length, memories]`. The memories are those of
+            `global_summary`.
 
         Raises:
             ValueError: segments are longer than `config.max_seq_length`;
@@ -216,7 +216,7 @@ class ReadTwiceModel(base.ReadTwiceBase):
         if block_pos is None:
             block_pos = tf.ones([batch], tf.int32)
         if block_ids is None:
-            # [batch], other numbers on each replica
+            # [batch], distinct numbers on each replica
             block_ids = collectives.replica_id() * batch + tf.range(
                 1, batch + 1
             )
@@ -286,7 +286,7 @@ class ReadTwiceModel(base.ReadTwiceBase):
         )
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Computes the metrics of `fit`; see `compute_loss`."""
+        """Computes the metrics of `final_hidden_states` in `fit`."""
         return super().compute_metrics(
             x, y, y_pred.final_hidden_states, sample_weight
         )
@@ -341,8 +341,8 @@ class ReadTwiceModel(base.ReadTwiceBase):
     def compute_output_shape(self, token_ids_shape):
         """Returns a `ReadTwiceOutput` of shapes, also for a dict of shapes.
 
-        The number of memories depends on the mentions and on other replicas,
-        and is None.
+        The number of memories is None: it depends on the mentions and on other
+        replicas.
         """
         if isinstance(token_ids_shape, Mapping):
             token_ids_shape = token_ids_shape["token_ids"]
@@ -365,7 +365,7 @@ class ReadTwiceModel(base.ReadTwiceBase):
 
 
 def _call(scores, training, name, layer, *args, **kwargs):
-    """Calls a layer, and puts its scores into `scores` unless that is None."""
+    """Calls a layer; adds its attention scores to `scores`, unless None."""
     if scores is None:
         return layer(*args, **kwargs, training=training)
     output, scores[name] = layer(
@@ -384,7 +384,7 @@ def build_read_twice_encoder(
     dtype=None,
     name: str = "read_twice_encoder",
 ) -> tf.keras.Model:
-    """Builds a functional model from segments to their two readings.
+    """Builds a functional model that reads segments twice.
 
     `model.get_layer("read_twice")` is the `ReadTwiceModel` inside. `length` and
     `num_mentions` are static sizes of a segment, with which TPUs and XLA can

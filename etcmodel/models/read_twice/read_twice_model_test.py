@@ -20,7 +20,7 @@ from testing.small_read_twice import make_model
 
 class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        # Every two of: second read, memories, what happens to them, and mode.
+        # All pairs of: second read, memories, postprocessing, and mode.
         ("from_scratch", "cls", False, "none", "doc"),
         ("from_scratch", "entity", True, "linear", "block"),
         ("from_scratch", "text_block", False, "pos", "doc"),
@@ -104,7 +104,7 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual((5, LENGTH, memories), (len(x), *x.shape[2:]))
             self.assertEqual(0, np.max(x * hidden))
             self.assertGreater(np.max(x), 0)
-        # All that a token of a text attends to, in one softmax or in two.
+        # All keys of a token, in one softmax or in two.
         has_own_softmax = name == "new_layers_cross_attention"
         for x in scores["first_read"] + scores["second_read"]:
             total = np.sum(x["main"], -1)
@@ -132,7 +132,7 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotAllClose(output.first_read, model(batch).first_read)
 
     def test_defaults(self):
-        """Each row a document, and padding is not attended to."""
+        """Each row is a document, and padding is not attended to."""
         model = make_model(**CROSS)
         ids = make_batch()["token_ids"][:4]
         output = model(ids)
@@ -156,7 +156,7 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_number_of_parameters(self):
-        """145 M in Table 6, and 15 M more than RoBERTa (section 4.1).
+        """Expects 145 M as in Table 6: RoBERTa plus 15 M (section 4.1).
 
         RoBERTa's 125 M hold the head that predicts tokens: a dense layer, a
         normalization and a bias for each token.
@@ -204,7 +204,7 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "needs text_block_extract"):
             make_model(summary_mode="text_block")
         model = read_twice_model.ReadTwiceModel(make_config(**PAPER))
-        with self.assertRaisesRegex(ValueError, "call the model"):
+        with self.assertRaisesRegex(ValueError, "Call the model"):
             model.get_token_embedding_table()
         model.build(None)
         self.assertEqual(

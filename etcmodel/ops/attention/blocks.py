@@ -1,12 +1,12 @@
-"""Long and global queries against the keys that they may see, as key blocks.
+"""Key blocks: the keys that long and global queries attend to.
 
-The long sequence is cut into blocks (paper, Appendix A): the keys that a block
-of queries may see lie in its *window*, itself and `local_radius` positions to
-each side. Global keys and values are used as they are, once: their scores meet
-the local ones only in the softmax, and they are never copied into the blocks.
+The long sequence is cut into blocks (paper, Appendix A). The keys that a block
+of queries may see are in its *window*: the block and `local_radius` positions
+on each side. Global keys and values are never copied into the blocks: their
+scores meet the local ones only in the softmax.
 
 `LongQueries` and `GlobalQueries` describe one call of attention. `attend` takes
-all of the long sequence at once; `streaming` takes one part after another.
+the whole long sequence at once; `streaming` takes one chunk after another.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from etcmodel.ops.attention import masks
 from etcmodel.ops.attention import relative_ids as labels_lib
 from etcmodel.ops.attention import softmax
 
-# Blocks of queries are no shorter than this, so that products stay efficient.
+# Minimum length of a block of queries; shorter ones make products slow.
 MIN_BLOCK_LEN = 64
 
 
@@ -27,8 +27,8 @@ class Chunk(NamedTuple):
 
     Attributes:
         start: int or `<int32>[]`, its first position.
-        length: int or `<int32>[]`; it may reach beyond the sequence.
-        draw: `<int32>[]`, which of a dropout's draws it takes.
+        length: int or `<int32>[]`; the chunk may reach beyond the sequence.
+        draw: `<int32>[]`, number of the dropout's draw.
     """
 
     start: object
@@ -36,12 +36,12 @@ class Chunk(NamedTuple):
     draw: object
 
     def positions(self, margin: int = 0) -> tf.Tensor:
-        """Its positions, and `margin` more to each side."""
+        """Returns its positions, and `margin` more on each side."""
         return self.start - margin + tf.range(self.length + 2 * margin)
 
 
 class Windows:
-    """How blocks of `block_len` queries and `window` keys around them lie."""
+    """Blocks of `block_len` queries with `window` keys around them."""
 
     def __init__(self, radius: int):
         self.radius = radius
@@ -49,7 +49,7 @@ class Windows:
         self.window = self.block_len + 2 * radius
 
     def of_rows(self, rows) -> tf.Tensor:
-        """The windows of a chunk of whole blocks.
+        """Returns the windows of a chunk of whole blocks.
 
         With a radius of 1 and blocks of 2, `a b c d e f` gives the windows
         `a b c d` and `c d e f`: `<any>[batch, heads, queries + 2*radius, x]`
@@ -75,13 +75,13 @@ class Windows:
         )
 
     def of_band(self, band) -> tf.Tensor:
-        """Puts each row of a band where its block's window has it.
+        """Moves each row of a band to its place in the block's window.
 
         With a radius of 1 and blocks of 2, the rows `a b c`, `d e f` and
         `g h i` become `a b c 0`, `0 d e f` and `g h i 0`:
-        `<int>[batch, length, window]`. To be done once, before any loop:
-        compiled as part of something else, it computes the place of each number
-        anew.
+        `<int>[batch, length, window]`. Call it once, before any loop: compiled
+        as part of a larger function, it would compute the place of each number
+        again.
         """
         batch, length, _ = shapes.get_shape_list(band)
         b, window = self.block_len, self.window
@@ -91,7 +91,7 @@ class Windows:
             tf.pad(band, [[0, 0], [0, blocks * b - length], [0, b]]),
             [batch, blocks, b * (window + 1)],
         )
-        # Each row is one slot shorter: the n-th has moved by n.
+        # Each row is one slot shorter, so the n-th row moves by n.
         # [batch, blocks * block_len, window]
         shifted = tf.reshape(
             flat[:, :, : b * window], [batch, blocks * b, window]
@@ -99,7 +99,7 @@ class Windows:
         return shifted[:, :length]
 
     def in_band(self) -> tf.Tensor:
-        """Slots that a block's queries see, `<bool>[block_len, window]`."""
+        """Marks slots that queries of a block see, `[block_len, window]`."""
         distance = tf.range(self.window) - tf.range(self.block_len)[:, None]
         return (distance >= 0) & (distance <= 2 * self.radius)
 
@@ -108,12 +108,12 @@ class LongQueries:
     """Long queries to the long keys around them, and to global keys.
 
     Attributes:
-        rows: tensors `<any>[batch, long, ...]` by name, to be cut.
-        margins: how much wider than a chunk they are cut, where they are.
+        rows: tensors `<any>[batch, long, ...]` by name, to be cut into chunks.
+        margins: number of positions beyond a chunk that each of `rows` needs.
         whole: the other tensors that have gradients, by name.
         unit: chunks are multiples of this many positions.
-        unit_elements: scores of a unit.
-        are_rows: whether the queries are cut, too.
+        unit_elements: number of scores of a unit.
+        are_rows: whether the queries are also cut into chunks.
     """
 
     are_rows = True
@@ -135,7 +135,7 @@ class LongQueries:
         if isinstance(local.mask, masks.SegmentMask):
             self.rows["segments"] = local.mask.segment_ids
         elif local.mask is not None:
-            # Spread as int8: padding of booleans is not supported everywhere.
+            # Computed as int8, since some devices cannot pad booleans.
             allowed = tf.cast(tf.cast(local.mask, tf.bool), tf.int8)
             self.rows["in_band"] = self.windows.of_band(allowed)
         self.local_labels = labels_lib.band_labels(local.labels, table)
@@ -172,7 +172,7 @@ class LongQueries:
             self.whole |= {f"{name}_vectors": vectors, f"{name}_biases": biases}
 
     def key_blocks(self, rows, whole, chunk: Chunk) -> list[softmax.KeyBlock]:
-        """What a chunk of whole blocks attends to, up to beyond the end."""
+        """Returns the keys of a chunk of whole blocks, also beyond the end."""
         # [batch, heads, queries, size]
         queries = softmax.scaled(softmax.heads_outer(rows["queries"]))
         # [batch, heads, blocks, window, x]
@@ -224,12 +224,12 @@ class LongQueries:
         return [*key_blocks, key_block]
 
     def fixed_key_blocks(self, whole) -> list[softmax.KeyBlock]:
-        """What all queries attend to besides: nothing."""
+        """Returns no further keys that all queries attend to."""
         del whole
         return []
 
     def _local_allowed(self, rows, chunk):
-        """`<bool>[1 or batch, queries, window]`."""
+        """Returns the mask, `<bool>[1 or batch, queries, window]`."""
         r, b = self.windows.radius, self.windows.block_len
         window = self.windows.window
         position = chunk.positions(r)
@@ -268,11 +268,11 @@ class GlobalQueries:
         self.length = shapes.get_shape_list(long.keys)[1]
         batch, self.global_len, heads, _ = shapes.get_shape_list(queries)
         self.unit = 1
-        # Where a softmax over several chunks begins and ends must not depend on
-        # the size of a batch: an answer would, in its last digits.
+        # Where chunks of a softmax start must not depend on the batch size,
+        # since the last digits of the answers would.
         known_batch = batch if isinstance(batch, int) else 1
         self.unit_elements = known_batch * heads * self.global_len
-        # In the dtype of scores, so that gradients of all chunks add up in it.
+        # In the dtype of scores, so that gradients of chunks add up in it.
         # [batch, heads, global, size]
         queries = softmax.scaled(
             softmax.to_score_dtype(softmax.heads_outer(queries))
@@ -306,7 +306,7 @@ class GlobalQueries:
                 )
 
     def key_blocks(self, rows, whole, chunk: Chunk) -> list[softmax.KeyBlock]:
-        """The long keys of a chunk; see `LongQueries.key_blocks`."""
+        """Returns the long keys of a chunk; see `LongQueries.key_blocks`."""
         # [batch, heads, chunk, x]
         keys, values = (
             softmax.heads_outer(rows[name]) for name in ("keys", "values")
@@ -339,7 +339,7 @@ class GlobalQueries:
         return tf.matmul(queries, keys, transpose_b=True)
 
     def fixed_key_blocks(self, whole) -> list[softmax.KeyBlock]:
-        """The global keys."""
+        """Returns the global keys."""
         key_block = softmax.KeyBlock(
             self._products(whole, whole["global_keys"]),
             whole["global_values"],
@@ -358,8 +358,8 @@ class GlobalQueries:
 
 
 def attend(run: LongQueries | GlobalQueries) -> tf.Tensor:
-    """Attention to all keys at once, whose scores are kept."""
-    # None count as one.
+    """Attends to all keys at once, and keeps the scores."""
+    # An empty sequence counts as one position.
     length = run.length + tf.cast(run.length == 0, tf.int32)
     if isinstance(run.length, int):
         length = max(run.length, 1)
@@ -368,7 +368,7 @@ def attend(run: LongQueries | GlobalQueries) -> tf.Tensor:
     for name, tensor in run.rows.items():
         margin = run.margins.get(name, 0)
         if tensor.dtype.is_floating:
-            # Its gradient is faster than that of `cut`.
+            # Its gradient is faster than the gradient of `cut`.
             paddings = [[0, 0]] * tensor.shape.rank
             paddings[1] = [margin, chunk.length - run.length + margin]
             rows[name] = tf.pad(tensor, paddings)
@@ -385,27 +385,27 @@ def attend(run: LongQueries | GlobalQueries) -> tf.Tensor:
 
 
 def never_empty(tensor, length) -> tf.Tensor:
-    """`<any>[batch, long, ...]`, a row longer where it may have none."""
+    """Adds a row to `<any>[batch, long, ...]` if it may be empty."""
     if isinstance(length, int) and length > 0:
         return tensor
-    # Not by padding, which there is not for booleans everywhere.
+        # Without padding, which not all devices support for booleans.
     batch, _, *rest = shapes.get_shape_list(tensor)
     return tf.concat([tensor, tf.zeros([batch, 1, *rest], tensor.dtype)], 1)
 
 
 def cut(tensor, chunk: Chunk, margin: int, length) -> tf.Tensor:
-    """A chunk of `<any>[batch, long, ...]`, never empty, and its margins."""
+    """Cuts a chunk and its margins from `<any>[batch, long, ...]`."""
     position = tf.clip_by_value(chunk.positions(margin), 0, length - 1)
     return tf.gather(tensor, position, axis=1)
 
 
 def ceil_div(numerator, denominator):
-    """Division that rounds up, of ints or of tensors."""
+    """Divides ints or tensors, rounding up."""
     return -(-numerator // denominator)
 
 
 def _by_number(name, tensors):
-    """The tensors as `name_0`, `name_1` and so on; undone by `_numbered`."""
+    """Names the tensors `name_0`, `name_1`, ...; undone by `_numbered`."""
     return {f"{name}_{i}": x for i, x in enumerate(tensors)}
 
 
@@ -415,6 +415,6 @@ def _numbered(rows, name):
 
 
 def _in_blocks(rows, block_len):
-    """`[batch, queries, x]` as `[batch, blocks, block_len, x]`."""
+    """Splits `[batch, queries, x]` into `[batch, blocks, block_len, x]`."""
     batch, length, size = shapes.get_shape_list(rows)
     return tf.reshape(rows, [batch, length // block_len, block_len, size])

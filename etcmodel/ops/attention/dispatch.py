@@ -1,6 +1,6 @@
-"""The calls of attention: checks, and the choice of an implementation.
+"""Entry points of attention: checks arguments, chooses an implementation.
 
-The implementations give the same numbers. `full` computes all pairs and masks,
+The implementations give the same results. `full` computes all pairs and masks,
 `sparse` computes blocks and keeps their scores for the backward pass,
 `streaming` computes a chunk of blocks at a time and keeps no scores.
 """
@@ -18,8 +18,8 @@ from etcmodel.ops.attention.relative_ids import DistanceLabels
 from etcmodel.ops.attention.relative_ids import PairLabels
 
 IMPLEMENTATIONS = ("auto", "streaming", "sparse", "full")
-# Up to this length, where it is known when the graph is built, `'auto'` takes
-# the dense form of local attention.
+# Longest static length for which `'auto'` uses the dense form of local
+# attention.
 MAX_AUTO_FULL_LENGTH = 256
 
 
@@ -32,7 +32,7 @@ def long_attention(
     dropout: softmax.Dropout | None = None,
     implementation: str = "auto",
 ) -> tf.Tensor:
-    """Long queries against the long keys near them and all global keys.
+    """Attends from long queries to nearby long keys and all global keys.
 
     Args:
         queries: `<float>[batch, long, heads, size_per_head]`.
@@ -45,16 +45,15 @@ def long_attention(
             labels are `<int32>[batch, long, global]` or a `PairLabels`.
         local_radius: how many positions a query sees to each side, at least 1.
         table: the label vectors. A label beyond the table adds nothing.
-        dropout: of the probabilities.
+        dropout: dropout of the probabilities.
         implementation: one of `IMPLEMENTATIONS`.
 
     Returns:
         `<float>[batch, long, heads, value_size]`.
 
     Raises:
-        ValueError: an unknown implementation; a mask or labels that are a
-            description of something else or have another shape; labels of one
-            of the two kinds of keys only.
+        ValueError: the implementation is unknown, a mask or labels have another
+            type or shape, or only one of the two kinds of keys has labels.
     """
     check_implementation(implementation)
     queries, local, others = check_long(queries, local, others, local_radius)
@@ -87,12 +86,12 @@ def global_attention(
     dropout: softmax.Dropout | None = None,
     implementation: str = "auto",
 ) -> tf.Tensor:
-    """Global queries against all global and all long keys.
+    """Attends from global queries to all global and all long keys.
 
     Queries are `<float>[batch, global, heads, size_per_head]`. Masks are
     `<int32 or bool>` and labels `<int32>`, `[batch, global, global]` and
     `[batch, global, long]`, or, of the long keys, a `LongGlobalMask` and
-    `PairLabels`. Everything else is as in `long_attention`.
+    `PairLabels`. The other arguments are those of `long_attention`.
     """
     check_implementation(implementation)
     queries, own, long = check_global(queries, own, long)
@@ -122,7 +121,7 @@ def dense_attention(
     table: softmax.LabelTable | None = None,
     dropout: softmax.Dropout | None = None,
 ) -> tf.Tensor:
-    """All queries, `<float>[batch, from, heads, size_per_head]`, and all keys.
+    """Attends from `<float>[batch, from, heads, size_per_head]` to all keys.
 
     The mask and the labels are `[batch, from, to]`; see `long_attention`.
     """
@@ -134,9 +133,9 @@ _dense_attention = shared_graphs.shared(full.dense_attention)
 
 
 def choose_implementation(implementation: str, length: int | None) -> str:
-    """What `'auto'` stands for, by what is known when the graph is built.
+    """Resolves `'auto'` from what is known when the graph is built.
 
-    Converters to other formats cannot read the loops of "streaming".
+    Avoids "streaming" for export: converters to other formats reject its loops.
     """
     if implementation != "auto":
         return implementation
@@ -146,7 +145,7 @@ def choose_implementation(implementation: str, length: int | None) -> str:
 
 
 def check_implementation(implementation: str) -> None:
-    """Raises a ValueError unless there is such an implementation."""
+    """Raises a ValueError unless the implementation exists."""
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(
             f"att_implementation is {implementation!r}, but must be one of "
@@ -155,7 +154,7 @@ def check_implementation(implementation: str) -> None:
 
 
 def check_long(queries, local, others, local_radius):
-    """The checked arguments of `long_attention`, as tensors of one dtype."""
+    """Checks the arguments of `long_attention`; returns one dtype."""
     queries = tf.convert_to_tensor(queries)
     width = 2 * local_radius + 1
     local = _checked(local, queries, width, masks.SegmentMask, BandLabels)
@@ -179,7 +178,7 @@ def check_long(queries, local, others, local_radius):
 
 
 def check_global(queries, own, long):
-    """The checked arguments of `global_attention`."""
+    """Checks the arguments of `global_attention`; returns one dtype."""
     queries = tf.convert_to_tensor(queries)
     own = _checked(own, queries, own.keys.shape[1])
     long = _checked(
@@ -195,7 +194,7 @@ def check_global(queries, own, long):
 
 
 def check_dense(queries, keys):
-    """The checked arguments of `dense_attention`."""
+    """Checks the arguments of `dense_attention`; returns one dtype."""
     queries = tf.convert_to_tensor(queries)
     return queries, _checked(keys, queries, keys.keys.shape[1])
 
@@ -203,7 +202,7 @@ def check_dense(queries, keys):
 def _checked(
     keys, queries, width, mask_type=None, labels_type=None, are_long=False
 ):
-    """The keys, in the dtype of the queries, if all shapes are right."""
+    """Checks the shapes of keys, and casts them to the queries' dtype."""
     for name, value, allowed in (
         (f"{keys.name}att_mask", keys.mask, mask_type),
         (f"{keys.name}relative_att_ids", keys.labels, labels_type),
@@ -218,7 +217,7 @@ def _checked(
                 name, value, [*queries.shape[:2], width], must_be_known=is_band
             )
     return keys._replace(
-        # Keras 2 casts the first argument of a layer only.
+        # Keras 2 casts only the first argument of a layer.
         keys=tf.cast(keys.keys, queries.dtype),
         values=tf.cast(keys.values, queries.dtype),
     )
@@ -248,10 +247,10 @@ def _check_spec(name, spec, allowed, queries, keys, are_long):
 
 
 def _check_shape(name, tensor, expected, must_be_known=False):
-    """Raises a ValueError unless a tensor has, or may have, a shape."""
+    """Raises a ValueError unless a tensor may have the expected shape."""
     shape = tf.TensorShape(tensor.shape)
     expected = list(expected)
-    # A first axis of 1 is for all examples.
+    # A first axis of 1 applies to all examples.
     fits = shape.rank is None or (
         shape.rank == len(expected)
         and all(
@@ -281,13 +280,13 @@ def _check_together(*pieces):
     if 0 < len(given) < len(pieces):
         names = " and ".join(f"{x.name}relative_att_ids" for x in pieces)
         raise ValueError(
-            f"one softmax needs labels of all its keys or of none: give both "
-            f"{names}, or none (only {given[0]} is given)."
+            f"One softmax needs labels of all its keys or of none: give both "
+            f"{names}, or neither (only {given[0]} is given)."
         )
 
 
 def wide(table):
-    """A table whose biases have the dtype of scores, to add gradients up in."""
+    """Casts biases to the dtype of scores, in which gradients add up."""
     if table is None:
         return None
     return table._replace(biases=softmax.to_score_dtype(table.biases))

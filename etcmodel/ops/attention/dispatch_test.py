@@ -15,9 +15,9 @@ IMPLEMENTATIONS = ("full", "sparse", "streaming")
 
 
 class SideLabels(attention.PairLabels):
-    """Whether a global token's number is below, equal or above a long one's.
+    """Labels whether a global token's number is below, equal or above.
 
-    A type of labels as someone else would write it.
+    A type of labels as a user would write it.
     """
 
     columns = (3, 0, 2)
@@ -96,7 +96,7 @@ class ImplementationsTest(parameterized.TestCase, tf.test.TestCase):
                 case.floats,
                 case.upstream,
             )
-        # A label of zeros stands for none.
+        # A label of zeros means none.
         vocab_size = testing.VOCAB
         case.arrays = {
             x: np.where((ids < 0) | (ids >= vocab_size), vocab_size, ids)
@@ -162,7 +162,7 @@ class ImplementationsTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual([implementation], chosen(300, implementation))
 
     def test_an_unknown_size_of_the_batch_counts(self):
-        # 16 examples make as many chunks whether that is known or not.
+        # 16 examples give as many chunks whether the number is known or not.
         cases = testing.LongCases()
         case = cases.make_case(np.random.default_rng(2), 16, 64, 3, 2)
         attend = cases.attention(case.given, "streaming")
@@ -212,7 +212,7 @@ class ImplementationsTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class ChecksTest(parameterized.TestCase, tf.test.TestCase):
-    """Mistakes are found alike by all implementations."""
+    """Tests that all implementations detect mistakes in the same way."""
 
     def attend_long(self, implementation="streaming", **given):
         cases = testing.LongCases()

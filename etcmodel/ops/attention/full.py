@@ -1,7 +1,7 @@
-"""Every query against every key: the plain form.
+"""The plain form of attention: every query against every key.
 
-It is the formula as it stands, for short inputs, for attention without any
-structure, and for the other implementations to be compared with.
+It computes the formula directly, for short inputs, for attention without
+structure, and as the reference of the other implementations.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def dense_attention(
     table: softmax.LabelTable | None = None,
     dropout: softmax.Dropout | None = None,
 ) -> tf.Tensor:
-    """Attention by way of all pairs; masks and labels are tensors."""
+    """Computes attention from all pairs; masks and labels are tensors."""
     output = 0
     all_probs = probabilities(queries, pieces, table)
     for i, (probs, piece) in enumerate(zip(all_probs, pieces, strict=True)):
@@ -39,9 +39,9 @@ def probabilities(
     pieces: Sequence[softmax.Keys],
     table: softmax.LabelTable | None = None,
 ) -> list[tf.Tensor]:
-    """The probabilities of all pairs, a tensor for each piece.
+    """Computes the probabilities of all pairs, a tensor for each group of keys.
 
-    Keys may be different ones for each query, `<float>[batch, from, to, heads,
+    Each query may have its own keys, `<float>[batch, from, to, heads,
     size_per_head]`.
     """
     # [batch, heads, from, size_per_head]
@@ -63,7 +63,7 @@ def probabilities(
 
 
 def long_attention(queries, local, others, radius, table, dropout) -> tf.Tensor:
-    """`blocks.LongQueries` by way of all pairs of positions."""
+    """Computes `blocks.LongQueries` from all pairs of positions."""
     batch, length = shapes.get_shape_list(queries)[:2]
     mask = masks_lib.band_mask_tensor(local.mask, radius)
     if mask is None:
@@ -86,7 +86,7 @@ def long_attention(queries, local, others, radius, table, dropout) -> tf.Tensor:
 
 
 def global_attention(queries, own, long, table, dropout) -> tf.Tensor:
-    """`blocks.GlobalQueries` by way of all pairs."""
+    """Computes `blocks.GlobalQueries` from all pairs."""
     global_len = shapes.get_shape_list(queries)[1]
     long = long._replace(
         mask=masks_lib.pair_mask_tensor(long.mask, from_global=True),
@@ -110,7 +110,7 @@ def band_to_square(band: tf.Tensor, local_radius: int) -> tf.Tensor:
         tf.pad(band, [[0, 0], [0, 0], [0, length]]),
         [batch, length * (width + length)],
     )
-    # Each row is one slot shorter: the n-th has moved by n.
+    # Each row is one slot shorter, so the n-th row moves by n.
     # [batch, length, width + length - 1]
     shifted = tf.reshape(
         flat[:, : length * (width + length - 1)],
@@ -120,7 +120,7 @@ def band_to_square(band: tf.Tensor, local_radius: int) -> tf.Tensor:
 
 
 def _label_scores(queries, ids, table):
-    """Scores that labels add, `<float>[batch, heads, from, to]`."""
+    """Computes the scores of labels, `<float>[batch, heads, from, to]`."""
     vocab_size, _, size = table.vectors.shape
     # [batch, from, relative_vocab_size, heads]
     scores = tf.einsum("bhfd,rhd->bfrh", queries, table.vectors)

@@ -63,7 +63,7 @@ class DenseAttentionTest(parameterized.TestCase, tf.test.TestCase):
         )
 
     def test_dropout_of_each_piece_by_itself(self):
-        # Of 40 keys in two pieces each has 1/40, and a value of its own.
+        # Each of 40 keys in two pieces has 1/40, and its own value.
         queries = tf.zeros([1, 30, 1, 2])
         values = tf.reshape(tf.eye(40), [1, 40, 1, 40])
         pieces = [
@@ -78,7 +78,7 @@ class DenseAttentionTest(parameterized.TestCase, tf.test.TestCase):
         # Three standard deviations of 600 draws are 0.053.
         self.assertBetween(first.mean(), 0.19, 0.31)
         self.assertBetween(second.mean(), 0.19, 0.31)
-        # Both keep 1/16 of the pairs, if neither knows of the other.
+        # Both keep 1/16 of the pairs, if they are independent.
         self.assertBetween((first & second).mean(), 0.03, 0.1)
 
     def test_no_keys_at_all_gives_zeros(self):
@@ -88,7 +88,7 @@ class DenseAttentionTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(output, tf.zeros([1, 3, 1, 2]))
 
     def test_masked_pairs_get_no_weight_however_high_their_score(self):
-        # An added -10,000 would lose against a score of 10^6.
+        # Adding -10,000 would not mask a score of 10^6.
         queries = tf.constant([[[[1e3]]]])
         keys = tf.constant([[[[1e3]], [[0.0]]]])
         values = tf.constant([[[[1.0]], [[2.0]]]])

@@ -1,13 +1,13 @@
-"""Masks and labels described rather than materialized.
+"""Descriptions of masks, which take less memory than the tensors.
 
-A mask or labels of all pairs take far more memory than what they follow from:
-an id for each token, or the distance alone. Wherever attention takes a mask or
-ids, it also takes one of the classes here. The streaming implementation then
-makes each part of the mask when it gets there; the others make the tensor.
+A mask or labels of all pairs take far more memory than what determines them: an
+id per token, or the distance. Wherever attention takes a mask or ids, it also
+takes an object of these classes. The streaming implementation makes each part
+of the mask when it needs it; the others make the tensor.
 
-They are plain objects, not tensors: make them where the layers are called
-(inside a layer's or model's `call`, or a `tf.function`), not between the layers
-of a functional model.
+Descriptions are plain objects, not tensors: make them where the layers are
+called (inside a layer's or model's `call`, or a `tf.function`), not between the
+layers of a functional model.
 """
 
 from collections.abc import Sequence
@@ -18,22 +18,22 @@ from etcmodel.ops import shapes
 
 
 class AttentionSpec:
-    """Base of what may be passed instead of a mask or of label ids."""
+    """Base class of objects that replace a mask or label ids."""
 
     def long_tensors(self) -> list[tf.Tensor]:
-        """The tensors of long tokens, `<any>[batch, long, ...]`, to be cut."""
+        """Returns tensors of long tokens, `<any>[batch, long, ...]`, to cut."""
         return []
 
     def global_tensors(self) -> list[tf.Tensor]:
-        """The tensors of global tokens, `<any>[batch, global]`."""
+        """Returns tensors of global tokens, `<any>[batch, global]`."""
         return []
 
 
 class SegmentMask(AttentionSpec):
-    """Long tokens attend to the tokens around them that have an equal id.
+    """Lets long tokens attend to nearby long tokens with an equal id.
 
-    For `l2l_att_mask`. With the ids `[[7, 7, 9]]` and a radius of 1 it stands
-    for `[[0, 1, 1], [1, 1, 0], [0, 1, 0]]`.
+    For `l2l_att_mask`. With the ids `[[7, 7, 9]]` and a radius of 1 it is the
+    mask `[[0, 1, 1], [1, 1, 0], [0, 1, 0]]`.
 
     Args:
         segment_ids: `<int>[batch, long]`, any values.
@@ -43,11 +43,11 @@ class SegmentMask(AttentionSpec):
         self.segment_ids = tf.convert_to_tensor(segment_ids)
 
     def long_tensors(self) -> list[tf.Tensor]:
-        """The ids."""
+        """Returns the ids."""
         return [self.segment_ids]
 
     def to_band(self, local_radius: int) -> tf.Tensor:
-        """The mask as a tensor, `<bool>[batch, long, 2*local_radius + 1]`."""
+        """Returns the mask as `<bool>[batch, long, 2*local_radius + 1]`."""
         ids = self.segment_ids
         length = shapes.get_shape_list(ids)[1]
         padding = [[0, 0], [local_radius, local_radius]]
@@ -63,11 +63,11 @@ class SegmentMask(AttentionSpec):
 
 
 class LongGlobalMask(AttentionSpec):
-    """Which long and global tokens may attend to each other.
+    """Tells which long and global tokens may attend to each other.
 
     For `l2g_att_mask` and for `g2l_att_mask`, which takes the same object (not
-    a transposed one). A pair is allowed if the ids are equal and, where there
-    are `links`, one of them names the global token or one of the two tokens is
+    a transposed one). A pair is allowed if the ids are equal and, if there are
+    `links`, one of them names the global token or one of the two tokens is
     exempt.
 
     With `long_ids=[[1, 1, 0]]`, `global_ids=[[1, 1]]` and
@@ -75,12 +75,12 @@ class LongGlobalMask(AttentionSpec):
 
     Args:
         long_ids: `<int>[batch, long]`, such as one id for each packed example
-            and another one for padding.
-        global_ids: `<int>[batch, global]`, likewise.
-        links: tensors `<int>[batch, long]`, the index of a global token each;
-            anything out of range is no link. None links all pairs.
-        exempt_long: `<int or bool>[batch, long]`, nonzero for no need of links.
-        exempt_global: `<int or bool>[batch, global]`, likewise.
+            and another id for padding.
+        global_ids: `<int>[batch, global]`, the same ids.
+        links: tensors `<int>[batch, long]`, each with indices of global tokens;
+            indices out of range are no link. None links all pairs.
+        exempt_long: `<int or bool>[batch, long]`, nonzero to need no links.
+        exempt_global: `<int or bool>[batch, global]`, nonzero likewise.
     """
 
     def __init__(
@@ -100,19 +100,19 @@ class LongGlobalMask(AttentionSpec):
         self.exempt_global = _as_bool(exempt_global)
 
     def long_tensors(self) -> list[tf.Tensor]:
-        """The ids, the links and which tokens are exempt."""
+        """Returns the ids, the links and which tokens are exempt."""
         tensors = [self.long_ids, *(self.links or [])]
         if self.exempt_long is not None:
             tensors.append(self.exempt_long)
         return tensors
 
     def global_tensors(self) -> list[tf.Tensor]:
-        """The ids and which tokens are exempt."""
+        """Returns the ids and which tokens are exempt."""
         tensors = [self.global_ids, self.exempt_global]
         return [x for x in tensors if x is not None]
 
     def part(self, long_tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-        """The mask `<bool>[batch, part, global]` of cut `long_tensors`."""
+        """Returns the mask `<bool>[batch, part, global]` of a chunk."""
         long_ids, *rest = long_tensors
         # [batch, part, global]
         mask = long_ids[:, :, tf.newaxis] == self.global_ids[:, tf.newaxis]
@@ -128,7 +128,7 @@ class LongGlobalMask(AttentionSpec):
         return mask & is_linked
 
     def to_tensor(self) -> tf.Tensor:
-        """The whole mask, `<bool>[batch, long, global]`."""
+        """Returns the whole mask, `<bool>[batch, long, global]`."""
         return self.part(self.long_tensors())
 
 
@@ -139,34 +139,34 @@ class PairMask(AttentionSpec):
         self.mask = tf.cast(mask, tf.bool)
 
     def long_tensors(self) -> list[tf.Tensor]:
-        """The mask."""
+        """Returns the mask."""
         return [self.mask]
 
     def part(self, long_tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-        """As `LongGlobalMask.part`."""
+        """Returns the mask of a chunk, as `LongGlobalMask.part`."""
         return long_tensors[0]
 
     def to_tensor(self) -> tf.Tensor:
-        """The mask, `<bool>[batch, long, global]`."""
+        """Returns the mask, `<bool>[batch, long, global]`."""
         return self.mask
 
 
 def pair_mask(mask, from_global: bool = False):
-    """A mask given either way (`from_global`: transposed) as a description."""
+    """Converts a mask of either kind to a description; may transpose it."""
     if mask is None or isinstance(mask, AttentionSpec):
         return mask
     return PairMask(tf.linalg.matrix_transpose(mask) if from_global else mask)
 
 
 def band_mask_tensor(mask, local_radius: int) -> tf.Tensor | None:
-    """`l2l_att_mask`, given either way, as a tensor (or None)."""
+    """Converts an `l2l_att_mask` of either kind to a tensor, or None."""
     if isinstance(mask, SegmentMask):
         return mask.to_band(local_radius)
     return mask
 
 
 def pair_mask_tensor(mask, from_global: bool = False) -> tf.Tensor | None:
-    """`l2g_att_mask` or (`from_global`) `g2l_att_mask` as a tensor."""
+    """Converts `l2g_att_mask` or (`from_global`) `g2l_att_mask` to a tensor."""
     if isinstance(mask, AttentionSpec):
         mask = mask.to_tensor()
         return tf.linalg.matrix_transpose(mask) if from_global else mask
@@ -174,7 +174,7 @@ def pair_mask_tensor(mask, from_global: bool = False) -> tf.Tensor | None:
 
 
 def linked(links: Sequence[tf.Tensor], global_len) -> tf.Tensor:
-    """Which global tokens are linked with the long tokens.
+    """Marks the global tokens that are linked to long tokens.
 
     The links `[[[0, 2, -1]]]` and 3 global tokens give `[[100, 001, 000]]`,
     `<bool>[batch, part, global]`.

@@ -1,4 +1,4 @@
-"""See also `feature_utils/side_inputs_test.py`, which spells all kinds out."""
+"""See also `feature_utils/side_inputs_test.py`, which tests all kinds."""
 
 import numpy as np
 import tensorflow as tf
@@ -32,7 +32,7 @@ class BandTest(tf.test.TestCase, parameterized.TestCase):
         ([5, 5, 5, 1, 2, 3, 3], 3, [5, 1, 2, 3], 2),
         # No two neighbours are equal.
         ([4, 3, 0, 1, 2], 1, [4, 3, 0, 1, 2], 1),
-        # The ends alone make runs, the middle may.
+        # Only the ends make runs; the middle may, too.
         ([1, 0, 0, 0, 2], 1, [1, 0, 0, 0, 2], 1),
         ([1, 0, 1], 1, [1, 0, 1], 1),
         # Runs only.
@@ -60,7 +60,7 @@ class BandTest(tf.test.TestCase, parameterized.TestCase):
 
 class LongGlobalTest(tf.test.TestCase, parameterized.TestCase):
     def test_examples(self):
-        """Those of the docstrings."""
+        """Uses the examples of the docstrings."""
         mask = attention.LongGlobalMask(
             long_ids=[[1, 1, 0]], global_ids=[[1, 1]], links=[[[0, 1, 1]]]
         ).to_tensor()
@@ -87,7 +87,7 @@ class LongGlobalTest(tf.test.TestCase, parameterized.TestCase):
         long_ids, global_ids = (rng.integers(0, 3, [2, n]) for n in (9, 4))
         is_linked = True
         if num_links:
-            # Out of range is none.
+            # Out of range means none.
             links = rng.integers(-2, 6, [num_links, 2, 9])
             # [links, batch, long, global]
             named = links[..., np.newaxis] == np.arange(4)
@@ -99,7 +99,7 @@ class LongGlobalTest(tf.test.TestCase, parameterized.TestCase):
         for name, value in exempts.items():
             axis = 2 if name == "exempt_long" else 1
             is_linked = is_linked | (np.expand_dims(value, axis) == 1)
-        # Who needs no link still needs an equal id.
+        # Exempt tokens still need an equal id.
         expected = long_ids[:, :, np.newaxis] == global_ids[:, np.newaxis]
         expected &= is_linked
         inputs = dict(

@@ -1,8 +1,8 @@
-"""Attention to a memory: vectors that tokens see besides each other.
+"""Attention to a memory: vectors that tokens see in addition to the text.
 
-ReadTwice, section 2.1. The memory may be the same for all examples. Here the
-heads are outermost, so that all positions of all examples meet such a memory in
-one matrix product, and a mask of a batch needs no axis for the heads.
+ReadTwice, section 2.1. All examples may share the memory. Here the heads are
+the first axis, so that one matrix product covers all positions of all examples,
+and a mask of a batch needs no axis for the heads.
 """
 
 import functools
@@ -24,12 +24,12 @@ def in_chunks(
     examples: Mapping[str, tf.Tensor | None],
     scores_per_example,
 ) -> tf.Tensor:
-    """Attends for a few examples at a time, where scores are not kept.
+    """Attends a few examples at a time, without keeping scores.
 
-    Only the scores of these few exist, about `streaming.CHUNK_ELEMENTS`. There
-    is a gradient, but it keeps all of them. `attend` gets the `examples`,
-    `<any>[batch, ...]` each (or None, but not the first), by name, but fewer of
-    them; its output has the dtype of the first.
+    Only the scores of a few examples exist at a time, about
+    `streaming.CHUNK_ELEMENTS`. Gradients are supported, but keep all scores.
+    `attend` gets the `examples`, `<any>[batch, ...]` or (except the first)
+    None, by name, for some rows; its output has the dtype of the first.
     """
     examples = {
         name: None if x is None else tf.convert_to_tensor(x)
@@ -37,7 +37,7 @@ def in_chunks(
     }
     first = next(iter(examples.values()))
     batch = shapes.get_shape_list(first)[0]
-    # What all examples share is not cut.
+    # Tensors that all examples share are not cut.
     cut = {
         name: x
         for name, x in examples.items()
@@ -45,21 +45,21 @@ def in_chunks(
     }
     _check_batches(cut, batch)
     number, _ = streaming.plan_chunks(batch, scores_per_example)
-    # Rounding up may have left nothing for the last ones.
+    # Rounding up may leave nothing for the last chunks.
     num_chunks = blocks.ceil_div(batch, number)
     if isinstance(batch, int) and batch < 3:
-        # Of two chunks one is made.
+        # Two chunks are merged into one.
         return attend(**examples)
     if isinstance(num_chunks, int):
         if num_chunks < 2:
             return attend(**examples)
     else:
-        # One of nothing shows what shape outputs have.
+        # Runs one empty chunk to infer the output shape.
         num_chunks = tf.maximum(num_chunks, 1)
         number = tf.minimum(number, batch)
 
     def body(index, outputs):
-        # The last chunk has as many as the others, some of them once more.
+        # The last chunk is as long as the others and repeats some examples.
         start = tf.minimum(index * number, batch - number)
         chunk = {
             name: softmax.part(x, 0, start, number) for name, x in cut.items()
@@ -76,15 +76,15 @@ def in_chunks(
     # [batch]
     position = tf.range(batch)
     position += tf.where(position < before, 0, number - rest)
-    # Not two slices, joined: XLA ends the process on the gradient of an empty
-    # one, in a batch of one.
+    # Two joined slices would crash: XLA ends the process on the gradient of an
+    # empty slice, in a batch of one.
     # [batch, ...]
     output = tf.gather(rows, position)
     return tf.ensure_shape(output, [first.shape[0], *rows.shape[1:]])
 
 
 def _check_batches(examples, batch):
-    """Raises an error unless all have as many examples."""
+    """Raises a ValueError unless all have the same number of examples."""
     for name, x in examples.items():
         number = shapes.get_shape_list(x)[0]
         message = f"{name} has another number of examples than the others."
@@ -102,25 +102,25 @@ def attend(
     default_key: tf.Tensor | None = None,
     top_k: int | None = None,
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Queries against all keys of all pieces, under one softmax.
+    """Attends to all keys of all pieces, under one softmax.
 
     Args:
         queries: `<float>[batch, main, heads, size]`.
-        pieces: what they attend to. Keys and values may be
+        pieces: the keys to attend to. Keys and values may be
             `<float>[to, heads, size]`, the same for all examples, and masks
             `<any>[batch, to]`, the same for all tokens of an example.
-        dropout: of the probabilities.
-        added_scores: what is added to the scores of the first piece,
+        dropout: dropout of the probabilities.
+        added_scores: added to the scores of the first piece,
             `<float>[heads, batch, main or 1, to]`.
-        default_key: `<float>[heads, size]`, one more key, never masked, whose
-            value is zeros.
-        top_k: to how many keys a query attends, those with the highest scores,
-            the default one among them; to more if scores are equal. None for
-            all.
+        default_key: `<float>[heads, size]`, the no-op memory: one more key,
+            never masked, whose value is zeros.
+        top_k: number of keys that a query attends to, those with the highest
+            scores, including the default key; more if scores are equal. None
+            for all.
 
     Returns:
-        `<float>[batch, main, heads * size]`, zeros for a query that may attend
-        to nothing; and the probabilities before dropout of each piece,
+        `<float>[batch, main, heads * size]`, zeros for a query without keys;
+        and the probabilities before dropout of each piece,
         `<float>[heads, batch, main, to]`.
     """
     pieces = [
@@ -184,21 +184,21 @@ def _kth_best(scores, masks, k):
 
 
 def heads_first(tensor) -> tf.Tensor:
-    """`<any>[..., length, heads, size]` to `[heads, ..., length, size]`."""
+    """Transposes `<any>[..., length, heads, size]` to put heads first."""
     rank = tensor.shape.rank
     return tf.transpose(tensor, [rank - 2, *range(rank - 2), rank - 1])
 
 
 def batch_first(tensor) -> tf.Tensor:
-    """`<any>[heads, batch, ...]` as `<any>[batch, heads, ...]`."""
+    """Transposes `<any>[heads, batch, ...]` to `<any>[batch, heads, ...]`."""
     return tf.transpose(tensor, [1, 0, *range(2, tensor.shape.rank)])
 
 
 def attention_scores(queries, keys) -> tf.Tensor:
-    """Products `<float>[heads, batch, from, to]` of queries and keys.
+    """Multiplies queries and keys, `<float>[heads, batch, from, to]`.
 
     The keys are `<float>[heads, batch, to, size]`, or `<float>[heads, to,
-    size]` for all examples.
+    size]` if all examples share them.
     """
     if keys.shape.rank == 4:
         scores = tf.matmul(queries, keys, transpose_b=True)
@@ -210,7 +210,7 @@ def attention_scores(queries, keys) -> tf.Tensor:
 
 
 def weighted_sum(probs, values) -> tf.Tensor:
-    """Values, shaped as keys of `attention_scores`, weighed and summed."""
+    """Sums values by weight; they are shaped as keys of `attention_scores`."""
     probs = tf.cast(probs, values.dtype)
     if values.shape.rank == 4:
         return tf.matmul(probs, values)
@@ -218,7 +218,7 @@ def weighted_sum(probs, values) -> tf.Tensor:
 
 
 def _per_head(function, tensor):
-    """A function of each head's rows, of all examples together."""
+    """Applies a function to each head's rows of all examples together."""
     heads, batch, length, size = shapes.get_shape_list(tensor)
     # [heads, batch * length, b]
     rows = function(tf.reshape(tensor, [heads, batch * length, size]))
@@ -228,7 +228,7 @@ def _per_head(function, tensor):
 
 
 def as_mask(att_mask, name: str) -> tf.Tensor | None:
-    """A mask `<bool>[batch, from or 1, to]`, or None for None.
+    """Converts a mask to `<bool>[batch, from or 1, to]`; None stays None.
 
     `[[1, 0], [1, 1]]`, of two examples and two keys, becomes
     `[[[True, False]], [[True, True]]]`. A mask of another rank than 2 or 3
@@ -243,7 +243,7 @@ def as_mask(att_mask, name: str) -> tf.Tensor | None:
 
 
 def split_masks(att_mask, side_att_mask, main_input, side_input) -> list:
-    """The masks of the main and of the side columns of `FusedSideAttention`.
+    """Splits a mask into the main and the side part of `FusedSideAttention`.
 
     Two tokens and a side input of one row, all in one mask: `[[[1, 1, 0],
     [0, 1, 1]]]` gives `[[[True, True], [False, True]]]` and `[[[False],
@@ -271,15 +271,15 @@ def split_masks(att_mask, side_att_mask, main_input, side_input) -> list:
 
 
 def check_columns(piece: softmax.Keys) -> None:
-    """Raises a ValueError unless a mask is known to have a column a key.
+    """Raises a ValueError unless a mask has a known column for each key.
 
-    One column would be taken for all keys.
+    A single column would be broadcast to all keys.
     """
     mask, number = piece.mask, piece.keys.shape[-3]
     if mask is None or None in (mask.shape[-1], number):
         return
     if mask.shape[-1] != number:
         raise ValueError(
-            f"a mask of {mask.shape[-1]} columns (shape {mask.shape}) does not "
+            f"A mask of {mask.shape[-1]} columns (shape {mask.shape}) does not "
             f"fit {number} keys."
         )

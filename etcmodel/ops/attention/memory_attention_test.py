@@ -9,7 +9,7 @@ from testing.attention_cases import reference_attention
 
 
 class AttendTest(parameterized.TestCase, tf.test.TestCase):
-    """See also the tests of the layers that attend to a memory."""
+    """Tests `attend`; see also tests of layers that attend to a memory."""
 
     @parameterized.parameters(False, True)
     def test_equals_the_reference(self, is_shared):
@@ -67,8 +67,8 @@ class AttendTest(parameterized.TestCase, tf.test.TestCase):
 
 class InChunksTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
-        # Scores of an example, of which 12 fit; and how many are then computed
-        # at a time, in chunks of about the same size: what would be two is one.
+        # Scores of an example, of which 12 fit; and how many are computed at a
+        # time, in chunks of about equal size (two chunks are merged into one).
         (3, 7, 7, 1),
         (4, 7, 3, 3),
         (6, 8, 2, 4),
@@ -122,7 +122,7 @@ class InChunksTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(False, True)
     def test_what_is_the_same_for_all(self, is_static):
-        """Of one row, in a batch of more, as tensors are broadcast."""
+        """One row in a larger batch is broadcast."""
         rows = np.arange(10.0).reshape(5, 2)
         spec = tf.TensorSpec([5 if is_static else None, 2], tf.float64)
 
@@ -139,7 +139,7 @@ class InChunksTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(False, True)
     def test_another_number_of_examples(self, is_static):
-        """Is not cut off."""
+        """Raises an error instead of cutting it."""
         spec = tf.TensorSpec([7 if is_static else None])
 
         @tf.function(input_signature=[spec])

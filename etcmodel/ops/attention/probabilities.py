@@ -1,8 +1,8 @@
-"""The attention probabilities of each pair, to be inspected.
+"""Computes the attention probabilities of each pair, for inspection.
 
-They are what attention weighs the values with, before dropout, computed anew:
-no implementation keeps them. `query_positions` chooses some queries of a long
-text, and only their rows are computed.
+They are the weights of the values, before dropout. No implementation keeps
+them, so they are computed again. `query_positions` selects some queries of a
+long text; only their rows are computed.
 """
 
 import tensorflow as tf
@@ -15,8 +15,8 @@ from etcmodel.ops.attention import masks
 from etcmodel.ops.attention import relative_ids as labels_lib
 from etcmodel.ops.attention import softmax
 
-# Of so many long tokens at once it is found out what describes their pairs
-# with all global tokens, where some of those are chosen.
+# Number of long tokens whose pairs with all global tokens are described at
+# once, if some global tokens are selected.
 CHUNK_LEN = 512
 
 
@@ -25,7 +25,7 @@ def dense_scores(
     keys: softmax.Keys,
     table: softmax.LabelTable | None = None,
 ) -> tf.Tensor:
-    """The probabilities of `dense_attention`, before dropout."""
+    """Computes the probabilities of `dense_attention`, before dropout."""
     queries, keys = dispatch.check_dense(queries, keys)
     return full.probabilities(queries, [keys], table)[0]
 
@@ -38,16 +38,16 @@ def long_scores(
     table: softmax.LabelTable | None = None,
     query_positions=None,
 ) -> tuple[tf.Tensor, tf.Tensor | None]:
-    """The probabilities of `long_attention`, before dropout.
+    """Computes the probabilities of `long_attention`, before dropout.
 
-    With a radius of 1, one head, two tokens and one global token, all of equal
-    keys, the long scores are `[[[[0, 1/3, 1/3], [1/3, 1/3, 0]]]]` and the
+    With a radius of 1, one head, two tokens and one global token, all with
+    equal keys, the long scores are `[[[[0, 1/3, 1/3], [1/3, 1/3, 0]]]]` and the
     global ones `[[[[1/3], [1/3]]]]`; with the query position 1 they are
     `[[[[1/3, 1/3, 0]]]]` and `[[[[1/3]]]]`.
 
-    `query_positions`, `<int>[n]` or `<int>[batch, n]`, chooses queries; None
-    takes all. The keys around each are copied, `[batch, n, 2*local_radius + 1,
-    heads, size_per_head]`: of a long text, choose.
+    `query_positions`, `<int>[n]` or `<int>[batch, n]`, selects queries; None
+    selects all. The keys around each are copied, `[batch, n, 2*local_radius +
+    1, heads, size_per_head]`, so select few queries of a long text.
 
     Returns:
         `<float32 or float64>[batch, heads, n, 2*local_radius + 1]`, column `k`
@@ -56,7 +56,7 @@ def long_scores(
         `others`. A row of both sums to 1, or is 0 if it has no key.
 
     Raises:
-        ValueError: see `long_attention`; or there is no such query.
+        ValueError: see `long_attention`; or a query position is out of range.
     """
     queries, local, others = dispatch.check_long(
         queries, local, others, local_radius
@@ -104,7 +104,7 @@ def global_scores(
     table: softmax.LabelTable | None = None,
     query_positions=None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The probabilities of `global_attention`, before dropout.
+    """Computes the probabilities of `global_attention`, before dropout.
 
     `query_positions` are as in `long_scores`.
 
@@ -146,7 +146,7 @@ def global_scores(
 
 
 def _pairs_of_long(keys, positions, batch):
-    """Global keys, with the mask and the labels of some long queries."""
+    """Returns the global keys with masks and labels of some long queries."""
     mask, labels = keys.mask, keys.labels
     if isinstance(mask, masks.AttentionSpec):
         mask = mask.part([_rows(x, positions) for x in mask.long_tensors()])
@@ -163,7 +163,7 @@ def _pairs_of_long(keys, positions, batch):
 
 
 def _of_global(part, long_tensors, dtype, positions, length):
-    """Masks or labels `<dtype>[batch, n, long]` of some global tokens."""
+    """Returns masks or labels `<dtype>[batch, n, long]` of global tokens."""
     if positions is None:
         return tf.linalg.matrix_transpose(part(long_tensors))
     long_tensors = [blocks.never_empty(x, length) for x in long_tensors]
@@ -192,7 +192,7 @@ def _of_global(part, long_tensors, dtype, positions, length):
 
 
 def _as_positions(positions, number):
-    """Checks query positions, and gives `<int32>[1 or batch, n]`, or None."""
+    """Checks query positions; returns `<int32>[1 or batch, n]` or None."""
     if positions is None:
         return None
     positions = tf.cast(positions, tf.int32)
@@ -219,7 +219,7 @@ def _rows(tensor, positions):
 
 
 def _for_all(ids, batch):
-    """Labels whose batch may be 1 as those of all examples, or None."""
+    """Broadcasts labels with a batch of 1 to all examples; None stays None."""
     if ids is None:
         return None
     ids = tf.convert_to_tensor(ids)

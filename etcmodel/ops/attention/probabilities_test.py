@@ -1,4 +1,4 @@
-"""Tests of the probabilities that attention gives to be looked at."""
+"""Tests of the attention probabilities for inspection."""
 
 import dataclasses
 from unittest import mock
@@ -15,7 +15,7 @@ CHOSEN = (None, [0, 12, 1, 5, 5], [[0, 12], [11, 1]])
 
 
 def reference_probabilities(cases, case):
-    """`<float64>[batch, from, heads, to]` by the paper's equations."""
+    """Computes `<float64>[batch, from, heads, to]` by the paper's equations."""
     floats = dict(case.floats)
     total = sum(floats[f"{piece}keys"].shape[1] for piece in cases.PIECES)
     start = 0
@@ -96,7 +96,7 @@ class LongScoresTest(parameterized.TestCase, tf.test.TestCase):
             atol=1e-9,
         )
         if not with_specs:
-            # Those that may attend to nothing.
+            # Queries without keys.
             total = np.sum(band, -1) + np.sum(others, -1)
             empty = np.zeros((2, testing.HEADS, length), bool)
             empty[..., 1::4] = True
@@ -254,7 +254,7 @@ class MemoryTest(tf.test.TestCase):
         self.assertLess(
             testing.largest_size(operations, tf.float32), length * heads * 50
         )
-        # Neither is what describes all pairs there.
+        # Nor is the description of all pairs.
         for dtype in (tf.bool, tf.int32):
             self.assertLess(
                 testing.largest_size(operations, dtype), length * global_len

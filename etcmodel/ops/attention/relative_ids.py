@@ -1,8 +1,8 @@
-"""Types of relative labels: a class each.
+"""Types of relative labels, one class each.
 
-A class says which label each pair of a query and a key has. What that adds to
-the scores follows from it: products of each query with the label vectors that
-occur (`RelativeLabels.products`), one of which each pair chooses
+A class gives the label of each pair of a query and a key. Its scores are
+products of each query with the vectors of the labels that occur
+(`RelativeLabels.products`), from which each pair selects one
 (`softmax.choose`).
 """
 
@@ -17,21 +17,21 @@ from etcmodel.ops.attention import softmax
 
 
 class RelativeLabels(masks.AttentionSpec):
-    """Which label each pair of a query and a key has: the base of all labels.
+    """Base class: the label of each pair of a query and a key.
 
     Attributes:
-        columns: the labels that occur, or None for all of the table. Scores are
-            chosen from the products of each query with their vectors.
+        columns: the labels that occur, or None for the whole table. Scores are
+            selected from the products of each query with their vectors.
     """
 
     columns: Sequence[int] | None = None
 
     def select(self, table: softmax.LabelTable) -> tuple[tf.Tensor, tf.Tensor]:
-        """The columns' `<float>[columns, heads, size]` vectors, and biases."""
+        """Returns the columns' `<float>[columns, heads, size]` and biases."""
         if self.columns is None:
             return table.vectors, table.biases
         vocab_size, heads, size = shapes.get_shape_list(table.vectors)
-        # By a product, as its gradient is one.
+        # A product, because the gradient of a product is a product.
         # [columns, vocab_size]
         chosen = tf.one_hot(self.columns, vocab_size, dtype=table.vectors.dtype)
         flat = tf.matmul(
@@ -43,14 +43,14 @@ class RelativeLabels(masks.AttentionSpec):
         )
 
     def products(self, queries, vectors, biases) -> tf.Tensor:
-        """What each column adds, `<float>[batch, heads, queries, columns]`."""
+        """Scores columns, `<float>[batch, heads, queries, columns]`."""
         # [heads, columns, size]
         vectors = tf.transpose(vectors, [1, 0, 2])
         # [heads, 1, columns]
         biases = tf.transpose(softmax.to_score_dtype(biases))[:, tf.newaxis]
         if vectors.shape[0] == 1:
-            # TensorFlow's product on CPUs, oneDNN's, ends the process where it
-            # has to repeat the matrix of a single head along the batch.
+            # TensorFlow's product on CPUs, oneDNN's, crashes if it has to
+            # repeat the matrix of a single head along the batch.
             products = tf.tensordot(queries, vectors[0], [[3], [1]])
         else:
             products = tf.matmul(queries, vectors, transpose_b=True)
@@ -60,36 +60,38 @@ class RelativeLabels(masks.AttentionSpec):
 
 
 class BandLabels(RelativeLabels):
-    """Labels of long tokens and the long tokens around them."""
+    """Labels of long tokens and nearby long tokens."""
 
     def band_tensors(self, windows, dtype):
-        """What `to_windows` needs: tensors to be cut as rows, and others."""
+        """Returns the tensors for `to_windows`: some to cut, and others."""
         del windows, dtype
         return [], []
 
     def to_windows(self, products, rows, others, windows):
-        """`label` and `chosen` of `softmax.KeyBlock`, any outside of the band.
+        """Returns `label` and `chosen` of `softmax.KeyBlock` in windows.
+
+        Values outside of the band are arbitrary.
 
         Args:
             products: `<float>[batch, heads, queries, columns]`.
             rows: the first tensors of `band_tensors`, cut.
-            others: the others.
+            others: the other tensors of `band_tensors`.
             windows: `blocks.Windows`, in which the queries are whole blocks.
         """
         raise NotImplementedError
 
 
 class DistanceLabels(BandLabels):
-    """Labels of the long tokens' neighbours that depend on distance alone.
+    """Labels of nearby long tokens that depend on the distance alone.
 
-    For `l2l_relative_att_ids`. Label `k` of the `2*local_radius + 1` is that of
-    the key `k - local_radius` positions on. With `DistanceLabels([2, 0, 1])` a
-    token has label 0 for itself, 2 for the token before it and 1 for the one
-    after. `RelativePositionGenerator.make_local_relative_att_spec` makes the
-    usual ones.
+    For `l2l_relative_att_ids`. Label `k` of the `2*local_radius + 1` labels
+    belongs to the key `k - local_radius` positions ahead. With
+    `DistanceLabels([2, 0, 1])` a token has label 0 for itself, 2 for the token
+    before it and 1 for the one after.
+    `RelativePositionGenerator.make_local_relative_att_spec` makes these labels.
 
     Raises:
-        ValueError: there are fewer than 3, or an even number of them.
+        ValueError: there are fewer than 3 labels, or an even number.
     """
 
     def __init__(self, pattern: Sequence[int]):
@@ -97,8 +99,8 @@ class DistanceLabels(BandLabels):
         if len(self.pattern) % 2 == 0 or len(self.pattern) < 3:
             raise ValueError(
                 "pattern needs a label for each of 2*local_radius + 1 "
-                "distances, an odd number from 3 on, but has "
-                f"{len(self.pattern)}"
+                "distances, an odd number of at least 3, but has "
+                f"{len(self.pattern)}."
             )
 
     @property
@@ -107,17 +109,17 @@ class DistanceLabels(BandLabels):
         return self.runs()[1]
 
     def to_band(self, batch_size, length) -> tf.Tensor:
-        """The labels as `<int32>[batch, long, 2*local_radius + 1]`."""
+        """Returns labels as `<int32>[batch, long, 2*local_radius + 1]`."""
         return tf.broadcast_to(
             tf.constant(self.pattern, tf.int32),
             tf.stack([batch_size, length, len(self.pattern)]),
         )
 
     def runs(self) -> tuple[int, list[int], int]:
-        """The pattern as a run of one label, a middle, and another run.
+        """Splits the pattern into a run of one label, a middle and a run.
 
         5 5 5 1 2 3 3 is `(3, [5, 1, 2, 3], 2)`: the first column 3 times, the
-        middle ones once, and the last column twice.
+        middle columns once, and the last column twice.
         """
         pattern = self.pattern
         lead = 1
@@ -132,14 +134,13 @@ class DistanceLabels(BandLabels):
         return lead, [pattern[0], *middle, pattern[-1]], trail
 
     def band_tensors(self, windows, dtype):
-        """What spreads columns over slots, `[block_len, columns, slots]`.
+        """Returns what spreads columns: `[block_len, columns, slots]`.
 
-        In the windows of a block of queries, the first slots have the first
-        label for all of them, the last slots the last one. In between, which
-        column a slot gets differs from query to query but not from block to
-        block: a product with this tensor, 1 where a slot has a column, spreads
-        them. (To shift each row by its index takes about as long, and far
-        longer when compiled.)
+        In the windows of a block, the first slots have the first label for all
+        queries, the last slots the last one. In between, the column of a slot
+        depends on the query but not on the block. A product with this tensor,
+        1 where a slot has a column, spreads the columns. (Shifting each row by
+        its index takes about as long, and far longer when compiled.)
         """
         lead, columns, trail = self.runs()
         block_len = windows.block_len
@@ -157,7 +158,7 @@ class DistanceLabels(BandLabels):
         return [], [spread]
 
     def to_windows(self, products, rows, others, windows):
-        """See `BandLabels.to_windows`."""
+        """Returns `label` and `chosen` of `softmax.KeyBlock` in windows."""
         del rows
         (spread,) = others
         batch, heads, queries, columns = shapes.get_shape_list(products)
@@ -199,13 +200,13 @@ class BandIds(BandLabels):
         self.use_one_hot_lookup = use_one_hot_lookup
 
     def band_tensors(self, windows, dtype):
-        """The ids, in windows."""
+        """Returns the ids, in windows."""
         del dtype
         # [batch, long, window]
         return [windows.of_band(self.ids)], []
 
     def to_windows(self, products, rows, others, windows):
-        """See `BandLabels.to_windows`."""
+        """Returns `label` and `chosen` of `softmax.KeyBlock` in windows."""
         del others, windows
         return _choose_by_id(products, rows[0], self.use_one_hot_lookup)
 
@@ -213,25 +214,25 @@ class BandIds(BandLabels):
 class PairLabels(RelativeLabels):
     """Labels of pairs of long and global tokens.
 
-    For a type of labels of one's own, derive from this class, set `columns`,
-    and define `long_tensors` and `part`; see `docs/architecture.md`.
+    For your own type of labels, subclass this class, set `columns`, and define
+    `long_tensors` and `part`; see `docs/architecture.md`.
     """
 
     def long_tensors(self) -> list[tf.Tensor]:
-        """Tensors `<any>[batch, long, ...]`, to be cut along the long axis."""
+        """Returns `<any>[batch, long, ...]` tensors, to cut along long."""
         raise NotImplementedError
 
     def part(self, long_tensors: Sequence[tf.Tensor], global_len) -> tf.Tensor:
-        """Which label the pairs of the cut `long_tensors` have.
+        """Returns the labels of the cut `long_tensors` with global tokens.
 
-        `<int32>[batch, part, global]`, indices into `columns` (or labels, where
-        that is None); or, where there are two columns,
+        `<int32>[batch, part, global]`, indices into `columns` (or labels, if
+        `columns` is None); or, with two columns,
         `<bool>[batch, part, global]`, true for the second.
         """
         raise NotImplementedError
 
     def lookup(self, products, long_tensors, global_len, of_global=False):
-        """`label` and `chosen` of `softmax.KeyBlock` for cut `long_tensors`."""
+        """Returns `label` and `chosen` of `softmax.KeyBlock` for a chunk."""
         # [batch, part, global]
         chosen = self.part(long_tensors, global_len)
         if of_global:
@@ -239,11 +240,11 @@ class PairLabels(RelativeLabels):
         return products, chosen[:, tf.newaxis]
 
     def to_tensor(self, global_len) -> tf.Tensor:
-        """All labels, `<int32>[batch, long, global]`."""
+        """Returns all labels, `<int32>[batch, long, global]`."""
         return self.part_labels(self.long_tensors(), global_len)
 
     def part_labels(self, long_tensors, global_len) -> tf.Tensor:
-        """As `part`, but the labels: `<int32>[batch, part, global]`."""
+        """Returns labels, not columns: `<int32>[batch, part, global]`."""
         part = self.part(long_tensors, global_len)
         if self.columns is None:
             return part
@@ -258,16 +259,16 @@ class PairIds(PairLabels):
         self.use_one_hot_lookup = use_one_hot_lookup
 
     def long_tensors(self) -> list[tf.Tensor]:
-        """The ids."""
+        """Returns the ids."""
         return [self.ids]
 
     def part(self, long_tensors: Sequence[tf.Tensor], global_len) -> tf.Tensor:
-        """The cut ids."""
+        """Returns the cut ids."""
         del global_len
         return long_tensors[0]
 
     def lookup(self, products, long_tensors, global_len, of_global=False):
-        """See `PairLabels.lookup`."""
+        """Returns `label` and `chosen` of `softmax.KeyBlock` for a chunk."""
         _, chosen = super().lookup(
             products, long_tensors, global_len, of_global
         )
@@ -284,10 +285,10 @@ class LongGlobalLabels(PairLabels):
     labels 8 and 9, they are 97, 98 and 77.
 
     Args:
-        links: tensors `<int>[batch, long]`, the index of a global token each;
-            anything out of range is no link.
+        links: tensors `<int>[batch, long]`, each with indices of global tokens;
+            indices out of range are no link.
         linked: the label of a pair that one of the links names; or one label
-            for each link, of which the last that names a pair counts.
+            for each link, of which the last matching one counts.
         not_linked: the label of all other pairs.
 
     Raises:
@@ -302,25 +303,25 @@ class LongGlobalLabels(PairLabels):
     ):
         self.links = [tf.convert_to_tensor(link) for link in links]
         if not self.links:
-            raise ValueError("links needs at least one tensor, but is empty")
+            raise ValueError("links needs at least one tensor, but is empty.")
         labels = np.ravel(linked).tolist()
         if np.ndim(linked) == 0:
             labels *= len(self.links)
         if len(labels) != len(self.links):
             raise ValueError(
                 f"linked needs one label, or one for each of the "
-                f"{len(self.links)} links, but is {linked}"
+                f"{len(self.links)} links, but is {linked}."
             )
         distinct = list(dict.fromkeys(labels))
         self.columns = [int(not_linked), *distinct]
         self._column_of_link = [1 + distinct.index(label) for label in labels]
 
     def long_tensors(self) -> list[tf.Tensor]:
-        """The links."""
+        """Returns the links."""
         return self.links
 
     def part(self, long_tensors: Sequence[tf.Tensor], global_len) -> tf.Tensor:
-        """How some of the long tokens are linked; see `PairLabels.part`."""
+        """Returns which label the links give; see `PairLabels.part`."""
         if len(self.columns) == 2:
             return masks.linked(long_tensors, global_len)
         index = tf.constant(0)
@@ -333,11 +334,11 @@ class LongGlobalLabels(PairLabels):
 
 
 def band_labels(ids, table: softmax.LabelTable | None) -> BandLabels | None:
-    """Labels of a band, given either way, as a description (or None).
+    """Converts labels of a band to a description; None stays None.
 
     Args:
         ids: a `BandLabels`, `<int>[batch, long, 2*local_radius + 1]` or None.
-        table: says how ids are looked up.
+        table: determines how ids are looked up.
 
     Returns:
         A `BandLabels` or None.
@@ -350,7 +351,7 @@ def band_labels(ids, table: softmax.LabelTable | None) -> BandLabels | None:
 def pair_labels(
     ids, table: softmax.LabelTable | None, from_global: bool = False
 ) -> PairLabels | None:
-    """Labels given either way (`from_global`: transposed) as a description."""
+    """Converts labels of pairs to a description; may transpose them."""
     if ids is None or isinstance(ids, masks.AttentionSpec):
         return ids
     if from_global:
@@ -359,7 +360,7 @@ def pair_labels(
 
 
 def band_label_tensor(ids, batch_size, length) -> tf.Tensor | None:
-    """`l2l_relative_att_ids`, given either way, as a tensor (or None)."""
+    """Converts `l2l_relative_att_ids` to a tensor; None stays None."""
     if isinstance(ids, DistanceLabels):
         return ids.to_band(batch_size, length)
     return ids
@@ -368,7 +369,7 @@ def band_label_tensor(ids, batch_size, length) -> tf.Tensor | None:
 def pair_label_tensor(
     ids, global_len, from_global: bool = False
 ) -> tf.Tensor | None:
-    """`l2g_` or (`from_global`) `g2l_relative_att_ids` as a tensor."""
+    """Converts `l2g_` or (`from_global`) `g2l_relative_att_ids` to a tensor."""
     if isinstance(ids, PairLabels):
         ids = ids.to_tensor(global_len)
         return tf.linalg.matrix_transpose(ids) if from_global else ids
@@ -376,10 +377,9 @@ def pair_label_tensor(
 
 
 def _choose_by_id(products, ids, use_one_hot_lookup):
-    """`label` and `chosen` of `softmax.KeyBlock` for any labels of the table.
+    """Returns `label` and `chosen` of `softmax.KeyBlock` for any label ids.
 
-    The gradient of a product with one-hot vectors is a product; that of a
-    choice by index is a scatter.
+    The gradient of a one-hot product is a product; that of a gather a scatter.
     """
     if not use_one_hot_lookup:
         return products, ids[:, tf.newaxis]

@@ -1,7 +1,7 @@
 """The formula of attention: scores, and one softmax over several key blocks.
 
-Queries attend to one or more *key blocks* (the keys around them, those of the
-global tokens) under **one joint softmax**, in which the pair of query `i` and
+Queries attend to one or more *key blocks* (the keys nearby, the global keys)
+under **one joint softmax**, in which the pair of query `i` and
 key `j` has the score (paper section 3.2, with the bias of the original code)
 
     score[i, j] = (q_i . k_j + q_i . E[id_ij] + b[id_ij]) / sqrt(size_per_head)
@@ -11,8 +11,8 @@ whatever the inputs' dtype. A masked pair has a probability of exactly 0, and a
 query without any unmasked key gets an output of zeros. A label beyond the
 table adds nothing to a score.
 
-`joint_softmax` is the formula as it stands. `attend` gives the same numbers,
-and computes the probabilities again in the backward pass.
+`joint_softmax` is the formula itself. `attend` gives the same results, and
+computes the probabilities again in the backward pass.
 """
 
 import dataclasses
@@ -29,20 +29,20 @@ from etcmodel.ops import dropout
 from etcmodel.ops import shapes
 
 MASKED = -1e30
-# No score that takes part in a softmax is as low.
+# Below every score that takes part in a softmax.
 LOWEST = -5e29
-# Up to as many columns are chosen from by selection where it is compiled, and
-# an eighth of them anywhere.
+# Maximum number of columns for `tf.where` in compiled code (an eighth of it
+# elsewhere); beyond it, `tf.gather`.
 MAX_SELECTED_COLUMNS = 64
 
 
 class LabelTable(NamedTuple):
-    """The learned part of relative attention: a vector and a bias a label.
+    """The weights of relative attention: a vector and a bias per label.
 
     Attributes:
         vectors: `<float>[relative_vocab_size, heads, size_per_head]`.
         biases: `<float>[relative_vocab_size, heads]`.
-        use_one_hot_lookup: by a product, not by a gather. Same numbers.
+        use_one_hot_lookup: look up by a product, not by a gather.
     """
 
     vectors: tf.Tensor
@@ -51,15 +51,15 @@ class LabelTable(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """What queries may attend to.
+    """Keys, values, mask and labels that queries attend to.
 
     Attributes:
         keys: `<float>[batch, to, heads, size_per_head]`.
         values: `<float>[batch, to, heads, value_size]`.
         mask: a tensor or a description (`masks.py`); None for all.
         labels: a tensor or a description (`relative_ids.py`), or None.
-        name: what an error message puts before `att_mask` and
-            `relative_att_ids`, such as `"l2g_"`.
+        name: prefix of `att_mask` and `relative_att_ids` in error messages,
+            such as `"l2g_"`.
     """
 
     keys: tf.Tensor
@@ -80,12 +80,12 @@ class Dropout:
         self.seed = seed
 
     def factors(self, shape, index, dtype) -> tf.Tensor:
-        """0 or `1 / (1 - rate)`; equal indices give equal factors."""
+        """Returns 0 or `1 / (1 - rate)`, equal for equal indices."""
         is_kept, scale = self._draw(shape, index)
         return tf.cast(tf.where(is_kept, scale, 0.0), dtype)
 
     def drop(self, probs, index) -> tf.Tensor:
-        """Multiplies probabilities with their `factors`."""
+        """Multiplies probabilities by their `factors`."""
         return dropout.drop(probs, *self._draw(tf.shape(probs), index))
 
     def _draw(self, shape, index):
@@ -95,20 +95,20 @@ class Dropout:
 
 @dataclasses.dataclass
 class KeyBlock:
-    """Some keys that queries attend to: their values and ingredients of scores.
+    """Keys that queries attend to: their values and parts of the scores.
 
     Attributes:
-        products: `<float>[batch, heads, queries, keys]`, of scaled queries and
-            keys.
+        products: `<float>[batch, heads, queries, keys]`, products of scaled
+            queries and keys.
         values: `<float>[batch, heads, keys, value_size]`; or, for each block
             of queries, `<float>[batch, heads, blocks, keys, value_size]`.
         allowed: `<bool>[batch or 1, queries or 1, keys]`, or None for all.
-        label: `<float>[batch, heads, queries, keys]`, what the labels add; or
-            `<float>[batch, heads, queries, columns]` to choose it from.
-        chosen: the column of each pair, `<int32>[batch, 1, queries, keys]`; of
-            two columns the second one, `<bool>[batch, 1, queries, keys]`.
-        dropout: of the probabilities, or None.
-        draw: `<int32>[]`, which of the dropout's draws this block takes.
+        label: `<float>[batch, heads, queries, keys]`, scores of the labels; or
+            `<float>[batch, heads, queries, columns]` to select them from.
+        chosen: the column of each pair, `<int32>[batch, 1, queries, keys]`;
+            of two columns the second one, `<bool>[batch, 1, queries, keys]`.
+        dropout: dropout of the probabilities, or None.
+        draw: `<int32>[]`, number of the dropout's draw for this block.
     """
 
     products: tf.Tensor
@@ -120,7 +120,7 @@ class KeyBlock:
     draw: object = 0
 
     def ingredients(self):
-        """What the compiled functions below make scores from."""
+        """Returns the arguments of the compiled functions below."""
         bias = None
         if self.allowed is not None:
             dtype = score_dtype(self.products.dtype)
@@ -133,7 +133,7 @@ class KeyBlock:
         return self.products, bias, self.label, self.chosen
 
     def kept(self, dtype):
-        """Dropout's factors, shaped as the products, or None."""
+        """Returns dropout's factors, shaped as the products, or None."""
         if self.dropout is None:
             return None
         shape = tf.shape(self.products)
@@ -141,13 +141,13 @@ class KeyBlock:
 
 
 class Attended(NamedTuple):
-    """What attention gives, and all that its probabilities follow from.
+    """Output of attention, with the statistics to compute probabilities.
 
     Attributes:
         output: `<float32 or float64>[batch, heads, queries, value_size]`.
         softmax_stats: `<float32 or float64>[batch, heads, queries, 2]`, the
-            maximum of each query's scores, and its denominator: the sum of
-            the exponentials of the scores less the maximum.
+            maximum of each query's scores, and the denominator: the sum of the
+            exponentials of the scores minus the maximum.
     """
 
     output: tf.Tensor
@@ -155,10 +155,10 @@ class Attended(NamedTuple):
 
 
 def attend(key_blocks: Sequence[KeyBlock]) -> Attended:
-    """One softmax over several key blocks, and the values that it weighs.
+    """Computes one softmax over several key blocks, and weights their values.
 
-    The gradients flow to `products`, `values` and `label`, from the output
-    alone: `softmax_stats` count as constants.
+    Gradients flow to `products`, `values` and `label` from the output alone:
+    `softmax_stats` count as constants.
     """
     differentiable = [
         name
@@ -186,7 +186,7 @@ def attend(key_blocks: Sequence[KeyBlock]) -> Attended:
 
 
 def forward(key_blocks: Sequence[KeyBlock]) -> Attended:
-    """Computes `attend` without its backward pass: not to be differentiated."""
+    """Computes `attend` without a backward pass; not differentiable."""
     dtype = key_blocks[0].values.dtype
     scores = [_scores(*block.ingredients()) for block in key_blocks]
     # [batch, heads, queries, 1]
@@ -205,7 +205,7 @@ def forward(key_blocks: Sequence[KeyBlock]) -> Attended:
         output += to_score_dtype(times(weights, block.values))
         # [batch, heads, queries, 1]
         total += sums
-    # It is 0 for a query without any key.
+    # The total is 0 for a query without any key.
     total = tf.where(total <= 0, tf.ones_like(total), total)
     return Attended(
         output / total,
@@ -219,8 +219,8 @@ def gradients(
 ) -> dict:
     """Computes the gradients of key blocks, and their probabilities again.
 
-    `attended` is what `forward` gives for these key blocks; or for these and
-    others, if the softmax is over all of them.
+    `attended` is the result of `forward` for these key blocks; or for more, if
+    the softmax is over all of them.
 
     Returns:
         Gradients by a block's number and the name of its attribute:
@@ -259,7 +259,7 @@ def gradients(
 
 
 def merge(parts: Sequence[Attended]) -> Attended:
-    """`attend` of all key blocks, from parts of them; not differentiable."""
+    """Combines `forward` of parts into one softmax; not differentiable."""
     maximum = functools.reduce(
         tf.maximum, [part.softmax_stats[..., :1] for part in parts]
     )
@@ -277,9 +277,9 @@ def merge(parts: Sequence[Attended]) -> Attended:
 
 
 def times(rows, matrices, transpose_b: bool = False) -> tf.Tensor:
-    """Rows of queries times what they all have, or what their block has.
+    """Multiplies rows of queries by matrices, shared or one for each block.
 
-    The matrices are `<float>[batch, heads, a, b]`, or of one more axis,
+    The matrices are `<float>[batch, heads, a, b]`, or have one more axis,
     `blocks`.
     """
     if matrices.shape.rank == 4:
@@ -294,7 +294,7 @@ def times(rows, matrices, transpose_b: bool = False) -> tf.Tensor:
 
 
 def _transposed_times(left, right, like):
-    """Sums of outer products of queries' rows, in all or by block as `like`."""
+    """Sums outer products of queries' rows, in all or by block as `like`."""
     if like.shape.rank == 4:
         return tf.matmul(left, right, transpose_a=True)
     return tf.matmul(
@@ -303,35 +303,35 @@ def _transposed_times(left, right, like):
 
 
 def _blocked(rows, matrices):
-    """`[batch, heads, queries, x]` in as many blocks as there are matrices."""
+    """Splits the queries into one block per matrix."""
     batch, heads, queries, size = shapes.get_shape_list(rows)
     blocks = shapes.get_shape_list(matrices)[2]
     return tf.reshape(rows, [batch, heads, blocks, queries // blocks, size])
 
 
 def part(tensor, axis: int, start, size) -> tf.Tensor:
-    """Some positions of an axis, with a gradient that is fast.
+    """Slices an axis, with a fast gradient.
 
-    That of `tensor[:, start:end]` (`tf.strided_slice`) takes several times as
-    long on a CPU as all the attention around it.
+    The gradient of `tensor[:, start:end]` (`tf.strided_slice`) takes several
+    times as long on a CPU as all the attention around it.
     """
     if custom_gradients.is_plain():
-        # Compiled by XLA, the gradient of `tf.slice` has none itself.
+        # Compiled by XLA, the gradient of `tf.slice` has no gradient itself.
         index = [slice(None)] * tensor.shape.rank
         index[axis] = slice(start, start + size)
         return tensor[tuple(index)]
     begin = [0] * tensor.shape.rank
-    # What is known of a shape stays known, also where `start` is not.
+    # Keeps the static shape even if `start` is unknown.
     sizes = [-1 if x is None else x for x in tensor.shape]
     begin[axis], sizes[axis] = start, size
     return tf.slice(tensor, begin, sizes)
 
 
 def choose(columns, chosen) -> tf.Tensor:
-    """What each pair gets of its query's columns.
+    """Selects each pair's column of its query.
 
     The columns are `<float>[batch, heads, queries, columns]`; a number in
-    `chosen` (see `KeyBlock`) that is none of a column gives 0.
+    `chosen` (see `KeyBlock`) that is out of range gives 0.
     """
     if chosen.dtype == tf.bool:
         first, second = columns[..., :1], columns[..., 1:]
@@ -351,8 +351,8 @@ def choose(columns, chosen) -> tf.Tensor:
         )
         found = tf.transpose(found, [0, 3, 1, 2])
     else:
-        # Compiled, this takes half of the time of a gather: each bit of the
-        # index halves what is left.
+        # Compiled, this takes half the time of a gather: each bit of the index
+        # halves the remaining columns.
         left = [columns[..., i : i + 1] for i in range(num_columns)]
         bit = 1
         while len(left) > 1:
@@ -368,7 +368,7 @@ def choose(columns, chosen) -> tf.Tensor:
 
 @compilation.jit_if_large
 def choose_gradient(d_scores, chosen, *, num_columns):
-    """Gradients of the columns of `choose`, shaped as they are."""
+    """Computes gradients of the columns of `choose`, shaped as they are."""
     if chosen.dtype == tf.bool:
         total = tf.reduce_sum(d_scores, axis=-1, keepdims=True)
         of_second = tf.reduce_sum(
@@ -376,7 +376,7 @@ def choose_gradient(d_scores, chosen, *, num_columns):
         )
         return tf.concat([total - of_second, of_second], axis=-1)
     if num_columns <= MAX_SELECTED_COLUMNS // 8:
-        # Of so few columns it takes half of the time of a sum by index.
+        # For so few columns this takes half the time of a sum by index.
         # [batch, queries, heads, columns]
         sums = tf.matmul(
             tf.transpose(d_scores, [0, 2, 1, 3]),
@@ -394,7 +394,7 @@ def choose_gradient(d_scores, chosen, *, num_columns):
     sums = tf.math.unsorted_segment_sum(
         tf.reshape(rows, [-1, heads]),
         tf.reshape(
-            # What is no column counts nowhere.
+            # Indices out of range count nowhere.
             tf.where(
                 (chosen >= 0) & (chosen < num_columns), first + chosen, -1
             ),
@@ -407,9 +407,9 @@ def choose_gradient(d_scores, chosen, *, num_columns):
     )
 
 
-# Three chains of elementwise operations, each compiled as a whole. Maxima and
-# the spreading of labels over windows are not among them: compiled, they take
-# longer.
+# Three chains of elementwise operations, each compiled as a whole. They leave
+# out maxima and the spreading of labels over windows, which take longer when
+# compiled.
 
 
 def _plain_scores(products, bias, label, chosen):
@@ -420,7 +420,7 @@ def _plain_scores(products, bias, label, chosen):
         result += label
     if bias is not None:
         if products.dtype == tf.float16:
-            # Its products may be infinite, and stay so whatever is added.
+            # Masked products may be infinite, and stay so after an addition.
             result = tf.minimum(result, -LOWEST / 2)
         result += bias
     return result
@@ -442,7 +442,7 @@ def _weights(scores, maximum, *, dtype):
 def _gradients(
     products, bias, label, chosen, softmax_stats, delta, d_probs, keep, *, dtype
 ):
-    """Probabilities after dropout, and gradients of the scores."""
+    """Computes probabilities after dropout, and gradients of the scores."""
     maximum, total = softmax_stats[..., :1], softmax_stats[..., 1:]
     scores = _plain_scores(products, bias, label, chosen)
     probs = tf.exp(scores - maximum) * (1.0 / total)
@@ -457,13 +457,13 @@ def _gradients(
 
 
 def joint_softmax(scores, masks):
-    """One softmax over the last axes of all the tensors in `scores`.
+    """Computes one softmax over the last axes of all tensors in `scores`.
 
     Masks are `<bool>` (broadcastable to the scores) or None.
 
     Returns:
-        List of probabilities shaped as `scores`; they sum to 1 over all of
-        them together, or are all 0 where everything is masked.
+        List of probabilities shaped as `scores`; they sum to 1 over all tensors
+        together, or are all 0 where everything is masked.
     """
     lowest = scores[0].dtype.min
     masked = [
@@ -473,8 +473,8 @@ def joint_softmax(scores, masks):
     # [..., 1]
     maxima = [tf.reduce_max(s, axis=-1, keepdims=True) for s in masked]
     maximum = tf.stop_gradient(functools.reduce(tf.maximum, maxima))
-    # Where there is no key at all the maximum is -inf, or `lowest` where all
-    # of them are masked.
+    # Without any key the maximum is -inf, and with all keys masked it is
+    # `lowest`.
     maximum = tf.maximum(maximum, lowest)
     weights = []
     for s, m in zip(masked, masks, strict=True):
@@ -487,13 +487,13 @@ def joint_softmax(scores, masks):
         operator.add,
         [tf.reduce_sum(w, axis=-1, keepdims=True) for w in weights],
     )
-    # A total is 0 (nothing to attend to) or at least 1 (the maximum's own).
+    # A total is 0 (no keys) or at least 1 (the maximum's own).
     total = tf.where(total > 0, total, tf.ones([], total.dtype))
     return [w / total for w in weights]
 
 
 def score_dtype(dtype) -> tf.DType:
-    """The dtype of scores and sums: float64 for float64, else float32."""
+    """Returns the dtype of scores: float64 for float64, else float32."""
     return tf.float64 if dtype == tf.float64 else tf.float32
 
 
@@ -508,5 +508,5 @@ def heads_outer(tensor) -> tf.Tensor:
 
 
 def scaled(queries) -> tf.Tensor:
-    """Divides by the root of the size, before products can overflow."""
+    """Divides by the root of the size before products, so none overflows."""
     return queries * tf.constant(queries.shape[-1] ** -0.5, queries.dtype)

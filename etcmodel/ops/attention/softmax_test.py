@@ -36,7 +36,7 @@ class ChooseTest(parameterized.TestCase, tf.test.TestCase):
     def test_values_and_gradients(self, min_compiled, most_selected, columns):
         rng = np.random.default_rng(1)
         chosen = rng.integers(columns, size=(2, 1, 5, 9))
-        # What is no column gives 0.
+        # Numbers of no column give 0.
         chosen[..., :4] = [-1, columns, -columns, 100]
         of_column = rng.standard_normal((2, 3, 5, columns))
         d_scores = rng.standard_normal((2, 3, 5, 9))

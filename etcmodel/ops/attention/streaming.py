@@ -1,10 +1,10 @@
-"""The same attention, a chunk of the long sequence at a time.
+"""Attention to a chunk of the long sequence at a time.
 
 Scores exist for one chunk only: the forward pass keeps the output and each
 query's maximum and denominator of the softmax, and the backward pass computes
-the probabilities again from them. So memory does not grow with heads x length x
-window. A softmax over the keys of all chunks, as that of global queries, is
-made in one pass, see `softmax.merge`.
+the probabilities again from them. Memory therefore does not grow with heads x
+length x window. The softmax of global queries, over the keys of all chunks, is
+computed in one pass (see `softmax.merge`).
 """
 
 import copy
@@ -16,12 +16,12 @@ from etcmodel.ops import shapes
 from etcmodel.ops.attention import blocks
 from etcmodel.ops.attention import softmax
 
-# About as many scores exist at a time: 12 MB of them stay in a CPU's cache.
+# Maximum number of scores at a time: 12 MB, which fit into a CPU's cache.
 CHUNK_ELEMENTS = 3 * 2**20
 
 
 def attend(run: blocks.LongQueries | blocks.GlobalQueries) -> tf.Tensor:
-    """Attention to all keys, of which no scores are kept."""
+    """Attends to all keys without keeping scores."""
 
     def over_chunks(*tensors, captured):
         stream = _Stream(captured)
@@ -63,15 +63,15 @@ class _Stream:
         ]
 
     def differentiable(self):
-        """Names of all tensors that have gradients; those in `whole` as is."""
+        """Lists tensors with gradients by name; those of `whole` as is."""
         return [*((name, "row") for name in self.row_names), *self.run.whole]
 
     def join(self, rows, whole):
-        """The tensors of `differentiable`."""
+        """Joins the tensors of `differentiable` into a list."""
         return [*(rows[name] for name in self.row_names), *whole.values()]
 
     def split(self, tensors):
-        """Undoes `join`: rows, those without gradients as well, and whole."""
+        """Undoes `join`: returns all rows, and the whole tensors."""
         number = len(self.row_names)
         rows = dict(zip(self.row_names, tensors[:number], strict=True))
         whole = dict(zip(self.run.whole, tensors[number:], strict=True))
@@ -93,7 +93,7 @@ class _Stream:
         }
 
     def forward(self, rows, whole):
-        """The output, and the softmax's statistics (by chunk, for rows)."""
+        """Computes the output and the softmax statistics (rows: by chunk)."""
         run = self.run
         if not run.are_rows:
             attended = loop(
@@ -137,10 +137,10 @@ class _Stream:
         return attend(self.run.key_blocks(cut, whole, chunk))
 
     def unrolled(self, rows, whole):
-        """The output of `forward`, without a loop in the graph."""
+        """Computes the output of `forward` without a loop in the graph."""
         if not isinstance(self.num_chunks, int):
             raise NotImplementedError(
-                "streaming attention with dropout and unknown sizes has no "
+                "Streaming attention with dropout and unknown sizes has no "
                 "second derivatives and no forward mode. Use "
                 "att_implementation='sparse', or inputs of known shapes."
             )
@@ -158,14 +158,14 @@ class _Stream:
         return tf.cast(output, self.run.dtype)
 
     def backward(self, rows, whole, output, softmax_stats, d_output):
-        """The gradients by the names of `differentiable`."""
+        """Computes gradients, by the names of `differentiable`."""
         run = self.run
         fixed = None
         if not run.are_rows:
             fixed = self._known(output, softmax_stats, d_output)
 
         def known(index, chunk):
-            """What is known of a chunk's queries, and their gradient."""
+            """Returns a chunk's outputs and statistics, and their gradient."""
             if fixed is not None:
                 return fixed
             rows = {
@@ -226,7 +226,7 @@ class _Stream:
         return self._joined(whole, *self._unpack(state))
 
     def _known(self, output, softmax_stats, d_output):
-        """Both in the form, and in the dtype, of `softmax.gradients`."""
+        """Converts arguments to the form and dtype of `softmax.gradients`."""
         # [batch, heads, queries, value_size] each
         output, d_output = (
             softmax.to_score_dtype(softmax.heads_outer(x))
@@ -235,7 +235,7 @@ class _Stream:
         return softmax.Attended(output, softmax_stats), d_output
 
     def _joined(self, whole, arrays, margins, sums):
-        """The gradients by name, from those of all chunks."""
+        """Joins the gradients of all chunks, by name."""
         run = self.run
         result = {
             name: tf.cast(total, whole[name].dtype)
@@ -244,8 +244,8 @@ class _Stream:
         for name, array, last in zip(
             self.row_names, arrays, margins, strict=True
         ):
-            # [batch, padded length + 2 * margin, heads, x], from before the
-            # first position on
+            # [batch, padded length + 2 * margin, heads, x], which starts before
+            # the first position
             found = tf.concat(
                 [concat_chunks(array), tf.cast(last, run.dtype)], axis=1
             )
@@ -269,7 +269,7 @@ class _Stream:
         )
 
     def _carry(self, rows, margin):
-        """Sums what two chunks give for the same rows; and the next margin."""
+        """Adds gradients where two chunks overlap; returns the next margin."""
         size = margin.shape[1]
         if not size:
             return rows, margin
@@ -282,7 +282,7 @@ class _Stream:
 
 
 def _gradients(make_key_blocks, inputs, attended, d_output):
-    """The gradients of the inputs from which key blocks are made."""
+    """Computes gradients of the inputs from which key blocks are made."""
     with tf.GradientTape() as tape:
         tape.watch(inputs)
         key_blocks = make_key_blocks()
@@ -298,8 +298,8 @@ def _gradients(make_key_blocks, inputs, attended, d_output):
 def plan_chunks(num_units, elements_per_unit):
     """Cuts units into chunks of about equal size.
 
-    7 units of which a chunk may hold 3 make 3 chunks of 3. Two chunks are
-    merged into one: without a loop, it takes less time, if more memory. No unit
+    7 units with at most 3 per chunk make 3 chunks of 3. Two chunks are merged
+    into one: without a loop, this is faster, but takes more memory. No unit
     counts as one.
 
     Returns:
@@ -321,7 +321,7 @@ def plan_chunks(num_units, elements_per_unit):
 
 
 def concat_chunks(array: tf.TensorArray) -> tf.Tensor:
-    """`<any>[batch, chunk, ...]` of each chunk, joined along axis 1."""
+    """Joins `<any>[batch, chunk, ...]` of all chunks along axis 1."""
     # [chunks, batch, chunk, ...]
     stacked = array.stack()
     chunks, batch, length, *rest = shapes.get_shape_list(stacked)
@@ -331,7 +331,7 @@ def concat_chunks(array: tf.TensorArray) -> tf.Tensor:
 
 
 def loop(num_chunks, body, state) -> list:
-    """Runs `body` for each chunk, from its index and a list of tensors."""
+    """Runs `body` for each chunk with its index and a list of tensors."""
     if isinstance(num_chunks, int) and num_chunks < 2:
         return list(body(0, *state)) if num_chunks else list(state)
 

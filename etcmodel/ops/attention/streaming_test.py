@@ -19,7 +19,7 @@ class ChunksTest(parameterized.TestCase, tf.test.TestCase):
         (7, 3, 3, 3),
         (9, 4, 3, 3),
         (10, 4, 4, 3),
-        # Two would be one.
+        # Two chunks are merged into one.
         (8, 4, 8, 1),
         (5, 4, 5, 1),
         (4, 4, 4, 1),
@@ -31,7 +31,7 @@ class ChunksTest(parameterized.TestCase, tf.test.TestCase):
             for arguments in (
                 (num_units, 100),
                 (tf.constant(num_units), 100),
-                # A size of the batch that is not known beforehand.
+                # An unknown batch size.
                 (num_units, tf.constant(100)),
             ):
                 self.assertAllEqual(
@@ -43,7 +43,7 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
     """Tests of an attention that a subclass of `testing.Cases` describes."""
 
     def independent_parts(self, is_kept):
-        """Parts of dropout's choices, each of the same shape."""
+        """Draws parts of dropout's mask, each of the same shape."""
         raise NotImplementedError
 
     def streaming(self, given, **options):
@@ -56,7 +56,7 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
         )
 
     def run_case(self, case, elements=2**22, block_len=4, **options):
-        """Output and gradients in chunks of a size."""
+        """Returns output and gradients for a chunk size."""
         with testing.chunks_of(elements, block_len):
             return testing.run(
                 self.streaming(case.given, **options),
@@ -231,8 +231,8 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
     def factors(self, case, dropout):
         """Dropout's factors, `[batch, heads, from, to]`, and allowed pairs.
 
-        They are read off the outputs: the values are unit vectors, so that each
-        output is a query's probabilities. Factors of pairs without any are 0.
+        They follow from the outputs: the values are unit vectors, so that each
+        output is a query's probabilities. Masked pairs have a factor of 0.
         """
         keys = self.joined(case.floats, "keys", np.concatenate)
         batch, to_len = keys.shape[:2]
@@ -305,7 +305,7 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
             )
 
     def test_derivatives_of_a_jacobian_in_a_graph(self):
-        # TensorFlow vectorizes loops in it, and differentiates them wrongly.
+        # TensorFlow vectorizes loops here, but differentiates them wrongly.
         case = self.make_case(np.random.default_rng(16), *self.SMALL)
         floats = testing.cast(case.floats, tf.float64)
         name = next(iter(floats))
@@ -380,7 +380,7 @@ class LongQueriesTest(
 ):
     def independent_parts(self, is_kept):
         side = is_kept[..., 64:]
-        # The band of four queries of each block, which the ends do not cut.
+        # The band of each block's four queries, unless cut at the ends.
         bands = [
             np.stack(
                 [
@@ -426,7 +426,7 @@ class GlobalQueriesTest(
         yield from itertools.combinations(np.split(is_kept, 10, axis=-1), 2)
 
     def test_maxima_may_come_in_any_order(self):
-        # Scores that differ by far more than an exponential in float32 can.
+        # Scores that differ by far more than float32 exponentials can.
         keys = [-3e3, 1e3, 0.0, 2e3, 2e3, -1e3]
         for order in (keys, keys[::-1], sorted(keys)):
             column = tf.reshape(tf.constant(order), [1, 6, 1, 1])
@@ -447,7 +447,7 @@ class GlobalQueriesTest(
             self.assertAllClose(
                 results["g2l_values"],
                 tf.cast(column == 2e3, tf.float32) / 2,
-                # Of a number as large as 2,000 float32 keeps few decimals.
+                # Near 2,000, float32 has few decimals.
                 rtol=1e-4,
             )
             for value in results.values():

@@ -1,1 +1,1 @@
-"""Answers to questions about users' own documents."""
+"""Answers questions about users' own documents."""

@@ -24,20 +24,20 @@ class Answer(SpanAnswerModel):
 
     @property
     def threshold(self) -> float:
-        """Probability from which there is no answer."""
+        """Minimum probability of "no answer"."""
         chosen = self.options.no_answer_threshold
         return TASK.tuned.default if chosen is None else chosen
 
     @property
     def _unit_threshold(self) -> float | None:
-        """How the unit of the answer is chosen; see `choose_sentences`."""
+        """Threshold for the answer's unit; see `choose_sentences`."""
         options = self.options
         if options.multiply_fact_probability:
             return None
         return options.evidence_threshold if options.answer_in_evidence else 0.0
 
     def decode(self, candidates, owner, text):
-        """Answers, and units with their probabilities; see docs/serving.md."""
+        """Decodes answers and units with probabilities (docs/serving.md)."""
         del owner
         types = candidates["answer_type_probabilities"]
         # [batch]
@@ -64,7 +64,7 @@ class Answer(SpanAnswerModel):
         }
 
     def to_prediction(self, answers, text):
-        """See `datasets.question_answering.score`."""
+        """Converts answers for `datasets.question_answering.score`."""
         del text
         return {
             "answer": answers["answer"].decode("utf-8", "replace"),

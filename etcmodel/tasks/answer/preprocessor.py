@@ -1,4 +1,4 @@
-"""Question answering: documents to features, and where answers stand."""
+"""Question answering: turns documents into features, and labels answers."""
 
 import tensorflow as tf
 
@@ -51,7 +51,7 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
         return Encoded(made, made.values, document_units.describe_units(*units))
 
     def labels(self, record, view, split):
-        """See `Preprocessor.labels`."""
+        """Returns the labels and counts of a record."""
         counts = self.count(record, view)
         if record.answers is None or split == "predict":
             return Labelled([{}], {}, counts)
@@ -65,7 +65,7 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
             view.long_sources[0],
             {name: view.features[name][0] for name in span_decoding.FIELDS},
         )
-        # The unit in its group: titles count there.
+        # The unit's number in its group, which counts titles.
         first = {}
         for i, unit in enumerate(units):
             first.setdefault(unit.paragraph, i)
@@ -111,14 +111,14 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
         return Labelled([learned if is_kept else None], {}, counts)
 
     def describe(self, record):
-        """See `Preprocessor.describe`."""
+        """Lists the names and values that `inspect` shows."""
         answers = [x.text for x in record.answers or ()]
         told = "not told" if record.answers is None else "none"
         return [*super().describe(record), ("answer", answers or told)]
 
 
 def _find_evidence(record, units) -> set[int] | None:
-    """Indices of the units that the record says are evidence; None if none."""
+    """Returns the labelled units of evidence; None if there are none."""
     if record.evidence is None:
         return None
     right = unit_positions.right_positions(
@@ -129,7 +129,7 @@ def _find_evidence(record, units) -> set[int] | None:
 
 
 def _guess_evidence(record, units, spans) -> set[int] | None:
-    """Indices of the units with the answer; None if it is not in the text."""
+    """Returns the units with the answer; None if the text lacks it."""
     if not spans and record.answer_type != "none":
         return None
     return {i for i, *_ in spans if units[i].text >= 0}
@@ -141,17 +141,17 @@ def find_spans(
     """Finds the answers of a record in its units.
 
     An answer is at its place, if that is known and in one unit; otherwise
-    wherever it occurs, in evidence alone if it occurs there.
+    wherever it occurs, only in evidence if it occurs there.
 
     Args:
         record: the record.
         units: all its units; see `document_units.list_units`.
-        evidence: indices of those that are evidence; None if it is not known.
+        evidence: indices of the units of evidence; None if unknown.
 
     Returns:
-        Unit, first byte in it and the one behind the last, of each place; those
-        of the first answer first. And how many answers have a place that is in
-        no unit, but occur elsewhere.
+        Unit, first byte and exclusive end of each place, those of the first
+        answer first; and how many answers have a place outside of all units,
+        but occur elsewhere.
     """
     if record.answer_type != "span":
         return [], 0
@@ -169,7 +169,7 @@ def find_spans(
 
 
 def _find_place(record, units, place) -> tuple[int, int, int] | None:
-    """The unit and bytes of a place in a text; None if no unit has all."""
+    """Returns unit and bytes of a place in a text; None if no unit has all."""
     paragraph = record.paragraphs[place.paragraph]
     before = sum(len(x) + 1 for x in paragraph[: place.text])
     start, end = before + place.start, before + place.end

@@ -17,11 +17,11 @@ _PACKAGE = "etcmodel.tasks.answer"
 
 @dataclasses.dataclass(frozen=True)
 class AnswerPreprocessingConfig(DocumentPreprocessingConfig):
-    """How documents and answers are read; units cannot be blocks.
+    """Options for reading documents and answers; units cannot be blocks.
 
     Attributes:
-        evidence: which units are learned as evidence: "labelled" ones, or the
-            unit with the "answer" where records label none.
+        evidence: units to learn as evidence: "labelled" ones, or the unit with
+            the "answer" where records label none.
         evidence_field: the field with labelled evidence, if it is not
             "evidence" or "supporting_facts".
     """
@@ -34,15 +34,15 @@ class AnswerPreprocessingConfig(DocumentPreprocessingConfig):
 
 @dataclasses.dataclass
 class AnswerModelOptions:
-    """The model.
+    """Model options.
 
     Attributes:
         answer_encoding: "span" for the first and last token of an answer,
             "bio" for a label of every token.
-        answer_places: with "span", how many occurrences of an answer are right
-            in training: the first ones, if there are more.
+        answer_places: with "span", maximum number of occurrences of an answer
+            that are right in training: the first ones.
         query_ignore_hard_g2l: whether the question's global tokens attend to
-            all long tokens though the hard g2l mask is on.
+            all long tokens despite the hard g2l mask.
         supporting_fact_prior: initial probability that a unit is evidence.
     """
 
@@ -54,15 +54,15 @@ class AnswerModelOptions:
 
 @dataclasses.dataclass
 class AnswerOptions:
-    """How answers are learned and chosen.
+    """Options for training on answers and choosing them.
 
     Attributes:
         no_answer_threshold: minimum probability of "no answer"; None: the value
             with the best metric on the validation data.
         evidence_threshold: minimum probability of evidence.
-        answer_in_evidence: whether the answer is from one of those units, if
-            there is any.
-        max_answer_length: greatest length of an answer, in tokens.
+        answer_in_evidence: whether the answer must be in one of those units, if
+            there are any.
+        max_answer_length: maximum length of an answer, in tokens.
         supporting_fact_weight: weight of the loss of evidence, which is a sum
             over all units; each other loss has the weight 1.
         multiply_fact_probability: whether the answer is the span with the

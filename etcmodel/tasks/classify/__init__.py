@@ -1,1 +1,1 @@
-"""Classification of users' own documents."""
+"""Classifies users' own documents."""

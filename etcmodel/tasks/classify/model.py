@@ -15,7 +15,7 @@ POOLINGS = ("cls", "mean", "max")
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class DocumentHead(graph_layer.GraphLayer):
-    """Logits of a document, from one vector; see `ClassifyModelOptions`.
+    """Computes a document's logits from one vector; see `ClassifyModelOptions`.
 
     With a `vocab_size`, a linear function of `word_counts` is added to them.
     Raises a ValueError if the pooling is unknown or there is no label.
@@ -61,7 +61,7 @@ class DocumentHead(graph_layer.GraphLayer):
             )
 
     def build(self, input_shape):
-        """Makes the weights."""
+        """Builds the layers from the width of `long_output`."""
         keras_compat.build_once(self.logits, (None, input_shape[-1]))
         if self.word_logits is not None:
             keras_compat.build_once(self.word_logits, (None, self.vocab_size))
@@ -173,7 +173,7 @@ class Classify(EtcTaskModel):
 
     @property
     def kind(self) -> str:
-        """What is predicted: "single", "multiple" or "number"."""
+        """Kind of the prediction: "single", "multiple" or "number"."""
         return self.sizes.get("kind", "")
 
     @property
@@ -183,7 +183,7 @@ class Classify(EtcTaskModel):
 
     @property
     def threshold(self) -> float:
-        """Probability from which one of several labels is chosen."""
+        """Minimum probability of a chosen label, if there may be several."""
         chosen = self.options.threshold
         return TASK.tuned.default if chosen is None else chosen
 
@@ -192,7 +192,7 @@ class Classify(EtcTaskModel):
         return {}
 
     def head(self, config):
-        """See `DocumentHead`."""
+        """Makes a `DocumentHead`."""
         head = DocumentHead(
             1 if self.kind == "number" else len(self.names),
             self.model_options.pooling,
@@ -211,7 +211,7 @@ class Classify(EtcTaskModel):
         }
 
     def labels(self, features, fields):
-        """`targets` `<float32>[batch, labels]`, or the standardized number."""
+        """Returns `targets`, `<float32>[batch, labels]` or numbers."""
         labels = dict(fields)
         ids, numbers = labels.pop("label_ids"), labels.pop("number")
         if self.kind == "number":
@@ -229,11 +229,11 @@ class Classify(EtcTaskModel):
         return {**labels, "targets": tf.pad(targets, [[0, missing], [0, 0]])}
 
     def loss_names(self):
-        """See `TaskModel`."""
+        """Returns the names of the losses."""
         return ("label",)
 
     def losses(self, outputs, labels):
-        """Cross entropy, or squared error of the standardized number."""
+        """Computes cross entropy, or the squared error of numbers."""
         targets, logits = labels["targets"], outputs["logits"]
         if self.kind == "number":
             return {"label": tf.math.squared_difference(targets, logits)[:, 0]}
@@ -253,7 +253,7 @@ class Classify(EtcTaskModel):
         return {"label": tf.reduce_sum(losses, axis=1)}
 
     def decode(self, candidates, owner, text):
-        """Labels and their probabilities; see docs/serving.md."""
+        """Decodes labels and their probabilities; see docs/serving.md."""
         del owner, text
         logits = candidates["logits"]
         if self.kind == "number":
@@ -281,7 +281,7 @@ class Classify(EtcTaskModel):
         }
 
     def to_prediction(self, answers, text):
-        """See `datasets.classification.score`."""
+        """Converts answers for `datasets.classification.score`."""
         del text
         if self.kind == "number":
             return {"label": float(answers["number"]), "probabilities": {}}
@@ -304,9 +304,9 @@ class Classify(EtcTaskModel):
 def label_weights(counts, balanced: bool) -> tf.Tensor:
     """Returns the weight of each label, `<float32>[labels]`.
 
-    Weights are 1; if `balanced`, inversely proportional to the counts, so that
-    every label has the same total weight. Example: counts of 3 and 1 give 2/3
-    and 2; a label without records has 1.
+    Weights are 1, or, if `balanced`, inversely proportional to the counts, so
+    that every label has the same total weight. Example: counts of 3 and 1 give
+    2/3 and 2; a label without records has 1.
     """
     total, known = sum(counts), sum(x > 0 for x in counts)
     return tf.constant(

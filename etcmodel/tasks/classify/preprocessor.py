@@ -1,4 +1,4 @@
-"""Classification: documents to features, and labels to numbers."""
+"""Classification: turns documents into features, and labels into numbers."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -42,10 +42,10 @@ def complete(
 
 
 class ClassifyPreprocessor(documents.DocumentPreprocessor):
-    """Turns documents and, if they have any, queries into features."""
+    """Turns documents and, if there are any, queries into features."""
 
     SCHEMA = example_schema.etc_schema(
-        # Indices of the labels; none if they are not known.
+        # Indices of the labels; none if they are unknown.
         label_ids=example_schema.Field("list", example_schema.LABEL),
         number=example_schema.Field(
             "one", example_schema.LABEL, tf.float32, pad=0.0
@@ -72,11 +72,11 @@ class ClassifyPreprocessor(documents.DocumentPreprocessor):
         return Encoded(layout=self.lay_out(query, ids), context={}, text={})
 
     def labels(self, record, view, split):
-        """See `Preprocessor.labels`."""
+        """Returns the labels and counts of a record."""
         config = self.config
         names = ("paragraphs", "units")
         if self.kind == "blocks":
-            # Each is a group with one unit.
+            # Each text of the query is a group with one unit.
             names = ("blocks", None)
         counts = self.count(record, view, names)
         if record.label is None or split == "predict":
@@ -101,5 +101,5 @@ class ClassifyPreprocessor(documents.DocumentPreprocessor):
         return Labelled([{"label_ids": ids}], {}, counts)
 
     def describe(self, record):
-        """See `Preprocessor.describe`."""
+        """Lists the names and values that `inspect` shows."""
         return [*super().describe(record), ("label", show(record.label))]

@@ -17,10 +17,10 @@ _PACKAGE = "etcmodel.tasks.classify"
 
 @dataclasses.dataclass(frozen=True)
 class ClassifyPreprocessingConfig(DocumentPreprocessingConfig):
-    """How documents and labels are read.
+    """Options for reading documents and labels.
 
     Attributes:
-        label_kind: "single" for one label, "multiple" for any number of them,
+        label_kind: "single" for one label, "multiple" for any number of labels,
             "number" for a number to predict; "auto" takes the kind of the
             training records.
         kind: the kind that "auto" found in the training records.
@@ -40,7 +40,7 @@ class ClassifyPreprocessingConfig(DocumentPreprocessingConfig):
     def __post_init__(self):
         super().__post_init__()
         if self.kind and self.label_kind == "auto":
-            # Without this, "3" in other records would be read as a label.
+            # Otherwise "3" in other records would be read as a label.
             object.__setattr__(self, "label_kind", self.kind)
         if self.kind and self.label_kind != self.kind:
             raise ValueError(
@@ -51,10 +51,10 @@ class ClassifyPreprocessingConfig(DocumentPreprocessingConfig):
 
 @dataclasses.dataclass
 class ClassifyModelOptions:
-    """The model.
+    """Model options.
 
     Attributes:
-        pooling: what a document is classified by: "cls", its global CLS token;
+        pooling: vector to classify a document by: "cls", its global CLS token;
             "mean", the mean of the long tokens; "max", their maximum.
         word_counts: whether a linear function of how often each word piece
             occurs is learned beside the encoder and added to the logits (Cheng
@@ -67,13 +67,13 @@ class ClassifyModelOptions:
 
 @dataclasses.dataclass
 class ClassifyOptions:
-    """How labels are learned and chosen.
+    """Options for training on labels and choosing them.
 
     Attributes:
         balanced: whether each label is weighted by the inverse of its
             frequency, so that every label has the same total weight.
-        label_smoothing: probability that is shared by all labels.
-        threshold: minimum probability of a chosen label, where documents have
+        label_smoothing: probability that all labels share.
+        threshold: minimum probability of a chosen label, if documents have
             several; None: the value with the best metric on the validation
             data.
     """

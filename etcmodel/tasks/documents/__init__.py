@@ -1,1 +1,1 @@
-"""Shared by the tasks about documents: sections, units, spans of answers."""
+"""Shared code of tasks about documents: sections, units, spans of answers."""

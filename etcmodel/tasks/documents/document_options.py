@@ -8,25 +8,25 @@ UNITS = ("sentences", "texts", "paragraphs", "blocks")
 
 @dataclasses.dataclass(frozen=True)
 class DocumentPreprocessingConfig:
-    """How documents are read.
+    """Options for reading documents.
 
     Attributes:
         long_length: length of the long input.
         global_length: length of the global input.
-        units: what has a global token beside each paragraph. "sentences" of
-            its texts, found by the package; "texts" as they are given;
-            "paragraphs" alone; or, to classify, "blocks" of as many tokens,
-            whatever the structure. "auto": "texts" if paragraphs are lists in
-            the data, "blocks" if the data have neither paragraphs nor
-            sentences, otherwise "sentences".
+        units: the parts with a global token, besides paragraphs: "sentences" of
+            the texts, found by the package; "texts" as given; only
+            "paragraphs"; or, to classify, "blocks" of equal length, whatever
+            the structure. "auto": "texts" if paragraphs are lists in the data,
+            "blocks" if the data have neither paragraphs nor sentences,
+            otherwise "sentences".
         block_size: tokens of a block.
         text_field: the field with the document, if it is not "text",
             "document", "paragraphs", "sections" or "context".
         query_field: the field with the question or the candidate labels, if it
             is not "query" or "question".
         id_field: the field with the record's id.
-        label_field: the field with the right answer, if it has another name
-            than the task's own.
+        label_field: the field with the right answer, if it does not have the
+            task's own name.
         HAS_BLOCKS: whether units may be blocks.
     """
 
@@ -51,5 +51,5 @@ class DocumentPreprocessingConfig:
             )
 
 
-# Fields that say how files are read: they do not change what is stored.
+# Fields that only affect how files are read, not what is stored.
 READING = ("text_field", "query_field", "id_field", "label_field")

@@ -13,7 +13,7 @@ from etcmodel.feature_utils import ragged_rows
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline.preprocessor import RecordView
 
-# The unit of each global token, -1 for none; it is an index within the record.
+# The unit of each global token, an index within the record; -1 for none.
 UNIT_VALUE = layout.Value(
     "global_units", "document", "unit", source="global", pad=-1
 )
@@ -47,7 +47,7 @@ def describe_units(
 
 
 def list_units(text: Mapping[str, Any]) -> list[Unit]:
-    """Lists the units of a record, titles included, from `describe_units`."""
+    """Lists the units of a record, with titles, from `describe_units`."""
     return [
         Unit(int(p), int(n), content=x.decode("utf-8"))
         for p, n, x in zip(
@@ -62,10 +62,10 @@ def list_units(text: Mapping[str, Any]) -> list[Unit]:
 def label_globals(
     view: RecordView, section: int, right: Collection[int]
 ) -> tuple[list[int], int]:
-    """Labels the global tokens of a record that has one row.
+    """Labels the global tokens of a record with one row.
 
-    The global token of a paragraph, and that of its title, are right if one of
-    its units is. Example: the right unit 2 of a paragraph with a title (0) and
+    The global tokens of a paragraph and of its title are right if one of its
+    units is. Example: the right unit 2 of a paragraph with a title (0) and
     two sentences gives the labels `[1, 1, 0, 1]`.
 
     Args:
@@ -74,8 +74,8 @@ def label_globals(
         right: indices of the right units.
 
     Returns:
-        1, 0, or -1 for what is no unit, of every global token; and how many
-        right units have one.
+        1, 0, or -1 for tokens of no unit, for every global token; and how many
+        right units have a global token.
     """
     paragraphs = view.text["unit_paragraphs"]
     titles = view.text["unit_numbers"] < 0
@@ -101,7 +101,7 @@ def unit_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
     Args:
         logits: `<float32>[batch, global]`.
-        labels: `<int>[batch, global]`, 1, 0, or -1 for what does not count.
+        labels: `<int>[batch, global]`, 1, 0, or -1 for tokens without a loss.
     """
     losses = tf.nn.sigmoid_cross_entropy_with_logits(
         labels=tf.cast(tf.maximum(labels, 0), tf.float32), logits=logits
@@ -112,7 +112,7 @@ def unit_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 def decode_units(
     global_units: tf.Tensor, probabilities: tf.Tensor, text: Mapping[str, Any]
 ) -> dict[str, tf.Tensor]:
-    """Returns all units but titles, with their probabilities.
+    """Returns all units except titles, with their probabilities.
 
     Args:
         global_units: the unit of each global token, `<int32>[batch, global]`.
@@ -123,7 +123,7 @@ def decode_units(
         `units` `<string>[batch, units]`, padded with "";
         `unit_probabilities` `<float32>[batch, units]`, 0 for units that were
         cut; `unit_paragraphs` and `unit_numbers` `<int32>[batch, units]`, the
-        paragraph of each and its number there, -1 for padding.
+        paragraph of each and its number in it, -1 for padding.
     """
     units = text["units"]
     first = tf.cast(units.row_starts(), tf.int32)[:, tf.newaxis]

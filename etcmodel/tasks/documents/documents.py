@@ -32,7 +32,7 @@ from etcmodel.pipeline.preprocessor import count_cut
 from etcmodel.readers.sectioned import DocumentRecord
 from etcmodel.tasks.documents.document_options import UNITS as UNITS
 
-# The section with the CLS token, which has a global token of its own.
+# The section with the CLS token, which has its own global token.
 CLS = layout.Section(
     "cls",
     token_type_id=token_types.SENTENCE,
@@ -41,10 +41,10 @@ CLS = layout.Section(
     cut="keep",
     tokens=("cls",),
 )
-# A rough test; `sentences` splits by what follows the punctuation.
+# A rough test; `sentences` also checks what follows the punctuation.
 _MARKS = set(".!?…。！？।؟")
 _MARKS_ALONE = re.compile("[。！？।]")
-# Each run is looked at once, however long it is.
+# Matches each run once, however long it is.
 _PUNCTUATION = re.compile(r"(?<![^\w\s])[^\w\s]+(?=\s|$)")
 
 
@@ -55,7 +55,7 @@ class Units(NamedTuple):
         texts: `<string>[batch, (paragraphs), (units)]`.
         numbers: the number of each unit in its paragraph, from 0, -1 for a
             title, `<int32>[batch, (paragraphs), (units)]`. Texts are counted as
-            they are given, empty ones included.
+            given, including empty ones.
     """
 
     texts: tf.RaggedTensor
@@ -114,7 +114,7 @@ def find_units(
         found = tf.concat([found, split], axis=1)
 
     def by_paragraph(values):
-        """`[batch, (paragraphs), (units)]`."""
+        """Groups values: `[batch, (paragraphs), (units)]`."""
         return given.with_values(
             ragged_rows.merge(rows.with_values(found.with_values(values)))
         )
@@ -138,8 +138,8 @@ def make_layout(
 
     Args:
         kind: one of `UNITS`.
-        query_level: what of a query has a global token: "unit" or "token".
-        values: what is laid out beside the tokens.
+        query_level: parts of a query with a global token: "unit" or "token".
+        values: values to lay out with the tokens.
     """
     has_paragraphs = kind in ("sentences", "texts")
     query_global = layout.GlobalToken("question", token_types.QUESTION_GLOBAL)
@@ -171,8 +171,8 @@ class DocumentPreprocessor(EtcPreprocessor):
     """Turns a query and the paragraphs of a document into features.
 
     Attributes:
-        QUERY_LEVEL: what of a query has a global token: "unit" or "token".
-        VALUES: what is laid out beside the tokens.
+        QUERY_LEVEL: parts of a query with a global token: "unit" or "token".
+        VALUES: values to lay out with the tokens.
     """
 
     QUERY_LEVEL: ClassVar[str] = "unit"
@@ -199,12 +199,12 @@ class DocumentPreprocessor(EtcPreprocessor):
 
     @property
     def kind(self) -> str:
-        """What the units are; see `UNITS`."""
+        """The kind of the units; see `UNITS`."""
         # The records resolve "auto"; a bare request uses sentences.
         return "sentences" if self.config.units == "auto" else self.config.units
 
     def layout_spec(self):
-        """See `make_layout`."""
+        """Makes the layout; see `make_layout`."""
         return make_layout(self.kind, self.QUERY_LEVEL, self.VALUES)
 
     def lay_out(
@@ -218,7 +218,7 @@ class DocumentPreprocessor(EtcPreprocessor):
         Args:
             query: `<string>[batch, query texts]`, padded with "", or ragged.
             token_ids: `<int32>[batch, (paragraphs), (units), (tokens)]`.
-            **values: of `VALUES`.
+            **values: the values of `VALUES`.
         """
         query = tokenizers.sanitize(texts.without_padding(query))
         query_ids = layout.one_group(self.tokenizer.tokenize(query))
@@ -228,10 +228,10 @@ class DocumentPreprocessor(EtcPreprocessor):
 
     @staticmethod
     def raw(record):
-        """Query, titles and texts; first paragraphs have sections' titles.
+        """Converts a record; first paragraphs get their section's title.
 
         The title of a section without paragraphs comes before the next title,
-        or in a paragraph of its own at the end.
+        or in its own paragraph at the end.
         """
         paragraphs, titles = [], []
         for section in record.sections:
@@ -256,7 +256,7 @@ class DocumentPreprocessor(EtcPreprocessor):
     ) -> dict[str, int]:
         """Counts what was cut, and records without a query.
 
-        `names` is what groups and units are called, see `count_cut`.
+        `names` has the names of groups and units; see `count_cut`.
         """
         return {
             **record.counts,
@@ -265,11 +265,11 @@ class DocumentPreprocessor(EtcPreprocessor):
         }
 
     def describe(self, record):
-        """See `Preprocessor.describe`."""
+        """Lists the names and values that `inspect` shows."""
         return [("query", ", ".join(record.query) or "none")]
 
     def name_global(self, record, section, group, unit):
-        """`[CLS]`, `query 0`, `par 2`, `unit 2.0`."""
+        """Names a token `[CLS]`, `query 0`, `par 2` or `unit 2.0`."""
         if section == "cls":
             return "[CLS]"
         if section == "query":
@@ -314,21 +314,21 @@ def complete_units(config: Any, records: Iterable[Any]) -> Any:
 
 
 def _has_sentence_end(text: str) -> bool:
-    """Returns whether punctuation that ends a word or text has a mark."""
+    """Tells whether punctuation that ends a word or the text has a mark."""
     return bool(_MARKS_ALONE.search(text)) or any(
         not _MARKS.isdisjoint(x[0]) for x in _PUNCTUATION.finditer(text)
     )
 
 
 class UnitsFinder:
-    """Finds out what `units="auto"` stands for, from all records.
+    """Resolves `units="auto"` from all records.
 
     Args:
-        kind: "auto", or the kind of units that is wanted.
+        kind: "auto", or the given kind of units.
         has_blocks: whether they may be blocks.
 
     Attributes:
-        found: the kind of units, when all records were seen.
+        found: the kind of units, once all records were seen.
     """
 
     def __init__(self, kind: str, has_blocks: bool = True):
@@ -337,7 +337,7 @@ class UnitsFinder:
         self._given = self._structured = self._total = 0
 
     def see(self, record):
-        """Looks at a record, and returns it."""
+        """Checks a record, and returns it."""
         self._total += 1
         self._given += record.has_units
         texts_ = [t for s in record.sections for p in s.paragraphs for t in p]
@@ -347,7 +347,7 @@ class UnitsFinder:
 
     @property
     def found(self) -> str:
-        """The kind of units; a `UserError` if records do not agree."""
+        """The kind of units; raises a `UserError` if records differ."""
         if self._kind != "auto":
             return self._kind
         if self._given == self._total > 0:
@@ -358,7 +358,7 @@ class UnitsFinder:
                 "lists of texts, in the others strings. Use one form, or set "
                 "`units=texts` or `units=sentences`."
             )
-        # A few records with one sentence do not turn the rest into blocks.
+        # A few records with one sentence must not turn the rest into blocks.
         if self._has_blocks and 2 * self._structured <= self._total:
             return "blocks"
         return "sentences"

@@ -1,7 +1,7 @@
-"""From logits to answers and supporting facts; graph code.
+"""Decodes logits to answers and supporting facts; graph code.
 
-A *unit* is a title or a sentence, known by the index of its global token.
-Functions named after sentences take titles, too. Source: ETC paper, Appendix C
+A *unit* is a title or a sentence, identified by the index of its global token.
+Functions named after sentences also take titles. Source: ETC paper, Appendix C
 (HotpotQA, Inference).
 """
 
@@ -14,9 +14,9 @@ from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils.text import word_cuts
 from etcmodel.pipeline import example_schema
 
-# Fields of examples: where each long token starts in its unit, in bytes, and
-# its exclusive end, -1 for tokens of no unit; and whether it begins or ends
-# inside a word, see `word_cuts`.
+# Fields of examples: the start and exclusive end of each long token in its
+# unit, in bytes, -1 for tokens of no unit; and whether the token begins or ends
+# inside a word (see `word_cuts`).
 FIELDS = {
     name: example_schema.Field("long", example_schema.DECODING, pad=pad)
     for name, pad in (
@@ -50,18 +50,18 @@ SPAN, YES, NO, NONE = range(4)
 # Labels of tokens in the "bio" encoding of answers.
 BEGIN, INSIDE, OUTSIDE = 0, 1, 2
 _NEVER = -1e9
-# Penalty of spans that begin or end inside a word: chosen for lack of others.
+# Penalty of spans that begin or end inside a word: a last resort.
 _CUT = -1e4
-# Penalty of words without a run: more than two probabilities can make up for.
+# Penalty of words without a run, which two probabilities cannot outweigh.
 _NO_RUN = -200.0
 
 
 def is_answer_token(
     long_token_type_ids: tf.Tensor, long_sentence_ids: tf.Tensor
 ) -> tf.Tensor:
-    """Tells which tokens can be part of an answer, `<bool>[batch, long]`.
+    """Marks the tokens that can be part of an answer, `<bool>[batch, long]`.
 
-    They are those of units. The CLS has the type of sentences, but no sentence.
+    These are the tokens of units. (The CLS has the type of sentences, only.)
     Example: types `[1, 3, 2, 1, 0]` and sentence ids `[-1, 1, 3, 4, -1]` of a
     CLS, a question token, a title, a sentence and padding give
     `[False, False, True, True, False]`.
@@ -80,7 +80,7 @@ class Spans(NamedTuple):
     """The best span of every unit, each field `[batch, global]`.
 
     Attributes:
-        scores: `<float32>`, logarithms of what spans are ranked by, below -1e8
+        scores: `<float32>`, logarithms of the ranking criterion, below -1e8
             where there is no span.
         begins, ends: `<int32>`, its first and last long token.
         probabilities: `<float32>`.
@@ -93,18 +93,18 @@ class Spans(NamedTuple):
 
 
 def _log(probabilities: tf.Tensor) -> tf.Tensor:
-    """Natural logarithms, at least -69.1."""
+    """Computes natural logarithms, at least -69.1."""
     return tf.math.log(tf.maximum(probabilities, 1e-30))
 
 
 def _windows(values: tf.Tensor, width: int, pad: float | int) -> tf.Tensor:
-    """Every position with the `width - 1` after it, [batch, long, width]."""
+    """Gathers the next `width` values per position, [batch, long, width]."""
     padded = tf.pad(values, [[0, 0], [0, width - 1]], constant_values=pad)
     return tf.signal.frame(padded, width, 1, axis=1)
 
 
 def _spans_of_begins_and_ends(logits, units, cuts, max_answer_length):
-    """The best span of words from every token, by begin_prob * end_prob."""
+    """Finds the best span of words from every token, by begin * end."""
     begin, end = (
         tf.nn.log_softmax(logits[f"answer_{name}_logits"])
         for name in ("begin", "end")
@@ -122,21 +122,21 @@ def _spans_of_begins_and_ends(logits, units, cuts, max_answer_length):
     # [batch, long]
     best = tf.reduce_max(scores, axis=2)
     length = tf.argmax(scores, axis=2, output_type=tf.int32)
-    # A token is always in a window of its own.
+    # A token is always in its own window.
     last = tf.range(tf.shape(units)[1]) + length
     penalty += tf.gather(end_penalty, last, batch_dims=1)
     return best, last, tf.exp(best - penalty)
 
 
 def _whole_words(labels, cuts):
-    """Labels of words, and the last token of each token's word.
+    """Returns labels of words, and the last token of each token's word.
 
-    All tokens of a word have the label of its first one, "inside" behind a
+    All tokens of a word have the label of its first one, "inside" after a
     "begin".
     """
     shape = tf.shape(labels)
     continues = word_cuts.begins_inside(cuts)
-    # The word of each token, numbered through the batch.
+    # The word of each token, numbered across the batch.
     word = tf.cumsum(tf.cast(tf.reshape(~continues, [-1]), tf.int32))
     place = tf.range(tf.size(word))
     most = tf.size(word) + 1
@@ -154,7 +154,7 @@ def _whole_words(labels, cuts):
 
 
 def _spans_of_labels(logits, units, cuts, max_answer_length):
-    """The runs of begin and inside labels, by their mean probability.
+    """Finds runs of begin and inside labels, by their mean probability.
 
     A run begins at a "begin" label, or at an "inside" label that follows
     neither; it stays within its unit. A word has the label of its first token.
@@ -171,7 +171,7 @@ def _spans_of_labels(logits, units, cuts, max_answer_length):
     )
     starts = is_part & (tf.equal(labels, BEGIN) | ~goes_on)
     shape = tf.shape(labels)
-    # The run of each token, numbered through the batch; 0 for none.
+    # The run of each token, numbered across the batch; 0 for none.
     run = tf.cumsum(tf.reshape(tf.cast(starts, tf.int32), [-1]))
     run = tf.where(tf.reshape(is_part, [-1]), run, 0)
     most = tf.size(run) + 1
@@ -186,7 +186,7 @@ def _spans_of_labels(logits, units, cuts, max_answer_length):
     )
     is_run = starts & (length <= max_answer_length)
     single = probabilities[..., BEGIN]
-    # Any run comes before all single words, and they before parts of words.
+    # Any run beats all single words, and these beat parts of words.
     penalty = tf.where(word_cuts.begins_inside(cuts), 2.0, 1.0) * _NO_RUN
     return (
         tf.where(is_run, _log(mean), _log(single) + penalty),
@@ -207,14 +207,14 @@ def best_spans(
     A span lies in one unit and has at most `max_answer_length` tokens. It has
     whole words, unless there is no such span. Spans are ranked by the product
     of the probabilities of begin and end or, in the "bio" encoding, by the mean
-    probability of their labels; the first of equal ones wins.
+    probability of their labels; ties go to the first.
 
     Args:
         logits: the model's outputs.
         long_token_type_ids: `<int32>[batch, long]`.
         long_sentence_ids: `<int32>[batch, long]`.
         long_word_cuts: `<int32>[batch, long]`, see `word_cuts`.
-        max_answer_length: in tokens.
+        max_answer_length: maximum number of tokens.
     """
     can_be_part = is_answer_token(long_token_type_ids, long_sentence_ids)
     # [batch, long]
@@ -229,7 +229,7 @@ def best_spans(
     )
     batch, length = tf.unstack(tf.shape(units))
     num_units = tf.shape(logits["supporting_fact_logits"])[1]
-    # Units numbered through the batch; tokens in no unit are left out.
+    # Units are numbered across the batch; tokens in no unit are left out.
     index = tf.where(
         can_be_part,
         units + tf.range(batch)[:, tf.newaxis] * num_units,
@@ -239,7 +239,7 @@ def best_spans(
     most = batch * num_units
     flat = tf.reshape(scores, [-1])
     best = tf.math.unsorted_segment_max(flat, index, most)
-    # The first token that reaches it.
+    # The first token with the maximum.
     is_best = (index >= 0) & tf.equal(
         flat, tf.gather(best, tf.maximum(index, 0))
     )
@@ -268,7 +268,7 @@ def select_candidates(
         features: EtcFeatures.
         context: `global_units`, `long_starts`, `long_ends` and
             `long_word_cuts`; see `FIELDS`.
-        max_answer_length: in tokens.
+        max_answer_length: maximum number of tokens.
 
     Returns:
         `answer_type_probabilities` `<float32>[batch, 3]`, and
@@ -309,17 +309,18 @@ def choose_sentences(
     """Chooses the unit whose best span is the answer, `<int32>[batch]`.
 
     It is the unit with the best span among the predicted supporting facts, as
-    in the paper. If none of them has a span, it is the most probable unit that
-    has one; -1 if there is no span at all. Without a threshold, it is the unit
-    with the highest product of the probabilities of its span and of its being a
+    in the paper. If none of them has a span, it is the most probable unit with
+    a span; -1 if there is no span at all. Without a threshold, it is the unit
+    with the highest product of the probabilities of its span and of being a
     supporting fact. Example: spans with the scores `[-1, -3, -2]` in units with
     the probabilities `[0.1, 0.6, 0.7]` give, for the thresholds 0, 0.5 and 0.9,
     the units 0, 2 and 2. Without a threshold, the sums of scores and
     logarithms are `[-3.3, -3.5, -2.4]`, which gives the unit 2.
 
     Args:
-        scores: of each unit's best span, `<float32>[batch, global]`.
-        probabilities: of supporting facts, likewise; -1 for other tokens.
+        scores: scores of each unit's best span, `<float32>[batch, global]`.
+        probabilities: probabilities of supporting facts, with the same shape;
+            -1 for other tokens.
         threshold: from 0 to 1, or None.
     """
     has_span = (scores > 0.1 * _NEVER) & (probabilities >= 0)
@@ -331,7 +332,7 @@ def choose_sentences(
         scores += _log(probabilities)
     else:
         is_fact &= among >= tf.minimum(threshold, highest)
-    # One more column, for batches without records.
+    # One more column, in case there are no records.
     # [batch, global + 1]
     candidates = tf.pad(
         tf.where(is_fact, scores, 2.0 * _NEVER),
@@ -352,21 +353,21 @@ def decode_answers(
     """Returns the answer, its type and the supporting facts.
 
     Args:
-        chosen: from `select_candidates`.
+        chosen: result of `select_candidates`.
         units: all units of a record, `<string>[batch, (units)]`.
         paragraph_sizes: number of units of each paragraph,
             `<int>[batch, (paragraphs)]`.
-        threshold: probability from which a unit is a supporting fact and can
-            have the answer, or None; see `choose_sentences`.
+        threshold: minimum probability of a unit that is a supporting fact and
+            may have the answer, or None; see `choose_sentences`.
         shape: numbers of paragraphs and of sentences, `<int>[2]`, at least
             those of the texts, which are the default.
 
     Returns:
-        `answer` `<string>[batch]` (as it stands in the text, "yes" or "no"; ""
-        for no answer), `answer_type` `<int32>[batch]` (0 span, 1 yes, 2 no, 3
-        no answer, also if there is no text to answer from),
-        `answer_probability` `<float32>[batch]` (that of the type, times that of
-        the span) and `supporting_fact_probabilities`
+        `answer` `<string>[batch]` (as in the text, "yes" or "no"; "" for no
+        answer), `answer_type` `<int32>[batch]` (0 span, 1 yes, 2 no, 3 no
+        answer, also without a text to answer from), `answer_probability`
+        `<float32>[batch]` (that of the type, times that of the span) and
+        `supporting_fact_probabilities`
         `<float32>[batch, paragraphs, sentences]` (0 for sentences that are cut,
         empty or padding).
     """
@@ -422,7 +423,7 @@ def decode_spans(
 
 
 def _by_paragraph(chosen, units, sizes, shape) -> tf.Tensor:
-    """Probabilities of sentences, <float32>[batch, paragraphs, sentences]."""
+    """Arranges probabilities, <float32>[batch, paragraphs, sentences]."""
     first = tf.cast(units.row_starts(), tf.int32)
     unit = chosen["global_units"]
     # [all units]

@@ -8,11 +8,11 @@ from etcmodel.feature_utils.text import word_cuts
 
 
 class SpanFinder:
-    """Finds spans of bytes of units as whole words of the long input.
+    """Finds spans of bytes of units as whole words in the long input.
 
     Args:
         section: index of the layout's section with the document.
-        long_sources: `<int>[long, 4]`, from `Layout`.
+        long_sources: `<int>[long, 4]` of `Layout`.
         places: `long_starts`, `long_ends` and `long_word_cuts`, `<int>[long]`;
             see `span_decoding.FIELDS`.
     """
@@ -40,7 +40,7 @@ class SpanFinder:
             group: the unit's group.
             unit: the unit in its group.
             start: first byte of the span in the unit.
-            end: the byte behind its last one.
+            end: the exclusive end.
         """
         (tokens,) = np.nonzero(
             (self._groups == group)
@@ -53,6 +53,6 @@ class SpanFinder:
         return word_cuts.whole_words(self._cuts, tokens[0], tokens[-1])
 
     def text(self, unit: str, first: int, last: int) -> bytes:
-        """Returns the text of tokens of a unit, without white space around."""
+        """Returns the text of tokens of a unit, stripped of white space."""
         content = unit.encode("utf-8", "replace")
         return content[self.starts[first] : self.ends[last]].strip()

@@ -1,4 +1,4 @@
-"""Models whose answer is a span of the text, yes or no, with its facts.
+"""Models whose answer is a span of the text, yes or no, with its evidence.
 
 Source: ETC paper, Appendix C (HotpotQA).
 """
@@ -38,9 +38,9 @@ class SpanAnswerHead(graph_layer.GraphLayer):
         answer_encoding: "span" for the first and last token of an answer, "bio"
             for a label of every token.
         initializer_range: standard deviation of the initial weights.
-        supporting_fact_prior: with what probability a sentence is a supporting
-            fact before anything is learned.
-        has_no_answer: whether "no answer" is a type of answer, too.
+        supporting_fact_prior: initial probability that a sentence is a
+            supporting fact.
+        has_no_answer: whether "no answer" is also a type of answer.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SpanAnswerHead(graph_layer.GraphLayer):
         self.has_no_answer = has_no_answer
         self.no_answer = None
         if has_no_answer:
-            # Apart from the others, which models without it share.
+            # Separate from the others, which models without it share.
             self.no_answer = make_logits_layer(
                 1, initializer_range, "no_answer"
             )
@@ -89,7 +89,7 @@ class SpanAnswerHead(graph_layer.GraphLayer):
         )
 
     def build(self, input_shape):
-        """Makes the weights."""
+        """Builds the dense layers from the width of the encoder."""
         layers = [self.supporting_facts, self.answer_type, self.answer]
         for layer in layers + [self.no_answer] * self.has_no_answer:
             keras_compat.build_once(layer, (None, None, input_shape[-1]))
@@ -98,7 +98,7 @@ class SpanAnswerHead(graph_layer.GraphLayer):
     def call(
         self, long_output, global_output, long_token_type_ids, long_sentence_ids
     ):
-        """Calculates the logits.
+        """Computes the logits.
 
         Args:
             long_output: `<float>[batch, long, hidden]`.
@@ -109,7 +109,7 @@ class SpanAnswerHead(graph_layer.GraphLayer):
         Returns:
             `supporting_fact_logits` `<float32>[batch, global]`,
             `answer_type_logits` `<float32>[batch, 3 or 4]` (span, yes, no, no
-            answer) and, by the encoding, `answer_begin_logits` and
+            answer) and, depending on the encoding, `answer_begin_logits` and
             `answer_end_logits` `<float32>[batch, long]`, about -10,000 for
             tokens in no title or sentence, or `answer_bio_logits`
             `<float32>[batch, long, 3]` (begin, inside, outside).
@@ -141,7 +141,7 @@ class SpanAnswerHead(graph_layer.GraphLayer):
         return logits
 
     def get_config(self):
-        """The constructor's arguments."""
+        """Returns the constructor's arguments."""
         config = super().get_config()
         config.update(
             answer_encoding=self.answer_encoding,
@@ -187,7 +187,7 @@ def bio_labels(
 def different_places(places: tf.RaggedTensor, number: int) -> tf.Tensor:
     """Keeps the first `number` different places, `<int>[batch, number]`.
 
-    Example: of `[[4, 4, 7], [5]]`, 2 give `[[4, 7], [5, -1]]`.
+    Example: for `[[4, 4, 7], [5]]`, 2 gives `[[4, 7], [5, -1]]`.
 
     Args:
         places: `<int>[batch, (places)]`.
@@ -197,7 +197,7 @@ def different_places(places: tf.RaggedTensor, number: int) -> tf.Tensor:
     dense = places.to_tensor(default_value=-1)
     # [batch, places, places]
     is_same = tf.equal(dense[:, :, tf.newaxis], dense[:, tf.newaxis])
-    # Of those that are equal, the first has none before it.
+    # The first of equal places has none before it.
     earlier = tf.linalg.band_part(tf.cast(is_same, tf.int32), -1, 0)
     is_first = tf.equal(tf.reduce_sum(earlier, axis=2), 1) & (dense >= 0)
     order = tf.argsort(tf.cast(~is_first, tf.int32), stable=True)
@@ -207,7 +207,7 @@ def different_places(places: tf.RaggedTensor, number: int) -> tf.Tensor:
 
 
 def place_losses(logits: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Computes the losses of places of which any is right, `<float32>[batch]`.
+    """Computes the loss of any right place, `<float32>[batch]`.
 
     The loss is the negative logarithm of the places' total probability (Clark
     and Gardner, "Simple and Effective Multi-Paragraph Reading Comprehension",
@@ -216,7 +216,7 @@ def place_losses(logits: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
 
     Args:
         logits: `<float32>[batch, length]`.
-        places: `<int>[batch, places]`, different ones; -1 is padding.
+        places: `<int>[batch, places]`, all different; -1 is padding.
     """
     is_place = places >= 0
     # [batch, places]
@@ -233,8 +233,8 @@ def example_losses(logits, labels) -> dict[str, tf.Tensor]:
 
     The total is their mean, by default with equal weights. Source: ETC paper,
     Appendix C, and the original code: the supporting facts' loss is a sum over
-    titles, sentences and paragraphs; that of the "bio" encoding a sum over the
-    tokens of titles and sentences.
+    titles, sentences and paragraphs; the loss of the "bio" encoding is a sum
+    over the tokens of titles and sentences.
 
     Args:
         logits: the model's outputs.
@@ -289,7 +289,7 @@ class SpanAnswerModel(EtcTaskModel):
         )
 
     def head(self, config):
-        """See `SpanAnswerHead`."""
+        """Makes a `SpanAnswerHead`."""
         head = SpanAnswerHead(
             self.model_options.answer_encoding,
             config.initializer_range,
@@ -305,11 +305,11 @@ class SpanAnswerModel(EtcTaskModel):
         )
 
     def pretrained_heads(self, model):
-        """See `TaskModel`; models of all tasks with such answers share it."""
+        """Returns the head, which all tasks with such answers share."""
         return [model.get_layer("output_layer")]
 
     def labels(self, features, fields):
-        """See `example_losses`."""
+        """Makes the labels of `example_losses`."""
         labels = dict(fields)
         # [batch, (spans)]
         begins, ends = (
@@ -331,24 +331,24 @@ class SpanAnswerModel(EtcTaskModel):
         return labels
 
     def loss_names(self):
-        """Facts, type, and the answer by its encoding."""
+        """Returns the names of the losses."""
         is_bio = self.model_options.answer_encoding == "bio"
         answer = ("answer_bio",) if is_bio else ("answer_begin", "answer_end")
         return ("supporting_facts", "answer_type", *answer)
 
     def loss_factors(self):
-        """The paper's equal weights, by default."""
+        """Gives the losses equal weights by default, as the paper does."""
         return {
             **super().loss_factors(),
             "supporting_facts_loss": self.options.supporting_fact_weight,
         }
 
     def losses(self, outputs, labels):
-        """See `example_losses`."""
+        """Computes `example_losses`."""
         return example_losses(outputs, labels)
 
     def metrics(self, outputs, labels):
-        """Accuracy of the answer type."""
+        """Computes the accuracy of the answer type."""
         return {
             "answer_type_accuracy": is_correct(
                 outputs["answer_type_logits"], labels["answer_type"]
@@ -356,7 +356,7 @@ class SpanAnswerModel(EtcTaskModel):
         }
 
     def select_candidates(self, outputs, features, context):
-        """See `span_decoding.select_candidates`."""
+        """Selects a span and a probability for each unit."""
         return span_decoding.select_candidates(
             outputs, features, context, self.options.max_answer_length
         )

@@ -1,1 +1,1 @@
-"""HotpotQA: answer questions from several paragraphs, and name the facts."""
+"""HotpotQA: answers questions from paragraphs, with supporting facts."""

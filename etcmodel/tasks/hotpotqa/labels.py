@@ -20,13 +20,13 @@ class HotpotQALabels:
     """The labels of a record.
 
     Attributes:
-        supporting_facts: for every global token 1 or 0; -1 for those that
+        supporting_facts: 1 or 0 for every global token; -1 for tokens that
             cannot be a fact. A paragraph and its title are facts if one of
             their sentences is.
         answer_type: 0 span, 1 yes, 2 no.
         begins, ends: first and last long token of every occurrence of the
             answer in titles of fact paragraphs and in supporting sentences.
-        found: number of occurrences there, cut ones included.
+        found: number of these occurrences, including those that were cut.
         inexact: number of labelled spans with more text than the answer: "South
             Koreans" for "South Korea".
         kept_facts: number of supporting sentences in the input.
@@ -59,8 +59,8 @@ def make_labels(
     Args:
         record: the record.
         context_section: index of the layout's section with the paragraphs.
-        long_sources: `<int>[long, 4]`, from `Layout`.
-        global_sources: `<int>[global, 4]`, likewise.
+        long_sources: `<int>[long, 4]` of `Layout`.
+        global_sources: `<int>[global, 4]` of `Layout`.
         token_places: see `SpanFinder`. Labels are whole words.
     """
     facts = set(record.fact_positions)
@@ -87,7 +87,7 @@ def make_labels(
             (record.context[group], unit) for group, unit in places
         )
     ]
-    # As in the official baseline, whatever their case.
+    # In any case, as in the official baseline.
     answer_type = _TYPES.get(record.answer.strip().lower(), SPAN)
     occurrences = []
     if answer_type == SPAN:

@@ -15,7 +15,7 @@ class HotpotQA(SpanAnswerModel):
 
     @property
     def threshold(self) -> float:
-        """Probability from which a sentence is a supporting fact."""
+        """Minimum probability of a supporting fact."""
         chosen = self.options.supporting_fact_threshold
         return TASK.tuned.default if chosen is None else chosen
 
@@ -31,7 +31,7 @@ class HotpotQA(SpanAnswerModel):
         return {**exempt, "flat_sequence": options.flat_sequence}
 
     def decode(self, candidates, owner, text):
-        """See `span_decoding.decode_answers`."""
+        """Decodes answers and facts; see `span_decoding.decode_answers`."""
         del owner
         return span_decoding.decode_answers(
             candidates,
@@ -42,9 +42,9 @@ class HotpotQA(SpanAnswerModel):
         )
 
     def to_prediction(self, answers, text):
-        """The answer and its supporting facts."""
+        """Returns the answer and its supporting facts."""
         probabilities = answers["supporting_fact_probabilities"]
-        # Sentences that were cut have 0.
+        # Sentences that were cut have the probability 0.
         threshold = max(self.threshold, np.finfo(np.float32).tiny)
         facts = [
             (tf.compat.as_text(text["titles"][paragraph]), sentence)

@@ -1,8 +1,8 @@
-"""HotpotQA: raw strings to EtcFeatures; the specification of its layout.
+"""HotpotQA: turns raw strings into EtcFeatures; defines the layout.
 
-Long input (ETC paper, Appendix C and Figure 5): a CLS token, the question,
-every paragraph: its title and its sentences. Global input: a CLS token, one for
-each token of the question, and for each paragraph one of its own, one for its
+Long input (ETC paper, Appendix C and Figure 5): a CLS token, the question, and
+every paragraph with its title and sentences. Global input: a CLS token, one for
+each token of the question, and for each paragraph its own token, one for its
 title and one for each sentence.
 """
 
@@ -26,8 +26,8 @@ from etcmodel.tasks.documents import documents
 from etcmodel.tasks.documents import span_decoding
 from etcmodel.tasks.hotpotqa import labels
 
-# A title or sentence for which there is no room is left out whole; shorter ones
-# after it may still find some.
+# A title or sentence that does not fit is left out as a whole; shorter ones
+# after it may still fit.
 LAYOUT = layout.LayoutSpec(
     sections=(
         documents.CLS,
@@ -88,17 +88,17 @@ class HotpotQAPreprocessor(EtcPreprocessor):
     }
     LAYOUT = LAYOUT
     SCHEMA = example_schema.etc_schema(
-        # The unit of each global token; -1 for those of the CLS, the
-        # question, a paragraph, and padding.
+        # The unit of each global token; -1 for the CLS, the question, a
+        # paragraph, and padding.
         global_units=example_schema.Field(
             "global", example_schema.DECODING, pad=-1
         ),
         **span_decoding.FIELDS,
         units=example_schema.Field("list", example_schema.TEXT, tf.string),
-        # Predictions name supporting facts by their titles.
+        # Predictions name supporting facts by titles.
         titles=example_schema.Field("list", example_schema.TEXT, tf.string),
-        # How many units each paragraph has, its title included; 0 for one
-        # without any text.
+        # Number of units of each paragraph, with its title; 0 for a paragraph
+        # without text.
         paragraph_sizes=example_schema.Field("list", example_schema.TEXT),
         # See `labels.HotpotQALabels`.
         **span_decoding.LABELS,
@@ -157,7 +157,7 @@ class HotpotQAPreprocessor(EtcPreprocessor):
 
     @staticmethod
     def raw(record):
-        """Question, titles and sentences."""
+        """Returns question, titles and sentences."""
         return {
             "question": record.question,
             "titles": [paragraph.title for paragraph in record.context],
@@ -165,7 +165,7 @@ class HotpotQAPreprocessor(EtcPreprocessor):
         }
 
     def labels(self, record, view, split):
-        """See `Preprocessor.labels` and `labels.make_labels`."""
+        """Returns the labels and counts of a record; see `make_labels`."""
         counts = count_cut(
             view, {"context": ("paragraphs", "titles_and_sentences")}
         )
@@ -206,7 +206,7 @@ class HotpotQAPreprocessor(EtcPreprocessor):
         return Labelled([learned if is_kept else None], values, counts)
 
     def describe(self, record):
-        """See `Preprocessor.describe`."""
+        """Lists the names and values that `inspect` shows."""
         facts = ", ".join(
             f"{title} {sentence}"
             for title, sentence in record.supporting_facts or ()
@@ -218,7 +218,7 @@ class HotpotQAPreprocessor(EtcPreprocessor):
         ]
 
     def name_global(self, record, section, group, unit):
-        """`[CLS]`, `par 2`, `title 2`, `sent 2.0`."""
+        """Names a token `[CLS]`, `par 2`, `title 2` or `sent 2.0`."""
         if section == "cls":
             return "[CLS]"
         if unit < 0:

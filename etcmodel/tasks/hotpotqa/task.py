@@ -13,9 +13,9 @@ class HotpotQAPreprocessingConfig:
     """Sizes; the defaults are the paper's.
 
     Attributes:
-        long_length: length of the long input; None for as long as the longest
-            record of a batch needs (and nothing is cut for it).
-        global_length: length of the global input; likewise.
+        long_length: length of the long input; None for the longest record of a
+            batch (nothing is cut then).
+        global_length: length of the global input; None likewise.
     """
 
     long_length: int | None = 4096
@@ -24,22 +24,21 @@ class HotpotQAPreprocessingConfig:
 
 @dataclasses.dataclass
 class HotpotQAModelOptions:
-    """The model.
+    """Model options.
 
     Attributes:
         answer_encoding: "span" for the first and last token of an answer,
             "bio" for a label of every token.
-        answer_places: with "span", how many occurrences of an answer are right
-            in training; the original has the first alone.
+        answer_places: with "span", maximum number of occurrences of an answer
+            that are right in training; the original only uses the first.
         cls_ignores_hard_g2l: whether the global CLS attends to all long tokens
-            though the hard g2l mask is on.
+            despite the hard g2l mask.
         query_ignore_hard_g2l: the same for the question's global tokens, which
             the original leaves masked.
-        flat_sequence: whether paragraphs are ignored (an ablation).
-        supporting_fact_prior: with what probability a sentence is a supporting
-            fact before anything is learned. Of some 40 sentences 2 or 3 are:
-            0.05 spares the first hundreds of steps, which matters if there are
-            few.
+        flat_sequence: whether to ignore paragraphs (an ablation).
+        supporting_fact_prior: initial probability that a sentence is a
+            supporting fact. Of about 40 sentences 2 or 3 are: 0.05 saves the
+            first hundreds of steps, which matters in short trainings.
     """
 
     answer_encoding: str = "span"
@@ -52,19 +51,19 @@ class HotpotQAModelOptions:
 
 @dataclasses.dataclass
 class HotpotQAOptions:
-    """How answers are learned and chosen.
+    """Options for training on answers and choosing them.
 
     Attributes:
-        supporting_fact_threshold: probability from which a sentence is a
-            supporting fact; None for what validation data choose.
-        max_answer_length: greatest length of an answer, in tokens.
+        supporting_fact_threshold: minimum probability of a supporting fact;
+            None: the value with the best metric on the validation data.
+        max_answer_length: maximum length of an answer, in tokens.
         supporting_fact_weight: weight of the supporting facts' loss, which is a
             sum over titles, sentences and paragraphs; each other loss has the
             weight 1.
         multiply_fact_probability: whether the answer is the span with the
             highest product of its probability and that of its sentence as a
-            supporting fact. The original takes the most probable span of those
-            above the threshold.
+            supporting fact. The original takes the most probable span of the
+            sentences above the threshold.
     """
 
     supporting_fact_threshold: float | None = None

@@ -1,1 +1,1 @@
-"""Natural Questions: find long and short answers in Wikipedia pages."""
+"""Natural Questions: finds long and short answers in Wikipedia pages."""

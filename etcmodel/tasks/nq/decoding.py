@@ -1,7 +1,7 @@
-"""From the logits of windows to the answers of a page; graph code.
+"""Decodes the logits of windows to the answers of a page; graph code.
 
 Source: ETC paper, Appendix C (NQ, Inference): first the best start, then the
-best end behind it. A score is a logit less that of the CLS, which stands for no
+best end after it. A score is a logit minus that of the CLS, which means no
 answer; of all windows of a page, the one with the best span decides.
 """
 
@@ -20,12 +20,11 @@ class WindowAnswers(NamedTuple):
     """The best answers of each window, in words of its page.
 
     Starts are first words, -1 for none; ends are exclusive. Positions are
-    `<int32>[windows]`, scores `<float32>[windows]`; 0 is the score of no
-    answer.
+    `<int32>[windows]`, scores `<float32>[windows]`, relative to no answer.
 
     Attributes:
         yes_no: 0 neither, 1 yes, 2 no, `<int32>[windows]`.
-        yes_no_score: how much better that is than no answer.
+        yes_no_score: score of yes or no, relative to no answer.
     """
 
     long_start: tf.Tensor
@@ -39,7 +38,7 @@ class WindowAnswers(NamedTuple):
 
 
 def _best_span(start_logits, end_logits, words, max_words):
-    """Start word, exclusive end word and score of the best span."""
+    """Returns start word, exclusive end word and score of the best span."""
     is_page = words >= 0
     # [windows, long]
     start = tf.where(is_page, start_logits - start_logits[:, :1], _NEVER)
@@ -57,7 +56,7 @@ def _best_span(start_logits, end_logits, words, max_words):
         end, last, batch_dims=1
     )
     last_word = tf.gather(words, last, batch_dims=1)
-    # A window without any text has no span.
+    # A window without text has no span.
     is_there = tf.reduce_any(is_page, axis=1)
     return (
         tf.where(is_there, first_word[:, 0], -1),
@@ -76,7 +75,7 @@ def answer_windows(
     Args:
         logits: the model's outputs.
         words: `<int32>[windows, long]`, index in the page, -1 for none.
-        max_short_answer_words: greatest length of a short answer.
+        max_short_answer_words: maximum length of a short answer.
     """
     long = _best_span(
         logits["long_answer_start_logits"],
@@ -116,9 +115,9 @@ def nearest_candidate(
     candidate_starts: tf.Tensor,
     candidate_ends: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns starts and ends of the candidates nearest to spans, `<int32>[n]`.
+    """Finds starts and ends of the candidates nearest to spans, `<int32>[n]`.
 
-    Without candidates they are those of the span. Example: 4-8 and the
+    Without candidates they are the spans themselves. Example: 4-8 and the
     candidates 0-9, 3-8 and 9-12 give 3-8.
 
     Args:
@@ -133,7 +132,7 @@ def nearest_candidate(
     )
     far = distance.dtype.max
     distance = tf.where(candidate_starts >= 0, distance, far)
-    # One more, for when there are no candidates.
+    # One more, in case there are no candidates.
     distance = tf.pad(distance, [[0, 0], [0, 1]], constant_values=far)
     best = tf.argmin(distance, axis=1)
     is_there = (tf.reduce_min(distance, axis=1) < far) & (start >= 0)
@@ -146,7 +145,7 @@ def nearest_candidate(
 
 
 def _best_window(scores, record, batch):
-    """Index of the window with the best score of each record, [batch]."""
+    """Returns the window with the best score of each record, [batch]."""
     best = tf.math.unsorted_segment_max(scores, record, batch)
     window = tf.range(tf.size(record))
     first = tf.math.unsorted_segment_min(
@@ -156,7 +155,7 @@ def _best_window(scores, record, batch):
         record,
         batch,
     )
-    # Every record has a window; for an empty batch of windows, anything.
+    # Every record has a window; any index will do without windows.
     return tf.minimum(first, tf.maximum(tf.size(record) - 1, 0))
 
 
@@ -167,25 +166,25 @@ def decode_pages(
     candidate_ends: tf.Tensor,
     null_threshold: float = 0.0,
 ) -> dict[str, tf.Tensor]:
-    """Combines the answers of windows into those of each page.
+    """Combines the answers of windows into the answers of each page.
 
-    The window with the best long answer decides about that and about yes and
-    no; the one with the best short answer decides about that. A long answer is
-    the candidate nearest to the predicted span.
+    The window with the best long answer determines it, and yes or no; the one
+    with the best short answer determines that. A long answer is the candidate
+    nearest to the predicted span.
 
     Args:
-        answers: those of all windows.
+        answers: the answers of all windows.
         record: the page of each window, `<int32>[windows]`.
         candidate_starts: `<int32>[batch, candidates]`; -1 is padding.
         candidate_ends: likewise.
-        null_threshold: an answer is given if its score is greater.
+        null_threshold: answers need a score above it.
 
     Returns:
         `long_answer_start`, `long_answer_end`, `short_answer_start`,
         `short_answer_end` (words, end exclusive, -1 for none) and `yes_no` (0
         neither, 1 yes, 2 no), all `<int32>[batch]`; `long_answer_score` and
         `short_answer_score` `<float32>[batch]`, above 0 if an answer is more
-        probable than none; and the answers whatever their score as
+        probable than none; and the answers regardless of their score as
         `best_long_answer_start`, ..., `best_yes_no`.
     """
     batch = tf.shape(candidate_starts)[0]
@@ -209,7 +208,7 @@ def decode_pages(
         tf.gather(answers.yes_no_score, of_long),
         tf.gather(answers.short_score, of_short),
     )
-    # The answer, its score, what stands for none.
+    # The answer, its score, and the value for no answer.
     found = {
         "long_answer_start": (long_start, long_score, -1),
         "long_answer_end": (long_end, long_score, -1),
@@ -249,7 +248,7 @@ def make_prediction(
     short_score: float,
     yes_no: int,
 ) -> NQPrediction:
-    """Returns values of `decode_pages` as the official metrics take them."""
+    """Converts values of `decode_pages` for the official metrics."""
     short = ((short_start, short_end),) if short_start >= 0 else ()
     return NQPrediction(
         long_answer=(long_start, long_end),

@@ -14,8 +14,8 @@ NULL, YES, NO, LONG, SHORT = 0, 1, 2, 3, 4
 class WindowLabels(NamedTuple):
     """The labels of one window.
 
-    First and last long tokens of the answers, 0 (the CLS) for what the window
-    does not show. A short answer goes from its first piece to its last.
+    First and last long tokens of the answers, or 0 (the CLS) if the window does
+    not show them. A short answer spans from its first piece to its last.
     """
 
     short_answer_start: int
@@ -26,7 +26,7 @@ class WindowLabels(NamedTuple):
 
 
 def answer_type(annotation: Annotation) -> int:
-    """Returns the type of an answer: yes and no before short before long."""
+    """Returns the type of an answer; yes and no come before short and long."""
     if annotation.yes_no != "none":
         return {"yes": YES, "no": NO}[annotation.yes_no]
     if annotation.short_answers:
@@ -35,11 +35,11 @@ def answer_type(annotation: Annotation) -> int:
 
 
 def choose_annotation(annotations: Sequence[Annotation]) -> Annotation:
-    """Chooses the answer that is learned, of those of several annotators.
+    """Chooses the annotator's answer to train on.
 
     By the official metrics, a page has an answer if two of five annotators
-    found one: then the first answer is taken, otherwise the first of those who
-    found none.
+    found one. Then the first answer is chosen, otherwise the first annotation
+    without an answer.
     """
     answered = [x for x in annotations if answer_type(x) != NULL]
     nothing = [x for x in annotations if answer_type(x) == NULL]
@@ -49,7 +49,7 @@ def choose_annotation(annotations: Sequence[Annotation]) -> Annotation:
 
 
 def _find(words: np.ndarray, start: int, end: int) -> tuple[int, int]:
-    """First and last token of a span of words; (-1, -1) for none."""
+    """Returns first and last token of a span of words; (-1, -1) for none."""
     if start < 0:
         return -1, -1
     first = int(np.searchsorted(words, start, side="left"))
@@ -66,9 +66,9 @@ def make_window_labels(
 ) -> list[WindowLabels]:
     """Makes the labels of all windows of a page.
 
-    A window that shows a part of a span learns the end that it shows. A window
-    is null if it shows neither end of the short answer or, if there is no short
-    answer or it is a yes/no question, of the long answer.
+    A window that shows a part of a span is labelled with the end that it shows.
+    A window is null if it shows neither end of the short answer or, if there is
+    no short answer or it is a yes/no question, of the long answer.
 
     Example: words `[5, 5, 6, 7]` in windows of 3 and 2 tokens that start at 0
     and 2, a short answer that is the word 6, of a page that starts at position
@@ -77,9 +77,9 @@ def make_window_labels(
     Args:
         annotation: the answer.
         piece_words: the word of every token of the page, `<int>[tokens]`.
-        starts: where in them each window starts, `<int>[windows]`.
-        sizes: how many of them it shows, `<int>[windows]`.
-        page_start: where the page starts in the long input.
+        starts: first token of each window, `<int>[windows]`.
+        sizes: number of tokens of each window, `<int>[windows]`.
+        page_start: position of the page in the long input.
     """
     short = (-1, -1)
     if annotation.short_answers:

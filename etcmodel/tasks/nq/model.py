@@ -14,7 +14,7 @@ from etcmodel.tasks.nq import decoding
 # Null, yes, no, long and short; see `labels`.
 NUM_ANSWER_TYPES = 5
 
-# What is predicted for every long token.
+# Predictions for every long token.
 POSITIONS = (
     "short_answer_start",
     "short_answer_end",
@@ -25,9 +25,9 @@ POSITIONS = (
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class NQHead(graph_layer.GraphLayer):
-    """Four logits of every long token, and the answer type from the first.
+    """Computes four logits of every long token, and the answer type.
 
-    Source: ETC paper, Appendix C (NQ, Fine-Tuning).
+    The CLS gives the type. Source: ETC paper, Appendix C (NQ, Fine-Tuning).
     """
 
     def __init__(self, initializer_range=0.02, name="nq_head", **kwargs):
@@ -41,13 +41,13 @@ class NQHead(graph_layer.GraphLayer):
         )
 
     def build(self, input_shape):
-        """Makes the weights."""
+        """Builds both layers from the width of `long_output`."""
         for layer in (self.positions, self.answer_type):
             keras_compat.build_once(layer, (None, None, input_shape[-1]))
         super().build(input_shape)
 
     def call(self, long_output, long_token_type_ids):
-        """Calculates the logits.
+        """Computes the logits.
 
         Args:
             long_output: `<float>[batch, long, hidden]`.
@@ -56,8 +56,8 @@ class NQHead(graph_layer.GraphLayer):
         Returns:
             `answer_type_logits` `<float32>[batch, 5]` (null, yes, no, long,
             short) and, for each name of `POSITIONS`, `<name>_logits`
-            `<float32>[batch, long]`, about -10,000 for all tokens but the page
-            and the CLS, which means that there is no answer.
+            `<float32>[batch, long]`, about -10,000 for tokens outside of the
+            page and the CLS, which means that there is no answer.
         """
         long_output = tf.cast(long_output, tf.float32)
         # [batch, long, 4]
@@ -74,7 +74,7 @@ class NQHead(graph_layer.GraphLayer):
         return logits
 
     def get_config(self):
-        """The constructor's arguments."""
+        """Returns the constructor's arguments."""
         config = super().get_config()
         config.update(initializer_range=self.initializer_range)
         return config
@@ -90,22 +90,22 @@ class NQ(EtcTaskModel):
     METRICS = ("answer_type_accuracy",)
 
     def encoder_options(self):
-        """Pages are flat sequences."""
+        """Returns the options of flat sequences."""
         return {"flat_sequence": True}
 
     def head(self, config):
-        """See `NQHead`."""
+        """Makes an `NQHead`."""
         head = NQHead(config.initializer_range, name="output_layer")
         return lambda encoded, inputs: head(
             encoded["long_output"], inputs["long_token_type_ids"]
         )
 
     def loss_names(self):
-        """Positions and type."""
+        """Returns the names of the losses."""
         return (*POSITIONS, "answer_type")
 
     def losses(self, outputs, labels):
-        """Cross entropy of each of the logits (ETC paper, Appendix C)."""
+        """Computes the cross entropy of each (ETC paper, Appendix C)."""
         return {
             name: tf.nn.sparse_softmax_cross_entropy_with_logits(
                 labels=labels[name], logits=outputs[f"{name}_logits"]
@@ -114,7 +114,7 @@ class NQ(EtcTaskModel):
         }
 
     def metrics(self, outputs, labels):
-        """Accuracy of the answer type."""
+        """Computes the accuracy of the answer type."""
         return {
             "answer_type_accuracy": is_correct(
                 outputs["answer_type_logits"], labels["answer_type"]
@@ -122,14 +122,14 @@ class NQ(EtcTaskModel):
         }
 
     def select_candidates(self, outputs, features, context):
-        """See `decoding.answer_windows`."""
+        """Finds the best answers of each window."""
         del features
         return decoding.answer_windows(
             outputs, context["words"], self.options.max_short_answer_words
         )._asdict()
 
     def decode(self, candidates, owner, text):
-        """See `decoding.decode_pages`."""
+        """Combines the answers of windows; see `decoding.decode_pages`."""
         return decoding.decode_pages(
             decoding.WindowAnswers(**candidates),
             owner,
@@ -142,7 +142,7 @@ class NQ(EtcTaskModel):
         )
 
     def to_prediction(self, answers, text):
-        """The best answers, whatever their score; metrics set thresholds."""
+        """Returns the best answers of any score; metrics set thresholds."""
         del text
         return decoding.make_prediction(
             *(answers[name].item() for name in decoding.DECODED)

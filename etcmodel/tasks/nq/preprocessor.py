@@ -1,10 +1,10 @@
-"""Natural Questions: a page in windows to EtcFeatures; the layout.
+"""Natural Questions: turns windows of pages into EtcFeatures; the layout.
 
 Long input of a window (ETC paper, Appendix C): a CLS token, the question, a
 separator, a part of the page, a separator. Global input: a CLS token, one for
 each token of the question, and one for each long-answer candidate (mostly
-paragraphs) that the window shows. Words in no candidate are left out. Answers
-are given in words, so pages are cut into words first, and words into tokens.
+paragraphs) that the window shows. Words outside of candidates are left out.
+Answers are words, so pages are split into words first, then into tokens.
 """
 
 import hashlib
@@ -31,14 +31,14 @@ _TOKENS = (
 
 
 def _section(name, token_type_id=token_types.QUESTION, **more):
-    """A section whose end does not stop local attention."""
+    """Makes a section whose end does not stop local attention."""
     return layout.Section(
         name, token_type_id, **{"breaks": False, "cut": "keep", **more}
     )
 
 
 _SENTENCE = layout.GlobalToken("sentence", token_types.GLOBAL)
-# A question stands above every window of its page.
+# The question precedes every window of its page.
 LAYOUT = layout.LayoutSpec(
     sections=(
         _section(
@@ -86,8 +86,8 @@ class NQPreprocessor(EtcPreprocessor):
     }
     LAYOUT = LAYOUT
     SCHEMA = example_schema.etc_schema(
-        # The word of the page that each long token is a part of; -1 for the
-        # CLS, the question, separators and padding.
+        # The word of the page of each long token; -1 for the CLS, the question,
+        # separators and padding.
         words=example_schema.Field("long", example_schema.DECODING, pad=-1),
         # All candidates of the page.
         candidate_starts=example_schema.Field("list", example_schema.TEXT),
@@ -98,11 +98,11 @@ class NQPreprocessor(EtcPreprocessor):
             for name in labels.WindowLabels._fields
         },
     )
-    # Memory does not grow with the length of a page.
+    # Limits the memory for a long page.
     rows_at_once = 4
 
     def layout_spec(self):
-        """Raises a ValueError if the vocabulary has no tokens for HTML tags."""
+        """Returns the layout; raises a ValueError without tag tokens."""
         if self.config.include_html_tokens and not {
             "html_open",
             "html_close",
@@ -137,9 +137,9 @@ class NQPreprocessor(EtcPreprocessor):
                 `<string>[batch, words]`.
             is_html: whether each is an HTML tag, `<bool>[batch, words]`.
             candidate_starts: first word of each long-answer candidate, padded
-                with -1, `<int>[batch, candidates]`. Candidates inside others do
-                not count.
-            candidate_ends: the word after its last one, likewise.
+                with -1, `<int>[batch, candidates]`. Candidates inside others
+                are ignored.
+            candidate_ends: the word after the last one, with the same shape.
 
         Returns:
             The features of all windows, those of a page in order. For labels:
@@ -159,7 +159,7 @@ class NQPreprocessor(EtcPreprocessor):
         )
 
         def candidates_of(values):
-            """Without padding."""
+            """Removes padding."""
             return ragged_rows.keep(
                 tf.RaggedTensor.from_tensor(values),
                 tf.reshape(candidate_starts >= 0, [-1]),
@@ -193,7 +193,7 @@ class NQPreprocessor(EtcPreprocessor):
 
     @staticmethod
     def raw(record):
-        """Question, words and candidates."""
+        """Returns question, words and candidates."""
         return {
             "question": record.question,
             "tokens": record.tokens,
@@ -203,7 +203,7 @@ class NQPreprocessor(EtcPreprocessor):
         }
 
     def labels(self, record, view, split):
-        """See `Preprocessor.labels`; training keeps a share of null windows."""
+        """Returns labels; training keeps only a share of null windows."""
         counts = {
             "tokens": len(view.host["piece_words"]),
             "words": len(record.tokens),
@@ -221,7 +221,7 @@ class NQPreprocessor(EtcPreprocessor):
             view.host["piece_words"],
             view.windows["starts"],
             view.windows["sizes"],
-            # Behind the CLS and the separator.
+            # Follows the CLS and the separator.
             view.counts["question"].kept_tokens + 2,
         )
         is_null = np.array([x.answer_type == labels.NULL for x in made])
@@ -252,7 +252,7 @@ class NQPreprocessor(EtcPreprocessor):
         )
 
     def describe(self, record):
-        """See `Preprocessor.describe`."""
+        """Lists the names and values that `inspect` shows."""
         answers = [
             f"({x.long_start}, {x.long_end}), short {[*x.short_answers]}, "
             f"yes/no {x.yes_no}"
@@ -265,6 +265,6 @@ class NQPreprocessor(EtcPreprocessor):
 
 
 def _is_kept(record, window: int, rate: float) -> bool:
-    """Chooses a share of windows by chance, but the same ones every time."""
+    """Keeps a share of windows, chosen at random, but reproducibly."""
     digest = hashlib.blake2b(f"{record.id} {window}".encode(), digest_size=4)
     return int.from_bytes(digest.digest(), "big") < rate * 2**32

@@ -1,7 +1,7 @@
 """Natural Questions: options, and experiments of the ETC paper's Table 2.
 
-Lengths (512, 4,096, 8,192), the stride
-of windows and fixed blocks are chosen when the records are preprocessed.
+Lengths (512, 4,096, 8,192), the stride of windows and fixed blocks are options
+of preprocessing.
 """
 
 import dataclasses
@@ -20,17 +20,17 @@ class NQPreprocessingConfig:
     """Sizes; the defaults are the paper's.
 
     Attributes:
-        long_length: length of the long input, and so of a window.
+        long_length: length of the long input, and of a window.
         global_length: length of the global input.
-        stride: how many tokens of the page one window begins after the other.
-        question_length: the most tokens of a question.
+        stride: tokens of the page from the start of one window to the next.
+        question_length: maximum number of tokens of a question.
         include_html_tokens: whether HTML tags are in the input, as one of two
-            tokens: one that opens or one that closes.
+            tokens: an opening or a closing one.
         fixed_block_size: the paper's ablation "fixed blocks": the global input
-            has one token for so many tokens of the long input, and no others;
-            0 for the structure of the page.
-        include_unknown_rate: share of the windows that show no answer that is
-            kept for training, of pages that have one elsewhere.
+            has only one token for each block of so many long tokens; 0 for the
+            structure of the page.
+        include_unknown_rate: for pages with an answer, share of the windows
+            without it that is kept for training.
         include_unknown_rate_for_unanswerable: the same for pages without an
             answer; 4 times `include_unknown_rate` by default.
     """
@@ -46,7 +46,7 @@ class NQPreprocessingConfig:
 
     @property
     def unanswerable_rate(self) -> float:
-        """The share that holds for pages without an answer."""
+        """The share for pages without an answer."""
         if self.include_unknown_rate_for_unanswerable is None:
             return 4.0 * self.include_unknown_rate
         return self.include_unknown_rate_for_unanswerable
@@ -93,12 +93,12 @@ class NQPreprocessingConfig:
 
 @dataclasses.dataclass
 class NQOptions:
-    """How answers are chosen.
+    """Options for choosing answers.
 
     Attributes:
-        null_threshold: answers of a score that is not greater are not given by
-            exported models. 0 is where an answer is as probable as none.
-        max_short_answer_words: greatest length of a short answer.
+        null_threshold: exported models only give answers with a higher score.
+            At 0 an answer is as probable as none.
+        max_short_answer_words: maximum length of a short answer.
     """
 
     null_threshold: float = 0.0

@@ -1,1 +1,1 @@
-"""OpenKP: find the keyphrases of a web page."""
+"""OpenKP: finds the keyphrases of a web page."""

@@ -1,4 +1,4 @@
-"""OpenKP's layers: how a node looks, and a logit for every phrase."""
+"""OpenKP's layers: embed a node's appearance, and score every phrase."""
 
 import tensorflow as tf
 
@@ -26,7 +26,7 @@ _OTHER_FLAGS = (
 )
 # The first is the most significant.
 _CROSSED = ("is_block", "is_heading", "is_bold")
-# The greatest font size of each bucket but the last.
+# The maximum font size of each bucket except the last.
 _FONT_SIZES = (0.0, *map(float, range(8, 25)), 29.0, 34.0, 39.0, 44.0, 49.0)
 
 
@@ -34,7 +34,7 @@ def visual_classes(features: tf.Tensor) -> tf.Tensor:
     """Returns one-hot kinds of nodes and buckets of both font sizes.
 
     `<float32>[..., 20]` (see `datasets.openkp.FEATURES`) to
-    `[..., 8 + 24 + 24]`. A block that is no heading but bold is of the kind 5,
+    `[..., 8 + 24 + 24]`. A bold block that is not a heading has the kind 5,
     binary 101. Font sizes in points `[0, 8, 9, 25, 29, 30, 50]` are in the
     buckets `[0, 1, 2, 18, 18, 19, 23]`.
     """
@@ -58,10 +58,10 @@ def visual_classes(features: tf.Tensor) -> tf.Tensor:
 
 
 def visual_numbers(features: tf.Tensor) -> tf.Tensor:
-    """Scales places and sizes, cut to their ranges, and flags to -1 to 1.
+    """Scales positions and sizes, clipped to their ranges, and flags.
 
-    `<float32>[..., 20]` to `[..., 8 + 5]`. Of widths from 0 to 1,500, 728 is
-    -0.02933, and 9,000 is 1.
+    The results are in [-1, 1]: `<float32>[..., 20]` to `[..., 8 + 5]`. For
+    widths from 0 to 1,500, 728 becomes -0.02933, and 9,000 becomes 1.
     """
     # [8]
     least, greatest = tf.unstack(tf.constant([*_RANGES.values()] * 2), axis=1)
@@ -71,12 +71,12 @@ def visual_numbers(features: tf.Tensor) -> tf.Tensor:
 
 
 def _take(features, names):
-    """Some of the features, `<float32>[..., names]`."""
+    """Selects some of the features, `<float32>[..., names]`."""
     return tf.gather(features, [FEATURES.index(x) for x in names], axis=-1)
 
 
 class _Layer(graph_layer.GraphLayer):
-    """Shared arguments; `number` is of dense layers, or of a phrase's words."""
+    """Shared arguments; `number` counts dense layers, or words of a phrase."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class _Layer(graph_layer.GraphLayer):
         self.initializer_range = initializer_range
 
     def _make(self, layer, name, *args, divisor=1.0, **kwargs):
-        """Makes a layer with the initial weights of this one."""
+        """Makes a layer with this layer's initializer."""
         deviation = self.initializer_range / divisor**0.5
         return layer(
             *args,
@@ -106,7 +106,7 @@ class _Layer(graph_layer.GraphLayer):
         )
 
     def get_config(self):
-        """The constructor's arguments."""
+        """Returns the constructor's arguments."""
         names = ("hidden_size", "number", "hidden_act", "initializer_range")
         return {
             **super().get_config(),
@@ -116,11 +116,11 @@ class _Layer(graph_layer.GraphLayer):
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class VisualEmbedding(_Layer):
-    """Embeds how a node looks; added to the embeddings of its tokens.
+    """Embeds a node's appearance, to be added to its tokens' embeddings.
 
-    Kinds and font sizes have embeddings; places, sizes and other flags pass
-    `number` dense layers, in float32. Source: ETC paper, Appendix C (OpenKP);
-    ranges and buckets are the original code's.
+    Kinds and font sizes have embeddings; positions, sizes and other flags go
+    through `number` dense layers, in float32. Source: ETC paper, Appendix C
+    (OpenKP); ranges and buckets are the original code's.
     """
 
     def __init__(self, hidden_size: int, number: int = 2, **kwargs):
@@ -146,7 +146,7 @@ class VisualEmbedding(_Layer):
         keras_compat.track_layers(self, "dense_layers")
 
     def build(self, input_shape):
-        """Makes the weights."""
+        """Builds the layers from the static sizes of the input."""
         outer = tuple(input_shape[:-1])
         keras_compat.build_once(self.classes, (*outer, 56))
         for i, layer in enumerate(self.dense_layers):
@@ -156,7 +156,7 @@ class VisualEmbedding(_Layer):
         super().build(input_shape)
 
     def call(self, features):
-        """`<float>[batch, nodes, 20]` to `[batch, nodes, hidden_size]`."""
+        """Maps `<float>[batch, nodes, 20]` to `[batch, nodes, hidden_size]`."""
         hidden = visual_numbers(features)
         for layer in self.dense_layers:
             # [batch, nodes, hidden_size]
@@ -207,7 +207,7 @@ class NgramHead(_Layer):
         keras_compat.track_layers(self, "convolutions", "norms", "logits")
 
     def build(self, input_shape):
-        """Makes the weights."""
+        """Builds the layers from the static sizes of the input."""
         for layer in (self.word_norm, *self.norms, *self.logits):
             keras_compat.build_once(layer, (None, None, self.hidden_size))
         for i, layer in enumerate(self.convolutions):
@@ -216,7 +216,7 @@ class NgramHead(_Layer):
         super().build(input_shape)
 
     def call(self, long_output, words):
-        """Calculates the logits.
+        """Computes the logits.
 
         Args:
             long_output: `<float>[batch, long, hidden_size]`.
@@ -224,8 +224,8 @@ class NgramHead(_Layer):
                 1, 0 for none.
 
         Returns:
-            `<float32>[batch, number, long]`: in the row n - 1 at the position i
-            the logit of the n words from word i + 1 on, -10,000 where there are
+            `<float32>[batch, number, long]`: row n - 1 at position i has the
+            logit of the n words from word i + 1 on, or -10,000 if there are
             no such words.
         """
         # [batch, long, hidden_size]
@@ -252,8 +252,8 @@ class NgramHead(_Layer):
 def sum_words(tokens: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
     """Sums the vectors of each word's tokens, `<float>[batch, long, size]`.
 
-    Example: of tokens of the words `[1, 1, 2, 0]` the first two make the first
-    vector, the third makes the second, and the other two are zeros.
+    Example: for tokens of the words `[1, 1, 2, 0]`, the first two are summed to
+    the first vector, the third is the second, and the others are zeros.
 
     Args:
         tokens: `<float>[batch, long, size]`.

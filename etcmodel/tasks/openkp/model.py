@@ -19,10 +19,10 @@ _NUM_CANDIDATES = 100
 def join_occurrences(
     logits: tf.Tensor, first_occurrences: tf.Tensor
 ) -> tf.Tensor:
-    """Moves the greatest logit of a phrase to its first occurrence.
+    """Moves the highest logit of a phrase to its first occurrence.
 
-    Example: the words "a b a" with the logits 1, 2, 3 and the first occurrences
-    0, 0, 2 places before them give 3, 2, -10000.
+    Example: the words "a b a" with the logits 1, 2, 3 and first occurrences 0,
+    0, 2 positions earlier give 3, 2, -10000.
 
     Args:
         logits: `<float32>[batch, sizes, long]`.
@@ -52,8 +52,8 @@ def phrase_losses(
 ) -> tf.Tensor:
     """Computes the cross entropy of the phrases of pages, `<float32>[batch]`.
 
-    The keyphrases share the probability equally; the loss is 0 without any. Of
-    smoothing s, `s / (1 + s)` is shared by all phrases of the page. Example:
+    The keyphrases share the probability equally; the loss is 0 without any.
+    With smoothing s, all phrases of the page share `s / (1 + s)`. Example:
     one keyphrase among four phrases of equal logits has the loss log 4.
 
     Args:
@@ -87,7 +87,7 @@ def join_words(
 ) -> tf.Tensor:
     """Returns phrases as text, `<string>[batch, n]`.
 
-    Example: of the words "a b c", the starts `[1, 0]` and the sizes `[2, 0]`
+    Example: for the words "a b c", the starts `[1, 0]` and the sizes `[2, 0]`
     give "b c" and "".
 
     Args:
@@ -98,9 +98,9 @@ def join_words(
     offset = tf.range(tf.reduce_max(tf.pad(tf.reshape(sizes, [-1]), [[0, 1]])))
     # [batch, n, most]
     is_part = offset < sizes[..., tf.newaxis]
-    # [batch, words + 1]: there is one at least. The last is empty.
+    # [batch, words + 1]: at least one column. The last is empty.
     padded = tf.pad(words.to_tensor(""), [[0, 0], [0, 1]], constant_values="")
-    # Words may be long, and are copied.
+    # Copies as few words as possible, since they may be long.
     last = tf.shape(padded)[1] - 1
     index = tf.where(is_part, starts[..., tf.newaxis] + offset, last)
     parts = tf.gather(padded, index, batch_dims=1)
@@ -111,8 +111,8 @@ def join_words(
 def first_of_equals(texts: tf.Tensor, number: int) -> tf.Tensor:
     """Finds texts that are not empty and have no equal before them.
 
-    Example: of "b", "a", "b", "" and "c" the first four are 0, 1, 4 and 5: n,
-    here 5, stands for no more. `<string>[batch, n]` to
+    Example: for "b", "a", "b", "" and "c" the first four are 0, 1, 4 and 5; n,
+    here 5, means none. Maps `<string>[batch, n]` to
     `<int32>[batch, number]`.
     """
     size = tf.shape(texts)[1]
@@ -141,7 +141,7 @@ class OpenKP(EtcTaskModel):
     """
 
     def encoder_options(self):
-        """Flat; and which inputs the visual features are added to."""
+        """Returns the options of flat sequences with visual features."""
         options = self.model_options
         added_to = [
             source
@@ -159,7 +159,7 @@ class OpenKP(EtcTaskModel):
         return {"structure": structure, "flat_sequence": True}
 
     def build(self, config, **options):
-        """See `EtcTaskModel.build` and `layers.VisualEmbedding`."""
+        """Builds the Keras model with visual embeddings."""
         chosen = self.model_options
         if chosen.visual_in_global or chosen.visual_in_long:
             options["value_layers"] = {
@@ -174,7 +174,7 @@ class OpenKP(EtcTaskModel):
         return super().build(config, **options)
 
     def head(self, config):
-        """`ngram_logits`; see `layers.NgramHead`."""
+        """Makes the head with `ngram_logits`; see `layers.NgramHead`."""
         head = layers.NgramHead(
             config.hidden_size,
             ngrams.MAX_WORDS,
@@ -186,7 +186,7 @@ class OpenKP(EtcTaskModel):
         }
 
     def labels(self, features, fields):
-        """Keyphrases, at most three."""
+        """Returns the keyphrases, at most three."""
         del features
         return {
             **fields,
@@ -199,11 +199,11 @@ class OpenKP(EtcTaskModel):
         }
 
     def loss_names(self):
-        """See `TaskModel`."""
+        """Returns the names of the losses."""
         return ("cross_entropy",)
 
     def losses(self, outputs, labels):
-        """See `phrase_losses`."""
+        """Computes `phrase_losses`."""
         return {
             "cross_entropy": phrase_losses(
                 self._logits(outputs, labels),
@@ -221,7 +221,7 @@ class OpenKP(EtcTaskModel):
         return join_occurrences(logits, context["first_occurrences"])
 
     def select_candidates(self, outputs, features, context):
-        """The most probable phrases, those within nodes each once."""
+        """Selects the most probable phrases, each once if within a node."""
         del features
         logits = self._logits(outputs, context)
         batch, sizes, length = tf.unstack(tf.shape(logits))
@@ -230,7 +230,7 @@ class OpenKP(EtcTaskModel):
             tf.reshape(logits, [batch, sizes * length]), axis=1, keepdims=True
         )
         joined = join_occurrences(logits, context["first_occurrences"])
-        # [batch, sizes * long + 100]: there are a hundred at least.
+        # [batch, sizes * long + 100]: at least a hundred.
         joined = tf.pad(
             tf.reshape(joined, [batch, sizes * length]),
             [[0, 0], [0, _NUM_CANDIDATES]],
@@ -247,9 +247,9 @@ class OpenKP(EtcTaskModel):
         }
 
     def decode(self, candidates, owner, text):
-        """Keyphrases, "" for missing ones, and their probabilities.
+        """Decodes keyphrases, "" for missing ones, and their probabilities.
 
-        Case does not matter. A probability is that of the best occurrence.
+        Case does not matter. The best occurrence gives the probability.
         """
         del owner
         # [batch, 100]
@@ -267,6 +267,6 @@ class OpenKP(EtcTaskModel):
         }
 
     def to_prediction(self, answers, text):
-        """The keyphrases, the best first."""
+        """Returns the keyphrases, the best first."""
         del text
         return [x.decode("utf-8") for x in answers["keyphrases"] if x]

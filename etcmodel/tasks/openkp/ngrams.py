@@ -1,4 +1,4 @@
-"""Phrases of a page's words: numbered, found, and where they come first."""
+"""Numbers and finds phrases of a page's words, and first occurrences."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class VisibleWords(NamedTuple):
 
     Attributes:
         numbers: each token's word, from 1, `<int32>[batch, (nodes), (tokens)]`.
-        words, nodes: index of each word, and its node, in the page,
+        words, nodes: index of each word in the page, and of its node,
             `<int32>[batch, (visible words)]`.
     """
 
@@ -47,7 +47,7 @@ def number_words(words: tf.RaggedTensor) -> VisibleWords:
     flat = words.flat_values
     is_same = (flat[1:] == flat[:-1]) & (owner[1:] == owner[:-1])
     is_first = tf.concat([tf.ones_like(flat[:1], tf.bool), ~is_same], axis=0)
-    # [tokens + 1], first ones before each
+    # [tokens + 1], number of first tokens before each
     before = tf.pad(tf.cumsum(tf.cast(is_first, tf.int32)), [[1, 0]])
     starts = tf.gather(before, record_splits(splits))
     first = tf.where(is_first)[:, 0]
@@ -69,16 +69,16 @@ def number_words(words: tf.RaggedTensor) -> VisibleWords:
 def first_occurrences(
     words: tf.RaggedTensor, nodes: tf.RaggedTensor
 ) -> tf.RaggedTensor:
-    """Returns how far back each phrase of a page occurs first; graph code.
+    """Returns how far back each phrase of a page first occurs; graph code.
 
-    Case does not matter. A phrase that is not within a node is equal to no
-    other. Example: the words `a b`, `A b` of two nodes have `[[0, 0, ...], [0,
+    Case does not matter. A phrase that is not within a node has no equal.
+    Example: the words `a b`, `A b` of two nodes have `[[0, 0, ...], [0,
     0, ...], [2, 2, 0, ...], [2, 0, ...]]`, for phrases of one word, of two
     words, and so on: `<int32>[batch, (words), 5]`.
 
     Args:
         words: `<string>[batch, (words)]`.
-        nodes: the node of each, likewise `<int32>`.
+        nodes: the node of each word, `<int32>` with the same shape.
     """
     page = ragged_rows.owners_in(words)
     # [words]
@@ -101,7 +101,7 @@ def first_occurrences(
 
 
 def _shift(values, number):
-    """Values `number` places further on, -1 at the end."""
+    """Shifts values forward by `number` places, with -1 at the end."""
     return tf.pad(values[number:], [[0, number]], constant_values=-1)[
         : tf.size(values)
     ]
@@ -113,7 +113,7 @@ def _number(first, second):
 
 
 def normalize_word(text: str) -> str:
-    """Returns a word or phrase as the official script compares it."""
+    """Normalizes a word or phrase like the official script."""
     return openkp.normalize_phrase(normalize(text))
 
 
@@ -122,14 +122,14 @@ def find_phrases(
 ) -> list[tuple[int, int]]:
     """Finds first word and number of words of phrases within a node.
 
-    First occurrences, in the order of the phrases, each once, and `MAX_PHRASES`
-    at most. Example: "star trek" is (2, 2) in the words "star", "star", "trek"
-    of the nodes 0, 1, 1.
+    Returns first occurrences in the order of the phrases, each once, at most
+    `MAX_PHRASES`. Example: "star trek" is (2, 2) in the words "star", "star",
+    "trek" of the nodes 0, 1, 1.
 
     Args:
-        phrases: with single spaces.
-        words: as `normalize_word` returns them.
-        nodes: the node of each.
+        phrases: phrases with single spaces.
+        words: words after `normalize_word`.
+        nodes: the node of each word.
     """
     sought = dict.fromkeys(map(normalize_word, phrases))
     places = {word: [] for phrase in sought for word in phrase.split()[:1]}

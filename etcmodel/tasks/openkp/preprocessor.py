@@ -1,8 +1,8 @@
-"""OpenKP: pages to EtcFeatures; the layout (ETC paper, Appendix C).
+"""OpenKP: turns pages into EtcFeatures; the layout (ETC paper, Appendix C).
 
 Long input: the words of all nodes of a page. Global input: a token for each
-node. How a node looks is added to the embeddings of its global token and of its
-words.
+node. Visual features are added to the embeddings of a node's global token and
+of its words.
 """
 
 import dataclasses
@@ -26,8 +26,8 @@ from etcmodel.tasks.openkp import ngrams
 
 _NODE = layout.GlobalToken("sentence", token_types.GLOBAL)
 _NUM_FEATURES = len(openkp.FEATURES)
-# The first node that does not fit and all after it are left out; if it is the
-# very first, it is cropped.
+# The first node that does not fit and all later ones are left out; if it is the
+# very first node, it is cropped.
 _NODES = layout.Section(
     "nodes",
     token_types.SENTENCE,
@@ -35,7 +35,7 @@ _NODES = layout.Section(
     breaks=False,
     cut="tail",
 )
-# Which word of the page each token is a part of, from 1.
+# The word of the page of each token, from 1.
 _WORDS = layout.Value("words", "nodes", embed=())
 LAYOUT = layout.LayoutSpec(
     [_NODES],
@@ -55,7 +55,7 @@ LAYOUT = layout.LayoutSpec(
 
 
 class OpenKPPreprocessor(EtcPreprocessor):
-    """Turns words, nodes and how they look into features."""
+    """Turns words, nodes and visual features into features."""
 
     INPUTS = {
         "words": RawInput(tf.string, ("records", "words")),
@@ -77,7 +77,7 @@ class OpenKPPreprocessor(EtcPreprocessor):
     LAYOUT = LAYOUT
     SCHEMA = example_schema.etc_schema(
         LAYOUT.encoder_inputs,
-        # See `ngrams.first_occurrences`; a word's is at its number, less one.
+        # See `ngrams.first_occurrences`; indexed by the word's number less one.
         first_occurrences=example_schema.Field(
             "long", example_schema.CONTEXT, pad=0, size=ngrams.MAX_WORDS
         ),
@@ -91,7 +91,7 @@ class OpenKPPreprocessor(EtcPreprocessor):
     )
 
     def layout_spec(self):
-        """Nodes, or blocks of these sizes in a text without any."""
+        """Returns the layout of nodes, or of blocks in a flat text."""
         if not self.config.fixed_block_size:
             return LAYOUT
         text = dataclasses.replace(_NODES, cut="keep")
@@ -111,19 +111,19 @@ class OpenKPPreprocessor(EtcPreprocessor):
             words: `<string>[batch, words]`, padded with "".
             node_starts: first word of each node, in order, padded with -1,
                 `<int>[batch, nodes]`.
-            node_ends: the word after its last one, likewise.
+            node_ends: the word after the last one, with the same shape.
             node_features: `<float>[batch, nodes, 20]`, see `openkp.FEATURES`.
 
         Returns:
             The features. For labels: `word_nodes`, the node of every visible
-            word, 0 for all in fixed blocks. The output `is_refused` tells the
-            pages whose nodes overlap, are not in order or no spans of the
-            words, have padding between them, or a feature that is not finite.
-            These have no nodes.
+            word, 0 for all in fixed blocks. The output `is_refused` marks pages
+            whose nodes overlap, are out of order or outside of the words, have
+            padding between them, or a feature that is not finite. These pages
+            get no nodes.
 
         Raises:
-            tf.errors.InvalidArgumentError: when run, if the inputs do not fit
-            together.
+            tf.errors.InvalidArgumentError: when run, if sizes of inputs do not
+                match.
         """
         words = texts.without_padding(words)
         # [batch]
@@ -132,7 +132,7 @@ class OpenKPPreprocessor(EtcPreprocessor):
         )
         node_starts = tf.where(is_refused[:, tf.newaxis], -1, node_starts)
         is_node = node_starts >= 0
-        # Padding starts behind all words.
+        # Padding starts after all words.
         starts = tf.where(is_node, node_starts, tf.int32.max)
         tokens = pages.tokenize_pages(
             self.tokenizer, words, None, starts, node_ends
@@ -153,7 +153,7 @@ class OpenKPPreprocessor(EtcPreprocessor):
         )
 
         def of_nodes(values):
-            """Without padding, <dtype>[batch, (1), (nodes), ...]."""
+            """Removes padding, <dtype>[batch, (1), (nodes), ...]."""
             return layout.one_group(
                 ragged_rows.keep(values, tf.reshape(is_node, [-1]))
             )
@@ -185,7 +185,7 @@ class OpenKPPreprocessor(EtcPreprocessor):
 
     @staticmethod
     def raw(record):
-        """Words and nodes."""
+        """Returns words and nodes."""
         return {
             "words": record.words,
             "node_starts": [node.start for node in record.nodes],
@@ -194,9 +194,9 @@ class OpenKPPreprocessor(EtcPreprocessor):
         }
 
     def labels(self, record, view, split):
-        """The first occurrence of each keyphrase; see `Preprocessor.labels`.
+        """Labels the first occurrence of each keyphrase.
 
-        Of several annotations, the one with the most phrases in the text.
+        Of several annotations, uses the one with most phrases in the text.
         """
         if view.host["is_refused"]:
             raise record.error(
@@ -241,12 +241,12 @@ class OpenKPPreprocessor(EtcPreprocessor):
         return Labelled([labels if is_kept else None], {}, counts)
 
     def describe(self, record):
-        """See `Preprocessor.describe`."""
+        """Lists the names and values that `inspect` shows."""
         phrases = "; ".join(", ".join(x) for x in record.annotations or ())
         return [("keyphrases", phrases or "not told")]
 
     def name_global(self, record, section, group, unit):
-        """`26 pt: Online Doctor`: its font size and its first words."""
+        """Names a node by font size and first words: `26 pt: Online Doctor`."""
         node = record.nodes[unit]
         text = " ".join(
             record.words[node.start : min(node.end, node.start + 3)]
@@ -256,8 +256,8 @@ class OpenKPPreprocessor(EtcPreprocessor):
 
 
 def _has_wrong_nodes(num_words, starts, ends, looks) -> tf.Tensor:
-    """Tells pages with a node that cannot be, `<bool>[batch]`."""
-    # [batch, nodes], where the node before each ends, none behind padding
+    """Marks pages with an impossible node, `<bool>[batch]`."""
+    # [batch, nodes]: the end of the previous node, none after padding
     before = tf.where(starts >= 0, ends, tf.int32.max)
     before = tf.pad(before, [[0, 0], [1, 0]])[:, :-1]
     most = tf.cast(num_words, tf.int32)[:, tf.newaxis]

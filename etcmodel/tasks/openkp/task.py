@@ -13,9 +13,9 @@ class OpenKPPreprocessingConfig:
 
     Attributes:
         long_length: length of the long input.
-        global_length: length of the global input: the most nodes of a page.
+        global_length: length of the global input: maximum number of nodes.
         fixed_block_size: the paper's ablation "fixed blocks": the global input
-            has one token for so many tokens of the long input; 0 for one for
+            has one token for each block of so many long tokens; 0 for one for
             each node.
     """
 
@@ -40,13 +40,13 @@ class OpenKPPreprocessingConfig:
 
 @dataclasses.dataclass
 class OpenKPModelOptions:
-    """The model.
+    """Model options.
 
     Attributes:
         visual_in_global: whether the visual features of nodes are added to
             their global tokens.
         visual_in_long: whether they are added to the words of the nodes.
-        visual_layers: dense layers that the features that are no classes pass.
+        visual_layers: number of dense layers for features that are no classes.
     """
 
     visual_in_global: bool = True
@@ -59,9 +59,9 @@ class OpenKPOptions:
     """The loss.
 
     Attributes:
-        max_loss: whether of the occurrences of a phrase the most probable one
-            counts, instead of the first.
-        label_smoothing: probability that is shared by all phrases of a page.
+        max_loss: whether the most probable occurrence of a phrase counts,
+            instead of the first.
+        label_smoothing: probability that all phrases of a page share.
     """
 
     max_loss: bool = False

@@ -21,7 +21,7 @@ def lay_out(
 ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
     """Lays stored texts out as inputs of the encoder; graph code.
 
-    Example: two texts in one example, of the sentences `5 6` and `7`, and of
+    Example: two texts in one example, with the sentences `5 6` and `7`, and
     `8 9`, with room for 6 tokens and 4 sentences:
 
         long_token_ids    5 6 7 8 9  0      global_token_ids    1 1 1 0
@@ -32,7 +32,7 @@ def lay_out(
         stored: fields of the schema, `<int32>[batch, (values)]`.
         long_length: length of the long input.
         global_length: length of the global input.
-        sentence_token_id: the global token of every sentence.
+        sentence_token_id: id of the global token of every sentence.
 
     Returns:
         The inputs, `<int32>[batch, long or global length]`, and whether tokens
@@ -40,7 +40,7 @@ def lay_out(
     """
     tokens = stored["token_ids"]
     lengths = stored["sentence_lengths"]
-    # The batch in one row; 1 at the end of each text.
+    # The batch as one row; 1 at the end of each text.
     # [sentences]
     is_last = _marks(
         tf.cumsum(stored["text_lengths"].values) - 1,
@@ -53,7 +53,7 @@ def lay_out(
     owner = tf.repeat(number, lengths.values)
 
     def dense(like, values, length, padding=0):
-        """`<int32>[batch, length]`."""
+        """Pads values: `<int32>[batch, length]`."""
         return like.with_values(values).to_tensor(padding, shape=[None, length])
 
     return {
@@ -70,17 +70,17 @@ def lay_out(
 
 
 def _marks(places, values, like):
-    """Values at some places, and 0 at all others, as many as in `like`."""
+    """Scatters values to places, with 0 elsewhere, shaped as `like`."""
     return tf.tensor_scatter_nd_max(
         tf.zeros_like(like), places[:, tf.newaxis], values
     )
 
 
 class EtcPretraining(PretrainingModel):
-    """Predicts masked tokens, and tells masked sentences by their contexts."""
+    """Predicts masked tokens, and masked sentences from their contexts."""
 
     def build(self, config, **options):
-        """See `TaskModel` and `EtcPretrainModel`."""
+        """Builds an `EtcPretrainModel`."""
         # Texts have no question; the fine-tuned model may have one.
         config.question_words_in_global = False
         return EtcPretrainModel(
@@ -91,14 +91,14 @@ class EtcPretraining(PretrainingModel):
         )
 
     def loss_factors(self):
-        """The paper's 0.8 and 0.2, by default."""
+        """Returns the weights, by default the paper's 0.8 and 0.2."""
         return {
             "mlm_loss": self.options.mlm_weight,
             "cpc_loss": self.options.cpc_weight,
         }
 
     def metric_names(self):
-        """See `TaskModel`; `cpc_chance` is the accuracy of a blind guess."""
+        """Returns the names; `cpc_chance` is the accuracy of a guess."""
         names = []
         if self.options.mlm_weight > 0:
             names += ["mlm_loss", "mlm_accuracy"]
@@ -107,7 +107,7 @@ class EtcPretraining(PretrainingModel):
         return names
 
     def terms(self, outputs, labels):
-        """See `TaskModel`."""
+        """Computes the losses and metrics of a batch."""
         terms = {}
         if "logits" in outputs:
             terms |= masked_language_model(outputs, labels)
@@ -125,9 +125,9 @@ class EtcPretraining(PretrainingModel):
         return terms
 
     def inputs_and_labels(self, inputs, fields, data):
-        """Masks a batch; see `TaskModel`.
+        """Masks a batch.
 
-        In evaluation the masks depend on the example alone.
+        In evaluation the masks depend only on the example.
 
         Returns:
             The inputs of `EtcPretrainModel.call`, and labels: `label_ids`
@@ -177,7 +177,7 @@ class EtcPretraining(PretrainingModel):
         return features, labels
 
     def _mask(self, features, is_continuation, cpc_fraction, data):
-        """Masks each row by itself, whatever batch it is in."""
+        """Masks each row by itself, whatever its batch."""
         token_ids = features["long_token_ids"]
         if data.seed is not None:
             # [batch, 2]
@@ -185,7 +185,7 @@ class EtcPretraining(PretrainingModel):
                 [tf.shape(token_ids)[0], 2], data.seed, None, None
             )
         else:
-            # Sums may overflow, which does no harm.
+            # Sums may overflow, which is harmless.
             seeds = tf.stack(
                 [
                     tf.reduce_sum(token_ids, axis=1),

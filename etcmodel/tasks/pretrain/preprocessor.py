@@ -1,4 +1,4 @@
-"""Preprocesses documents for ETC's pre-training: several in an example."""
+"""Preprocesses documents for ETC's pre-training; packs several together."""
 
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -38,10 +38,10 @@ class Sentences(NamedTuple):
 def divide(
     lengths: Sequence[int], long_length: int, global_length: int
 ) -> Iterator[tuple[int, int]]:
-    """Divides a document between sentences into parts of greatest lengths.
+    """Divides a document between sentences into the longest possible parts.
 
-    Example: sentences of 3, 3, 2, 6 and 1 tokens become, with 8 tokens and 3
-    sentences at most, the parts from 0 to 3 and from 3 to 5. No sentence may be
+    Example: sentences of 3, 3, 2, 6 and 1 tokens become, with at most 8 tokens
+    and 3 sentences, the parts from 0 to 3 and from 3 to 5. No sentence may be
     longer than `long_length`.
     """
     start = used = 0
@@ -55,7 +55,7 @@ def divide(
 
 
 class PretrainPreprocessor(Preprocessor):
-    """Splits documents into sentences, and those into tokens.
+    """Splits documents into sentences, and these into tokens.
 
     Raises a ValueError if the vocabulary has no mask token.
     """
@@ -92,11 +92,11 @@ class PretrainPreprocessor(Preprocessor):
 
     @staticmethod
     def raw(record):
-        """The text."""
+        """Returns the text."""
         return {"text": record.text}
 
     def view(self, batch, index):
-        """See `Preprocessor`."""
+        """Returns one record of a result of `build`, as arrays."""
         first, last = (batch.numbers[:x].sum() for x in (index, index + 1))
         start, end = (batch.lengths[:x].sum() for x in (first, last))
         return Sentences(
@@ -107,11 +107,11 @@ class PretrainPreprocessor(Preprocessor):
         )
 
     def examples(self, record, view, split):
-        """See `Preprocessor`; a document is divided into texts that fit."""
+        """Returns examples; divides a document into texts that fit."""
         del record, split
         size = self.config.long_length
         lengths = view.lengths[view.lengths > 0]
-        # Longer sentences are divided into pieces.
+        # Longer sentences are split into pieces.
         pieces = [
             min(size, length - start)
             for length in lengths.tolist()
@@ -150,7 +150,7 @@ class PretrainPreprocessor(Preprocessor):
         return Examples(texts, counts)
 
     def summarize(self, counts, number):
-        """How well texts are packed.
+        """Adds how well texts are packed.
 
         `packing_efficiency` is the share of the long inputs that is text.
         """

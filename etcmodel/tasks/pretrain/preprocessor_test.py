@@ -158,7 +158,7 @@ class PretrainPreprocessorTest(tf.test.TestCase):
         path = os.path.join(self.get_temp_dir(), "other.txt")
         with open(path, "w", encoding="utf-8") as stream:
             stream.write(tokens)
-        with self.assertRaisesRegex(UserError, "no token for what is masked"):
+        with self.assertRaisesRegex(UserError, "no mask token"):
             example_maker.of_task(TASK, PretrainPreprocessingConfig(), path)
 
 

@@ -13,12 +13,12 @@ from etcmodel.ops import shapes
 
 
 class MaskedSentences(NamedTuple):
-    """Texts of which some sentences and words are masked.
+    """Texts with masked sentences and words.
 
     Attributes:
-        token_ids: `<int32>[batch, long]` with the mask tokens put in.
-        is_target: `<bool>[batch, long]`, tokens to be predicted.
-        is_masked: `<bool>[batch, global]`, sentences that are masked.
+        token_ids: `<int32>[batch, long]` with the mask tokens.
+        is_target: `<bool>[batch, long]`, tokens to predict.
+        is_masked: `<bool>[batch, global]`, masked sentences.
     """
 
     token_ids: tf.Tensor
@@ -41,21 +41,21 @@ def mask_sentences(
 ) -> MaskedSentences:
     """Chooses sentences for CPC and words for the masked language model.
 
-    Of each row, as many sentences are chosen as come closest to the fraction;
-    all of their text becomes the token for masked sentences. Of what is left,
-    each word is chosen with the same probability, as a whole; its tokens are
-    targets, of which 80 % become the mask token, 10 % any token below
-    `vocab_size`, and 10 % stay. The same seed, `<int32>[2]`, gives the same
-    masks, with XLA or without.
+    In each row, the number of chosen sentences is as close to the fraction as
+    possible; their whole text becomes the token for masked sentences. Of the
+    rest, each word is chosen as a whole with the same probability. Its tokens
+    are targets: 80 % become the mask token, 10 % any token below `vocab_size`,
+    and 10 % stay. The same seed, `<int32>[2]`, gives the same masks, with or
+    without XLA.
 
-    Example: `the cat ##s . a dog .`, with the sentences 0 and 1. If the
-    sentence 1 is chosen, and the word `cats`, the text becomes
-    `the [M] [M] . [S] [S] [S]`, or one of its two [M] is another token or what
-    it was.
+    Example: `the cat ##s . a dog .`, with the sentences 0 and 1. If sentence 1
+    and the word `cats` are chosen, the text becomes
+    `the [M] [M] . [S] [S] [S]`, where an [M] may also be another token or the
+    original one.
 
     `is_continuation` is 1 for tokens that continue a word, `is_text` False for
-    what is never masked, all `[batch, long]`; `sentence_ids` name the global
-    token of each token's sentence, anything else is none.
+    tokens that are never masked, all `[batch, long]`; `sentence_ids` hold the
+    global token of each token's sentence, or any other number for none.
 
     Raises:
         ValueError: a fraction is out of its range, or `token_ids` is no matrix.
@@ -96,13 +96,13 @@ def mask_sentences(
 
 
 class TakenSentences(NamedTuple):
-    """Some sentences of texts, for each to be encoded by itself.
+    """Sentences taken out of texts, to be encoded alone.
 
     Attributes:
-        sentences: `<int32>[batch, n]` their global tokens, in order.
-        weights: `<float32>[batch, n]`, 1 for a sentence with a token at least.
+        sentences: `<int32>[batch, n]`, their global tokens, in order.
+        weights: `<float32>[batch, n]`, 1 for a sentence with tokens.
         token_ids: `<int32>[batch, m]`, one sentence after the other.
-        owners: `<int32>[batch, m]` which of the `n` sentences; -1 for padding.
+        owners: `<int32>[batch, m]`, which of the `n` sentences; -1 for padding.
     """
 
     sentences: tf.Tensor
@@ -118,12 +118,12 @@ def take_sentences(
     max_sentences: int,
     max_tokens: int,
 ) -> TakenSentences:
-    """Takes some sentences out of texts: `is_taken`, `<bool>[batch, global]`.
+    """Takes sentences out of texts: `is_taken`, `<bool>[batch, global]`.
 
-    They stand behind each other, so that few places stay empty; masks keep
-    them apart. The last ones are cut. Ids of sentences ascend.
+    They are concatenated, so that little padding is needed; masks separate
+    them. The last ones may be cut. Ids of sentences ascend.
 
-    Example: of the tokens `11 12 21 22 23 31` of the sentences `0 0 1 1 1 2`,
+    Example: for the tokens `11 12 21 22 23 31` of the sentences `0 0 1 1 1 2`,
     with `is_taken=[0, 1, 1]`, `max_sentences=3` and `max_tokens=5`:
 
         sentences  1 2 0        token_ids  21 22 23 31  0
@@ -132,7 +132,7 @@ def take_sentences(
     is_taken = tf.cast(is_taken, tf.bool)
     # [batch, n]
     sentences, _ = gathering.true_positions(is_taken, max_sentences)
-    # [batch, global], which of the sentences taken each is
+    # [batch, global], the number of each among the taken sentences
     number = tf.cumsum(tf.cast(is_taken, tf.int32), axis=1) - 1
     # [batch, m]
     positions, is_token = gathering.true_positions(
@@ -164,20 +164,20 @@ def take_sentences(
 
 
 def _choose_sentences(is_sentence, seed, fraction):
-    """The same fraction of the sentences of each row, at random."""
+    """Chooses the same fraction of the sentences of each row, at random."""
     shape = shapes.get_shape_list(is_sentence)
     draws = random_masks.random_ints(shape, seed, 2**31 - 1)
     draws = tf.where(is_sentence, draws, 2**31 - 1)
     # [batch, 1]
     number = tf.reduce_sum(tf.cast(is_sentence, tf.float32), 1, keepdims=True)
     number = tf.cast(tf.floor(number * fraction + 0.5), tf.int32)
-    # [batch, global], how many of the row come before
+    # [batch, global], number of earlier ones in the row
     rank = tf.argsort(tf.argsort(draws, axis=1, stable=True), axis=1)
     return is_sentence & (rank < number)
 
 
 def _of_global(values, ids):
-    """The value of the global token that each token is tied to, or False."""
+    """Gathers the value of each token's global token, or False."""
     length = shapes.get_shape_list(values)[1]
     ids = tf.cast(ids, tf.int32)
     is_tied = (ids >= 0) & (ids < length)

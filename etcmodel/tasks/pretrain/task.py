@@ -12,17 +12,17 @@ _PACKAGE = "etcmodel.tasks.pretrain"
 
 @dataclasses.dataclass(frozen=True)
 class PretrainPreprocessingConfig:
-    """Sizes of what is stored; the defaults are the paper's.
+    """Sizes of stored examples; the defaults are the paper's.
 
     Attributes:
         long_length: tokens of an example: of a part of a long document, or of
             several short ones.
-        global_length: its sentences.
+        global_length: maximum number of sentences of an example.
         min_sentences: documents with fewer are left out.
-        documents: what a document is in files of plain text: "blank_lines" for
-            empty lines between them, "file" if each file is one, "wikitext"
-            for articles of the WikiText corpora; "auto" for "wikitext" if a
-            heading of such an article comes first, otherwise "blank_lines".
+        documents: how to split plain text files into documents: "blank_lines"
+            at empty lines, "file" for one document per file, "wikitext" at
+            articles of the WikiText corpora; "auto" for "wikitext" if the file
+            starts with a heading of such an article, otherwise "blank_lines".
     """
 
     long_length: int = 4096
@@ -48,10 +48,10 @@ class PretrainOptions:
         mlm_fraction_to_mask: share of the other words that is masked for MLM.
         max_predictions: masked tokens of an example that are predicted; 0 for
             a quarter of its length.
-        max_sentence_tokens: tokens of an example's masked sentences that are
-            encoded by themselves; 0 for twice the share that is masked.
+        max_sentence_tokens: maximum number of tokens of an example's masked
+            sentences, encoded alone; 0 for twice the masked share.
         mlm_weight: weight of the loss of masked tokens, 0 for none.
-        cpc_weight: that of masked sentences. Both are divided by their sum.
+        cpc_weight: weight of the CPC loss; both are divided by their sum.
     """
 
     cpc_fraction_to_mask: float = 0.1
@@ -72,9 +72,9 @@ TASK = TaskSpec(
     options=PretrainOptions,
     has_answers=False,
     reading=("documents",),
-    # Section 4.1 and Appendix C. The paper does not tell the warm-up: it is a
-    # tenth of the steps. By default (section 4.2) global tokens see their
-    # sentences alone.
+    # Section 4.1 and Appendix C. The paper does not give the warm-up: a tenth
+    # of the steps. By default (section 4.2) global tokens only see their own
+    # sentences.
     recipe={
         "batch_size": 512,
         "validation_batch_size": 512,

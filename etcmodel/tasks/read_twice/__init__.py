@@ -1,1 +1,1 @@
-"""Shared by the tasks of ReadTwice: segments of documents, and mentions."""
+"""Shared code of ReadTwice's tasks: segments of documents, and mentions."""

@@ -1,10 +1,10 @@
 r"""Finds entity mentions in plain text without a tagger; graph code.
 
-A mention is a row of capitalized words: "Jan Novak", "Bank of England", "Jan's"
-as "Jan", "H. americanus" as "H". It is a rough stand-in for a named entity
-recognizer: names in lower case are missed, and what begins a sentence is taken
-for a name unless it is one of the words that often do. Mentions with the same
-words, whatever their case, are of the same entity.
+A mention is a run of capitalized words: "Jan Novak", "Bank of England", "Jan's"
+as "Jan", "H. americanus" as "H". It approximates a named entity recognizer:
+names in lower case are missed, and the first word of a sentence counts as a
+name unless it is a common one. Mentions with the same words, in any case,
+belong to the same entity.
 """
 
 import tensorflow as tf
@@ -15,11 +15,10 @@ from etcmodel.feature_utils.text.tokenizers import sanitize
 from etcmodel.tasks.read_twice import segments
 
 _WORD = r"\p{Lu}[\p{L}\p{M}\p{N}]*(?:['’\-]\p{L}[\p{L}\p{M}\p{N}]*)*"
-# What may stand between two capitalized words of one name.
+# Between two capitalized words of one name.
 _BETWEEN = r"[ \t]+(?:(?:of|de|von|van|du|la|le)[ \t]+)?"
 _SPAN = rf"{_WORD}(?:{_BETWEEN}{_WORD})*"
-# Words that are written with a capital at the beginning of a sentence, and not
-# because they name something.
+# Words that are capitalized at the beginning of a sentence without being names.
 _COMMON = (
     "a about after again all also although am an and another any are as at "
     "be because been before both but by can could did do does during each "
@@ -35,20 +34,20 @@ _COMMON_WORD = "(?:" + "|".join(_COMMON) + ")"
 
 
 def find_mentions(texts: tf.Tensor) -> segments.Mentions:
-    """Finds rows of capitalized words in `<string>[texts]`.
+    """Finds runs of capitalized words in `<string>[texts]`.
 
-    Places are bytes of `tokenizers.sanitize` of the texts. Example: "In 1990
-    Jan Novak left the Bank of England. Jan Novak won." gives mentions from 8 to
-    17, 27 to 42 and 44 to 53, the first and the last of the same entity.
+    Offsets are bytes of the texts after `tokenizers.sanitize`. Example: "In
+    1990 Jan Novak left the Bank of England. Jan Novak won." gives mentions from
+    8 to 17, 27 to 42 and 44 to 53, the first and the last of the same entity.
     """
     texts = sanitize(texts)
-    # [texts, (pieces)]: mentions and what is between them.
+    # [texts, (pieces)]: mentions and the text between them.
     pieces, begins, ends = tf_text.regex_split_with_offsets(
         texts, delim_regex_pattern=_SPAN, keep_delim_regex_pattern=_SPAN
     )
     names = pieces.values
-    # Common words before a name, as in "The Hague" or "In Brno", are no part
-    # of it; a span of nothing else is no name.
+    # Common words before a name, as in "The Hague" or "In Brno", do not belong
+    # to it; a span of only such words is no name.
     leading = rf"(?i)^(?:{_COMMON_WORD}[ \t]+)+"
     stripped = tf.strings.regex_replace(names, leading, "")
     is_name = tf.strings.regex_full_match(names, _SPAN)
@@ -58,7 +57,7 @@ def find_mentions(texts: tf.Tensor) -> segments.Mentions:
         + tf.strings.length(names)
         - tf.strings.length(stripped)
     )
-    # "Jan's" is Jan.
+    # "Jan's" becomes "Jan".
     whole = tf.strings.regex_replace(stripped, r"['’][sS]$", "")
     ends = ends.with_values(
         tf.cast(ends.values, tf.int32)

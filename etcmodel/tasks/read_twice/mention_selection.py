@@ -1,4 +1,4 @@
-"""Selects mentions for segments that have too many."""
+"""Selects mentions for segments that have too many of them."""
 
 import tensorflow as tf
 
@@ -14,15 +14,15 @@ def select_mentions(
     """Selects mentions of different entities, spread over each segment.
 
     First mentions of entities are selected before second ones, second ones
-    before third ones, and so on. If not all second ones (say) fit, evenly
-    spaced ones are selected. Mentions of unknown entities count as second ones.
-    `labels`, `<int32>[segments, (mentions)]`, are in the order of the text.
+    before third ones, and so on. If not all second ones (for example) fit,
+    evenly spaced ones are selected. Mentions of unknown entities count as
+    second ones. `labels`, `<int32>[segments, (mentions)]`, are in text order.
 
-    Example: for three of the labels `[7, 7, 8, 7, 9]` these are those at 0, 2
-    and 4; for two of `[5, 6, 7, 8]` those at 0 and 2.
+    Example: three of the labels `[7, 7, 8, 7, 9]` are those at 0, 2 and 4; two
+    of `[5, 6, 7, 8]` are those at 0 and 2.
 
     Returns:
-        Which are selected, `<bool>[segments, (mentions)]`.
+        Whether each is selected, `<bool>[segments, (mentions)]`.
     """
     labels = labels.with_row_splits_dtype(tf.int64)
     segment = ragged_rows.owners_in(labels)
@@ -37,14 +37,14 @@ def select_mentions(
     room = tf.clip_by_value(max_mentions - before, 0, count)
 
     def passed(index):
-        """How many of those before an index are selected."""
+        """Counts the selected ones before an index."""
         return (index * room + count // 2) // count
 
     return labels.with_values(passed(index + 1) > passed(index))
 
 
 def _number_equals(keys: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """How many keys are less, equal and before, and equal; `<int64>[keys]`."""
+    """Counts keys that are less, equal and before, and equal, per key."""
     order = tf.argsort(keys, stable=True)
     # [keys], sorted
     keys = tf.gather(keys, order)

@@ -1,8 +1,8 @@
-"""Documents as segments with entity mentions: ReadTwice's input; graph code.
+"""Splits documents into segments with entity mentions; graph code.
 
-A document is cut into segments of a fixed number of tokens, each of which
-begins with the same tokens: the CLS token, or that and a question. Segments may
-overlap. Mentions are spans of the text; in a segment they are spans of tokens.
+A document is cut into segments of a fixed number of tokens. Each segment starts
+with the same tokens: the CLS token, or the CLS and a question. Segments may
+overlap. Mentions are spans of the text, and spans of tokens in a segment.
 """
 
 import dataclasses
@@ -32,13 +32,13 @@ class Mentions(NamedTuple):
 class SegmentConfig:
     """Sizes of segments.
 
-    Fields of type `int` are at least 1, unless their metadata tell what is
-    `min_value`.
+    Fields of type `int` are at least 1, or the `min_value` of their metadata.
 
     Attributes:
         block_length: tokens of a segment: the CLS and at least one of text.
-        max_num_annotations: mentions of a segment. Of more, those of different
-            entities are kept, spread over the segment; repeated ones come last.
+        max_num_annotations: maximum number of mentions of a segment. Mentions
+            of different entities are kept, spread over the segment, before
+            repeated ones.
     """
 
     block_length: int = dataclasses.field(
@@ -57,18 +57,18 @@ class SegmentConfig:
 
 
 class Segments(NamedTuple):
-    """Segments of all documents, one after the other.
+    """Segments of all documents, in order.
 
     Attributes:
-        token_ids: `<int32>[segments, block_length]`, 0 behind the last token.
-        is_continuation: likewise, 1 for tokens that continue a word.
-        documents: `<int32>[segments]` index of the document of each.
+        token_ids: `<int32>[segments, block_length]`, 0 after the last token.
+        is_continuation: same shape, 1 for tokens that continue a word.
+        documents: `<int32>[segments]`, index of the document of each.
         block_pos: its number in the document, from 1.
-        annotation_begins: `<int32>[segments, max_num_annotations]` first token
+        annotation_begins: `<int32>[segments, max_num_annotations]`, first token
             of each mention.
         annotation_ends: its last token.
         annotation_labels: its entity, 0 for padding.
-        mentions_cut: `<int32>[segments]` mentions for which there was no room.
+        mentions_cut: `<int32>[segments]`, number of mentions that did not fit.
     """
 
     token_ids: tf.Tensor
@@ -82,7 +82,7 @@ class Segments(NamedTuple):
 
 
 def entity_labels(names: tf.Tensor) -> tf.Tensor:
-    """Numbers of entities, the same everywhere for the same name.
+    """Numbers entities, equal everywhere for the same name.
 
     `<string>[...]` ids of entities, such as "Q42", give `<int32>[...]`: 1 for
     "", hashes from 2 on for others.
@@ -94,14 +94,14 @@ def entity_labels(names: tf.Tensor) -> tf.Tensor:
 
 
 def locate_spans(starts, ends, span_begins, span_ends):
-    """First and last tokens that spans of text touch; last < first if none.
+    """Finds first and last tokens of spans of text; last < first for none.
 
     All are `<int32>[documents, (tokens)]` or `[documents, (spans)]`, in bytes,
     ends are exclusive. Example: the tokens of "Jan lives in Brno" are at 0-3,
     4-9, 10-12 and 13-17. A span from 10 to 17 gives the tokens 2 to 3, one from
     1 to 2 token 0 to 0, and one from 3 to 4, the space, 1 to 0: none.
     """
-    # Bytes are counted through all documents, so that one search does.
+    # Bytes are counted across all documents, for a single search.
     limit = tf.cast(
         tf.maximum(
             tf.reduce_max(tf.concat([[0], ends.values], 0)),
@@ -111,7 +111,7 @@ def locate_spans(starts, ends, span_begins, span_ends):
     )
 
     def count(ragged):
-        """`<int64>[all of the documents]`."""
+        """Counts across documents, `<int64>[all of the documents]`."""
         row = ragged_rows.owners_in(ragged)
         return tf.cast(ragged.values, tf.int64) + row * (limit + 1)
 
@@ -129,7 +129,7 @@ def locate_spans(starts, ends, span_begins, span_ends):
 
 
 class Windows(NamedTuple):
-    """Which tokens of which text each segment has, each `<int32>[segments]`."""
+    """The tokens and text of each segment, each `<int32>[segments]`."""
 
     texts: tf.Tensor
     starts: tf.Tensor
@@ -139,21 +139,21 @@ class Windows(NamedTuple):
 def find_windows(
     is_continuation: tf.RaggedTensor, room: tf.Tensor, overlap: int = 0
 ) -> Windows:
-    """Cuts texts into windows that may overlap; none of a text without tokens.
+    """Cuts texts into windows that may overlap; empty texts have none.
 
-    A window, of `room` tokens (`<int32>[texts]`), begins with the last
-    `overlap` tokens of the one before it, or fewer, so that it does not begin
-    inside of a word. Example: with room for 5 and an overlap of 3, a text of 8
+    A window, of `room` tokens (`<int32>[texts]`), starts with the last
+    `overlap` tokens of the previous one, or fewer, so that it does not start
+    inside a word. Example: with room for 5 and an overlap of 3, a text of 8
     tokens, of which the second to the fourth continue the first one's word, has
     windows from 0 to 5 and from 4 to 8.
     """
-    # Tokens are counted through all texts.
+    # Tokens are counted across all texts.
     offsets = tf.cast(is_continuation.row_starts(), tf.int32)
     limits = tf.cast(is_continuation.row_limits(), tf.int32)
     (word_starts,) = tf.unstack(
         tf.where(tf.equal(is_continuation.values, 0)), axis=1
     )
-    # [words + 1], the last one behind all tokens
+    # [words + 1], the last one after all tokens
     word_starts = tf.concat(
         [
             tf.cast(word_starts, tf.int32),
@@ -163,7 +163,7 @@ def find_windows(
     )
 
     def next_starts(starts, ends):
-        """`<int32>[texts]` where the windows behind some others begin."""
+        """Returns the start of the next windows, `<int32>[texts]`."""
         shared = tf.maximum(ends - overlap, starts)
         next_word = tf.gather(word_starts, tf.searchsorted(word_starts, shared))
         return tf.minimum(next_word, ends)
@@ -172,7 +172,7 @@ def find_windows(
         all_starts = all_starts.write(number, starts)
         all_ends = all_ends.write(number, ends)
         starts = next_starts(starts, ends)
-        # A text that is at its end goes on with empty windows.
+        # A text at its end continues with empty windows.
         starts = tf.where(ends < limits, starts, limits)
         return (
             number + 1,
@@ -182,7 +182,7 @@ def find_windows(
             all_ends,
         )
 
-    # At least once, which tells the number of texts.
+    # At least once, to know the number of texts.
     number, _, _, all_starts, all_ends = tf.while_loop(
         lambda number, starts, *_: (
             tf.equal(number, 0) | tf.reduce_any(starts < limits)
@@ -223,10 +223,10 @@ def lay_out_tokens(
     length: int,
     fill: int = 0,
 ) -> tf.Tensor:
-    """What segments have at each of their tokens, `<int32>[segments, length]`.
+    """Lays out values of segments' tokens, `<int32>[segments, length]`.
 
-    `values` are those of the texts' tokens, `prefixes` stand before them in
-    each segment, both `<int32>[texts, (tokens)]`; `fill` stands behind them.
+    `values` belong to the texts' tokens, `prefixes` precede them in each
+    segment, both `<int32>[texts, (tokens)]`; `fill` pads the end.
     """
     offsets = tf.gather(tf.cast(values.row_starts(), tf.int32), windows.texts)
     # [segments, (tokens)]
@@ -249,18 +249,18 @@ def lay_out_mentions(
     shift: tf.Tensor,
     max_mentions: int,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The mentions that begin in each segment.
+    """Lays out the mentions that begin in each segment.
 
     `first_tokens` (in order), `last_tokens` and `labels` are `<int32>[texts,
     (mentions)]`. Mentions without a token (last < first) are left out; those
-    that go on behind a segment are cut. `shift`, `<int32>[segments]`, says how
-    many tokens stand before a segment's. Of more than `max_mentions` of a
-    segment, `mention_selection` selects those of different entities.
+    that extend beyond a segment are cut. `shift`, `<int32>[segments]`, is the
+    number of tokens before a segment's own. If a segment has more than
+    `max_mentions`, `mention_selection` selects some.
 
     Returns:
         First token, last token and label (0 for padding) of each mention,
-        `<int32>[segments, max_mentions]`, and `<int32>[segments]` mentions for
-        which there was no room.
+        `<int32>[segments, max_mentions]`, and the number of mentions that
+        did not fit, `<int32>[segments]`.
     """
     has_tokens = last_tokens.values >= first_tokens.values
     text, first, last, label = (
@@ -272,7 +272,7 @@ def lay_out_mentions(
             labels.values,
         )
     )
-    # Tokens are counted through all texts, so that one search does.
+    # Tokens are counted across all texts, for a single search.
     size = tf.cast(
         tf.reduce_max(tf.concat([[0], first, windows.ends], 0)), tf.int64
     )
@@ -295,7 +295,7 @@ def lay_out_mentions(
     shift = shift - windows.starts
 
     def table(values):
-        """`<int32>[segments, max_mentions]`."""
+        """Pads values: `<int32>[segments, max_mentions]`."""
         return found.with_values(values).to_tensor(shape=[None, max_mentions])
 
     return (
@@ -321,7 +321,7 @@ def cut_into_segments(
     cls_id: int,
     config: SegmentConfig,
 ) -> Segments:
-    """Cuts documents into segments; none of a document without tokens.
+    """Cuts documents into segments; documents without tokens have none.
 
     Tokens are `<int32>[documents, (tokens)]`, mentions as for
     `lay_out_mentions`. Example: with segments of 4 tokens, the tokens 11, 12,

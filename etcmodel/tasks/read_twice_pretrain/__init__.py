@@ -1,1 +1,1 @@
-"""Pre-training of ReadTwice: masked tokens and entities that come again."""
+"""Pre-training of ReadTwice: masked tokens and coreferent mentions."""

@@ -1,4 +1,4 @@
-"""ReadTwice's pre-training: masked words, and mentions of one entity."""
+"""ReadTwice's pre-training: masked words and mentions of one entity."""
 
 import tensorflow as tf
 
@@ -22,13 +22,13 @@ from etcmodel.pipeline.task_model import masked_language_model
 class PretrainModel(tf.keras.Model):
     """ReadTwice with a head for masked tokens and the coreference loss.
 
-    It is built in the constructor. Source: ReadTwice paper, section 2.2 and
+    The constructor builds it. Source: ReadTwice paper, section 2.2 and
     Appendix B.
 
     Args:
-        use_coreference: whether memories of the same entity have a loss; it
-            needs memories of entity mentions.
-        cross_block_attention_mode: whose memories a segment sees; "block" is
+        use_coreference: whether to train memories of the same entity to be
+            alike; needs memories of entity mentions.
+        cross_block_attention_mode: memories that a segment sees; "block" is
             the paper's single-segment mode.
 
     Raises:
@@ -47,8 +47,8 @@ class PretrainModel(tf.keras.Model):
         super().__init__(name=name)
         if use_coreference and config.summary_mode != "entity":
             raise ValueError(
-                "the coreference loss needs memories of entity mentions, but "
-                f"summary_mode is '{config.summary_mode}'; switch it off"
+                "The coreference loss needs memories of entity mentions, but "
+                f"summary_mode is '{config.summary_mode}'. Switch it off."
             )
         check_cross_block_attention_mode(cross_block_attention_mode)
         self.cross_block_attention_mode = cross_block_attention_mode
@@ -110,10 +110,10 @@ class PretrainModel(tf.keras.Model):
 
 
 class ReadTwicePretraining(PretrainingModel):
-    """Predicts masked tokens, and tells which memories are of one entity."""
+    """Predicts masked tokens, and finds memories of the same entity."""
 
     def build(self, config, **options):
-        """See `TaskModel` and `PretrainModel`."""
+        """Builds a `PretrainModel`."""
         return PretrainModel(
             config,
             use_coreference=self.options.coreference_weight > 0,
@@ -124,14 +124,14 @@ class ReadTwicePretraining(PretrainingModel):
         )
 
     def loss_factors(self):
-        """Masked tokens have the weight 1."""
+        """Returns the weights; that of masked tokens is 1."""
         return {
             "mlm_loss": 1.0,
             "coreference_loss": self.options.coreference_weight,
         }
 
     def metric_names(self):
-        """Also for entities, other words, long and short documents alone."""
+        """Adds entities, other words, long and short documents alone."""
         names = [
             f"{name}{suffix}"
             for name in (
@@ -147,7 +147,7 @@ class ReadTwicePretraining(PretrainingModel):
         return names
 
     def terms(self, outputs, labels):
-        """See `TaskModel`."""
+        """Computes the losses and metrics of a batch."""
         terms = masked_language_model(outputs, labels)
         correct, weights = terms["mlm_accuracy"]
         is_entity = labels["is_entity"]
@@ -169,9 +169,9 @@ class ReadTwicePretraining(PretrainingModel):
         return terms
 
     def inputs_and_labels(self, inputs, fields, data):
-        """Masks the segments of an example; see `TaskModel`.
+        """Masks the segments of an example.
 
-        In evaluation the masks depend on the example alone.
+        In evaluation the masks depend only on the example.
 
         Returns:
             The inputs of `PretrainModel.call`, and labels: `label_ids`
@@ -185,7 +185,7 @@ class ReadTwicePretraining(PretrainingModel):
         token_ids = features["token_ids"]
         seed = data.seed
         if seed is None:
-            # Sums may overflow, which does no harm.
+            # Sums may overflow, which is harmless.
             seed = tf.stack(
                 [
                     tf.reduce_sum(features["block_ids"]),
@@ -219,7 +219,7 @@ class ReadTwicePretraining(PretrainingModel):
             masked.is_target, options.max_predictions_per_block or length // 4
         )
         is_entity = tf.gather(masked.is_entity, positions, batch_dims=1)
-        # Documents are whole in an example.
+        # An example has whole documents.
         is_multi = span_loss.get_multi_doc_mask(features["block_ids"])
         labels = {
             "label_ids": tf.gather(token_ids, positions, batch_dims=1),

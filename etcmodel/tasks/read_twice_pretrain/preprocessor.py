@@ -23,7 +23,7 @@ from etcmodel.tasks.read_twice import mention_finder
 from etcmodel.tasks.read_twice import segments
 
 _MENTIONS = ("records", "mentions")
-# Fields of segments that `segments.Segments` has, too.
+# Fields of segments that `segments.Segments` also has.
 _SEGMENT_FIELDS = (
     "token_ids",
     "is_continuation",
@@ -35,14 +35,14 @@ _SEGMENT_FIELDS = (
 
 @dataclasses.dataclass(frozen=True)
 class PretrainPreprocessingConfig(segments.SegmentConfig):
-    """Sizes of what is stored.
+    """Sizes of stored examples.
 
     Attributes:
         num_blocks_per_example: segments of an example.
-        documents: what a document is in files of plain text: "blank_lines" for
-            empty lines between them, "file" if each file is one, "wikitext"
-            for articles of the WikiText corpora; "auto" for "wikitext" if a
-            heading of such an article comes first, otherwise "blank_lines".
+        documents: how to split plain text files into documents: "blank_lines"
+            at empty lines, "file" for one document per file, "wikitext" at
+            articles of the WikiText corpora; "auto" for "wikitext" if the file
+            starts with a heading of such an article, otherwise "blank_lines".
     """
 
     num_blocks_per_example: int = 128
@@ -54,16 +54,16 @@ class PretrainPreprocessingConfig(segments.SegmentConfig):
 
 
 class PretrainPreprocessor(Preprocessor):
-    """Divides documents into segments; finds mentions where none are given.
+    """Divides documents into segments; finds mentions unless they are given.
 
     Raises a ValueError if the vocabulary has no mask token.
     """
 
     INPUTS = {
         "text": RawInput(tf.string, ("records",)),
-        # Whether mentions are to be found.
+        # Whether to find mentions.
         "find_mentions": RawInput(tf.bool, ("records",)),
-        # First byte of each given mention, and the byte behind its last.
+        # First byte and exclusive end of each given mention.
         "mention_starts": RawInput(tf.int32, _MENTIONS),
         "mention_ends": RawInput(tf.int32, _MENTIONS),
         # Its entity, empty if unknown.
@@ -102,7 +102,7 @@ class PretrainPreprocessor(Preprocessor):
         numbers = tf.math.count_nonzero(mention_starts >= 0, axis=1)
 
         def rows(values):
-            """`<any>[documents, (mentions)]`."""
+            """Groups values by document, `<any>[documents, (mentions)]`."""
             return tf.RaggedTensor.from_tensor(values, numbers)
 
         entities = rows(mention_entities)
@@ -111,7 +111,7 @@ class PretrainPreprocessor(Preprocessor):
             rows(mention_ends),
             entities.with_values(segments.entity_labels(entities.values)),
         )
-        # Nothing is found in an empty text.
+        # An empty text needs no search.
         found = mention_finder.find_mentions(tf.where(find_mentions, text, ""))
         mentions = segments.Mentions(
             *(
@@ -123,7 +123,7 @@ class PretrainPreprocessor(Preprocessor):
 
     @staticmethod
     def raw(record):
-        """The text and its given mentions."""
+        """Returns the text and its given mentions."""
         mentions = _byte_spans(record)
         return {
             "text": record.text,
@@ -134,12 +134,12 @@ class PretrainPreprocessor(Preprocessor):
         }
 
     def view(self, batch, index):
-        """See `Preprocessor`."""
+        """Returns one record of a result of `build`, as arrays."""
         rows = batch.documents == index
         return segments.Segments(*(x[rows] for x in batch))
 
     def examples(self, record, view, split):
-        """See `Preprocessor`; a long document is divided into parts."""
+        """Returns examples; divides a long document into parts."""
         del split
         size = self.config.num_blocks_per_example
         number = len(view.documents)
@@ -173,7 +173,7 @@ class PretrainPreprocessor(Preprocessor):
 
 
 def _byte_spans(document: Document) -> list[tuple[int, int, str]]:
-    """The given mentions by bytes: begin, end and entity.
+    """Converts the given mentions to bytes: begin, end and entity.
 
     "Ján in Brno" with a mention from 7 to 11 gives one from 8 to 12.
     """

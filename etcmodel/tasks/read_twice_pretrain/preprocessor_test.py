@@ -131,7 +131,7 @@ class FeaturesTest(tf.test.TestCase):
             self._writer(long_length=9)
         words = [x for x in _WORDS if x != "[MASK]"]
         self.vocab_file = self._write("no_mask.txt", "\n".join(words) + "\n")
-        with self.assertRaisesRegex(UserError, "no_mask.txt.*is masked"):
+        with self.assertRaisesRegex(UserError, "no_mask.txt.*no mask token"):
             self._writer()
 
     def test_the_command_packs_documents(self):

@@ -15,10 +15,9 @@ class PretrainOptions:
     """Masking and losses.
 
     Attributes:
-        mlm_fraction_to_mask: share of the words outside of mentions that is
-            masked.
-        mlm_entity_fraction_to_mask: share of the mentions that is.
-        mlm_max_consecutive_masks: greatest number of words masked in a row.
+        mlm_fraction_to_mask: share of the words outside of mentions to mask.
+        mlm_entity_fraction_to_mask: share of the mentions to mask.
+        mlm_max_consecutive_masks: maximum number of words masked in a row.
         mention_mask_mode: "whole_mention", "whole_entity" or
             "whole_entity_batch"; see `entity_masking.mask_tokens`.
         max_predictions_per_block: masked tokens of a segment that are
@@ -47,8 +46,8 @@ TASK = TaskSpec(
     has_answers=False,
     reads_segments=True,
     reading=("documents",),
-    # Section 4.1. Of the optimizer the paper tells its name and the number of
-    # steps; its other values are the original code's.
+    # Section 4.1. The paper only gives the optimizer's name and the number of
+    # steps; the other values are the original code's.
     recipe={
         "batch_size": 512,
         "validation_batch_size": 512,

@@ -1,1 +1,1 @@
-"""Questions about documents of any length, answered by ReadTwice."""
+"""ReadTwice's question answering on documents of any length."""

@@ -1,4 +1,4 @@
-"""Labels of a question's answers in segments."""
+"""Labels the answers to a question in segments."""
 
 from collections.abc import Sequence
 
@@ -17,22 +17,22 @@ def label_answers(
     spans: Sequence[tuple[int, int]],
     max_answers: int,
 ) -> tuple[np.ndarray, int]:
-    """Makes labels of the answers that are whole in each segment.
+    """Labels the answers that are whole in each segment.
 
     Labels are whole words. Answers that are a part of a token or word are left
-    out if others are not.
+    out if there are others.
 
     Args:
-        starts: `<int32>[segments, length]` first byte of each token, -1 for
+        starts: `<int32>[segments, length]`, first byte of each token, -1 for
             other tokens.
-        ends: likewise, the byte behind its last.
-        cuts: likewise, see `word_cuts`.
-        spans: first byte of each answer and the one behind its last, in order.
-        max_answers: of a segment; more are left out.
+        ends: same shape, the exclusive end of each token.
+        cuts: same shape; see `word_cuts`.
+        spans: first byte and exclusive end of each answer, in order.
+        max_answers: maximum number per segment; others are left out.
 
     Returns:
-        `<int32>[3, segments, max_answers]`: first token of each, its last, and
-        1 for an answer; and how many had no room.
+        `<int32>[3, segments, max_answers]`: first and last token of each, and 1
+        for an answer; and the number of answers that did not fit.
     """
     labels = np.zeros([3, len(starts), max_answers], np.int32)
     cut = 0

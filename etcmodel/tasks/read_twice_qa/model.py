@@ -20,13 +20,13 @@ from etcmodel.tasks.read_twice_qa import passages
 from etcmodel.tasks.read_twice_qa import preprocessor
 from etcmodel.tasks.read_twice_qa.labels import ANSWER_TYPES
 
-# The most spans of a document that are compared as texts.
+# Maximum number of a document's spans whose texts are compared.
 _MAX_TEXTS = 64
-# Segments share places.
+# Overlapping segments share places.
 _MAX_PLACES = 2 * _MAX_TEXTS
-# Lower scores mean that there is no span.
+# Scores below this mean that there is no span.
 _LEAST_SCORE = span_prediction.MASKED_LOGIT / 2
-# Penalty of spans that begin or end inside a word: chosen for lack of others.
+# Penalty of spans that begin or end inside a word: a last resort.
 _CUT = -1e4
 
 
@@ -49,7 +49,7 @@ class ReadTwiceQA(AnswerModel):
     def __init__(self, model_options, options, sizes=None):
         super().__init__(model_options, options, sizes or {})
         mode = model_options.cross_block_attention_mode
-        # In other modes answers depend on the rest of the batch.
+        # In other modes answers would depend on the rest of the batch.
         if mode not in ("doc", "block"):
             raise ValueError(
                 f"cross_block_attention_mode is {mode!r}, expected 'doc' or "
@@ -122,7 +122,7 @@ class ReadTwiceQA(AnswerModel):
             )
         }
         if self.HAS_OPTIONS:
-            # From each segment's CLS (Appendix C.2).
+            # Computed from each segment's CLS (Appendix C.2).
             pooled = tf.keras.layers.Dense(
                 config.hidden_size,
                 activation="tanh",
@@ -139,22 +139,22 @@ class ReadTwiceQA(AnswerModel):
         return tf.keras.Model(inputs, outputs, name=type(self).__name__.lower())
 
     def lengths(self):
-        """See `TaskModel`."""
+        """Returns the static lengths of the inputs."""
         return {
             "block_length": self.sizes["block_length"],
             "num_annotations": self.sizes["max_num_annotations"],
         }
 
     def encoder(self, model):
-        """See `TaskModel`."""
+        """Returns the encoder inside."""
         return model.get_layer("read_twice")
 
     def pretrained_heads(self, model):
-        """Takes the spans' head from a run that learned other answers."""
+        """Returns the span head of a run trained on other answers."""
         return [model.get_layer("span_prediction")]
 
     def inputs_and_labels(self, inputs, fields, data):
-        """See `TaskModel`; the weights of a document's segments sum to 1."""
+        """Makes inputs and labels; weights of a document sum to 1."""
         del data
         labels = dict(fields)
         # [records, 2]
@@ -172,7 +172,7 @@ class ReadTwiceQA(AnswerModel):
         }
 
     def metric_names(self):
-        """The span loss of documents of several segments and of one, too."""
+        """Adds the span loss of documents with several and with one segment."""
         return [
             *super().metric_names(),
             "span_loss_multi_blocks",
@@ -180,7 +180,7 @@ class ReadTwiceQA(AnswerModel):
         ]
 
     def terms(self, outputs, labels):
-        """See `metric_names`."""
+        """Computes the losses of `metric_names`."""
         terms = super().terms(outputs, labels)
         values, weights = terms["span_loss"]
         is_multi = tf.cast(labels["num_blocks"] > 1, tf.float32)
@@ -191,14 +191,14 @@ class ReadTwiceQA(AnswerModel):
         }
 
     def loss_names(self):
-        """See `TaskModel`."""
+        """Returns the names of the losses."""
         return ("span", "option") if self.HAS_OPTIONS else ("span",)
 
     def losses(self, outputs, labels):
-        """The loss of each segment's document; see `span_loss`.
+        """Computes the loss of each segment's document; see `span_loss`.
 
-        Weighted with `weight`, in which a document counts once, the mean is
-        that of all documents. One without an answer has a loss of 0.
+        Its mean, weighted by `weight`, which counts every document once, is the
+        mean over documents. A document without an answer has a loss of 0.
         """
         found = {
             "span": span_loss.batch_span_cross_entropy_loss(
@@ -218,7 +218,7 @@ class ReadTwiceQA(AnswerModel):
         return {name: x.losses * number for name, x in found.items()}
 
     def select_candidates(self, outputs, features, context):
-        """The best spans of whole words in each segment, by bytes."""
+        """Finds the best spans of whole words in each segment, by bytes."""
         options = self.options
         cuts = context["word_cuts"]
         # [segments, block_length, 2]
@@ -248,18 +248,18 @@ class ReadTwiceQA(AnswerModel):
         return candidates
 
     def decode(self, candidates, owner, text):
-        """The most confident answer of each document.
+        """Finds the most confident answer of each document.
 
         A softmax over the best spans of the document gives their confidence;
-        that of spans of equal text, without case and punctuation, is combined
-        by `combine`.
+        `combine` combines the confidences of spans with equal text, without
+        case and punctuation.
         """
         document = tf.convert_to_tensor(text["document"])
         batch = tf.size(document)
-        # [batch]: the first byte of what is there, if it is a part.
+        # [batch]: the first byte of the text, if it is a part.
         first = text.get("document_start", tf.zeros([batch], tf.int32))
         nothing = 4 * span_prediction.MASKED_LOGIT
-        # [batch, spans]: as many as are compared, or more.
+        # [batch, spans]: at least as many as are compared.
         scores = tf.pad(
             _of_each(candidates["span_scores"], owner, batch, nothing),
             [[0, 0], [0, _MAX_PLACES]],
@@ -272,12 +272,12 @@ class ReadTwiceQA(AnswerModel):
         )
 
         def keep(number, scores, places):
-            """The best ones, `[batch, number]` and `[batch, number, 2]`."""
+            """Keeps the best, `[batch, number]` and `[batch, number, 2]`."""
             scores, best = tf.math.top_k(scores, number)
             return scores, tf.gather(places, best, batch_dims=1)
 
         scores, places = keep(_MAX_PLACES, scores, places)
-        # [batch, places, places]: those that two segments share count once.
+        # [batch, places, places]: places that two segments share count once.
         is_same = tf.reduce_all(
             tf.equal(places[:, :, tf.newaxis], places[:, tf.newaxis]), axis=3
         )
@@ -291,7 +291,7 @@ class ReadTwiceQA(AnswerModel):
         )
         is_span = (scores > _LEAST_SCORE) & (places[..., 0] < places[..., 1])
         places = tf.where(is_span[..., tf.newaxis], places, 0)
-        # One by one: a document is copied for each of its texts.
+        # One by one, since a document is copied for each of its texts.
         texts = tf.map_fn(
             lambda x: tf.strings.substr(
                 tf.gather(document, x[0]),
@@ -328,7 +328,7 @@ class ReadTwiceQA(AnswerModel):
         return answers
 
     def _of_equal_texts(self, texts, confidence):
-        """Confidence in each text, `<float32>[batch, texts]`."""
+        """Computes the confidence of each text, `<float32>[batch, texts]`."""
         # [batch, texts]
         words = tf.strings.strip(
             tf.strings.regex_replace(
@@ -337,7 +337,7 @@ class ReadTwiceQA(AnswerModel):
                 " ",
             )
         )
-        # Texts of punctuation alone are compared as they are.
+        # Texts of only punctuation are compared unchanged.
         words = tf.where(tf.equal(words, ""), texts, words)
         # [batch, texts, texts]
         is_same = tf.equal(words[:, :, tf.newaxis], words[:, tf.newaxis])
@@ -348,9 +348,9 @@ class ReadTwiceQA(AnswerModel):
         return reduce(each, axis=2)
 
     def _with_options(self, candidates, owner, answers, batch):
-        """Puts "yes" and "no" where a segment is most confident of them."""
+        """Sets "yes" or "no" where a segment is most confident of it."""
         number = len(ANSWER_TYPES)
-        # [batch, segments * 3]: of all options in all segments, as learned.
+        # [batch, segments * 3]: all options in all segments, as in training.
         probs = tf.nn.softmax(
             _of_each(
                 candidates["option_logits"],
@@ -383,13 +383,13 @@ class ReadTwiceQA(AnswerModel):
         }
 
     def to_prediction(self, answers, text):
-        """The answer's text."""
+        """Returns the answer's text."""
         del text
         return bytes(answers["answer"]).decode("utf-8", "replace")
 
 
 def _of_each(rows, owner, batch, fill):
-    """`<any>[segments, n, ...]` -> `<any>[batch, most segments * n, ...]`."""
+    """Pads segments per document: `[batch, most segments * n, ...]`."""
     # [batch, (segments), number, ...]
     ragged = tf.RaggedTensor.from_value_rowids(
         rows, owner, nrows=batch, validate=False
@@ -398,6 +398,6 @@ def _of_each(rows, owner, batch, fill):
 
 
 class HotpotQA(ReadTwiceQA):
-    """Spans, "yes" or "no"."""
+    """Answers with spans, "yes" or "no"."""
 
     HAS_OPTIONS = True

@@ -1,4 +1,4 @@
-"""Segments of documents, and how documents are divided."""
+"""Segments of documents, and the division of documents."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from etcmodel.feature_utils import ragged_rows
 
 
 class Passages(NamedTuple):
-    """The segments of all documents, one after the other.
+    """The segments of all documents, in order.
 
     Fields are `<int32>`: `[segments, block_length]` for tokens,
     `[segments, mentions]` for annotations, otherwise `[segments]`.
@@ -26,12 +26,12 @@ class Passages(NamedTuple):
         annotation_begins: first token of each mention.
         annotation_ends: its last token.
         annotation_labels: its entity, 0 for padding.
-        token_starts: first byte of each token in the document, -1 for those of
-            the question and for padding.
-        token_ends: the byte behind its last.
+        token_starts: first byte of each token in the document, -1 for the
+            question and padding.
+        token_ends: its exclusive end.
         word_cuts: see `feature_utils.text.word_cuts`; 0 for padding.
-        mentions_cut: number of mentions without room.
-        tokens_cut: `[batch]`, number of tokens of the question without room.
+        mentions_cut: number of mentions that did not fit.
+        tokens_cut: `[batch]`, number of tokens of the question that were cut.
     """
 
     token_ids: tf.Tensor
@@ -67,7 +67,7 @@ class Parts(NamedTuple):
         token_ids: ids of the tokens.
         is_continuation: whether a token continues a word.
         starts: first byte of each token in the document.
-        ends: the byte behind its last.
+        ends: its exclusive end.
         cuts: see `word_cuts`.
         mention_begins: first token of each mention.
         mention_ends: its last token.
@@ -97,18 +97,18 @@ class Parts(NamedTuple):
 def skip_space(
     texts: tf.Tensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor
 ) -> tf.RaggedTensor:
-    """Returns where tokens start without white space before; graph code.
+    """Moves starts of tokens behind their leading white space; graph code.
 
-    SentencePiece's tokens include it. A token of white space alone starts at
-    its end. Example: of the text "in  Brno" the tokens from 0 to 2 and from 2
+    SentencePiece's tokens include it. A token of only white space starts at
+    its end. Example: in the text "in  Brno", the tokens from 0 to 2 and from 2
     to 8 start at 0 and 4.
 
     Args:
         texts: `<string>[texts]`.
         starts: `<int32>[texts, (tokens)]` first byte of each token.
-        ends: likewise, the byte behind its last.
+        ends: same shape, the exclusive end of each token.
     """
-    # Bytes are counted through all texts.
+    # Bytes are counted across all texts.
     data = tf.io.decode_raw(tf.strings.reduce_join(texts), tf.uint8)
     lengths = tf.strings.length(texts)
     offsets = tf.gather(
@@ -124,15 +124,15 @@ def skip_space(
 def part_size(number, max_size: int):
     """Returns how many segments each part of a document has.
 
-    Parts are as few as possible, and equal but for the last one. Example: 10
-    segments of which 4 can be read together are those from 0 to 4, from 4 to 8
-    and from 8 to 10; 6 are two parts of 3. Also graph code, of `<int>[...]`.
+    Parts are as few as possible, and equal except the last one. Example: 10
+    segments with at most 4 per part are those from 0 to 4, from 4 to 8 and from
+    8 to 10; 6 are two parts of 3. Also takes `<int>[...]` as graph code.
     """
     return -(-number // -(-number // max_size))
 
 
 def count_documents(block_pos: tf.Tensor) -> tf.Tensor:
-    """Counts the documents that began up to each segment; graph code.
+    """Counts the documents begun up to each segment; graph code.
 
     Example: positions `[1, 2, 1, 1, 2]` give `[1, 1, 2, 3, 3]`.
     """
@@ -150,10 +150,10 @@ def number_blocks(
     Args:
         documents: `<int32>[segments]`, ascending.
         block_pos: `<int32>[segments]` number in the document, from 1.
-        max_size: the most segments of a part.
+        max_size: maximum number of segments of a part.
 
     Returns:
-        The part of each segment, and its number there, `<int32>[segments]`.
+        The part of each segment, and its number in it, `<int32>[segments]`.
     """
     # [segments]
     number = tf.gather(tf.math.segment_max(block_pos, documents), documents)
@@ -168,7 +168,7 @@ def part_of_document(
     first: int,
     number: int,
 ) -> dict[str, Any]:
-    """Returns what some segments read of a document, and where that begins.
+    """Returns the part of a document for some segments, and its start.
 
     The part extends to the start of the next segments, or farther if they
     overlap. The first part starts at byte 0; the last one ends with the
@@ -180,9 +180,9 @@ def part_of_document(
         document: in UTF-8.
         token_starts: first byte of each token, -1 for those of the question and
             padding, `<int>[segments, length]`.
-        token_ends: the byte behind its last, likewise.
+        token_ends: exclusive ends of the tokens, same shape.
         first: number of the first segment.
-        number: how many segments.
+        number: number of segments.
     """
 
     def begin(segment):
@@ -199,9 +199,9 @@ def part_of_document(
 
 
 def merge_documents(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Joins parts of a document, see `part_of_document`, in any order.
+    """Joins parts of a document (see `part_of_document`), in any order.
 
-    Example: `b"Jan. "` from 0 and `b"Eve."` from 5 are `b"Jan. Eve."`.
+    Example: `b"Jan. "` from 0 and `b"Eve."` from 5 give `b"Jan. Eve."`.
     """
     document = b""
     for part in sorted(parts, key=lambda x: x["document_start"]):

@@ -1,4 +1,4 @@
-"""A question and a document to segments, and where answers stand in them."""
+"""Turns questions and documents into segments, and labels answers in them."""
 
 import dataclasses
 import functools
@@ -50,9 +50,9 @@ from etcmodel.tasks.read_twice_qa.passages import part_of_document
 from etcmodel.tasks.read_twice_qa.passages import part_size
 from etcmodel.tasks.read_twice_qa.passages import skip_space
 
-# Between the parts of a document that have segments of their own.
+# Separates the parts of a document that have their own segments.
 PART_SEPARATOR = "\n\n"
-# What the model reads of a segment, beside its tokens.
+# The model's inputs for a segment, besides its tokens.
 BLOCK_FIELDS = ("block_ids", "block_pos", "prefix_length")
 ANNOTATION_FIELDS = (
     "annotation_begins",
@@ -60,7 +60,7 @@ ANNOTATION_FIELDS = (
     "annotation_labels",
 )
 LABEL_FIELDS = ("answer_begins", "answer_ends", "answer_labels")
-# Where tokens stand in the document.
+# Places of tokens in the document.
 _PLACE_FIELDS = ("token_starts", "token_ends", "word_cuts")
 
 
@@ -69,11 +69,11 @@ class QuestionPreprocessingConfig(segments.SegmentConfig):
     """Sizes; the defaults are the paper's.
 
     Attributes:
-        block_overlap: the most tokens of the document that a segment shares
-            with the one before it.
-        max_question_length: the most tokens of a question.
-        num_blocks_per_example: segments of an example: the most that are read
-            together. A longer document is divided.
+        block_overlap: maximum number of tokens of the document that a segment
+            shares with the previous one.
+        max_question_length: maximum number of tokens of a question.
+        num_blocks_per_example: segments of an example: maximum number that is
+            read together. A longer document is divided.
     """
 
     block_overlap: int = dataclasses.field(
@@ -84,7 +84,7 @@ class QuestionPreprocessingConfig(segments.SegmentConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        # The CLS, the separator, and one token that is new.
+        # The CLS, the separator, and one new token.
         needed = self.max_question_length + self.block_overlap + 3
         if self.block_length < needed:
             raise ValueError(
@@ -99,10 +99,10 @@ class NarrativeQAPreprocessingConfig(QuestionPreprocessingConfig):
     """Sizes for NarrativeQA.
 
     Attributes:
-        data_split: questions of which set are read: "train", "valid", "test"
-            or "all".
-        min_rouge_l_oracle_score: the least ROUGE-L, from 0 to 1, that a span
-            has with an answer that it is to be learned as.
+        data_split: set of questions to read: "train", "valid", "test" or
+            "all".
+        min_rouge_l_oracle_score: minimum ROUGE-L, from 0 to 1, of a span with
+            an answer that it is a label for.
     """
 
     data_split: str = "all"
@@ -126,8 +126,8 @@ class QuestionPreprocessor(Preprocessor):
     """Divides documents into segments, each with the question before it.
 
     Attributes:
-        PARTS: whether parts of a document, with an empty line between them,
-            have segments of their own.
+        PARTS: whether parts of a document, separated by an empty line, have
+            their own segments.
         SENTENCE_CASE: whether an answer's first capital may be ignored; see
             `find_answers`.
     """
@@ -158,8 +158,8 @@ class QuestionPreprocessor(Preprocessor):
         # The answer's type, and whether the segment is in a supporting part.
         option=Field("block", LABEL),
         is_supporting=Field("block", LABEL),
-        # Number of the segment in the record, and how many segments the model
-        # reads together with it.
+        # Number of the segment in the record, and number of segments that the
+        # model reads together with it.
         window=Field("block", CONTEXT),
         num_blocks=Field("block", CONTEXT),
         **{
@@ -172,12 +172,12 @@ class QuestionPreprocessor(Preprocessor):
             for name in _PLACE_FIELDS
         },
         example_id=Field("one", CONTEXT, tf.string),
-        # What the segments of an example read of the document, and its first
+        # The part of the document for the segments of an example, and its first
         # byte; see `passages.part_of_document`.
         document=Field("one", TEXT, tf.string),
         document_start=Field("one", TEXT),
     )
-    # Most questions of a book, which is tokenized once for all of them.
+    # Most questions of a book, which is then tokenized once for all of them.
     RECORDS_AT_ONCE = 32
     PARTS: ClassVar[bool] = False
     SENTENCE_CASE: ClassVar[bool] = True
@@ -219,7 +219,7 @@ class QuestionPreprocessor(Preprocessor):
         )
 
         def lay_out(values, prefix, fill=0):
-            """`<int32>[segments, block_length]`."""
+            """Lays out values, `<int32>[segments, block_length]`."""
             return segments.lay_out_tokens(
                 values, windows, prefix, config.block_length, fill=fill
             )
@@ -293,15 +293,15 @@ class QuestionPreprocessor(Preprocessor):
 
     @staticmethod
     def raw(record):
-        """The question and the document."""
+        """Returns the question and the document."""
         return {"question": record.question, "document": record.text}
 
     def view(self, batch, index):
-        """See `Preprocessor`."""
+        """Returns one record of a result of `build`, as arrays."""
         return batch.of_document(index)
 
     def examples(self, record, view, split):
-        """See `Preprocessor`; a long document is divided into parts.
+        """Returns examples; divides a long document into parts.
 
         A document without tokens raises a RecordError in training; otherwise it
         has a segment of padding, so that its example keeps the right answer.
@@ -387,7 +387,7 @@ class QuestionPreprocessor(Preprocessor):
         )
 
     def _part(self, record, values, start, size, number) -> dict[str, Any]:
-        """The values of the segments from `start` on."""
+        """Returns the values of the segments from `start` on."""
         part = {name: x[start : start + size] for name, x in values.items()}
         read = len(part["window"])
         return {
@@ -400,7 +400,7 @@ class QuestionPreprocessor(Preprocessor):
         }
 
     def find(self, record: Any) -> list[Occurrence]:
-        """Finds the places of an answer in the text, in order, each once."""
+        """Finds all places of an answer in the text, in order."""
         return find_answers([record.text], record.answers, self.SENTENCE_CASE)
 
     def answer_type(self, record: Any) -> tuple[int, Sequence[int] | None]:
@@ -409,7 +409,7 @@ class QuestionPreprocessor(Preprocessor):
         return 0, None
 
     def batch_of_raw(self, **inputs):
-        """See `Preprocessor`."""
+        """Makes a batch for the model from raw inputs."""
         made = self(**inputs)
         document = tokenizers.sanitize(inputs["document"])
         ids, pos = number_blocks(
@@ -423,7 +423,7 @@ class QuestionPreprocessor(Preprocessor):
         )
 
     def batch_of_stored(self, serialized):
-        """See `Preprocessor`; a divided record has an answer of each part."""
+        """Makes a batch of examples; each part of a record has an answer."""
         inputs, fields = self.SCHEMA.parse(
             serialized,
             dataclasses.asdict(self.config),
@@ -448,7 +448,7 @@ class QuestionPreprocessor(Preprocessor):
         )
 
     def example_of_raw(self, **inputs):
-        """See `Preprocessor`."""
+        """Returns a stored example of raw inputs of one record."""
         record = types.SimpleNamespace(
             id="warm-up",
             text=inputs["document"].numpy()[0].decode("utf-8"),
@@ -466,7 +466,7 @@ class QuestionPreprocessor(Preprocessor):
         return self.SCHEMA.serialize(values)
 
     def _batch(self, values, owner, text, outputs) -> ModelBatch:
-        """Makes a batch that can be divided between documents."""
+        """Makes a batch that can be split between documents."""
         ids = values["block_ids"]
         ends = tf.cast(tf.where(ids[1:] > ids[:-1])[:, 0], tf.int32)
         return ModelBatch(
@@ -475,49 +475,49 @@ class QuestionPreprocessor(Preprocessor):
             owner,
             text,
             outputs,
-            # [documents]: after which segments one ends.
+            # [documents]: numbers of segments after which one ends.
             tf.concat([ends + 1, [tf.size(ids)]], axis=0),
         )
 
     @property
     def rows_at_once(self):
-        """See `Preprocessor`."""
+        """Returns the number of segments that are read together."""
         return self.config.num_blocks_per_example
 
 
 class HotpotQAPreprocessor(QuestionPreprocessor):
-    """Every paragraph has segments of its own; answers may be yes or no."""
+    """Gives every paragraph its own segments; answers may be yes or no."""
 
     PARTS = True
     # Answers are copied from the text.
     SENTENCE_CASE = False
 
     def answer_type(self, record):
-        """See `QuestionPreprocessor`."""
-        # As in the official baseline, whatever their case.
+        """Returns the answer type and the supporting paragraphs."""
+        # In any case, as in the official baseline.
         answer = record.answers[0].strip().lower()
         kinds = labels.ANSWER_TYPES
         number = kinds.index(answer) if answer in kinds[1:] else 0
         return number, record.supporting_parts
 
     def find(self, record):
-        """Finds nothing for yes and no, which are no text."""
+        """Finds spans; yes and no have none."""
         return [] if self.answer_type(record)[0] else super().find(record)
 
 
-# The questions of a story stand together.
+# Cached, since the questions of a story are adjacent.
 @functools.lru_cache(maxsize=4)
 def _words(text: str) -> oracle.Words:
     return oracle.Words(text)
 
 
 class NarrativeQAPreprocessor(QuestionPreprocessor):
-    """Answers are what is most like those that people gave."""
+    """Uses the spans that are most like people's answers."""
 
     def find(self, record):
         """Finds the answers, and all places of the spans of best ROUGE-L."""
         words = _words(record.text)
-        # As they are compared, in any case.
+        # Compared in any case.
         answers = [x.strip().rstrip(" .") for x in record.answers]
         similar = [
             record.text[x.start : x.end]

@@ -14,14 +14,14 @@ _PACKAGE = "etcmodel.tasks.read_twice_qa"
 
 @dataclasses.dataclass
 class Options:
-    """How answers are chosen.
+    """Options for choosing answers.
 
     Attributes:
-        decode_top_k: how many spans of each segment are compared; of those of a
-            document the best 64 are.
-        decode_max_size: the most tokens of an answer.
-        combine: how confident the model is of a text that it finds several
-            times: as of the best of them ("max"), or of all together ("sum").
+        decode_top_k: number of spans of each segment that are compared, and of
+            them the best 64 of a document.
+        decode_max_size: maximum number of tokens of an answer.
+        combine: confidence of a text found several times: the highest ("max"),
+            or the total ("sum").
     """
 
     decode_top_k: int = 40
@@ -31,7 +31,7 @@ class Options:
 
 @dataclasses.dataclass
 class TriviaQAOptions(Options):
-    """How answers are chosen; see `Options`."""
+    """Options of TriviaQA with their own defaults; see `Options`."""
 
     decode_top_k: int = 8
     decode_max_size: int = 20
@@ -53,8 +53,8 @@ def _task(name: str, summary: str, dataset, **values) -> TaskSpec:
         summary=summary,
         dataset=dataset,
         model_options=ReadTwiceModelOptions,
-        # A batch is 128 segments; steps are counted as if each example were
-        # full of them. The best epoch, by validation, may come before the last.
+        # A batch is 128 segments; steps are counted as if all examples were
+        # full. The best epoch, by validation, may come before the last.
         recipe={
             "batch_size": 128,
             "validation_batch_size": 128,

@@ -1,1 +1,1 @@
-"""Selection of the sentences or paragraphs of users' own documents."""
+"""Selects sentences or paragraphs of users' own documents."""

@@ -1,4 +1,4 @@
-"""Selection: a score for the global token of each unit."""
+"""Selection: scores the global token of each unit."""
 
 import math
 
@@ -16,7 +16,7 @@ from etcmodel.tasks.select.task import TASK
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class SelectionHead(graph_layer.GraphLayer):
-    """A logit of every global token.
+    """Computes a logit for every global token.
 
     Raises a ValueError if the prior is not between 0 and 1.
 
@@ -44,7 +44,7 @@ class SelectionHead(graph_layer.GraphLayer):
         )
 
     def build(self, input_shape):
-        """Makes the weights."""
+        """Builds the dense layer from the width of `global_output`."""
         keras_compat.build_once(self.logits, input_shape)
         super().build(input_shape)
 
@@ -66,7 +66,7 @@ class Select(EtcTaskModel):
 
     @property
     def threshold(self) -> float:
-        """Probability from which a unit is selected."""
+        """Minimum probability of a selected unit."""
         chosen = self.options.threshold
         return TASK.tuned.default if chosen is None else chosen
 
@@ -78,7 +78,7 @@ class Select(EtcTaskModel):
         )
 
     def head(self, config):
-        """See `SelectionHead`."""
+        """Makes a `SelectionHead`."""
         head = SelectionHead(
             self.model_options.prior,
             config.initializer_range,
@@ -89,11 +89,11 @@ class Select(EtcTaskModel):
         }
 
     def loss_names(self):
-        """See `TaskModel`."""
+        """Returns the names of the losses."""
         return ("selection",)
 
     def losses(self, outputs, labels):
-        """See `document_units.unit_losses`."""
+        """Computes `document_units.unit_losses`."""
         return {
             "selection": document_units.unit_losses(
                 outputs["logits"], labels["is_relevant"]
@@ -101,7 +101,7 @@ class Select(EtcTaskModel):
         }
 
     def select_candidates(self, outputs, features, context):
-        """The unit of each global token, and its probability."""
+        """Selects the unit of each global token, and its probability."""
         del features
         return {
             "global_units": context["global_units"],
@@ -109,7 +109,7 @@ class Select(EtcTaskModel):
         }
 
     def decode(self, candidates, owner, text):
-        """Units and their probabilities; see docs/serving.md."""
+        """Decodes units and their probabilities; see docs/serving.md."""
         del owner
         units = document_units.decode_units(**candidates, text=text)
         return {
@@ -118,6 +118,6 @@ class Select(EtcTaskModel):
         }
 
     def to_prediction(self, answers, text):
-        """See `datasets.selection.score`."""
+        """Converts answers for `datasets.selection.score`."""
         del text
         return document_units.to_unit_predictions(answers, self.threshold)

@@ -1,4 +1,4 @@
-"""Selection: documents to features, and which units are right."""
+"""Selection: turns documents into features, and labels right units."""
 
 from etcmodel.datasets import unit_positions
 from etcmodel.feature_utils import layout
@@ -37,7 +37,7 @@ class SelectPreprocessor(documents.DocumentPreprocessor):
         )
 
     def labels(self, record, view, split):
-        """See `Preprocessor.labels`."""
+        """Returns the labels and counts of a record."""
         counts = self.count(record, view)
         if record.selected is None or split == "predict":
             return Labelled([{}], {}, counts)
@@ -61,6 +61,6 @@ class SelectPreprocessor(documents.DocumentPreprocessor):
         )
 
     def describe(self, record):
-        """See `Preprocessor.describe`."""
+        """Lists the names and values that `inspect` shows."""
         number = len(record.selected or ()) + len(record.selected_texts)
         return [*super().describe(record), ("selected", number)]

@@ -16,20 +16,20 @@ _PACKAGE = "etcmodel.tasks.select"
 
 @dataclasses.dataclass(frozen=True)
 class SelectPreprocessingConfig(DocumentPreprocessingConfig):
-    """How documents are read; units cannot be blocks."""
+    """Options for reading documents; units cannot be blocks."""
 
     HAS_BLOCKS = False
 
 
 @dataclasses.dataclass
 class SelectModelOptions:
-    """The model.
+    """Model options.
 
     Attributes:
         prior: initial probability that a unit is selected. The share of
             selected units in the data saves the first training steps.
         query_ignore_hard_g2l: whether the query's global tokens attend to all
-            long tokens though the hard g2l mask is on.
+            long tokens despite the hard g2l mask.
     """
 
     prior: float = 0.1
@@ -38,7 +38,7 @@ class SelectModelOptions:
 
 @dataclasses.dataclass
 class SelectOptions:
-    """How units are chosen.
+    """Options for choosing units.
 
     Attributes:
         threshold: minimum probability of a selected unit; None: the value with

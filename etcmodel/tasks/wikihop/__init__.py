@@ -1,1 +1,1 @@
-"""WikiHop: choose among candidate answers by reading several documents."""
+"""WikiHop: chooses among candidate answers by reading several documents."""

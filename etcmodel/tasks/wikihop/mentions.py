@@ -1,4 +1,4 @@
-"""Finding mentions of candidates in text by string matching; graph code.
+"""Finds mentions of candidates in text by string matching; graph code.
 
 Source: paper, Appendix C (WikiHop): candidate answers are linked to their
 mentions, "where mentions are determined only by string matching".
@@ -13,7 +13,7 @@ import tensorflow as tf
 from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils.text.tf_text import tf_text
 
-# Takes the place of a word boundary while words are cut.
+# Replaces a word boundary while words are cut.
 _MARK = "\x1f"
 _WORD = r"[\p{L}\p{N}\p{M}_]+|[^\p{L}\p{N}\p{M}_\s\p{Z}]"
 _KEYS = 2**31 - 1
@@ -24,27 +24,27 @@ _POWERS = 2 ** np.arange(62)
 def link_mentions(
     keys: tf.RaggedTensor, candidates: tf.RaggedTensor, max_mentions: int = 1
 ) -> tf.RaggedTensor:
-    """Says for every token which candidates it mentions; graph code.
+    """Finds the candidates that every token mentions; graph code.
 
-    A candidate is mentioned where its tokens stand in a row within one text.
-    Where mentions overlap, a token belongs to several candidates; of more than
-    `max_mentions`, those of the greatest indices count. A candidate without
-    tokens is mentioned nowhere.
+    A candidate is mentioned where its tokens are adjacent within one text. In
+    overlapping mentions, a token belongs to several candidates, of which the
+    `max_mentions` with the greatest indices count. A candidate without tokens
+    has no mentions.
 
-    All beginnings of candidates are followed at once: in step k stand those
-    positions at which the first k tokens of some candidate begin. So the work
-    is bounded by the length of the text times that of the longest candidate,
-    however many candidates begin alike and however much mentions overlap.
+    All candidates are matched at once: step k holds the positions at which the
+    first k tokens of some candidate start. The work is therefore limited to the
+    length of the text times that of the longest candidate, however many
+    candidates start alike and however much mentions overlap.
 
     Example: in the texts `[7, 8, 9], [8]` the candidates `[8]`, `[7, 8]` and
     `[9, 8]` give `[1, 1, -1], [0]`, and with room for two `[[1, -1], [1, 0],
     [-1, -1]], [[0, -1]]`.
 
     Args:
-        keys: what tells tokens apart, not negative: ids or
+        keys: numbers that identify tokens, not negative: ids, or keys of
             `tokenize_with_keys`. `<int32>[batch, ..., (texts), (tokens)]`.
         candidates: keys, `<int32>[batch, (candidates), (tokens)]`.
-        max_mentions: how many candidates a token can have; if several, the
+        max_mentions: maximum number of candidates of a token; if above 1, the
             result has one more axis.
     """
     keys = keys.with_row_splits_dtype(tf.int64)
@@ -75,8 +75,8 @@ def link_mentions(
 
 
 def _greatest(values: tf.Tensor, width: int) -> tf.Tensor:
-    """The greatest different values of rows, falling, and -1 behind them."""
-    # Whole columns at a time: rows are many and short.
+    """Returns the greatest distinct values of rows, descending, then -1."""
+    # Processes whole columns: rows are many and short.
     columns = tf.unstack(values, axis=1)
     found = []
     for _ in range(width):
@@ -89,23 +89,23 @@ def _greatest(values: tf.Tensor, width: int) -> tf.Tensor:
 def _match(
     text, rows, ends, tokens, starts, lengths, candidate_rows, indices, width
 ) -> tf.Tensor:
-    """The loop of `link_mentions` on flat vectors, `<int32>[tokens, width]`."""
+    """Runs the loop of `link_mentions` on flat vectors, `[tokens, width]`."""
     size = tf.size(text, tf.int64)
-    # What is longer than every text is mentioned nowhere.
+    # Candidates longer than every text have no mentions.
     longest = tf.minimum(_maximum(lengths), _maximum(ends - tf.range(size)))
     # How often the longest can be halved: 0, 1, 1, 2 for 1, 2, 3, 4 tokens.
     top = tf.reduce_sum(tf.cast(_POWERS[1:] <= longest, tf.int64))
 
-    # State: step, its level, candidates that are longer, the node of their
-    # first tokens, positions that still match one, their node, and what is
-    # linked. A node stands for all candidates of a record that begin alike; in
-    # step 0 it is the record. With the next key it makes the number
-    # `node * _KEYS + key`, and the place of that among all sorted ones is the
-    # next node.
+    # State: step, its level, longer candidates, the node of their first tokens,
+    # positions that still match one, their node, and the links so far. A node
+    # represents all candidates of a record with the same beginning; in step 0
+    # it is the record. With the next key it makes the number
+    # `node * _KEYS + key`, whose rank among all of these numbers is the next
+    # node.
     #
     # A mention of n tokens is not written token by token, but as the two runs
     # of 2**level tokens, with 2**level <= n < 2**(level + 1), that cover it.
-    # Row `level` of what is linked says at which tokens such runs begin.
+    # Row `level` of the links has the tokens at which such runs start.
     def step(k, level, candidate, candidate_node, position, node, linked):
         longer = tf.where(tf.gather(lengths, candidate) > k)[:, 0]
         candidate = tf.gather(candidate, longer)
@@ -118,7 +118,7 @@ def _match(
         inside = tf.where(position + k < tf.gather(ends, position))[:, 0]
         position = tf.gather(position, inside)
         number = tf.gather(node, inside) * _KEYS + tf.gather(text, position + k)
-        # A last one that equals nothing, for numbers beyond all others.
+        # The last one is beyond all numbers and equals none.
         padded = tf.concat([known, [-1]], axis=0)
         node = tf.searchsorted(known, number, out_type=tf.int64)
         match = tf.where(tf.equal(tf.gather(padded, node), number))[:, 0]
@@ -170,12 +170,12 @@ def _match(
 
 
 def _maximum(values) -> tf.Tensor:
-    """The greatest of some numbers, which are not negative; 0 of none."""
+    """Returns the maximum of non-negative numbers; 0 without numbers."""
     return tf.reduce_max(tf.concat([values, [0]], axis=0))
 
 
 def _greatest_of_nodes(nodes, numbers, width) -> tf.Tensor:
-    """The greatest numbers of each node, `<int64>[nodes, width]`, or -1."""
+    """Returns the greatest numbers of each node, `[nodes, width]`, or -1."""
     best = []
     for _ in range(width):
         best.append(
@@ -191,7 +191,7 @@ def _greatest_of_nodes(nodes, numbers, width) -> tf.Tensor:
 
 
 def _link(linked, runs, values) -> tf.Tensor:
-    """Links runs with further candidates, of which the greatest count."""
+    """Links runs to further candidates; the greatest ones count."""
     # [runs, 2 * width]
     links = tf.concat([tf.gather(linked, runs), values], axis=1)
     return tf.tensor_scatter_nd_update(
@@ -222,9 +222,9 @@ def _halve_runs(linked, top) -> tf.Tensor:
 
 
 class Words(NamedTuple):
-    """Words of texts: runs of letters and digits, and single other characters.
+    """Words of texts: runs of letters and digits, or single other characters.
 
-    Chinese characters stand alone, because no spaces separate words there. Keys
+    Each Chinese character is a word, since no spaces separate words there. Keys
     are hashes of the lower-cased words in Unicode's normal form C; starts and
     exclusive ends are in bytes. All are `<int32>[n, (words)]`.
     """
@@ -235,7 +235,7 @@ class Words(NamedTuple):
 
 
 def split_words(texts: tf.Tensor) -> Words:
-    """Cuts `<string>[n]` into words, with their places; graph code.
+    """Splits `<string>[n]` into words, with their places; graph code.
 
     Example: `"Dr. Ünal"` has the words `dr`, `.` and `ünal`, with the starts
     `0 2 4` and the ends `2 3 9`.
@@ -244,7 +244,7 @@ def split_words(texts: tf.Tensor) -> Words:
     # `\0` is several times as fast as a group.
     marked = tf.strings.regex_replace(texts, r"\p{Han}", rf"{_MARK}\0{_MARK}")
     marked = tf.strings.regex_replace(marked, _WORD, rf"{_MARK}\0{_MARK}")
-    # Words and what is between them: nothing is lost.
+    # Words and the text between them: nothing is lost.
     # [n, (pieces)]
     pieces = tf.strings.split(marked, _MARK)
     sizes = pieces.with_values(tf.strings.length(pieces.values))
@@ -275,11 +275,11 @@ def link_word_mentions(
     candidates: tf.RaggedTensor,
     max_mentions: int = 1,
 ) -> tf.RaggedTensor:
-    """As `link_mentions`, but compares words, whatever their case.
+    """Finds mentions like `link_mentions`, but by words, in any case.
 
-    For tokenizers that keep the case or cut a word by what stands before it,
-    such as SentencePiece. A token belongs to the word in which it ends; the
-    exclusive `token_ends` are in bytes, `<int32>[batch, ..., (texts),
+    For tokenizers that keep the case, or whose tokens depend on the preceding
+    text, such as SentencePiece. A token belongs to the word in which it ends;
+    the exclusive `token_ends` are in bytes, `<int32>[batch, ..., (texts),
     (tokens)]`.
 
     Example: in "in New York" with the tokens `_in _New _York`, which end at
@@ -297,12 +297,12 @@ def link_word_mentions(
     ends = token_ends
     while ends.ragged_rank > 1:
         ends = ends.values
-    # Bytes are counted through all texts, so that one search does.
+    # Bytes are counted across all texts, for a single search.
     sizes = tf.strings.length(texts.flat_values)
     base = ragged_rows.cumulative(sizes + 1)[:-1]
 
     def place(values, offsets):
-        """Places in bytes counted through all texts."""
+        """Returns places in bytes, counted across all texts."""
         shift = tf.gather(base, ragged_rows.owners_in(offsets))
         return tf.cast(values, tf.int64) + shift
 
@@ -313,7 +313,7 @@ def link_word_mentions(
         [[-1], place(words.ends.values, words.ends)], axis=0
     )
     inside = last < tf.gather(padded_ends, word + 1)
-    # The first place is for tokens that are in no word.
+    # The first place is for tokens in no word.
     padding = [[1, 0]] + [[0, 0]] * (max_mentions > 1)
     links = tf.pad(linked.values, padding, constant_values=-1)
     return token_ends.with_flat_values(

@@ -1,4 +1,4 @@
-"""WikiHop's model: the encoder and one logit for every candidate."""
+"""WikiHop's model: the encoder, and one logit for every candidate."""
 
 import tensorflow as tf
 
@@ -27,7 +27,7 @@ def example_losses(
     Args:
         logits: `<float32>[batch, global]`, the model's outputs.
         labels: `<int>[batch]`, index of the right candidate.
-        global_token_type_ids: `<int>[batch, global]`; tells the candidates.
+        global_token_type_ids: `<int>[batch, global]`; marks the candidates.
         label_smoothing: from 0 to 1.
     """
     # [batch, global]
@@ -50,7 +50,7 @@ def example_losses(
 def decode_answers(
     logits: tf.Tensor, candidates: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    """Picks the most probable candidate.
+    """Selects the most probable candidate.
 
     Candidate i is global position i (ETC paper, Appendix C). Of candidates that
     differ only in case or outer spaces, the first counts. Example:
@@ -85,7 +85,7 @@ def decode_answers(
     is_candidate &= tf.not_equal(candidates, "")
     scores = tf.where(is_candidate, scores, MASKED_LOGIT)
     probabilities = tf.where(is_candidate, tf.nn.softmax(scores), 0.0)
-    # A last column of padding, to point to when there are no candidates.
+    # A last column of padding, for records without candidates.
     # [batch, candidates + 1]
     scores = tf.pad(scores, [[0, 0], [0, 1]], constant_values=2 * MASKED_LOGIT)
     choices = tf.pad(candidates, [[0, 0], [0, 1]], constant_values="")
@@ -101,12 +101,12 @@ def decode_answers(
 
 
 class WikiHop(EtcTaskModel):
-    """Chooses the right one of the candidate answers of a record."""
+    """Chooses the right candidate answer of a record."""
 
     METRICS = ("accuracy",)
 
     def encoder_options(self):
-        """Candidates and query see everything, unless options say otherwise."""
+        """Lets candidates and query see everything, unless options differ."""
         options = self.model_options
         exempt = {
             token_types.CANDIDATE_GLOBAL: options.candidate_ignore_hard_g2l,
@@ -120,7 +120,7 @@ class WikiHop(EtcTaskModel):
         }
 
     def head(self, config):
-        """`logits` `<float32>[batch, global]`, -10,000 for no candidate."""
+        """Makes `logits`, `<float32>[batch, global]`, -10,000 by default."""
         choice = GlobalChoiceHead(
             choice_type_id=token_types.CANDIDATE_GLOBAL,
             intermediate_size=config.intermediate_size,
@@ -137,7 +137,7 @@ class WikiHop(EtcTaskModel):
         }
 
     def labels(self, features, fields):
-        """The label, and which global tokens are candidates."""
+        """Returns the label, and which global tokens are candidates."""
         return {
             **fields,
             "label": tf.cast(fields["label_id"], tf.int32),
@@ -145,11 +145,11 @@ class WikiHop(EtcTaskModel):
         }
 
     def loss_names(self):
-        """See `TaskModel`."""
+        """Returns the names of the losses."""
         return ("cross_entropy",)
 
     def losses(self, outputs, labels):
-        """See `example_losses`."""
+        """Computes `example_losses`."""
         return {
             "cross_entropy": example_losses(
                 outputs["logits"],
@@ -160,11 +160,11 @@ class WikiHop(EtcTaskModel):
         }
 
     def metrics(self, outputs, labels):
-        """Whether the label is chosen."""
+        """Computes the accuracy of the chosen candidate."""
         return {"accuracy": is_correct(outputs["logits"], labels["label"])}
 
     def decode(self, candidates, owner, text):
-        """See `decode_answers`."""
+        """Selects the most probable candidate; see `decode_answers`."""
         del owner
         # [batch, candidates]
         choices = text["candidates"].to_tensor(
@@ -175,6 +175,6 @@ class WikiHop(EtcTaskModel):
         return decode_answers(candidates["logits"], choices)
 
     def to_prediction(self, answers, text):
-        """The answer as it stands among the candidates."""
+        """Returns the answer as written among the candidates."""
         del text
         return answers["answer"].decode("utf-8")

@@ -1,10 +1,10 @@
-"""WikiHop: raw strings to EtcFeatures; the specification of its layout.
+"""WikiHop: turns raw strings into EtcFeatures; defines the layout.
 
 Long input (ETC paper, Appendix C and Figure 5): every candidate answer, the
 query, every document. Global input: a token for each candidate, one for each
-token of the query, and for each document one of its own and one for each
-sentence. So candidate i is global position i, and tokens that mention it are
-linked to it.
+token of the query, and for each document its own token and one for each
+sentence. Candidate i is therefore global position i, and tokens that mention it
+are linked to it.
 """
 
 import numpy as np
@@ -24,12 +24,12 @@ from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.pipeline.preprocessor import count_cut
 from etcmodel.tasks.wikihop import mentions
 
-# Maximum number of links of names that lie inside each other: "york" and "new
-# york" are mentioned in "new york city".
+# Maximum number of nested names that are linked: "york" and "new york" are
+# mentioned in "new york city".
 MAX_MENTIONS = 3
 
-# The query takes its place first, then the candidates; the documents share what
-# is left, those with the most sentences losing the last of them.
+# The query takes its room first, then the candidates; the documents share the
+# rest, and those with the most sentences lose the last of them.
 LAYOUT = layout.LayoutSpec(
     sections=(
         layout.Section(
@@ -105,7 +105,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
     )
 
     def layout_spec(self):
-        """With the most sentences that a record can have."""
+        """Returns the layout with the most sentences that a record can have."""
         return LAYOUT.with_section(
             "documents", max_units=self.config.max_num_sentences
         )
@@ -120,8 +120,8 @@ class WikiHopPreprocessor(EtcPreprocessor):
 
         Args:
             query: `<string>[batch]`.
-            candidates: `<string>[batch, candidates]`, ragged, or padded with
-                "".
+            candidates: `<string>[batch, candidates]`, ragged, or padded
+                with "".
             supports: the documents, `<string>[batch, documents]`, likewise.
         """
         names = normalize_candidates(candidates)
@@ -160,7 +160,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
         )
 
     def _tokenize_documents(self, documents, candidates):
-        """Tokens of sentences, and the candidates that each one mentions."""
+        """Returns tokens of sentences, and the candidates they mention."""
         if self.tokenizer.lower_case:
             ids, keys = self.tokenizer.tokenize_with_keys(documents)
             _, sought = self.tokenizer.tokenize_with_keys(candidates)
@@ -172,7 +172,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
 
     @staticmethod
     def raw(record):
-        """Query, candidates and documents."""
+        """Returns query, candidates and documents."""
         return {
             "query": record.query,
             "candidates": record.candidates,
@@ -180,7 +180,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
         }
 
     def labels(self, record, view, split):
-        """The right candidate; see `Preprocessor.labels`."""
+        """Returns the right candidate and the counts of a record."""
         query, candidates = (view.counts[x] for x in ("query", "candidates"))
         total = len(record.candidates)
         for why, field, unit, number, kept in (
@@ -239,21 +239,21 @@ class WikiHopPreprocessor(EtcPreprocessor):
         )
 
     def describe(self, record):
-        """See `Preprocessor.describe`."""
+        """Lists the names and values that `inspect` shows."""
         return [
             ("query", record.query),
             ("answer", "not told" if record.answer is None else record.answer),
         ]
 
     def name_global(self, record, section, group, unit):
-        """A candidate is its text; `doc 2`, `sent 2.1`."""
+        """Names a candidate by its text; others `doc 2` or `sent 2.1`."""
         if section == "candidates":
             return record.candidates[group]
         return f"doc {group}" if unit < 0 else f"sent {group}.{unit}"
 
 
 def is_first_of_equals(candidates: tf.RaggedTensor) -> tf.Tensor:
-    """Tells whether no candidate before it in its record is the same.
+    """Tells whether a candidate has no equal before it in its record.
 
     Example: normalized `[["rome", "oslo", "rome"], ["rome"]]` gives
     `[True, True, False, True]`.

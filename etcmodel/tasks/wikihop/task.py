@@ -12,10 +12,10 @@ class WikiHopPreprocessingConfig:
     """Sizes; the defaults are the paper's.
 
     Attributes:
-        long_length: length of the long input; None for as long as the longest
-            record of a batch needs (and nothing is cut for it).
-        global_length: length of the global input; likewise.
-        max_num_sentences: the most sentences of a record's documents.
+        long_length: length of the long input; None for the longest record of a
+            batch (nothing is cut then).
+        global_length: length of the global input; None likewise.
+        max_num_sentences: maximum number of sentences of a record's documents.
     """
 
     long_length: int | None = 4096
@@ -25,15 +25,15 @@ class WikiHopPreprocessingConfig:
 
 @dataclasses.dataclass
 class WikiHopModelOptions:
-    """The model.
+    """Model options.
 
     Attributes:
-        add_final_layer: whether a feed-forward block stands before the logits.
+        add_final_layer: whether a feed-forward block precedes the logits.
         candidate_ignore_hard_g2l: whether candidates attend to all long tokens
-            though the hard g2l mask is on.
+            despite the hard g2l mask.
         query_ignore_hard_g2l: the same for the query's global tokens.
-        use_links: whether candidates are linked with their mentions.
-        flat_sequence: whether paragraphs are ignored (an ablation).
+        use_links: whether candidates are linked to their mentions.
+        flat_sequence: whether to ignore paragraphs (an ablation).
     """
 
     add_final_layer: bool = True
@@ -45,11 +45,10 @@ class WikiHopModelOptions:
 
 @dataclasses.dataclass
 class WikiHopOptions:
-    """The loss.
+    """Options of the loss.
 
     Attributes:
-        label_smoothing: share of the probability that is spread over all
-            candidates.
+        label_smoothing: share of the probability that all candidates share.
     """
 
     label_smoothing: float = 0.0
