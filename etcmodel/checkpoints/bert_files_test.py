@@ -20,7 +20,7 @@ SIZES = {
     "num_attention_heads": 2,
     "intermediate_size": 12,
 }
-# Written out, not made by the code under test.
+# Written out, so that they do not depend on the code under test.
 _LAYER = {
     "attention.self.query.kernel": (8, 8),
     "attention.self.query.bias": (8,),
@@ -78,7 +78,7 @@ def write_json(folder, name, content):
 
 
 def write_hugging_face(folder, weights, prefix="", head="", **config):
-    """A directory as Hugging Face has it, of PyTorch's names and layouts."""
+    """Writes a directory with Hugging Face's names and layouts for PyTorch."""
     write_json(
         folder,
         "config.json",
@@ -108,7 +108,7 @@ def write_hugging_face(folder, weights, prefix="", head="", **config):
 
 
 def write_original(folder, weights, **config):
-    """A checkpoint as Google's code has it."""
+    """Writes a checkpoint with the names of Google's code."""
     write_json(
         folder, "bert_config.json", {"hidden_act": "gelu", **SIZES, **config}
     )
@@ -135,14 +135,14 @@ def write_original(folder, weights, **config):
 
 
 def hidden_states(weights, sizes, ids, exact=True, position=0):
-    """What BERT makes of a text, in NumPy and float64.
+    """Computes BERT's output for a text, in NumPy and float64.
 
     Args:
-        weights: by the names of `bert_names`.
-        sizes: of the encoder.
+        weights: the arrays, by the names of `bert_names`.
+        sizes: those of the encoder.
         ids: `<int>[length]`, all of the first token type.
         exact: whether gelu is the erf form.
-        position: that of the first token.
+        position: the position of the first token.
 
     Returns:
         `<float64>[length, hidden_size]`.
@@ -251,7 +251,7 @@ class ReadBertTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(kept, {*cut.names})
         self.assertEqual(1, cut.sizes["num_hidden_layers"])
         self.assertFalse(cut.has_head)
-        # 16 weights of the other layer, and the head.
+        # 16 weights of the unused layer, and the head.
         self.assertLen(cut.left_out, 1 + 16 + len(HEAD))
         self.assertIn("file/mlm.bias", cut.left_out)
         for number in (0, 3):
@@ -325,7 +325,7 @@ class ReadBertTest(tf.test.TestCase, parameterized.TestCase):
         write_json(self.folder, "config.json", {"hidden_act": "gelu", **SIZES})
         with self.assertRaisesRegex(FileNotFoundError, "safetensors"):
             bert_files.read_bert(self.folder)
-        # PyTorch's own.
+        # PyTorch's own format.
         torch_file = os.path.join(self.folder, "pytorch_model.bin")
         with open(torch_file, "wb"):
             pass

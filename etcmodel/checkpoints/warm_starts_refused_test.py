@@ -1,4 +1,4 @@
-"""Sources that docs/warm_starts.md says are refused: a case for each line."""
+"""Sources that docs/warm_starts.md says are rejected: a case for each line."""
 
 import os
 import pathlib
@@ -152,7 +152,7 @@ class RefusedTest(tf.test.TestCase, parameterized.TestCase):
             re.findall(r"^\| ([^|]+) \|", part, re.MULTILINE)[2:]
             for part in text.split("## What is rejected")
         )
-        # Model Garden's code runs under Keras 2 alone; see its own test.
+        # Model Garden's code needs Keras 2; its own test covers it.
         lifted.remove("Model Garden's encoders, with `bert_config.json`")
         self.assertCountEqual(warm_starts.LIFTED, lifted)
         self.assertCountEqual(REFUSED, refused)

@@ -1,4 +1,4 @@
-"""OpenKP's records and metrics; records_test.py has the errors."""
+"""Tests of OpenKP's records and metrics; records_test.py has the errors."""
 
 import io
 import json
@@ -18,7 +18,7 @@ _HEADING = [48.0, 619.0, 114.0, 36.0, 1.0, 0.0, 1.0, 0.0, 26.0, 0.0]
 
 
 def node(start, end, text=None, features=None):
-    """A node of `_WORDS`, by single spaces: of its seven words one is empty."""
+    """Makes a node of `_WORDS`; by single spaces, one of seven is empty."""
     if text is None:
         text = " ".join(_WORDS.split(" ")[start:end])
     return {
@@ -31,7 +31,7 @@ def node(start, end, text=None, features=None):
 
 
 def good_record(nodes=None, **changes):
-    """A small record as in the official files."""
+    """Returns a small record as in the official files."""
     nodes = [node(0, 2), node(2, 7)] if nodes is None else nodes
     return {
         "url": "http://a.com",
@@ -57,7 +57,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual([(0, 2), (2, 7)], [x[:2] for x in record.nodes])
         self.assertEqual((*_HEADING, *_HEADING), record.nodes[1].features)
-        # One that is empty is none.
+        # An empty phrase is not counted.
         self.assertEqual((("Jan Novak", "moravia"),), record.annotations)
         self.assertEqual(record.annotations, openkp.gold(record))
 
@@ -100,7 +100,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertLen(self._read([record], "predict"), 1)
 
     def test_pages_of_a_url_are_merged(self):
-        """The page with most of its phrases; and all annotations."""
+        """The page with the most phrases is kept, with all annotations."""
         (other, record) = self._read(
             [
                 good_record(KeyPhrases=[["elsewhere"], ["Jan"]]),
@@ -149,7 +149,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
 class MetricsTest(tf.test.TestCase):
     def test_by_hand(self):
-        # As the worked example of the original code's description.
+        # The worked example of the original code's description.
         score = openkp.score(
             {"a": ["Star Trek", "Something"]},
             {"a": [("star trek", "discovery season")]},
@@ -168,7 +168,7 @@ class MetricsTest(tf.test.TestCase):
         score = openkp.score(
             {"a": ["x", "y", "y "], "b": ["no"], "c": ["no"]},
             {
-                # At 1 the second is better, at 3 the first.
+                # By F1@1 the second is better, by F1@3 the first.
                 "a": [("x", "Y", "z"), ("X",)],
                 "b": [("no",)],
                 "d": [("x",)],

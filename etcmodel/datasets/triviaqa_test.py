@@ -1,4 +1,4 @@
-"""TriviaQA's records and metrics; records_test.py has more errors."""
+"""Tests of TriviaQA's records and metrics; records_test.py has more errors."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from testing.helpers import real_data_path
 
 
 def good_record(**changes):
-    """A small record as in the official files."""
+    """Returns a small record as in the official files."""
     return {
         "QuestionId": "tc_1",
         "QuestionSource": "http://a.com",
@@ -38,7 +38,7 @@ def good_record(**changes):
 
 
 def write_evidence(root, **changes):
-    """The pages of `good_record`; None for one that is not there."""
+    """Writes the pages of `good_record`; None omits one."""
     pages = {
         "wikipedia/Brno.txt": "Brno is a city.\n\n It has a castle. \n",
         "web/4/4_2.txt": "Špilberk, in Brünn",
@@ -85,7 +85,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             {"wikipedia/Brno.txt": None, "web/4/4_2.txt": None},
             "EntityPages.0..Filename.*Brno.txt: there is no such file",
         ),
-        # What is left of several has no text.
+        # The only page that is left has no text.
         (
             {"wikipedia/Brno.txt": None, "web/4/4_2.txt": " "},
             "EntityPages.0..Filename.*Brno.txt: there is no such file",
@@ -93,7 +93,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         ({"wikipedia/Brno.txt": b"\xe4"}, "EntityPages.0..*not UTF-8"),
     )
     def test_bad_evidence(self, pages, message):
-        """Left out, or an error that names the record, the field and file."""
+        """They are omitted, or the error names record, field and file."""
         path = self._write(
             [good_record(), good_record(QuestionId="b", SearchResults=[])],
             **pages,
@@ -114,7 +114,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             list(triviaqa.FORMAT.read(path))
 
     def test_pages_without_text(self):
-        """There is nothing to learn, but the question counts in a measure."""
+        """The question is not learned from, but counts in a measure."""
         path = self._write(
             [good_record(), good_record(QuestionId="b", EntityPages=[])],
             **{"wikipedia/Brno.txt": " \n", "web/4/4_2.txt": ""},
@@ -128,14 +128,14 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(["", ""], texts)
 
     def test_missing_page_of_several(self):
-        """The others are used, and it is counted."""
+        """The other pages are used, and the missing one is counted."""
         path = self._write([good_record()], **{"web/4/4_2.txt": None})
         (record,) = triviaqa.FORMAT.read(path)
         self.assertEqual("Brno is a city.\nIt has a castle.", record.text)
         self.assertEqual({"evidence_pages_missing": 1}, record.counts)
 
     def test_pages_are_not_looked_for(self):
-        """They are opened: in a bucket, each question takes a while."""
+        """Pages are opened directly, since look-ups in a bucket take long."""
         path = self._write([good_record()])
         with mock.patch("os.path.exists", wraps=os.path.exists) as exists:
             list(triviaqa.FORMAT.read(path))
@@ -144,7 +144,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("NFC", "NFD")
     def test_page_in_the_other_normal_form(self, form):
-        """Names of files may be written otherwise than in the record."""
+        """Names of files may be in another normal form than the record's."""
         name = "Jos\u00e9 \u1ec7.txt"
         names = [unicodedata.normalize(x, name) for x in ("NFC", "NFD")]
         path = self._write(
@@ -200,7 +200,7 @@ class MetricsTest(tf.test.TestCase):
             self.assertEqual(expected, triviaqa.normalize_answer(text))
 
     def test_by_hand(self):
-        """One right, one half right, one missing, one with nothing alike."""
+        """One is right, one half right, one missing, one all wrong."""
         gold = {
             "a": ["york", "eboracum"],
             "b": ["new york", "big apple"],

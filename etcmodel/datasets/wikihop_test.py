@@ -1,4 +1,4 @@
-"""WikiHop's records and metric; records_test.py has the errors."""
+"""Tests of WikiHop's records and metric; records_test.py has the errors."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from testing.helpers import real_data_path
 
 
 def good_record(**changes):
-    """A small record as in the official files."""
+    """Returns a small record as in the official files."""
     record = {
         "id": "WH_1",
         "query": "country_of_citizenship jan novak",
@@ -33,17 +33,17 @@ class RecordsTest(tf.test.TestCase):
         self.assertEqual("WH_1", record.id)
         self.assertEqual("country_of_citizenship jan novak", record.query)
         self.assertLen(record.supports, 2)
-        # As they stand in the file.
+        # As written in the file.
         self.assertEqual(
             ("austria", "Czech Republic ", "poland"), record.candidates
         )
-        # Compared without case and surrounding space.
+        # Compared without letter case and surrounding space.
         self.assertEqual(1, record.answer_index)
-        # Nothing is left out of either.
+        # Both splits have the same content.
         self.assertEqual([record], self._read([good_record()], "dev"))
 
     def test_answer_in_other_characters(self):
-        """A candidate in the other normal form of Unicode is the answer."""
+        """A candidate in another normal form of Unicode is the answer."""
         candidates = ["Oslo", "Mu\u0308nchen\u00a0Ost", "Ulm"]
         (record,) = self._read(
             [good_record(candidates=candidates, answer="M\u00fcnchen Ost")]
@@ -55,7 +55,7 @@ class RecordsTest(tf.test.TestCase):
             {"accuracy": 1.0},
             wikihop.score({"a": prediction}, {"a": wikihop.gold(record)}),
         )
-        # One that is equal by the metric comes first.
+        # A candidate that the metric takes as equal comes first.
         same = good_record(candidates=["e\u0301", "\u00e9"], answer="\u00c9")
         (record,) = self._read([same], "train")
         self.assertEqual(1, record.answer_index)

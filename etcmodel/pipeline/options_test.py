@@ -8,7 +8,7 @@ from etcmodel.pipeline import options
 
 @dataclasses.dataclass(kw_only=True)
 class _Base:
-    """Shared.
+    """Shared options.
 
     Attributes:
         name: what it is
@@ -22,7 +22,7 @@ class _Base:
 
 @dataclasses.dataclass(kw_only=True)
 class _Flags(_Base):
-    """The flags.
+    """Options of the flags.
 
     Attributes:
         number: how many.

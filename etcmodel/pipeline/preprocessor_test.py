@@ -22,7 +22,7 @@ from testing.tasks import write_test_vocab
 
 
 def make_toy_preprocessor(directory, **sizes):
-    """The preprocessor of the toy task."""
+    """Makes the preprocessor of the toy task."""
     return toy.TASK.make_preprocessor(
         toy.Sizes(**sizes), write_test_vocab(directory, toy.VOCAB)
     )
@@ -30,8 +30,8 @@ def make_toy_preprocessor(directory, **sizes):
 
 class PadTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        # NumPy's own strings would lose the zero; of the halves of a character
-        # there is no UTF-8.
+        # NumPy's own strings would lose the zero byte; half a surrogate pair
+        # cannot be written as UTF-8.
         (
             ["a\u00e9", "", "x\x00", "a\ud83d b\ude00"],
             tf.string,
@@ -84,7 +84,7 @@ class NestingTest(tf.test.TestCase, parameterized.TestCase):
         ("texts", np.array(["a"]), "texts is array.*. Expected list"),
     )
     def test_wrong_nesting(self, name, value, message):
-        """A text in place of a list would be read as its letters."""
+        """A text in place of a list would be read as single letters."""
         good = {"query": "a", "texts": [["b"]]}
         with self.assertRaisesRegex(UserError, message):
             self._Lists.pad_batch([good, {**good, name: value}])
@@ -155,7 +155,7 @@ class RecordViewTest(tf.test.TestCase):
         self.assertEqual(
             [[0, 2], [0], [0]], [[*x.windows["starts"]] for x in views]
         )
-        # Of both windows, which show the one unit.
+        # Both windows show the one unit.
         counts = views[0].counts["words"]
         self.assertEqual((3, 3, 1), (*counts[:2], counts.units))
         self.assertAllClose(
@@ -224,7 +224,7 @@ class EtcPreprocessorTest(tf.test.TestCase):
 
 
 class TrimTest(tf.test.TestCase, parameterized.TestCase):
-    """A short text in a long model."""
+    """Tests of a short text in a long model."""
 
     @parameterized.parameters(
         ([300, 5], 320, [3, 2], 64),
@@ -281,7 +281,7 @@ class TrimTest(tf.test.TestCase, parameterized.TestCase):
 
 class TokensCutTest(tf.test.TestCase):
     def test_by_hand(self):
-        """Of all sections of a record."""
+        """Counts include all sections of a record."""
         preprocessor = make_toy_preprocessor(self.get_temp_dir())
 
         def counts(tokens, kept):

@@ -13,19 +13,19 @@ from etcmodel.serving import exported
 from etcmodel.serving import saved_model as saved_model_lib
 from etcmodel.serving import warmup_test
 
-# What is noted, without checksums.
+# The note, without checksums.
 _NOTE = {"task": "words", "options": {}}
 
 
 def stored_functions(saved_model):
-    """The functions of a SavedModel."""
+    """Returns the functions of a SavedModel."""
     with open(os.path.join(saved_model, "saved_model.pb"), "rb") as file:
         stored = saved_model_pb2.SavedModel.FromString(file.read())
     return stored.meta_graphs[0].graph_def.library.function
 
 
 def names_of_stored_gradients(saved_model):
-    """The operations of a SavedModel that have a gradient of their own."""
+    """Returns operations of a SavedModel with a gradient of their own."""
     return [
         (function.signature.name, node.name)
         for function in stored_functions(saved_model)
@@ -41,7 +41,7 @@ def _same(x):
 
 
 def _module():
-    """A Keras model that scores ids, and a table as a resource."""
+    """Makes a Keras model that scores ids, with a table as a resource."""
     dense = tf.keras.layers.Dense(1, kernel_initializer="ones")
     inputs = tf.keras.Input([3], dtype="int32", name="ids")
     model = tf.keras.Model(
@@ -112,7 +112,7 @@ class ExportTest(tf.test.TestCase):
             [12.0, 6.0, 0.0],
             answer(text=tf.constant(["b", "a", "zebra"]))["score"],
         )
-        # Warm-up requests are such that they are answered.
+        # The model can answer the warm-up requests.
         requests = warmup_test.read_warmup_requests(self.path)
         self.assertLen(requests, 2)
         for (name, inputs), expected in zip(requests, (12.0, 6.0), strict=True):
@@ -126,7 +126,7 @@ class ExportTest(tf.test.TestCase):
         self.assertEmpty(names_of_stored_gradients(self.path))
 
     def test_what_is_in_the_directory(self):
-        # And no keras_metadata.pb.
+        # keras_metadata.pb is missing, too.
         names = "assets assets.extra fingerprint.pb saved_model.pb variables"
         self.assertCountEqual(
             [".etcmodel_files.json", *names.split()], os.listdir(self.path)
@@ -143,7 +143,7 @@ class ExportTest(tf.test.TestCase):
     def test_existing_directories(self):
         with self.assertRaisesRegex(UserError, "--overwrite"):
             self.write()
-        # The old one stays until the new one is whole, and answers.
+        # The old model stays, and answers, until the new one is complete.
         inputs = {"features": {"ids": np.ones([1, 4], np.int64)}}
         for bad, error in (
             ({"metadata": {"not": json}}, TypeError),

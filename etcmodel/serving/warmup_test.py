@@ -42,7 +42,7 @@ message_type {
 
 
 def read_warmup_requests(saved_model_dir):
-    """Pairs of signature name and inputs, read by the protobuf library."""
+    """Returns pairs of signature name and inputs, as protobuf reads them."""
     pool = descriptor_pool.DescriptorPool()
     file = descriptor_pb2.FileDescriptorProto()
     pool.Add(text_format.Parse(_MESSAGES, file))

@@ -1,4 +1,4 @@
-"""HotpotQA's records; ../records_test.py has the errors."""
+"""Tests of HotpotQA's records; ../records_test.py has the errors."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from testing.helpers import real_data_path
 
 
 def good_record(**changes):
-    """A small record as in the official files; None removes a field."""
+    """Returns a record as in the official files; None removes a field."""
     record = {
         "_id": "5a7a",
         "question": "In which country was Jan born?",
@@ -126,7 +126,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(missing, record.num_missing_facts)
 
     def test_titles_in_other_characters(self):
-        """Facts have their paragraph's title, in the other normal form too."""
+        """Facts name a paragraph by its title, in any normal form."""
         value = good_record(
             supporting_facts=[["Jos\u00e9 &amp; co", 0], ["Brno", 0], ["x", 0]]
         )
@@ -144,7 +144,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         record = HotpotQARecord("a", "q", (Paragraph("t", ("s",)),))
         self.assertEqual((), record.fact_positions)
         self.assertEqual(0, record.num_missing_facts)
-        # Built by hand, such a fact must not count from the end.
+        # A negative index must not count from the end.
         record = HotpotQARecord(
             "a", "q", record.context, supporting_facts=(("t", -1),)
         )

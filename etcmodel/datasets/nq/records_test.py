@@ -1,4 +1,4 @@
-"""Natural Questions' records; ../records_test.py has the errors."""
+"""Tests of Natural Questions' records; ../records_test.py has the errors."""
 
 import gzip
 import json
@@ -32,7 +32,7 @@ def _span(start, end, **more):
 
 
 def original_record(**changes):
-    """A small record in the original format."""
+    """Returns a small record in the original format."""
     record = {
         "annotations": [
             {
@@ -75,7 +75,7 @@ def original_record(**changes):
 
 
 def to_simplified(record):
-    """The record as in `simplified-nq-train.jsonl`."""
+    """Converts the record to the format of `simplified-nq-train.jsonl`."""
     names = ("annotations", "document_url", "example_id", "question_text")
     simplified = {name: record[name] for name in (*names, _CANDIDATES)}
     simplified["document_text"] = " ".join(
@@ -122,7 +122,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             (Candidate(3, 9, True), Candidate(9, 17, True)),
             record.top_level_candidates,
         )
-        # Words that come again are the same object.
+        # Repeated words are the same object.
         self.assertIs(record.tokens[1], record.tokens[4])
         (record,) = self._read([simplified_record()], split)
         tokens = [
@@ -171,7 +171,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(self._expected(_TOKENS, record.source), record)
 
     def test_ids_may_be_strings_and_answers_absent(self):
-        """As in the test file of Kaggle's competition."""
+        """Kaggle's test file has such records."""
         number = "-1011141123527297803"
         value = simplified_record(example_id=number)
         del value["annotations"]
@@ -226,7 +226,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
                     [(x["token"], x["html_token"]) for x in raw],
                     [*zip(record.tokens, record.is_html, strict=True)],
                 )
-                # Both formats are the same but for spaces within tags.
+                # The formats differ only in spaces within tags.
                 tokens = (x.replace(" ", "_") for x in record.tokens)
                 same = msgspec.structs.replace(record, tokens=tuple(tokens))
                 simple = msgspec.structs.replace(simple, source=record.source)
