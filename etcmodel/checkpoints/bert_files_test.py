@@ -74,7 +74,7 @@ class ReadBertTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(kept, {*cut.names})
         self.assertEqual(1, cut.sizes["num_hidden_layers"])
         self.assertFalse(cut.has_head)
-        # 16 weights of the other layer, and the head.
+        # 16 weights of the unused layer, and the head.
         self.assertLen(cut.left_out, 1 + 16 + len(HEAD))
         self.assertIn("file/mlm.bias", cut.left_out)
         for number in (0, 3):
@@ -148,7 +148,7 @@ class ReadBertTest(tf.test.TestCase, parameterized.TestCase):
         write_json(self.folder, "config.json", {"hidden_act": "gelu", **SIZES})
         with self.assertRaisesRegex(FileNotFoundError, "safetensors"):
             bert_files.read_bert(self.folder)
-        # PyTorch's own.
+        # PyTorch's own format.
         torch_file = os.path.join(self.folder, "pytorch_model.bin")
         with open(torch_file, "wb"):
             pass

@@ -73,7 +73,7 @@ class BertVocabulariesTest(tf.test.TestCase, parameterized.TestCase):
         path = self.write("vocab.txt", "\n".join(_LINES))
         self.write("added_tokens.json", {"<a>": 14, "[unused9]": 3})
         lifted = self.lift(path)
-        # The row 3 is that of a token that was trained: [unused2] is new.
+        # Row 3 belongs to a token that was trained; [unused2] is new.
         self.assertEqual(
             [*_LINES[:3], "[unused9]", *_LINES[4:], "[no-token-12]"],
             lifted.pieces[:13],
@@ -161,7 +161,7 @@ class BertVocabulariesTest(tf.test.TestCase, parameterized.TestCase):
         lifted = self.lift(path)
         pieces = tokenizer.id_to_token(tokenizer.tokenize("one <e> two"))
         self.assertIn(b"<e>", pieces.numpy())
-        # Row 0 is <s>, 2 </s>, and <mask> is behind the pieces.
+        # Row 0 is <s>, row 2 </s>, and <mask> comes after the pieces.
         special = lifted.special_ids
         self.assertEqual(0, lifted.rows[special["cls"]])
         self.assertEqual(2, lifted.rows[special["separator"]])

@@ -25,7 +25,7 @@ from testing.small_berts import make_bert
 from testing.small_berts import write_json
 from testing.small_berts import write_vocab
 
-# Words, not global tokens, which are 1 to 5.
+# Ids of words; global tokens have the ids 1 to 5.
 _IDS = [7, 10, 9, 9, 6]
 
 
@@ -124,7 +124,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         report = lifting.lift(model, bert, own_text_bias=3.0)
         paths = weight_paths.get_weight_paths(model)
         for path, weight in paths.items():
-            # All would be as good without the bias.
+            # Without the bias, all would score the same.
             if "global_query_projection" in path:
                 weight.assign(tf.zeros_like(weight))
             if "relative_bias" in path:
@@ -168,7 +168,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
             self.assertIn(f"  {name}: ", text)
 
     def test_as_in_the_paper(self):
-        # Without absolute positions; the order of the words has no meaning.
+        # Without absolute positions, the order of words has no effect.
         bert, weights = make_bert(self.folder)
         model = EtcModel(lifting.lifted_config(bert, preset="tiny"))
         report = lifting.lift(model, bert)
@@ -201,7 +201,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         )
         model = EtcModel(config)
         lifting.lift(model, bert, global_tokens=kind)
-        # With the position of [CLS].
+        # With the position of [CLS] added.
         positions = weights["embeddings.position_embeddings"]
         begin = model.get_token_embedding_table()[1:6] + positions[0]
         if kind == "mean":
@@ -382,7 +382,7 @@ class RealBertTest(tf.test.TestCase):
         self.assertEqual([], lifting.lift(EtcModel(config), bert).notes)
         with open(bert.vocab_file, encoding="utf-8") as stream:
             tokens = stream.read().splitlines()
-        # All words have the row of the one in front.
+        # All words take the row of the first one.
         path = write_vocab(
             os.path.join(self.get_temp_dir(), "vocab.txt"),
             [*tokens[:1000], "hello-there", *tokens[1000:-1]],

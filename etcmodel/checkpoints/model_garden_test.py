@@ -22,7 +22,7 @@ _IDS = [3, 10, 9, 9, 6]
 
 class ModelGardenTest(tf.test.TestCase, parameterized.TestCase):
     def make(self, kind):
-        """An encoder with weights at random, and its inputs."""
+        """Makes an encoder with random weights, and its inputs."""
         encoder = getattr(networks, kind)(
             vocab_size=11,
             hidden_size=8,

@@ -45,7 +45,7 @@ class LoadCheckpointTest(tf.test.TestCase):
             for name in encoder.input
         }
         for name in ("long_breakpoints", "global_breakpoints"):
-            # One text a row.
+            # One text per row.
             inputs[name] = np.zeros_like(inputs[name])
             inputs[name][:, -1] = 1
         inputs["sentence_ids"] = np.zeros_like(_TOKENS)
@@ -54,7 +54,7 @@ class LoadCheckpointTest(tf.test.TestCase):
         other = models.EtcModel(_config(share_feed_forward_params=False))
         load_checkpoint(other, path)
         self._assert_same_weights(other, encoder)
-        # The head is none of the encoder's.
+        # The head does not belong to the encoder.
         around = _with_head(models.build_encoder(other.config))
         before = around.layers[-1].get_weights()[0]
         load_checkpoint(around, path)
@@ -102,7 +102,7 @@ class LoadCheckpointTest(tf.test.TestCase):
         self.assertAllEqual(model.get_weights()[0], before[0])
 
     def test_what_embeds_values_may_begin_anew(self):
-        """Unless the checkpoint has some of it; of both layouts."""
+        """Embedders of values may be missing as a whole, in both layouts."""
         spec = spec_lib.LayoutSpec(
             [spec_lib.Section("text")],
             values=[spec_lib.Value("place", "text", shape=(2,), embed=True)],
@@ -128,7 +128,7 @@ class LoadCheckpointTest(tf.test.TestCase):
             ValueError, r"but not in the model:\s+.*place_projection/_?kernel"
         ):
             load_checkpoint(plain, path)
-        # One that has a bias, too, does not begin anew by half.
+        # A layer that has a kernel and a bias needs both or neither.
         layer = tf.keras.layers.Dense(32)
         other = models.build_encoder(
             _config(), spec, value_layers={"place": layer}
@@ -147,7 +147,7 @@ class LoadCheckpointTest(tf.test.TestCase):
                 r"is of a ReadTwiceModel, but \w+ is an EtcModel.*make a Re",
             ),
             (
-                # As of the Model Garden's encoders.
+                # The layout of the Model Garden's encoders.
                 tf.train.Checkpoint(
                     _embedding_layer=tf.train.Checkpoint(
                         embeddings=tf.Variable([0.0])
@@ -204,7 +204,7 @@ class LoadCheckpointTest(tf.test.TestCase):
         self.assertFalse(load_head(target.head, self._write(x=source.encoder)))
 
     def test_heads_of_one_kind(self):
-        """Two dense layers, as the encoder has many; their shapes differ."""
+        """Two dense layers whose shapes differ, as the encoder has many."""
         encoder = models.EtcModel(_config())
         encoder.build(None)
         source, target = (
@@ -224,7 +224,7 @@ class LoadCheckpointTest(tf.test.TestCase):
         self.assertFalse(load_head(target[0], path))
 
     def test_parts_that_a_head_may_lack(self):
-        """A head with "no answer" begins as one without it."""
+        """A head with "no answer" loads the weights of one without it."""
         source, target = (
             SpanAnswerHead(has_no_answer=x) for x in (False, True)
         )

@@ -86,7 +86,7 @@ def make_read_twice():
 
 
 def write(path, tensors):
-    """A checkpoint of TensorFlow 1 with these tensors."""
+    """Writes a checkpoint of TensorFlow 1 with these tensors."""
     tf.raw_ops.SaveV2(
         prefix=path,
         tensor_names=list(tensors),

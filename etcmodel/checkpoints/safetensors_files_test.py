@@ -20,7 +20,7 @@ class SafetensorsFilesTest(tf.test.TestCase):
         safetensors_numpy.save_file(tensors, self.path(name), metadata)
 
     def test_aliases(self):
-        # Metadata has other entries, and may name what is not there.
+        # Metadata has other entries, and may name tensors that are missing.
         self.write("x.safetensors", format="pt", b="a", a="c", d="gone")
         tensors = safetensors_files.read(self.path("x.safetensors"))
         self.assertEqual({"b": "a"}, tensors.aliases)

@@ -11,7 +11,7 @@ from testing import helpers
 
 
 def in_disguise(piece):
-    """A SentencePiece as RoBERTa's vocab.json writes it; None for controls."""
+    """Writes a piece as RoBERTa's vocab.json does; None for control pieces."""
     return piece.replace("\u2581", "\u0120")
 
 
@@ -50,7 +50,7 @@ class VocabulariesTest(tf.test.TestCase):
             ["<pad>", "<s>", "\u2581the", "\u00e9", "cls", "dog", "sep"],
             {"cls": 4, "separator": 6, "sentence": 1},
         )
-        # Half of a character has no piece; and <s> means something else.
+        # Half a character has no piece, and <s> has another meaning.
         self.assertAllEqual(
             [1, -1, 3, 4, 0, -1, 2], vocabularies.match_pieces(source, target)
         )
@@ -58,7 +58,7 @@ class VocabulariesTest(tf.test.TestCase):
     def test_all_pieces_of_the_equivalent_model(self):
         model = helpers.real_data_path("vocab/gpt2.model")
         target = vocabularies.read_vocabulary(model)
-        # The first 101 are not RoBERTa's.
+        # The first 101 ids are not RoBERTa's.
         words = [x.replace("\u2581", "\u0120") for x in target.pieces[101:]]
         shuffled = ["<s>", "<pad>", "</s>", "<unk>", *words[::-1], "<mask>"]
         source = bert_vocabularies.read_source(
@@ -84,7 +84,7 @@ class VocabulariesTest(tf.test.TestCase):
         self.assertEqual(-1, rows[target.special_ids["sentence"]])
 
     def test_kinship(self):
-        # Twenty words with their plurals, whose rows differ by little.
+        # Twenty words and their plurals, whose rows differ little.
         words = ["house" + x for x in "abcdefghijklmnopqrst"]
         rng = np.random.default_rng(0)
         rows = rng.normal(size=[20, 8])

@@ -1,4 +1,4 @@
-"""Sources that docs/warm_starts.md says are refused: a case for each line."""
+"""Sources that docs/warm_starts.md says are rejected: a case for each line."""
 
 import os
 

@@ -1,6 +1,6 @@
 """Sources that docs/warm_starts.md says are lifted: a test case for each line.
 
-warm_starts_refused_test.py has those that are refused.
+warm_starts_refused_test.py has those that are rejected.
 """
 
 import io
@@ -34,18 +34,18 @@ _TEXT, _ROWS = "one twos", [7, 10, 11, 12, 8]
 
 
 class Source(NamedTuple):
-    """A source that was written, and what an encoder makes of `text`.
+    """A source that was written, with what the encoder must make of a text.
 
     Attributes:
-        path: what `read_bert` gets.
+        path: the argument of `read_bert`.
         weights: common name -> array, as the source's own code reads them.
-        text: what is encoded.
+        text: the text to encode.
         rows: the rows of the token table that the source's tokenizer gives for
-            it, with what it puts in front and behind.
-        position: the row of the position table that the first token has.
+            it, including the tokens that it adds at the start and the end.
+        position: the row of the position table for the first token.
         exact: whether gelu is the erf form.
-        vocab_file: of the model, if not made from that of the source.
-        notes: patterns of notes that the report must have.
+        vocab_file: the model's, if not made from the source's.
+        notes: patterns of notes that the report must contain.
     """
 
     path: str
@@ -116,7 +116,7 @@ def shards(folder):
 
 
 def write_as(folder, dtype, file):
-    """Writes the tensors in another precision, and returns them as rounded."""
+    """Writes the tensors in another precision; returns the rounded arrays."""
     weights = write(folder)
     path = os.path.join(folder, "model.safetensors")
     tensors = safetensors_numpy.load_file(path)
@@ -142,7 +142,7 @@ def bfloat16(folder):
 @lifts("tied tensors that are stored once")
 def tied(folder):
     weights = write(folder, make_weights(head=True))
-    # The name that is kept may be that of any module.
+    # The name that is kept may be the name of any module.
     names = {
         "bert.embeddings.word_embeddings.weight": "output.table.weight",
         "cls.predictions.bias": "cls.predictions.decoder.bias",
@@ -186,7 +186,7 @@ def google(folder):
 
 @lifts("RoBERTa, with the equivalent SentencePiece model")
 def roberta(folder):
-    """Its pieces in another order, with a space as "\u0120"."""
+    """Writes its pieces in another order, with a space as "\u0120"."""
     special = [
         *("<pad>", "</s>", "<s>", "<sep_0>", "<sep_1>"),
         *(f"<unused_{i}>" for i in range(39, 43)),
@@ -217,7 +217,7 @@ def roberta(folder):
 
 
 def train_sentencepiece(folder, name, **options):
-    """A tiny model; returns it and a text."""
+    """Trains a tiny model; returns it and a text."""
     text = "one two three, twos and threes; caf\u00e9s of \uff11\uff12"
     stream = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -236,7 +236,7 @@ def train_sentencepiece(folder, name, **options):
 
 
 def write_sentencepiece(folder, architecture, more, first, **config):
-    """XLM-RoBERTa's or CamemBERT's layout: the model's ids and `first`."""
+    """Returns the ids and `first` in XLM-RoBERTa's or CamemBERT's layout."""
     name = "sentencepiece.bpe.model"
     model, text = train_sentencepiece(folder, name)
     weights = make_weights(len(model) + more, types=1, positions=60)
@@ -412,7 +412,7 @@ def repeated(folder):
     weights = write(folder, lines=lines)
     notes = ("1 lines of the vocabulary are repeated.*line 11",)
     rows = [7, 12, 11, 13, 8]
-    # So does Hugging Face's own tokenizer.
+    # Hugging Face's own tokenizer does so, too.
     path = os.path.join(folder, "vocab.txt")
     assert hugging_face.models.WordPiece.read_file(path)["two"] == 12
     return Source(folder, weights, "two one three", rows, notes=notes)
@@ -427,7 +427,7 @@ class WarmStartsTest(tf.test.TestCase, parameterized.TestCase):
         os.mkdir(self.folder)
 
     def make_model(self, config):
-        """One model for all sources of the same sizes, to save time."""
+        """Returns one model for all sources of the same sizes, to save time."""
         key = repr(config)
         if key not in self.models:
             self.models[key] = EtcModel(config)
@@ -484,7 +484,7 @@ class WarmStartsTest(tf.test.TestCase, parameterized.TestCase):
         self.check_all_tensors_are_told(source, report)
 
     def check_all_tensors_are_told(self, source, report):
-        """Every tensor of the files is used or left out, and none is both."""
+        """Every tensor of the files is either used or left out, never both."""
         folder = pathlib.Path(source.path)
         folder = folder if folder.is_dir() else folder.parent
         stored = []

@@ -10,7 +10,7 @@ from testing.tasks import run_cli
 
 class DemoCommandTest(CommandTestCase):
     def _config(self, *arguments):
-        """What the demo is told to do."""
+        """Returns the demo's configuration."""
         with mock.patch.object(demo_lib, "main") as main:
             self.assert_succeeds(run_cli("demo", *arguments))
         main.assert_called_once()

@@ -1,4 +1,4 @@
-"""The metrics of HotpotQA and TriviaQA test more of it."""
+"""Tests of shared metrics; those of HotpotQA and TriviaQA test more."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -38,7 +38,7 @@ class AnswerMetricsTest(parameterized.TestCase):
         self.assertSequenceAlmostEqual(expected, scores, places=12)
 
     @parameterized.parameters(
-        # One right of three predicted and of two.
+        # One right of three predicted, and one found of two.
         ([1, 2, 3, 3], [3, 4], (0, 0.4, 1 / 3, 1 / 2)),
         ([2, 1], [1, 2, 2], (1, 1, 1, 1)),
         ([], [], (1, 0, 0, 0)),

@@ -103,7 +103,7 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
             "Brno",
             "Brno",
         ),
-        # A letter with two marks, of which the text has the first composed.
+        # A letter with two marks; the text has the first one composed.
         (
             "partly_composed",
             "Vi\u00ea\u0323t Nam",
@@ -136,7 +136,7 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
         ("all_at_once", "&lt;e\u0301 &lt; x", "< x", "&lt; x"),
     )
     def test_other_characters(self, text, answer, expected):
-        """What is compared differs; places are those of the text as given."""
+        """Comparison normalizes; places are those of the original text."""
         found = answer_spans.find_answers([text], [answer])
         places = [text.encode()[x.start : x.end].decode() for x in found]
         self.assertEqual([] if expected is None else [expected], places)
@@ -145,7 +145,7 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(found, [(0, x.start - 6, x.end - 6) for x in more])
 
     @parameterized.named_parameters(
-        # The one that does not occur as written does so in any case.
+        # The form that does not occur as written matches in any case.
         (
             "each_by_itself",
             "Paris, calais, red Wine",
@@ -163,12 +163,12 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
         ("no_other", "he will", ["Bill", "Will"], ["will"]),
     )
     def test_forms(self, text, answers, expected):
-        """The case of each form is decided by itself."""
+        """The letter case of each form is decided separately."""
         found = answer_spans.find_answers([text], answers)
         self.assertEqual(expected, [text[x.start : x.end] for x in found])
 
     def test_sentence_case(self):
-        """A first capital tells nothing, but that of a single word does."""
+        """The first capital of a sentence is ignored, that of a word is not."""
         text = "The king, the king, THE KING, the King, Will, will"
         found = answer_spans.find_answers(
             [text], ["The king", "Will"], sentence_case=True
@@ -182,7 +182,7 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
         "ab AB, aB abab Ab\u0301 ab",
         # Letters that are a k, an s or an i in another case.
         "\u212a ks K\u017f kS \u0131 i \u0130 I",
-        # Longer in lower case; a letter that has two capitals.
+        # A letter whose lower case is longer; one that has two capitals.
         "\u0130ks ks \u00dfKS Ks",
         "\u03a3 ks \u03c2KS ks \u03c3",
     )
@@ -205,7 +205,7 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
                 )
 
     def test_several_answers(self):
-        """Each that occurs; inside words only if none does as words."""
+        """Finds each that occurs; inside words only if none is a whole word."""
         found = answer_spans.find_answers(
             ["the York house of york", "New York"], ["York", "New York", "of"]
         )

@@ -74,11 +74,11 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         # A known label keeps its spelling.
         ((_NFD, "New  York"), [_NFC, "New\u00a0\tYork"], [_NFD, "New  York"]),
         ((_NFC, _NFD), [_NFD, _NFC], [_NFD, _NFC]),
-        # Case and compatibility forms tell labels apart.
+        # Letter case and compatibility forms distinguish labels.
         (("a1",), ["A1", "\uff411", "a\u00b9"], ["A1", "\uff411", "a\u00b9"]),
     )
     def test_known_labels(self, labels, values, expected):
-        """Labels are those of the training records, however written."""
+        """Labels are those of the training records, in any normal form."""
         for kind in ("single", "multiple"):
             found = _labels(values, label_kind=kind, labels=labels)
             if kind == "multiple":
@@ -141,7 +141,7 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         (["b", 10, "b", None], "single", ("10", "b"), ("10",)),
-        # The commonest spelling is the name; of equals the first.
+        # The commonest spelling is the name; among equals, the first.
         ([_NFC, _NFD, "b", _NFD], "single", (_NFD, "b"), ("b",)),
         ([_NFC, "b", "b", _NFD], "single", (_NFC, "b"), ()),
         ([_NFD, "b", "b", _NFC], "single", (_NFD, "b"), ()),
@@ -160,7 +160,7 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_spellings_are_counted_together(self):
-        """Each document once, whatever it repeats."""
+        """A document counts once, however often it repeats a label."""
         values = [[_NFD, _NFC], [_NFC], [_NFC, "b"]]
         self.assertEqual({_NFC: 3, "b": 1}, self._find(values).counts)
 
@@ -178,7 +178,7 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_whole_numbers(self):
-        """As pandas writes the classes 0 and 1 where one is missing."""
+        """Classes 0 and 1 are read as pandas writes them beside a gap."""
         values = [0.0, 1.0, None, 1.0]
         with self.assertRaisesRegex(
             UserError, r"such as 0.0. Set label_kind to single .* or number"
@@ -189,7 +189,7 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual("number", self._find(values, label_kind="number").kind)
 
     def test_whole_numbers_of_tables(self):
-        """As pandas writes them to CSV, where cells are strings."""
+        """Classes are read as pandas writes them to CSV, as strings."""
         values = ["0.0", "1.0", "", "1.0"]
         with self.assertRaisesRegex(
             UserError, r"such as '0.0'. Set label_kind to single .* or number"
@@ -197,7 +197,7 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
             self._find(values)
         labels = self._find(values, label_kind="single")
         self.assertEqual(("single", ("0", "1")), (labels.kind, labels.names))
-        # Of two files, of which one has a missing value.
+        # Two files, one of which has a missing value.
         mixed = ["-2", "1.0", "-2.0", "1"]
         with self.assertRaisesRegex(UserError, "such as '1.0'"):
             self._find(mixed)
@@ -239,7 +239,7 @@ def _predictions(labels, probabilities, names):
 
 
 def _score(predictions, gold):
-    """All scores but `score`, which is the first of these."""
+    """Computes all scores except `score`, which is the first of them."""
     scores = classification.score(predictions, gold)
     main = ("accuracy", "micro_f1", "negative_mean_squared_error")
     if scores:
@@ -275,7 +275,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(expected, scores, rtol=1e-12)
 
     def test_one_label_by_hand(self):
-        """Labels that are never predicted, and records without prediction."""
+        """Some labels are never predicted, some records lack a prediction."""
         names = ("a", "b")
         predictions = _predictions(
             "aab", [(0.9, 0.1), (0.8, 0.2), (0.3, 0.7)], names
@@ -319,7 +319,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(expected, scores, rtol=1e-12)
 
     def test_labels_are_scored_together(self):
-        """Each call of scikit-learn takes milliseconds; labels may be many."""
+        """Each call of scikit-learn takes milliseconds, so one has to do."""
         names = [str(i) for i in range(9)]
         predictions = _predictions(names, np.eye(9) * 0.5, names)
         gold = {x: x for x in predictions}
@@ -353,7 +353,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
                 **{"macro_f1": 2 / 3, "micro_f1": 2 / 3},
             },
         ),
-        # All of one label: no area.
+        # If all have the same label, there is no area.
         (
             _predictions("ab", [(0.9, 0.1), (0.2, 0.8)], "ab"),
             {"0": "a", "1": "a"},

@@ -1,4 +1,4 @@
-"""Documents; records_test.py has the errors of records."""
+"""Tests of documents; records_test.py has the errors of records."""
 
 import gzip
 import json
@@ -70,7 +70,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(b"", b" \n \n", b"\n" * 1_000_000)
     def test_empty_file(self, content):
-        """It ends reading, or is left out like a bad record."""
+        """An empty file ends reading, or is skipped like a bad record."""
         empty = self._write(content, "empty")
         paths = [self._write(b"One.", "one"), empty, self._write(b"Two.")]
         with self.assertRaisesRegex(
@@ -89,15 +89,15 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             list(records.FORMAT.read(path))
 
     def test_long_texts_come_in_parts(self):
-        """Mentions go with their parts, ids and places stay their record's."""
+        """Mentions go with their parts; ids and places are the record's."""
         text = "Ann is in Bonn.\n" * 150_000
-        # In the second part and in the last, of characters by hand.
+        # One in the second part, one in the last; places counted by hand.
         second, last = 16 * 70_000, 16 * 149_999
         mentions = [
             {"start": 10, "end": 14, "entity": "first"},
             {"start": second, "end": second + 3, "entity": "second"},
             {"start": last + 10, "end": last + 14, "entity": "last"},
-            # Over where texts are cut.
+            # One crosses a place where the text is cut.
             {"start": 3, "end": len(text) - 1},
         ]
         values = (
@@ -126,7 +126,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([None] * 4, [x.mentions for x in found[3:]])
 
     def test_real_articles(self):
-        """The heading at the start tells what they are."""
+        """The heading at the start tells the subject."""
         path, positions = real_data_path("wikitext/wiki.valid.raw"), []
         articles = list(records.FORMAT.read(path, on_position=positions.append))
         self.assertLen(articles, 60)

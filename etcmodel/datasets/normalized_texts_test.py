@@ -1,4 +1,4 @@
-"""Tests of `normalized_texts`; answers are found in `answer_spans_test`."""
+"""Tests of `normalized_texts`; `answer_spans_test` tests finding answers."""
 
 from unittest import mock
 
@@ -14,10 +14,10 @@ class NormalizeTest(tf.test.TestCase, parameterized.TestCase):
         ("docstring", "Cafe\u0301  &amp;\nbar", "Caf\u00e9 & bar"),
         ("empty_line", "a\r\n \nb\n", "a\nb "),
         ("paragraph_separator", "a\u2029b", "a\nb"),
-        # What is decoded is not decoded again.
+        # Entities are decoded only once.
         ("entity_of_an_entity", "&amp;amp;", "&amp;"),
         ("no_entities", "&x; & &; AT&T &amp", "&x; & &; AT&T &amp"),
-        # Not a character, for which there is nothing.
+        # A reference to a number that is not a character.
         ("no_character", "a&#1;b", "a&#1;b"),
         ("nothing", "", ""),
     )
@@ -27,7 +27,7 @@ class NormalizeTest(tf.test.TestCase, parameterized.TestCase):
 
 class NormalizedTextTest(tf.test.TestCase):
     def test_given_places(self):
-        """Of each boundary, by hand; None within U+0958, two letters here."""
+        """Places of each boundary, by hand; None inside a split U+0958."""
         text = normalized_texts.NormalizedText("a&lt;\u0958  e\u0301b")
         self.assertEqual("a<\u0915\u093c \u00e9b", text.text)
         self.assertEqual(
@@ -35,7 +35,7 @@ class NormalizedTextTest(tf.test.TestCase):
         )
 
     def test_is_normalized_once(self):
-        """Stories are long."""
+        """A text is normalized once, since stories are long."""
         with mock.patch.object(
             normalized_texts, "_spaces", wraps=normalized_texts._spaces
         ) as spaces:

@@ -1,4 +1,4 @@
-"""OpenKP's records and metrics; records_test.py has the errors."""
+"""Tests of OpenKP's records and metrics; records_test.py has the errors."""
 
 import io
 import json
@@ -107,7 +107,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertLen(self._read([record], "predict"), 1)
 
     def test_pages_of_a_url_are_merged(self):
-        """The page with most of its phrases; and all annotations."""
+        """The page with the most phrases is kept, with all annotations."""
         (other, record) = self._read(
             [
                 samples.openkp(KeyPhrases=[["elsewhere"], ["Jan"]]),
@@ -156,7 +156,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
 class MetricsTest(tf.test.TestCase):
     def test_by_hand(self):
-        # As the worked example of the original code's description.
+        # The worked example of the original code's description.
         score = openkp.score(
             {"a": ["Star Trek", "Something"]},
             {"a": [("star trek", "discovery season")]},
@@ -175,7 +175,7 @@ class MetricsTest(tf.test.TestCase):
         score = openkp.score(
             {"a": ["x", "y", "y "], "b": ["no"], "c": ["no"]},
             {
-                # At 1 the second is better, at 3 the first.
+                # By F1@1 the second is better, by F1@3 the first.
                 "a": [("x", "Y", "z"), ("X",)],
                 "b": [("no",)],
                 "d": [("x",)],

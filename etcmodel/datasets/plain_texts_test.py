@@ -45,7 +45,7 @@ class PlainTextsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual("Spider-Man\n\n \n He is .", text)
 
     def test_formulas_are_no_headings(self):
-        """Headings have empty lines around, in files that have such lines."""
+        """Headings need empty lines around them if the file has such lines."""
         formulas = " = 1 henry and capacitance C = \n = = 3 = = \n"
         article = " = Coil = \n \n For L \n" + formulas + " it is 5 . \n \n"
         path = self._write(article + article.replace("Coil", "Wire"))
@@ -67,7 +67,7 @@ class PlainTextsTest(tf.test.TestCase, parameterized.TestCase):
         path = real_data_path("wikitext/wiki.valid.raw")
         texts = list(plain_texts.read_wikitext(path))
         self.assertNotIn(" @-@ ", "".join(texts))
-        # As `grep -c '^ = [^=]* = $'` counts.
+        # Counted by `grep -c '^ = [^=]* = $'`.
         self.assertLen(texts, 60)
         self.assertEqual("Homarus gammarus", texts[0].splitlines()[0])
 
@@ -109,7 +109,7 @@ class PlainTextsTest(tf.test.TestCase, parameterized.TestCase):
         ("one ", "two"),
     )
     def test_where_texts_are_cut(self, first, second):
-        """Behind empty lines, else behind lines, sentences or words."""
+        """Texts are cut at empty lines, else at lines, sentences or words."""
         first, second = "x" * ((1 << 20) - 30) + first, second + "x" * 100
         self.assertEqual(
             [first, second], list(plain_texts.divide(first + second))

@@ -1,4 +1,4 @@
-"""Selected texts and their scores; rows_test.py has the errors of rows."""
+"""Tests of selected texts and scores; rows_test.py has the errors of rows."""
 
 import io
 import json
@@ -57,7 +57,7 @@ class RecordsTest(parameterized.TestCase):
             )
 
 
-# Precision 1/2, recall 1/2; ranks of the right ones 1 and 4.
+# Precision 1/2, recall 1/2; the right ones have the ranks 1 and 4.
 _UNITS = [
     (0, 0, 0.9, True),
     (0, 1, 0.8, True),
@@ -76,12 +76,12 @@ class ScoreTest(parameterized.TestCase):
 
     @parameterized.parameters(
         ([(0, 0), (1, 1)], (1 / 2, 1 / 2, 1 / 2, 1 / 2, (1 + 2 / 4) / 2)),
-        # The third right one is no unit of the prediction, which was cut.
+        # The third right text is missing from the prediction, which was cut.
         (
             [(0, 0), (1, 1), (7, 0)],
             (1 / 2, 1 / 3, 2 / 5, 2 / 5, (1 + 2 / 4 + 3 / 5) / 3),
         ),
-        # A whole paragraph: ranks 3 and 4.
+        # A whole paragraph is selected: ranks 3 and 4.
         ([(1, -1)], (0, 0, 0, 0, (1 / 3 + 2 / 4) / 2)),
         # Nothing is right.
         ([], (0, 0, 0, 0)),
@@ -92,7 +92,7 @@ class ScoreTest(parameterized.TestCase):
 
     @parameterized.parameters(
         (["B b. C c."], (1 / 2, 1 / 2, 1 / 2, 1 / 2, (1 / 2 + 2 / 3) / 2)),
-        # One is nowhere.
+        # One text does not occur.
         (
             ["A a.", "X"],
             (1 / 2, 1 / 2, 1 / 2, 1 / 2, (1 + 2 / 4) / 2),
@@ -115,7 +115,7 @@ class ScoreTest(parameterized.TestCase):
         }
         predictions = {"a": _UNITS, "empty": [(0, 0, 0.1, False)]}
         mean = (1 / 2 + 1 + 0 + 0) / 4
-        # 1 right of 2 selected and of 3.
+        # 1 right of 2 selected, and 1 found of 3.
         self._check(
             (mean, mean, mean, 2 / 5, (3 / 4 + 0) / 2), predictions, gold
         )

@@ -1,4 +1,4 @@
-"""TriviaQA's records and metrics; records_test.py has more errors."""
+"""Tests of TriviaQA's records and metrics; records_test.py has more errors."""
 
 import json
 import os
@@ -48,7 +48,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             {"wikipedia/Brno.txt": None, "web/4/4_2.txt": None},
             "EntityPages.0..Filename.*Brno.txt: there is no such file",
         ),
-        # What is left of several has no text.
+        # The only page that is left has no text.
         (
             {"wikipedia/Brno.txt": None, "web/4/4_2.txt": " "},
             "EntityPages.0..Filename.*Brno.txt: there is no such file",
@@ -56,7 +56,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         ({"wikipedia/Brno.txt": b"\xe4"}, "EntityPages.0..*not UTF-8"),
     )
     def test_bad_evidence(self, pages, message):
-        """Left out, or an error that names the record, the field and file."""
+        """They are omitted, or the error names record, field and file."""
         path = self._write(
             [
                 samples.triviaqa(),
@@ -82,7 +82,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             list(triviaqa.FORMAT.read(path))
 
     def test_pages_without_text(self):
-        """There is nothing to learn, but the question counts in a measure."""
+        """The question is not learned from, but counts in a measure."""
         path = self._write(
             [
                 samples.triviaqa(),
@@ -115,7 +115,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("NFC", "NFD")
     def test_page_in_the_other_normal_form(self, form):
-        """Names of files may be written otherwise than in the record."""
+        """Names of files may be in another normal form than the record's."""
         name = "Jos\u00e9 \u1ec7.txt"
         names = [unicodedata.normalize(x, name) for x in ("NFC", "NFD")]
         path = self._write(
@@ -171,7 +171,7 @@ class MetricsTest(tf.test.TestCase):
             self.assertEqual(expected, triviaqa.normalize_answer(text))
 
     def test_by_hand(self):
-        """One right, one half right, one missing, one with nothing alike."""
+        """One is right, one half right, one missing, one all wrong."""
         gold = {
             "a": ["york", "eboracum"],
             "b": ["new york", "big apple"],

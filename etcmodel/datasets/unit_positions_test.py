@@ -31,7 +31,7 @@ class ReadTest(parameterized.TestCase):
         (_SECTIONS, [], []),
         (_SECTIONS, [[3, 1], [0, 0], [3, 1]], [(0, 0), (3, 1)]),
         (_SECTIONS, [[3, -1]], [(3, -1)]),
-        # Counted through the paragraphs of the section; titles as normalized.
+        # Counted over all paragraphs of the section, by normalized titles.
         (_SECTIONS, [["Jan", 1], ["Cafe\u0301 ", 3]], [(0, 1), (3, 2)]),
         (_SECTIONS, ["He sings.", "B."], [(0, 1), (3, 0), (3, 2)]),
         (_SECTIONS, "A city.", [(2, 0)]),
@@ -49,7 +49,7 @@ class ReadTest(parameterized.TestCase):
         self.assertEqual((tuple(expected), ()), _read(document, value))
 
     def test_texts_are_no_sentences(self):
-        """A text may have several of them, so that numbers differ."""
+        """A text may consist of several sentences, so that numbers differ."""
         for value in ([[3, 1]], ["B."], [[0, 1], [], [1], [0, 0, 0]]):
             with self.assertRaisesRegex(
                 RecordError, "field 'selected': a paragraph is a list .*`units`"
@@ -73,7 +73,7 @@ class ReadTest(parameterized.TestCase):
         (_SECTIONS, ["He sings.", "C. B."], [0, 3]),
         (_STRING, ["He sings."], [0, 1]),
         (_STRING, ["Brno is a city."], [1]),
-        # Only what is the text, if there is any, whatever its white space.
+        # Only an equal text, if there is one; white space is ignored.
         ("Conclusion\n\nThe Conclusion section follows.", ["Conclusion"], [0]),
         ("The Conclusion follows.\n\nThe Conclusion", ["The\tConclusion"], [1]),
         (
@@ -81,7 +81,7 @@ class ReadTest(parameterized.TestCase):
             "We won.",
             [1, 2],
         ),
-        # Whole words first.
+        # Whole words take precedence.
         ("A party.\n\nThe art of it.\n\nArtists.", ["art"], [1]),
         ("A party.\n\nArtists.", ["art"], [0]),
     )
@@ -167,15 +167,15 @@ class FindUnitsTest(parameterized.TestCase):
 
     @parameterized.parameters(
         (["He paints a lot."], {(0, 1)}, 0),
-        # Everywhere.
+        # The text occurs everywhere.
         (["He sings."], {(2, 0), (2, 2)}, 0),
-        # All of one and little of the next.
+        # All of one unit, and a little of the next.
         (["Jan was born. He"], {(0, 0)}, 0),
         (["Jan was born. He paints a"], {(0, 0), (0, 1)}, 0),
-        # A phrase of one, and one across two.
+        # A phrase within one unit, and one across two.
         (["paints"], {(0, 1)}, 0),
         (["born. He"], {(0, 0), (2, 1)}, 0),
-        # Whole words first; inside of words if there are none.
+        # Whole words first; inside words if there are none.
         (["a"], {(0, 1)}, 0),
         (["as born. He"], {(0, 0), (2, 1)}, 0),
         (["sing"], {(2, 0), (2, 2)}, 0),
@@ -192,15 +192,15 @@ class FindUnitsTest(parameterized.TestCase):
         ("We won.", [["The mayor: We won."], ["We won."]], [1]),
         ("没有。", [["我没有。", "没有。", "他没有。"]], [1]),
         ("哈哈。", [["哈哈哈。", "哈。", "哈哈。"]], [2]),
-        # Whatever its white space.
+        # White space is ignored.
         ("We  won.", [["So we\nwon.", "We\nwon."]], [1]),
-        # Several units, from the first one's beginning to the last one's end.
+        # Several units, from the start of the first to the end of the last.
         (
             "We won. So.",
             [["Eve: We won.", "So."], ["We won.", "So.", "Eve: We won."]],
             [2, 3],
         ),
-        # None is the text.
+        # No unit has the text.
         ("won.", [["The mayor: We won.", "We won"]], [0]),
         ("没有", [["我没有。", "没有了。"]], [0, 1]),
     )

@@ -1,4 +1,4 @@
-"""WikiHop's records and metric; records_test.py has the errors."""
+"""Tests of WikiHop's records and metric; records_test.py has the errors."""
 
 import json
 import os
@@ -22,17 +22,17 @@ class RecordsTest(tf.test.TestCase):
         self.assertEqual("WH_1", record.id)
         self.assertEqual("country_of_citizenship jan novak", record.query)
         self.assertLen(record.supports, 2)
-        # As they stand in the file.
+        # As written in the file.
         self.assertEqual(
             ("austria", "Czech Republic ", "poland"), record.candidates
         )
-        # Compared without case and surrounding space.
+        # Compared without letter case and surrounding space.
         self.assertEqual(1, record.answer_index)
         # Nothing is left out of either.
         self.assertEqual([record], self._read([samples.wikihop()], "dev"))
 
     def test_answer_in_other_characters(self):
-        """A candidate in the other normal form of Unicode is the answer."""
+        """A candidate in another normal form of Unicode is the answer."""
         candidates = ["Oslo", "Mu\u0308nchen\u00a0Ost", "Ulm"]
         (record,) = self._read(
             [samples.wikihop(candidates=candidates, answer="M\u00fcnchen Ost")]

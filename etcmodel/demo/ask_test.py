@@ -1,4 +1,4 @@
-"""Tests of the program that asks, with a model that takes the first answer."""
+"""Tests of the program that asks; its model takes the first answer."""
 
 import ast
 import contextlib
@@ -43,7 +43,7 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
         return path
 
     def _main(self, *arguments, typed=()):
-        """What the program prints."""
+        """Runs the program; returns what it prints."""
         with (
             mock.patch.object(sys, "argv", ["ask.py", *arguments]),
             mock.patch.object(sys, "stdin", io.StringIO("\n".join(typed))),
@@ -131,7 +131,7 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
         answers = ["rome", "rome", "bonn"]
         expected = {"answers": answers, "num_right": 1, "num_known": 2}
         self.assertEqual({path: expected}, written["files"])
-        # Long files are counted, not shown.
+        # Long files are counted, not printed.
         path = self._write([_record("rome", answer="rome")] * 4)
         printed = self._main(self.saved_model, path)
         self.assertNotIn("Answer:", printed)

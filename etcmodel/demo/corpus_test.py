@@ -1,4 +1,4 @@
-"""Tests of the demo's corpus: one answer each, and no other way to it."""
+"""Tests that the demo's questions have one answer, found only by reading."""
 
 import collections
 import functools
@@ -22,7 +22,7 @@ def _many_records(kind):
 
 
 def _sentences(record):
-    """(document, sentence) pairs, lower case, in the order of the text."""
+    """Returns (document, sentence) pairs, lower case, in order of the text."""
     return [
         (number, sentence.strip().lower())
         for number, text in enumerate(record["supports"])
@@ -32,12 +32,12 @@ def _sentences(record):
 
 
 def _mentions(name, text):
-    """Where a name stands in a text."""
+    """Returns the places of a name in a text."""
     return [m.start() for m in re.finditer(rf"\b{name}\b", text.lower())]
 
 
 def _read(record):
-    """What a reader learns: island -> {trade: document that tells it}."""
+    """Reads facts: island -> {trade: number of the document that tells it}."""
     islands = record["candidates"]
     homes = {}
     told_of_others = []
@@ -66,7 +66,7 @@ def _read(record):
 
 
 def _solve(record):
-    """The candidates that have both trades which the question names."""
+    """Returns the candidates that have both trades of the question."""
     asked = set(re.findall(r"\w+", record["query"])) & set(TELLTALES)
     assert len(asked) == 2, record["query"]
     return [i for i, trades in _read(record).items() if asked <= set(trades)]
@@ -99,7 +99,7 @@ _TRIVIAL_STRATEGIES = {
 
 
 def _accuracy(records, score, rng):
-    """Accuracy of the candidate with the highest score; ties by lot."""
+    """Computes the accuracy of the highest score, with random ties."""
     right = 0
     for record in records:
         best = max(

@@ -1,4 +1,4 @@
-"""Tests of the demo's pieces, and of a demo too short to learn anything."""
+"""Tests of the demo's parts, and of a demo too short to learn anything."""
 
 import glob
 import json
@@ -126,7 +126,7 @@ class DemoTest(tf.test.TestCase, parameterized.TestCase):
                 "--train_steps=3",
                 "--min_accuracy=1.0",
             )
-        # Three steps teach nothing: the exit code says so.
+        # After three steps nothing is learned, which the exit code tells.
         self.assertEqual(code, 1, err)
         self.assertIn("of the held-out records right", err)
         for name in FILES.split():

@@ -1,4 +1,4 @@
-"""Tests of the built-in question: it can be answered, by reading only."""
+"""Tests that the built-in question can be answered, but only by reading."""
 
 import collections
 import json
@@ -15,7 +15,7 @@ from testing.trades import TELLTALES
 
 
 def _told():
-    """Island -> {trade: documents}, from every sentence that tells a trade."""
+    """Returns island -> {trade: documents}, from sentences about trades."""
     told = collections.defaultdict(lambda: collections.defaultdict(set))
     for number, document in enumerate(QUESTION["supports"]):
         for sentence in document.lower().split("."):
@@ -39,10 +39,10 @@ class QuestionTest(tf.test.TestCase):
             [QUESTION["answer"]],
             [island for island in told if asked <= set(told[island])],
         )
-        # One trade alone does not decide.
+        # One trade alone leaves several islands.
         for trade in asked:
             self.assertGreater(sum(trade in told[i] for i in told), 1)
-        # No document tells all.
+        # No single document has all facts.
         right = told[QUESTION["answer"]]
         self.assertEmpty(right["lighthouse"] & right["beehives"])
         self.assertEqual(

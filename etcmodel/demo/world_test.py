@@ -1,4 +1,4 @@
-"""Tests of the demo's words: whether they make a fair, readable world."""
+"""Tests that the demo's words make a fair and readable world."""
 
 import collections
 import re
@@ -14,7 +14,7 @@ def _words(text):
 
 
 def _texts():
-    """Every text of the world, without what is filled in."""
+    """Returns every text of the world, with its blanks empty."""
     templates = [*world.OPENINGS, *world.RESIDENCES, *world.FRAMES]
     templates += [*world.REMARKS_ON_ONE, *world.REMARKS_ON_TWO]
     for trade in world.TRADES:
@@ -29,12 +29,12 @@ class WorldTest(tf.test.TestCase):
         self.assertLen(set(names), 8)
         for trade in world.TRADES:
             keywords = TELLTALES[trade.name]
-            # The questions' word is one that the documents know.
+            # Documents use the word of the question, too.
             self.assertIn(trade.name, keywords)
             told = [set(_words(t)) for t in (*trade.phrases, *trade.sayings)]
             for words in told:
                 self.assertLen(words & keywords, 1, trade)
-            # In varying words: none of them is in all sentences.
+                # Words vary: no word is in all sentences.
             self.assertEqual(keywords, set.union(*told) & keywords)
         self.assertLen(set.union(*TELLTALES.values()), 3 * 8)
 

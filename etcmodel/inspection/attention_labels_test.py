@@ -7,7 +7,7 @@ from etcmodel.inspection import attention_labels
 
 
 def _matrix(text):
-    """One character a label, `.` is masked, `|` and dashes are decoration."""
+    """Reads one character per label; `.` is masked, `|` and `-` are ignored."""
     rows = [row.replace(" ", "").replace("|", "") for row in text.split("\n")]
     return [
         [attention_labels.MASKED if char == "." else int(char) for char in row]
@@ -17,7 +17,7 @@ def _matrix(text):
 
 
 def _two_contexts(**kwargs):
-    """A question of two tokens; a paragraph of two sentences; padding."""
+    """Makes a question of two tokens, a paragraph of two sentences, padding."""
     return side_inputs_lib.make_multihop_side_inputs(
         long_paragraph_breakpoints=[[0, 1, 0, 0, 1, 0]],
         long_paragraph_ids=[[-1, -1, 2, 2, 2, -1]],
@@ -192,7 +192,7 @@ class ChooseGlobalTokensTest(tf.test.TestCase, parameterized.TestCase):
         ([3, 4], 2, [2, 4]),
         ([3, 4], 1, [2]),
         ([5], 2, [0, 1]),
-        # Nothing is linked without labels.
+        # Without labels, nothing is linked.
         ([3, 4], 2, [0, 1], 0),
         # A link with a label of its own.
         ([3, 4], 3, [1, 2, 4], 1, [[-1, -1, -1, 1, -1, -1]]),

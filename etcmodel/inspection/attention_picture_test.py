@@ -16,7 +16,7 @@ from etcmodel.inspection import attention_picture
 
 
 def _side_inputs(long_len=6, global_len=2, max_distance=2):
-    """Global token 0 owns the first half of the long tokens, 1 the rest."""
+    """Makes inputs; global token 0 has the first half, and 1 the rest."""
     return side_inputs_lib.make_global_local_transformer_side_inputs(
         long_breakpoints=np.eye(1, long_len, long_len - 1, dtype=np.int32),
         global_breakpoints=np.eye(
@@ -35,7 +35,7 @@ def _read_png(path):
 
 
 def _share_of_color(image, color):
-    """How much of an image has a colour."""
+    """Returns the fraction of an image that has a colour."""
     rgb = 255 * np.array(colors.to_rgb(color))
     return np.mean(np.all(np.abs(image - rgb) <= 1, axis=-1))
 
@@ -48,7 +48,7 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
         self.directory = directory.name
 
     def _draw(self, name="picture.png", **arguments):
-        """Path of a picture of six long and two global tokens."""
+        """Draws six long and two global tokens; returns the path."""
         path = os.path.join(self.directory, name)
         defaults = {
             "side_inputs": _side_inputs(),
@@ -120,14 +120,14 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLen(set(rgb.values()), len(rgb))
         for i, first in rgb.items():
             for j, second in rgb.items():
-                # Distances pale bit by bit.
+                # Greater distances have paler colours.
                 if i < j and not {i, j} <= {*range(1, 25)}:
                     self.assertGreater(
                         np.abs(np.subtract(first, second)).sum(), 0.15, (i, j)
                     )
 
     def test_the_note_is_all_there(self):
-        """Also where it is longer than the square is wide."""
+        """The note is complete even if it is wider than the square."""
         note = "Shown: " + 20 * "many words " + "."
         figure = attention_picture._draw(
             np.zeros([2, 2], int),

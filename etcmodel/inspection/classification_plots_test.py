@@ -63,7 +63,7 @@ class ConfusionMatrixTest(tf.test.TestCase):
         )
 
     def test_many_labels(self):
-        """The rare ones are together: "00" once, "01" only predicted."""
+        """Rare labels are grouped: "00" occurs once, "01" only predicted."""
         names = [f"{i:02}" for i in range(42)]
         gold = _gold([*names[2:] * 2, "00", "02"])
         predictions = _predictions([*names[2:] * 2, "01", "01"])
@@ -75,7 +75,7 @@ class ConfusionMatrixTest(tf.test.TestCase):
 
 class CalibrationTest(tf.test.TestCase):
     def test_one_label(self):
-        """Bins by hand; a prediction without probabilities is left out."""
+        """Bins are counted by hand; predictions need probabilities."""
         predictions = {
             "0": {"label": "a", "probabilities": {"a": 0.62, "b": 0.38}},
             "1": {"label": "a", "probabilities": {"a": 0.7, "b": 0.3}},
@@ -127,7 +127,7 @@ class PicturesTest(tf.test.TestCase, parameterized.TestCase):
                 function({}, gold)
 
     def test_both(self):
-        """Beside the metrics; none of numbers."""
+        """Plots go beside the metrics; numbers have none."""
         prefix = os.path.join(self.get_temp_dir(), "metrics")
         paths = plots.write_plots(prefix, _predictions("ab"), _gold("aa"))
         self.assertEqual(

@@ -94,7 +94,7 @@ class AtomicTest(tf.test.TestCase):
         self.assertEqual(["x"], os.listdir(path))
 
     def test_links(self):
-        """What they lead to is replaced; broken ones are refused."""
+        """The targets of links are replaced; broken links are rejected."""
         os.mkdir(self._path("there"))
         os.symlink(self._path("there", "d"), self._path("link"))
         os.symlink(self._path("loop"), self._path("loop"))
@@ -120,7 +120,7 @@ class AtomicTest(tf.test.TestCase):
             os.remove(self._path(name))
 
     def test_permissions_are_those_of_new_files(self):
-        """And the process's umask is never another one."""
+        """The process's umask never changes."""
         script = (
             "import os, sys\n"
             "from etcmodel.pipeline import atomic\n"
@@ -137,7 +137,7 @@ class AtomicTest(tf.test.TestCase):
             self.assertEqual(mode, os.stat(self._path(name)).st_mode & 0o777)
 
     def test_full_disk_is_named(self):
-        """A limit of the file's size stands for it."""
+        """A limit on the size of files acts as a full disk."""
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         for name in ("f", "d"):
             path = self._path(name)
@@ -173,7 +173,7 @@ class AtomicTest(tf.test.TestCase):
                 pass
 
     def test_what_a_process_left_that_was_killed(self):
-        """It is removed; what another one is writing is not."""
+        """It is removed, but not files that another process is writing."""
         path = os.path.join(self.root, "out")
         script = (
             "import os, sys\n"
@@ -190,14 +190,14 @@ class AtomicTest(tf.test.TestCase):
             self.assertNotEqual(left, own)
             with atomic.atomic_file(path + "2"):
                 self.assertIn(own, os.listdir(self.root))
-            # As of the same path at the same time.
+            # Another process writes to the same path at the same time.
             swaps.recover(path)
             self.assertIn(own, os.listdir(self.root))
         self.assertCountEqual(["out", "out2"], os.listdir(self.root))
 
 
 class OutputDirectoryTest(tf.test.TestCase):
-    """TensorFlow treats ram:// as it treats gs://."""
+    """Tests with ram://, which TensorFlow handles as it does gs://."""
 
     def test_appears_when_it_is_whole(self):
         gfile, root = tf.io.gfile, f"ram://{self.id()}"

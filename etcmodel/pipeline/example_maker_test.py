@@ -21,7 +21,7 @@ class ExampleMakerTest(tf.test.TestCase, parameterized.TestCase):
         cls.writer = example_maker.of_task(toy.TASK, toy.Sizes(), vocab_file)
 
     def _stored(self, encoded):
-        """The features of each example."""
+        """Returns the features of each stored example."""
         return [
             tf.train.Example.FromString(x).features.feature
             for x in encoded.examples
@@ -53,7 +53,7 @@ class ExampleMakerTest(tf.test.TestCase, parameterized.TestCase):
         (train,) = encode_records(self.writer, [record], "train")
         (stored,) = self._stored(train)
         self.assertEqual([1], stored["window"].int64_list.value)
-        # Training reads neither texts nor what only decoding needs.
+        # Training reads neither texts nor features only for decoding.
         self.assertEqual([1], stored["for_training"].int64_list.value)
         self.assertNoCommonElements(
             {*stored}, {"gold", "text", "text_words", "words"}
@@ -69,7 +69,7 @@ class ExampleMakerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotIn("gold", stored)
 
     def test_unknown_tokens(self):
-        """Counted in what is stored; each window of four words by itself."""
+        """Tokens are counted in the stored windows of four words."""
         records = [
             toy.ToyRecord("x", "zz bb a zz bb ccc", "ccc"),
             toy.ToyRecord("y", "a Z\u00fc", "a"),
@@ -81,7 +81,7 @@ class ExampleMakerTest(tf.test.TestCase, parameterized.TestCase):
             [(6, 2), (2, 1), (1, 0)],
             [tuple(x.counts[name] for name in names) for x in made],
         )
-        # The first window has no answer, and is left out.
+        # The first window has no answer, and is omitted.
         made = encode_records(self.writer, records[:1], "train")
         self.assertEqual([2, 0], [made[0].counts[name] for name in names])
 
@@ -110,7 +110,7 @@ class ExampleMakerTest(tf.test.TestCase, parameterized.TestCase):
             ) as caught:
                 self.writer.preprocess(records)
         self.assertEqual("cannot be encoded", caught.exception.reason)
-        # No stack of TensorFlow's.
+        # The message must not contain TensorFlow's stack trace.
         self.assertNotIn("File", str(caught.exception))
         self.assertNotIn("\n", str(caught.exception))
 

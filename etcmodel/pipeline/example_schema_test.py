@@ -19,7 +19,7 @@ _SIZES = {"long_length": 3, "global_length": 3}
 
 
 def _features(long, short):
-    """The EtcFeatures of a record: its ids, and padding."""
+    """Returns the EtcFeatures of a record: its ids, and padding."""
     return {
         name: np.array(
             (long if name in etc_features.LONG_FEATURES else short)
@@ -44,7 +44,7 @@ def _examples():
                 "unread": "note",
             },
         ),
-        # Nothing but what must be there, as of a record without text.
+        # Only required features, as a record without text has them.
         _FIELDS.serialize(
             {
                 **_features([8, 0, 0], [0, 0, 0]),
@@ -121,7 +121,7 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
             )
 
     def test_what_the_encoder_reads(self):
-        """Further links and embedded values; whatever the lengths are."""
+        """Tests further links and embedded values with several lengths."""
         spec = layout.LayoutSpec(
             [layout.Section("text", unit_global=layout.GlobalToken(1))],
             [
@@ -149,7 +149,7 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
                 "example_id": "a",
                 "to": [-1, 0, -1],
                 "on": [1, -1],
-                # The last numbers are no padding of the second token alone.
+                # Zeros at the end are values, not padding.
                 "look": np.array([[0.5, 1], [2, 0], [0, 0]], np.float32),
                 "place": [3, 0, 0],
             },
@@ -169,7 +169,7 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(context["place"][0, :3], [3, 0, 0])
 
     def test_segments(self):
-        """Of a packed example, with a number or several of each segment."""
+        """Segments of a packed example have one number or several."""
         schema = example_schema.ExampleSchema(
             example_schema.Packing({"ids": "blocks"}, "blocks"),
             ids=example_schema.Field("block", "input"),
@@ -205,7 +205,7 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
             schema.parse(tf.constant([example]), {"blocks": 3, "tokens": 3}, [])
 
     def test_examples_for_training_have_no_answers(self):
-        """To decode answers without their texts would be wrong silently."""
+        """Without the texts, decoded answers would be wrong silently."""
         values = {**_features([5], [1]), "example_id": "a", "segments": ["x"]}
         stored = _FIELDS.select({**values, "note": "q", "weight": 1.0}, "train")
         self.assertNoCommonElements(stored, ["segments", "note"])

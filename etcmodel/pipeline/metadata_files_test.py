@@ -100,7 +100,7 @@ class MetadataFilesTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("x.json", "x.yaml")
     def test_any_changed_character_is_noticed(self, name):
-        """Unless the content is the same, or no checksum is left."""
+        """Unless the content is equal or the checksum gone, it is an error."""
         content = {
             "a": 0.1,
             "b": [12, "caf\u00e9"],
@@ -122,7 +122,7 @@ class MetadataFilesTest(tf.test.TestCase, parameterized.TestCase):
                 except UserError:
                     noticed += 1
                     continue
-                # Another name of the checksum is another key.
+                # A changed name of the checksum is an unknown key.
                 self.assertEqual(
                     content, {x: y for x, y in found.items() if x in content}
                 )

@@ -8,7 +8,7 @@ from etcmodel.pipeline import own_files
 
 
 class OwnFilesTest(tf.test.TestCase):
-    """On a disk, and in ram://, which TensorFlow treats as it treats gs://."""
+    """Tests on a disk and in ram://, which TensorFlow handles like gs://."""
 
     def setUp(self):
         super().setUp()
@@ -32,7 +32,7 @@ class OwnFilesTest(tf.test.TestCase):
                 {"a", "b/c", own_files.FILE}, own_files.read(folder)
             )
             own_files.check(folder)
-            # What is gone cannot be lost.
+            # Files that are gone already are not lost.
             tf.io.gfile.remove(f"{folder}/b/c")
             own_files.check(folder)
 

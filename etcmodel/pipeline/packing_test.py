@@ -18,7 +18,7 @@ _SCHEMA = ExampleSchema(
 
 
 def document(number, size):
-    """A document of a number with so many segments of three tokens."""
+    """Makes a document with an id and so many segments of three tokens."""
     first = 100 * number
     return {
         "block_ids": [number] * size,
@@ -29,7 +29,7 @@ def document(number, size):
 
 
 def read(packed):
-    """block_ids and token_ids of an example."""
+    """Returns the block_ids and token_ids of an example."""
     return [
         np.reshape(packed[name], -1).tolist()
         for name in ("block_ids", "token_ids")
@@ -37,7 +37,7 @@ def read(packed):
 
 
 def make_packer(number, **options):
-    """Fills examples of so many segments up."""
+    """Makes a packer that pads examples to so many segments."""
     return ExamplePacker(_SCHEMA, {"blocks": number}, **options)
 
 
@@ -50,7 +50,7 @@ class ExamplePackerTest(tf.test.TestCase):
         self.assertEqual(
             [[1, 1, 1, 3], [*range(100, 109), 300, 301, 302]], read(full)
         )
-        # What a record has one of, and what has no field, is a list.
+        # Features of records, and those without a field, become lists.
         self.assertEqual([b"1", b"3"], full["example_id"])
         self.assertEqual(["q", "q"], full["question"])
         (alone,) = packer.add(document(4, 4))
@@ -79,7 +79,7 @@ class ExamplePackerTest(tf.test.TestCase):
         rows = np.array([read(x)[0] for x in packed])
         self.assertEqual(8, rows.shape[1])
         for number, size in enumerate(sizes, 1):
-            # Whole, in one example, in a row.
+            # Documents stay whole, within one example and contiguous.
             where = np.argwhere(rows == number)
             self.assertAllEqual(
                 where - where[:1], [[0, i] for i in range(size)]
@@ -88,7 +88,7 @@ class ExamplePackerTest(tf.test.TestCase):
         self.assertLess(np.mean(rows == 0), 0.1)
 
     def test_lists_with_two_limits(self):
-        """Neither of them is passed, and nothing is filled up."""
+        """Lists exceed neither limit, and are not padded."""
         schema = ExampleSchema(
             Packing({"tokens": "long", "lengths": "global"}),
             tokens=Field("list", INPUT),

@@ -24,8 +24,8 @@ from testing.toy_task import make_preprocessor
 
 class PadTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        # NumPy's own strings would lose the zero; of the halves of a character
-        # there is no UTF-8.
+        # NumPy's own strings would lose the zero byte; half a surrogate pair
+        # cannot be written as UTF-8.
         (
             ["a\u00e9", "", "x\x00", "a\ud83d b\ude00"],
             tf.string,
@@ -78,7 +78,7 @@ class NestingTest(tf.test.TestCase, parameterized.TestCase):
         ("texts", np.array(["a"]), "texts is array.*. Expected list"),
     )
     def test_wrong_nesting(self, name, value, message):
-        """A text in place of a list would be read as its letters."""
+        """A text in place of a list would be read as single letters."""
         good = {"query": "a", "texts": [["b"]]}
         with self.assertRaisesRegex(UserError, message):
             self._Lists.pad_batch([good, {**good, name: value}])
@@ -149,7 +149,7 @@ class RecordViewTest(tf.test.TestCase):
         self.assertEqual(
             [[0, 2], [0], [0]], [[*x.windows["starts"]] for x in views]
         )
-        # Of both windows, which show the one unit.
+        # Both windows show the one unit.
         counts = views[0].counts["words"]
         self.assertEqual((3, 3, 1), (*counts[:2], counts.units))
         self.assertAllClose(
@@ -218,7 +218,7 @@ class EtcPreprocessorTest(tf.test.TestCase):
 
 
 class TrimTest(tf.test.TestCase, parameterized.TestCase):
-    """A short text in a long model."""
+    """Tests of a short text in a long model."""
 
     @parameterized.parameters(
         ([300, 5], 320, [3, 2], 64),

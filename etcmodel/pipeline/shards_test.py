@@ -47,7 +47,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
         self.data = os.path.join(self.root, "a")
 
     def _number(self, input_path):
-        """How many examples there should be."""
+        """Returns the expected number of examples."""
         files = tfrecords.find_files(input_path)
         return tfrecords.read_metadata(files)["num_examples"]
 
@@ -74,7 +74,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
             (f"{self.root}/a,{self.root}/b", 12),
             (f"{self.root}/*/train-*", 12),
             (f"file://{self.data}", 7),
-            # Some of the shards, on purpose.
+            # Only some of the shards, on purpose.
             (paths[0], 2),
             (f"{paths[0]},{paths[3]}", 3),
             (f"{self.data}/train-0000[13]-*", 3),
@@ -89,7 +89,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
         write_shards(os.path.join(self.root, "b"))
         for is_noted in (True, False):
             if not is_noted:
-                # Names alone tell how many there are.
+                # The names alone tell how many shards there are.
                 os.remove(os.path.join(self.data, "preprocessing_config.json"))
             if os.path.exists(paths[2]):
                 os.remove(paths[2])
@@ -124,12 +124,12 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
                 f"preprocessing_config.json says {before}.*cut off.*preprocess",
             ):
                 tfrecords.find_files(given)
-        # The others can be read.
+        # The other shards can be read.
         self.assertLen(tfrecords.find_files(paths[:3]), 3)
 
     @parameterized.parameters(None, "preprocessing_config.json")
     def test_empty_file_without_a_list_of_shards(self, note):
-        """As another program may write it, or without anything beside it."""
+        """Another program may write an empty file, or no list of shards."""
         paths = write_shards(self.data, shards=None)
         if note is None:
             os.remove(os.path.join(self.data, "preprocessing_config.json"))
@@ -139,7 +139,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
             tfrecords.find_files(self.data)
 
     def test_fewer_records_than_shards(self):
-        """Some shards hold nothing, and are right so."""
+        """Some shards are empty, which is correct."""
         paths = write_shards(self.data, num_records=1)
         self.assertEqual(paths, tfrecords.find_files(self.data))
         self.assertEqual(1, self._number(self.data))
@@ -179,7 +179,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
             self._number(self.data)
 
     def test_counts(self):
-        """Of other records in as many bytes, say."""
+        """Counts find replaced records even if the file sizes are equal."""
         paths = write_shards(self.data)
         shards.check_counts(dict(zip(paths, (2, 2, 2, 1), strict=True)))
         shards.check_counts({paths[3]: 1})

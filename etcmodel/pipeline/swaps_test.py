@@ -1,4 +1,4 @@
-"""What is there if a process is killed while it replaces an output."""
+"""Tests of processes that are killed while they replace an output."""
 
 import contextlib
 import io
@@ -18,12 +18,12 @@ from etcmodel.pipeline import swaps
 
 _TRACED = {atomic.__file__, swaps.__file__, own_files.__file__, shutil.__file__}
 _NAMES = ("x", "a/x")
-# Memory, where directories are removed faster.
+# A directory in memory, where directories are removed faster.
 _PLACE = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
 def _write(path, content, kill_at=None):
-    """Replaces a directory; ends the process at a line after its files."""
+    """Replaces a directory; ends the process at a line after the files."""
     with atomic.atomic_directory(path, overwrite=True) as folder:
         os.mkdir(os.path.join(folder, "a"))
         for name in _NAMES:
@@ -74,7 +74,7 @@ def _read(path):
 
 
 def _recover(path):
-    """Returns what is printed."""
+    """Runs a recovery; returns what it prints."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         swaps.recover(path)
@@ -82,7 +82,7 @@ def _recover(path):
 
 
 def kill_at_every_line(path, can_exchange):
-    """Prints which output is there after each, after a recovery."""
+    """Kills at each line; prints the output after each and a recovery."""
     if not can_exchange:
         swaps._exchange = lambda new, path: False
     folder, is_killed, number = os.path.dirname(path), True, 0
@@ -154,11 +154,11 @@ class SwapsTest(parameterized.TestCase):
         self.assertEqual(["out.d"], os.listdir(self.root))
 
     @parameterized.parameters(
-        # Of another machine, of a process that runs, of earlier versions.
+        # Left by another machine, a running process, or earlier versions.
         ("other-12.ab", ".partial", "remove .", False),
         ("other-12.ab", ".old", "to out.d", False),
         ("{host}-{parent}.ab", ".partial", "process {parent} on", False),
-        # Another process had this id before.
+        # An earlier process had this process's id.
         ("{host}-{own}.ab", ".partial", "Removes", True),
         ("{host}-{own}.ab", ".old", "Restores", True),
     )
@@ -166,7 +166,7 @@ class SwapsTest(parameterized.TestCase):
         values = dict(host=swaps._host(), own=os.getpid(), parent=os.getppid())
         name = f".out.d.{unique.format(**values)}{ending}"
         os.mkdir(os.path.join(self.root, name))
-        # Those of other outputs.
+        # Leftovers of other outputs.
         others = [".out.other-1.ab.partial", ".out.d.x.other-1.ab.partial"]
         for other in others:
             os.mkdir(os.path.join(self.root, other))

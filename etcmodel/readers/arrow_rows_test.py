@@ -1,4 +1,4 @@
-"""Rows of Parquet and Arrow; sources_conformance_test.py has their values."""
+"""Tests of Parquet and Arrow; sources_conformance_test.py has the values."""
 
 import os
 import sys
@@ -55,7 +55,7 @@ class ArrowRowsTest(tf.test.TestCase):
             list(tables.read_rows(path))
 
     def test_arrow(self):
-        """Files and streams, whole and cut off, whatever their names."""
+        """Reads files and streams, whole and cut off, with any name."""
         table = pa.table({"id": ["1", "2"], "text": ["a", "b"]})
         expected = table.to_pylist()
         for name, make in (

@@ -1,4 +1,4 @@
-"""Values of fields; sources_conformance_test.py has them in all sources."""
+"""Tests of values of fields; sources_conformance_test.py has all sources."""
 
 import decimal
 import enum

@@ -1,4 +1,4 @@
-"""Compressed files, told by their first bytes."""
+"""Tests of compressed files, recognized by their first bytes."""
 
 import bz2
 import functools
@@ -23,7 +23,7 @@ _CSV = 'id,text\n1,Brno\n\n2,"Znojmo, Zlín"\n'
 
 
 def _arrow_compress(data, kind):
-    """Compresses with a frame of its own, which `pa.compress` lacks."""
+    """Compresses with a frame of its own, which `pa.compress` cannot."""
     stream = pa.BufferOutputStream()
     with pa.CompressedOutputStream(stream, kind) as compressed:
         compressed.write(data)
@@ -66,7 +66,7 @@ class CompressionTest(tf.test.TestCase, parameterized.TestCase):
         (".zip", lambda x: _zip({"folder/": b"", "a": x, "__MACOSX/a": b""})),
     )
     def test_compressed(self, ending, compress):
-        """By the first bytes; the ending only has to leave the kind clear."""
+        """The first bytes decide; the ending must only not contradict."""
         for name, content in (("a.csv", _CSV), ("a.jsonl", _JSON_LINES)):
             data = compress(content.encode())
             for path in (name + ending, name, "a"):

@@ -30,7 +30,7 @@ class FilesTest(unittest.TestCase):
             "a.json": ["a.json"],
             "b*.json": ["b1.json", "b2.json"],
             "b?.json,a.json": ["b1.json", "b2.json", "a.json"],
-            # Each once, as they come first.
+            # Each file once, in order of first occurrence.
             "b2.json,b*.json": ["b2.json", "b1.json"],
             "[1].json": ["[1].json"],
             "[ab].json": ["a.json"],
@@ -89,7 +89,7 @@ class FilesTest(unittest.TestCase):
         self.assertEqual("gs://b/a.json", files.full_name("gs://b/a.json"))
 
     def test_read_form(self):
-        """Names in any form, here and in a bucket; what cannot be a name."""
+        """Reads names in any form, also in a bucket; rejects wrong names."""
 
         def read(path):
             raw, plain = files.open_plain(path)
@@ -135,11 +135,11 @@ class FilesTest(unittest.TestCase):
                     self.assertEqual(
                         sum(map(bool, map(bytes.strip, before))), part.records
                     )
-                # Blank lines alone are not read.
+                # Parts with only blank lines are omitted.
                 self.assertLessEqual(len(numbered), 3)
 
     def test_a_part_is_of_the_kind_of_its_file(self):
-        """Whatever line it begins with, which can be a bad record."""
+        """A part of a file may begin with a bad record."""
         path = str(self.folder / "lines.jsonl")
         lines = ['{"text": "a"}', "null", "[1]", '"x"', '{"text": "b"}']
         pathlib.Path(path).write_text("\n".join(lines))

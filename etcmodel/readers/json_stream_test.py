@@ -17,14 +17,14 @@ from etcmodel.readers import files
 from etcmodel.readers import json_stream
 from etcmodel.readers import json_values
 
-# With halves of characters, too.
+# Characters include halves of surrogate pairs.
 _TEXTS = st.text(
     st.characters(codec="utf-8") | st.sampled_from("\ud83d\ude00\udfff\\ud8")
 )
 _VALUES = st.recursive(
     st.none()
     | st.booleans()
-    # The parser takes no other ones.
+    # The parser accepts no others.
     | st.integers(1 - 2**63, 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
     | _TEXTS,
@@ -37,13 +37,13 @@ _VALUES = st.recursive(
 
 
 def _whole_characters(value):
-    """A JSON value with "?" for what cannot be written as UTF-8."""
+    """Returns a JSON value with "?" for what UTF-8 cannot express."""
     text = json.dumps(value, ensure_ascii=False)
     return json.loads(text.encode("utf-8", "replace"))
 
 
 class _CutFile(io.RawIOBase):
-    """A file that hands out a few bytes at a time, as many as `sizes` say."""
+    """A file that returns a few bytes at a time, as many as `sizes` say."""
 
     def __init__(self, content, sizes):
         self._file = io.BytesIO(content)
@@ -56,7 +56,7 @@ class _CutFile(io.RawIOBase):
         return self._file.seek(position, whence)
 
     def read(self, size=-1):
-        # The kind of file is told by its first bytes, at once.
+        # The first bytes tell the kind of the file, so they come at once.
         return self._file.read(size)
 
     def readinto(self, buffer):
@@ -67,7 +67,7 @@ class _CutFile(io.RawIOBase):
 
 
 class RandomCutsTest(tf.test.TestCase):
-    """Whatever is read at once, it is what `json.loads` makes of the whole."""
+    """Any cut of the input gives the same values as `json.loads`."""
 
     @hypothesis.settings(
         max_examples=100, deadline=None, derandomize=True, database=None
@@ -94,7 +94,7 @@ class RandomCutsTest(tf.test.TestCase):
         self, values, lines, ensure_ascii, indent, zipped, cut, sizes
     ):
         if not ensure_ascii:
-            # Halves of characters can be written as escapes only.
+            # Halves of surrogate pairs can only be written as escapes.
             values = _whole_characters(values)
         if lines:
             values = [{"first": values}, *values]
@@ -109,7 +109,7 @@ class RandomCutsTest(tf.test.TestCase):
             expected = _whole_characters(json.loads(text))
         content = text.encode()
         if zipped:
-            # In two pieces, each compressed by itself.
+            # In two pieces that are compressed separately.
             pieces = content[:cut], content[cut:]
             content = b"".join(map(gzip.compress, pieces))
         with mock.patch.object(
@@ -128,20 +128,20 @@ class RandomCutsTest(tf.test.TestCase):
 
 
 class _Typed(msgspec.Struct):
-    """What the records of the next test may be, but for some."""
+    """The type of the next test's records; some records do not fit it."""
 
     id: int
     text: str | None = None
 
 
 class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
-    """Records of a type are what they are without it, converted."""
+    """With a type, records are those without it, converted."""
 
     _ELEMENTS = (
         b'{"id": 1, "text": "}, {\\"id\\": [", "x": {"id": [{}, {"id": 1}]}}',
         b' {"id": 2, "id": 3, "text": "\xc3\xa9\\ud83d\\ude00"}\n',
         b'{"text": "another name first, and long: %s", "id": 4}' % (b"x" * 900),
-        # Not of the type, or not JSON as msgspec wants it.
+        # Records that do not fit the type, or that msgspec does not accept.
         b'{"id": "5"}',
         b'{"id": 6, "text": "x\xff"}',
         b'{"id": 7, "other": "x\xff"}',
@@ -194,7 +194,7 @@ class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertEqual(value, typed)
 
     def _read(self, read, path, record=None, **options):
-        """The pairs that are read, and what is said in the end."""
+        """Returns the pairs that are read, and the last message."""
         pairs = []
         try:
             for pair in read(path, None, record, **options):
@@ -207,7 +207,7 @@ class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         path = os.path.join(self.get_temp_dir(), "x.json")
 
         def read(inner):
-            """The ids of records, of which the second has a long field."""
+            """Returns the ids of records; the second has a long field."""
             with open(path, "wb") as stream:
                 text = b'[{"id": 1}, {"id": 2, "x": %s}, {"id": 3}]' % inner
                 stream.write(text)
@@ -217,7 +217,7 @@ class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         for size in (7, 1 << 16):
             with mock.patch.object(json_stream, "_CHUNK_BYTES", size):
                 deep = b"[" * 900 + b"]" * 900
-                # Brackets of strings do not count, whatever stands before them.
+                # Brackets in strings do not count, whatever precedes them.
                 for fine in (
                     deep,
                     b'"%s\\""' % deep,
@@ -239,7 +239,7 @@ class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         json_stream.read_json_array, json_stream.read_json_lines
     )
     def test_plain_json_is_for_few(self, read):
-        """All that can be of the type are, but for the last of an array."""
+        """All records that fit the type are read with it, but the last."""
         elements = [b'{"id": %d, "x": {"id": [1, {}]}}' % i for i in range(99)]
         content = b"\n".join(elements)
         if read == json_stream.read_json_array:
@@ -259,7 +259,7 @@ _NUMBERED = b'{"a": 1}\n{"a": 2}\n'
 
 
 class FilesTest(tf.test.TestCase, parameterized.TestCase):
-    """What is special about files, of both kinds."""
+    """Tests of what is special about files, for both kinds."""
 
     def _write(self, content: bytes) -> str:
         folder = tempfile.mkdtemp(dir=self.get_temp_dir())
@@ -310,8 +310,8 @@ class FilesTest(tf.test.TestCase, parameterized.TestCase):
         if read == _ARRAYS:
             content = b"[" + b",".join(records) + b"]"
         if zipped:
-            # Stored as it is, so that the sizes are known: the check sum at the
-            # end is read with the last record, not later.
+            # Stored uncompressed, so that sizes are known: the check sum at
+            # the end is read with the last record, not later.
             content = gzip.compress(content, 0)
         positions = []
         for _ in read(self._write(content), positions.append):
@@ -348,8 +348,8 @@ class FilesTest(tf.test.TestCase, parameterized.TestCase):
                 content % b'{"a": ["\\ud800 x", "\\uD83D\\uDE00", "\\\\ud800",'
                 b'"\\ud83d\\ud83d\\ude00"], "\\udc00": 1}',
             )
-            # A pair is a character; alone they could not be written as UTF-8.
-            # Behind two backslashes comes no escape.
+            # A pair is one character; its halves have no UTF-8. After two
+            # backslashes, no escape follows.
             self.assertEqual(
                 {"a": ["? x", "\U0001f600", "\\ud800", "?\U0001f600"], "?": 1},
                 value,

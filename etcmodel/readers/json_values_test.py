@@ -1,4 +1,4 @@
-"""JSON values; json_stream_test.py has files of them."""
+"""Tests of JSON values; json_stream_test.py has files of them."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Rows of Python collections."""
+"""Tests of rows of Python collections."""
 
 import datasets
 import numpy as np
@@ -62,7 +62,7 @@ class RowsOfTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([{"text": "Brno"}], list(python_rows.rows_of(texts)))
 
     def test_hugging_face(self):
-        """Classes are stored as integers; -1 is none."""
+        """Classes are stored as integers; -1 means none."""
         kind = datasets.ClassLabel(names=["bad", "good"])
         data = datasets.Dataset.from_dict(
             {"text": ["Brno", "Zlín"], "label": [1, -1], "labels": [[], [0]]},
@@ -99,7 +99,7 @@ class RowsOfTest(tf.test.TestCase, parameterized.TestCase):
             list(python_rows.rows_of(data.batch(2)))
 
     def test_batches_of_tf_data(self):
-        """Two documents would be one of two paragraphs with two labels."""
+        """A batch of two would be read as one document with two labels."""
         data = tf.data.Dataset.from_tensor_slices(
             {"text": ["a", "b"], "label": ["x", "y"]}
         ).batch(2)

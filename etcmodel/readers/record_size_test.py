@@ -1,4 +1,4 @@
-"""The limit on the size of a record, in every kind of file."""
+"""Tests of the limit on a record's size, in every kind of file."""
 
 import gzip
 import json
@@ -45,7 +45,7 @@ class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
         return path
 
     @parameterized.named_parameters(
-        # Reader, name, content with a part of so many bytes, where it stands.
+        # Reader, name, content with a part of so many bytes, its place.
         ("lines", _rows, "a.jsonl", lambda n: f"{_text(9)}\n{_text(n)}\n", 2),
         ("last_line", _rows, "a.jsonl", lambda n: f"{_text(9)}\n{_text(n)}", 2),
         ("spaces", _rows, "a.jsonl", lambda n: _text(9) + "\n" + " " * n, 2),
@@ -66,7 +66,7 @@ class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
         ),
     )
     def test_lines_and_rows(self, read, name, content, line):
-        """The error names the line that the record begins in."""
+        """The error names the first line of the record."""
         for size in (1000, 100_000):
             path = self._write(name, content(size))
             with self.assertRaisesRegex(
@@ -103,7 +103,7 @@ class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
             self.assertLen(list(files.limited(limit, read, path)), 2)
 
     def test_many_small_records(self):
-        """They are not taken together, however many there are."""
+        """The limit is for each record, however many there are."""
         for name, content in (
             ("a.json", f"[{', '.join([_text(50)] * 20_000)}]"),
             ("a.jsonl", f"{_text(50)}\n" * 20_000),
@@ -142,7 +142,7 @@ class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(1000, text.count("a"))
 
     def test_texts_have_no_limit(self):
-        """They come in parts anyway."""
+        """Texts have no limit, since they are read in parts."""
         path = self._write("a.txt", "a" * 3000)
         (document,) = files.limited(1000, documents.FORMAT.read, path)
         self.assertLen(document.text, 3000)

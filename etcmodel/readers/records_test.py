@@ -1,4 +1,4 @@
-"""What the readers of all tasks' data files have in common: their errors."""
+"""Tests of the errors that the readers of all tasks' files have in common."""
 
 import gc
 import gzip
@@ -57,8 +57,8 @@ _INTEGER = "expected a whole number"
 _OBJECT = "expected a JSON object"
 _OBJECTS = "expected a list of JSON objects"
 _STRING = "expected a string"
-# Format, place, wrong value there, message, and the field that it names if that
-# is not the place.
+# Format, place, wrong value there, message, and the field that the message
+# names if it differs from the place.
 _WIKIHOP = [
     *((x, REMOVE, "missing") for x in ("id", "query", "supports")),
     ("id", 4, f"got 4, {_STRING}"),
@@ -73,7 +73,7 @@ _WIKIHOP = [
 _FACT = "supporting_facts[1]"
 _HOTPOTQA = [
     *((x, REMOVE, "missing") for x in ("_id", "question", "context")),
-    # JSON's null is no value, but says that there is no answer.
+    # JSON's null is not a value; it says that there is no answer.
     *(
         (x, None, "got None")
         for x in ("_id", "question", "context", "type", "level")
@@ -111,7 +111,7 @@ def _span(start, end):
     return {"start_token": start, "end_token": end, "top_level": True}
 
 
-# Of both formats.
+# Errors of both formats.
 _ANY_NQ = [
     *(
         (place, REMOVE, "it is missing")
@@ -230,7 +230,7 @@ _TRIVIAQA = [
     ("Answer.Aliases[1]", 5, _STRING),
     ("Answer.NormalizedAliases", REMOVE, "missing"),
 ]
-# Of users' own rows; rows_test.py has more.
+# Errors of users' own rows; rows_test.py has more.
 _ANY_ROW = [
     ("id", True, "got True, expected a string or a number"),
     ("id", " ", "it is empty"),
@@ -318,7 +318,7 @@ _NEEDED = [
         )
     ),
 ]
-# Records without text cannot be learned from, but can be answered and measured.
+# Records without text are not learned from, but answered and measured.
 _NO_TEXT = [
     ("wikihop", "supports", [], "none of its 0"),
     ("wikihop", "supports", ["", " "], "none of its 2"),
@@ -330,7 +330,7 @@ _NO_TEXT = [
 
 class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     def _setup(self, name):
-        """Chooses a format; gives its module."""
+        """Chooses a format; returns its module."""
         module, self.good, self.id_field, self.text_field = _FORMATS[name]
         self.is_array = name in ("wikihop", "hotpotqa", "triviaqa")
         self.key = "Data" if name == "triviaqa" else None
@@ -427,7 +427,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual({"invalid UTF-8": 1}, dict(bad_records.counts))
 
     def test_bad_records_are_freed(self):
-        """Without waiting for the garbage collector."""
+        """They are freed without waiting for the garbage collector."""
         module = self._setup("wikihop")
         path = self._write([5, self._record(1)])
         part = module.FORMAT.read_part([path], files.Part(path), "train")
@@ -442,7 +442,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.product(name=list(_FORMATS), skip=[False, True])
     def test_truncated_file(self, name, skip):
-        """What is lost cannot be skipped."""
+        """Lost data cannot be skipped."""
         module = self._setup(name)
         path = self._write(
             [self._record(1), self._record(2)], lambda content: content[:-40]
@@ -463,7 +463,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([os.path.getsize(path)] * 2, positions)
 
     def test_several_files(self):
-        """As one, but for what errors name."""
+        """Several files read as one, except for the names in errors."""
         module = self._setup("wikihop")
         paths, values = [], [self._record(i) for i in range(4)]
         for name, content in (("a", values[:2]), ("b", [values[2], values[0]])):

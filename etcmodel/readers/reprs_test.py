@@ -1,4 +1,4 @@
-"""Strings that hold a repr; sources_conformance_test.py has fields of them."""
+"""Tests of strings with a repr; sources_conformance_test.py has fields."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -67,7 +67,7 @@ class ReprsTest(parameterized.TestCase):
         self.assertEqual(text, reprs.read(text))
 
     def test_warnings_are_not_shown(self):
-        """Python warns of escapes that it does not know."""
+        """Python warns of unknown escapes."""
         self.assertEqual(["\\d"], reprs.read("['\\\\d']"))
 
     @parameterized.parameters(

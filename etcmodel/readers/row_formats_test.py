@@ -1,4 +1,4 @@
-"""Fields and ids of rows of users' own files and collections."""
+"""Tests of fields and ids of rows in users' own files and collections."""
 
 import json
 import os
@@ -24,7 +24,7 @@ class RowFormatTest(tf.test.TestCase, parameterized.TestCase):
             UserError, "a.jsonl: no record has the field 'aks'.*have text, ask"
         ):
             list(_format(**{name: "aks"}).read(path))
-        # Some records may be without it.
+        # Some records may lack it.
         first, second = _format(**{name: "ask"}).read(path)
         found = {"query": second.query, "id": second.id}
         self.assertIn(found.get(name), (("c",), "c", None))
@@ -51,7 +51,7 @@ class RowFormatTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEmpty(list(_format(query="ask").read_rows([], split)))
 
     def test_ids(self):
-        """No two records get the same, of one file or of several."""
+        """No two records get the same id, in one file or several."""
         folder = self.get_temp_dir()
         paths = [os.path.join(folder, x, "a.jsonl") for x in ("b", "c")]
         for path in paths:

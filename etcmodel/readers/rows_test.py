@@ -1,4 +1,4 @@
-"""Damaged and unusual files of users' own rows, alike for all their tasks."""
+"""Tests of damaged and unusual files of users' own rows, for all tasks."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 from testing import samples
 
-# Module, good row, field with what is learned.
+# Module, good row, the field that is learned.
 _TASKS = {
     "classify": (classification, samples.classification(), "label"),
     "select": (selection, samples.selection(), "selected"),
@@ -44,7 +44,7 @@ class RowsTest(tf.test.TestCase, parameterized.TestCase):
         return {**self.good, "id": str(number), **changes}
 
     def _read(self, format_, path, split="train"):
-        """Ids of usable records, and the counted errors."""
+        """Returns the ids of usable records, and the counted errors."""
         bad_records = BadRecords(skip=True)
         read = list(format_.read(path, split, bad_records))
         return [x.id for x in read], bad_records
@@ -64,7 +64,7 @@ class RowsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.product(task=list(_TASKS), name=["a.jsonl", "a.json"])
     def test_long_document(self, task, name):
-        """Five million characters, between others, in lines and in an array."""
+        """Reads five million characters among others, in lines or an array."""
         format_ = self._setup(task)
         changes = {"paragraphs": [[_LONG, "b"]]}
         if task != "select":
@@ -80,7 +80,7 @@ class RowsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(_LONG.strip(), second.paragraphs[0][0].strip())
 
     def test_table_for_each_task(self):
-        """Quotes, line breaks in cells, and lists as JSON."""
+        """Reads quotes, line breaks in cells, and lists as JSON."""
         header = "id,question,text,label,selected,answer\n"
         path = self._write(
             "rows.csv",
@@ -113,7 +113,7 @@ class RowsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("rows.csv", "rows.tsv")
     def test_latin_1(self, name):
-        """Rows in ASCII are read, the others counted."""
+        """Rows in ASCII are read, the others are counted."""
         content = "id,text,label\n1,Brno,a\n2,Zlín,b\n3,Znojmo,Město\n"
         content = content.replace(",", "\t" if name == "rows.tsv" else ",")
         content = content.replace("ě", "é")
@@ -158,7 +158,7 @@ class RowsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*_TASKS)
     def test_duplicate_ids(self, task):
-        """Of one file or several, as a string or a number."""
+        """Ids repeat in one file or several, as a string or a number."""
         format_ = self._setup(task)
         rows = [self._row(1), self._row(2), {**self.good, "id": 1}]
         path = self._write_rows(rows)

@@ -1,4 +1,4 @@
-"""Documents of rows; rows_test.py has the errors of all tasks' rows."""
+"""Tests of documents of rows; rows_test.py has the errors of all tasks."""
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -56,7 +56,7 @@ class DocumentTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(has_units, record.has_units)
 
     def test_fields_of_other_names(self):
-        """Then the usual ones may hold anything."""
+        """With other names given, the usual fields may hold anything."""
         (record,) = _format(text="body", query="topics", id="key").read_rows(
             [{"body": "a", "topics": ["b", "c"], "key": 7, "text": 1, "id": []}]
         )
@@ -151,7 +151,7 @@ class ErrorsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(1, bad_records.total)
 
     def test_numbers_as_text(self):
-        """Numbers are the text that CSV has for them."""
+        """Numbers are read as the text that CSV has for them."""
         read = _format().read_rows([{"text": 5, "id": 7.5}, {"text": "b"}])
         self.assertEqual(
             [("7.5", (("5",),)), ("1", (("b",),))],

@@ -1,4 +1,4 @@
-"""One table of values, read from every source with the same result."""
+"""Tests that every source reads one table of values with the same result."""
 
 import collections
 import dataclasses
@@ -41,8 +41,8 @@ class Case:
     Attributes:
         field: the field that has the value.
         value: the value.
-        expected: what is read, see `_READ`; or `Bad`.
-        text: what is read from tables of text, if it differs.
+        expected: the result, see `_READ`; or `Bad`.
+        text: the result from tables of text, if it differs.
         options: arguments of `make_format`.
     """
 
@@ -61,7 +61,7 @@ _ANSWER = {
     "text": "Jan lives in Brno in 1990.",
     "answers": "Brno",
 }
-# Field -> module, the other fields, and what is compared of the record.
+# Field -> module, the other fields, a function of what is compared.
 _READ = {
     "id": (classification, _CLASSIFY, lambda x: x.id),
     "text": (classification, _CLASSIFY, lambda x: x.paragraphs),
@@ -274,7 +274,7 @@ _COLLECTIONS = {
     "Hugging Face": _hugging_face,
     "tf.data": _tf_data,
 }
-# What libraries raise for values that they cannot hold.
+# Errors of libraries for values that they cannot hold.
 _NOT_HELD = (TypeError, ValueError, OverflowError, pa.ArrowException)
 
 
@@ -349,7 +349,7 @@ class SourcesConformanceTest(tf.test.TestCase, parameterized.TestCase):
                 list(classification.FORMAT.read(path))
 
     def test_categories(self):
-        """Of pandas and Arrow, the values are read."""
+        """Categories of pandas and Arrow are read as their values."""
         frame = pd.DataFrame(
             {"text": ["a", "b"], "label": pd.Categorical(["x", "y"])}
         )
@@ -358,7 +358,7 @@ class SourcesConformanceTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(["x", "y"], [record.label for record in records])
 
     def test_times_that_cannot_be_read(self):
-        """The error is about the record that has it."""
+        """The error names the record that has it."""
         times = pa.array([0, 10**13], pa.timestamp("s"))
         table = pa.table({"text": ["a", "b"], "id": times})
         records = classification.FORMAT.read_rows(table, "predict")

@@ -1,4 +1,4 @@
-"""Rows of files."""
+"""Tests of rows of files."""
 
 import csv
 import gzip
@@ -47,7 +47,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         ("a.csv", 'id;"text"\n1;Brno\n2;Znojmo, Zlín'),
         ("a.csv.gz", gzip.compress(_CSV.encode())),
         ("a.tsv", _TSV),
-        # By their content.
+        # Recognized by their content.
         ("a", json.dumps(_ROWS)),
         ("a", _JSON_LINES),
         ("a.data", _CSV),
@@ -74,7 +74,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         ("split", "by orient='split'"),
     )
     def test_tables_in_one_object(self, orient, message):
-        """Each would be one record, or none, of another content."""
+        """Each would be read as one record with other content, or none."""
         frame = pd.DataFrame({"text": ["a", "b"], "label": ["x", "y"]})
         content = json.dumps(frame.to_dict(orient))
         with self.assertRaisesRegex(UserError, f"{message}.*one record a line"):
@@ -110,7 +110,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual({"x": None, "text": "f"}, unused)
 
     def test_address_of_fsspec(self):
-        """Of a file system that TensorFlow does not know."""
+        """TensorFlow does not know the file system of the address."""
         fsspec.filesystem("memory").pipe(
             "/tables/a.csv.gz", gzip.compress(_CSV.encode())
         )
@@ -143,7 +143,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_lists_that_pandas_wrote(self):
-        """Python would join the strings of NumPy's print."""
+        """Python would join the strings of NumPy's output."""
         lists = [["a", "it's"], np.array(["b", "c"]), [(0, 1)]]
         frame = pd.DataFrame({"labels": lists})
         rows = self._read("a.csv", frame.to_csv(index=False))
@@ -175,10 +175,10 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters('"a\tpos\nb"\tneg\n', '"a\tpos\n\nb"\tneg\n')
     def test_tsv_that_can_be_read_in_two_ways(self, lines):
-        """Two rows, or one whose first cell has a tab and a line break."""
+        """Either two rows, or a cell with a tab and a line break."""
         with self.assertRaisesRegex(UserError, "line 2: the quote.*or begin a"):
             self._read("a.tsv", f"text\tlabel\n{lines}")
-        # Other rows may tell.
+        # Other rows may settle it.
         row = '"c\nd"\tpos\n'
         first, _ = self._read("a.tsv", f"text\tlabel\n{lines}{row}")
         self.assertStartsWith(first["text"], "a\tpos\n")

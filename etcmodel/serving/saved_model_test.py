@@ -12,7 +12,7 @@ from etcmodel.serving import exported
 from etcmodel.serving import saved_model as saved_model_lib
 from testing import saved_models
 
-# What is noted, without checksums.
+# The note, without checksums.
 _NOTE = {"task": "words", "options": {}}
 
 
@@ -23,7 +23,7 @@ def _same(x):
 
 
 def _module():
-    """A Keras model that scores ids, and a table as a resource."""
+    """Makes a Keras model that scores ids, with a table as a resource."""
     dense = tf.keras.layers.Dense(1, kernel_initializer="ones")
     inputs = tf.keras.Input([3], dtype="int32", name="ids")
     model = tf.keras.Model(
@@ -108,7 +108,7 @@ class ExportTest(tf.test.TestCase):
         self.assertEmpty(saved_models.names_of_stored_gradients(self.path))
 
     def test_what_is_in_the_directory(self):
-        # And no keras_metadata.pb.
+        # keras_metadata.pb is missing, too.
         names = "assets assets.extra fingerprint.pb saved_model.pb variables"
         self.assertCountEqual(
             [".etcmodel_files.json", *names.split()], os.listdir(self.path)
@@ -125,7 +125,7 @@ class ExportTest(tf.test.TestCase):
     def test_existing_directories(self):
         with self.assertRaisesRegex(UserError, "`overwrite`"):
             self.write()
-        # The old one stays until the new one is whole, and answers.
+        # The old model stays, and answers, until the new one is complete.
         inputs = {"features": {"ids": np.ones([1, 4], np.int64)}}
         for bad, error in (
             ({"metadata": {"not": json}}, TypeError),

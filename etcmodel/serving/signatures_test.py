@@ -47,7 +47,7 @@ class ReadInPartsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(value, actual[name])
 
     def test_no_row_is_made_up(self):
-        """A short last part costs no more than it has rows."""
+        """A last part is only as large as its rows."""
 
         def outputs(inputs):
             rows = tf.shape(inputs["x"])[0]
@@ -56,7 +56,7 @@ class ReadInPartsTest(tf.test.TestCase, parameterized.TestCase):
         inputs = {"x": tf.zeros([6, 1])}
         made = signatures_lib.run_in_parts(outputs, inputs, 4)
         self.assertAllEqual([4, 4, 4, 4, 2, 2], made["y"])
-        # Rows that belong together are not torn apart.
+        # Rows of one group stay together.
         made = signatures_lib.run_in_parts(
             outputs, inputs, 4, tf.constant([3, 5, 6])
         )
@@ -91,7 +91,7 @@ class ServingModuleTest(tf.test.TestCase):
     def test_answers_with_the_best_word_of_all_windows(self):
         text = "a bb ccc dddd eeeee a bb a dddd"
         outputs = self._serve(["bb", text, ""])
-        # The words one by one, each of its own window's logits.
+        # Words separately, each with the logits of its own window.
         made = self.builder(tf.constant([text]))
         given = {**made.layout.features, **made.layout.values}
         inputs = {name: given[name] for name in self.model.input}
@@ -135,7 +135,7 @@ class ServingModuleTest(tf.test.TestCase):
             self.signatures["features"](**inputs)
 
     def test_requests(self):
-        """The same one for every signature."""
+        """Every signature has the same request."""
         self.assertEqual(set(self.signatures), set(self.requests))
         outputs = {
             name: self.signatures[name](
@@ -144,7 +144,7 @@ class ServingModuleTest(tf.test.TestCase):
             for name, inputs in self.requests.items()
         }
         features, stored = outputs["features"], outputs["serialized_examples"]
-        # Of the two windows, the first is stored; it has an answer of its own.
+        # Only the first of two windows is stored; its answer is another one.
         self.assertEqual([1, 4], features["logits"].shape)
         self.assertAllClose(features["logits"], stored["logits"], 1e-5, 1e-5)
         best = np.argmax(features["logits"][0])

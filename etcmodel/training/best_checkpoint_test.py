@@ -9,7 +9,7 @@ from absl.testing import parameterized
 
 from etcmodel.training import best_checkpoint
 
-# Validations: metric, loss (None: not noted), whether it becomes the best.
+# Validations: metric, loss (None: not recorded), whether it is a new best.
 _HIGHER = [(0.5, 1.195, True), (0.5, 1.136, True), (0.5, 1.136, False)]
 _CASES = {
     "tie": ("higher", _HIGHER),

@@ -89,7 +89,7 @@ class TrainerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(100, trainer.validation_interval)
         factory = optimization.OptimizerFactory(trainer.optimizer_config)
         rate = factory.build_learning_rate()
-        # Up to the line of the decay in 30 steps, down to 0 at the end.
+        # Rises to the decay's line of 30 steps, which falls to 0 at the end.
         self.assertAllClose(
             [0.0, 0.9e-4, 1.8e-4, 0.9e-4, 0.0],
             [rate(step) for step in (0, 15, 30, 165, 300)],

@@ -31,7 +31,7 @@ _NOTE = {
 
 
 def _example(serialized=None, **ids):
-    """An example, with other values of its integer features."""
+    """Returns an example with other values of its integer features."""
     made = tf.train.Example.FromString(serialized or b"")
     for name, values in ids.items():
         made.features.feature[name].int64_list.value[:] = values
@@ -39,7 +39,7 @@ def _example(serialized=None, **ids):
 
 
 def _text(serialized, name, values):
-    """An example with other values of a feature of strings."""
+    """Returns an example with other values of a string feature."""
     made = tf.train.Example.FromString(serialized)
     made.features.feature[name].bytes_list.value[:] = values
     return made.SerializeToString()
@@ -89,13 +89,13 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
             stream.write(content)
 
     def _train(self, task):
-        """Reads as a training does, which reads without an end."""
+        """Reads as training does, without an end."""
         batches = iter(task.build_inputs(task.task_config.train_data))
         for _ in range(20):
             next(batches)
 
     def _check(self, message, evaluates=True):
-        """A training and an evaluation name the same file and record."""
+        """Checks that training and evaluation name the file and record."""
         message = f"^{re.escape(self.paths[1])}{message}"
         error = damaged_records.find(self._task(train=False))
         self.assertRegex(str(error), message)
@@ -113,7 +113,7 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         for other, is_searched in (
             (tf.errors.DataLossError(None, None, "lost"), True),
             (tf.errors.InvalidArgumentError(None, None, "indices[3]"), True),
-            # All records are not read again for these.
+            # These errors do not make it read all records again.
             (tf.errors.InvalidArgumentError(None, None, "of the model"), False),
             (tf.errors.ResourceExhaustedError(None, None, "OOM"), False),
         ):
@@ -151,7 +151,7 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIn("preprocess the data again", text)
 
     def test_flipped_byte_without_compression(self):
-        """Then it is known how many records are good."""
+        """Without compression, the number of good records is known."""
         path = os.path.join(self.data, "plain.tfrecord")
         with tf.io.TFRecordWriter(path) as writer:
             for record in self.records[0]:
@@ -177,7 +177,7 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
             r", record 3 \(id 'z'\): Feature: longest .*could not be found; "
             "expected a record of the task toy with global_length=2, "
             r"long_length=4\. Copy",
-            # It has no answer, and so is none to evaluate.
+            # Without an answer, an example is not evaluated.
             evaluates=False,
         )
         self.assertNotIn("{{", text)
@@ -237,7 +237,7 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(True, False)
     def test_counts_while_evaluating(self, is_listed):
-        """Another program may note the sum alone."""
+        """Another program may note only the total number of examples."""
         if is_listed:
             tfrecords.write_json(
                 self.data,
@@ -261,7 +261,7 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         message = "has .* bytes" if is_listed else "holds 6 rec.* says 7.*Copy"
         with self.assertRaisesRegex(UserError, message):
             list(read(self.data))
-        # A part of the files is not all.
+        # Counts do not apply to only some of the files.
         self.assertLen(list(read(self.paths[0])), 4)
 
 

@@ -20,11 +20,11 @@ _ROWS = [
     ("r0", 0, 3, 1.5, 1.0),
     ("r0", 1, 5, -1.0, 1.0),
     ("r0", 2, 8, 1.2, 1.0),
-    # Right with 1.8, and with 0.5 only below a threshold of 1.
+    # Right with 1.8. With 0.5, right only if the threshold is below 1.
     ("r1", 0, 0, 1.8, 1.0),
     ("r2", 0, 2, 0.2, 1.0),
     ("r2", 1, 4, 0.5, 1.0),
-    # There is nothing of r3, which counts as wrong.
+    # r3 has no row, which counts as wrong.
 ]
 
 
@@ -78,10 +78,10 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def _batches(self, rows):
-        """What was chosen in rows, of which the order must not matter."""
+        """Chooses from rows, whose order must not matter."""
         rng = np.random.default_rng(0)
         rows = [rows[i] for i in rng.permutation(len(rows))]
-        # What fills a batch up counts nothing, whatever its numbers are.
+        # Rows that fill a batch have no effect, whatever their numbers are.
         rows.append(("?", 0, 5, 99.0, 0.0))
         ids, windows, words, logits, weights = zip(*rows, strict=True)
         merged = {
@@ -110,7 +110,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(
             {"right": 0.5, "given": 0.75, "threshold": 0.0}, self._score(_ROWS)
         )
-        # One that is given holds, and nothing is chosen.
+        # A given threshold is used as it is.
         for threshold, right, given in ((1.0, 0.25, 0.5), (2.0, 0.0, 0.0)):
             self.assertEqual(
                 {"right": right, "given": given, "threshold": threshold},
@@ -118,7 +118,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
             )
 
     def test_option_that_makes_no_difference(self):
-        """Records are scored once, with the default."""
+        """Without any effect, the default is the only value to score."""
         tuned = toy.TASK.tuned._replace(is_used=lambda sizes: False)
         task = dataclasses.replace(toy.TASK, tuned=tuned)
         score = toy.TASK.dataset.score
@@ -128,7 +128,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual({"right": 0.25, "given": 0.5, "threshold": 1.0}, found)
 
     def test_groups(self):
-        """Some records' metrics apart, beside those of all."""
+        """Metrics of some records are reported beside those of all."""
         # r0 is wrong with three rows, r1 right with one, and with a threshold
         # of 1 nothing is given of r2, with two.
         groups = {"_several": lambda n: n > 1, "_one": lambda n: n == 1}

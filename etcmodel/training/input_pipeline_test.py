@@ -62,7 +62,7 @@ class ReadBatchesTest(tf.test.TestCase):
         self.assertEqual({1, 2, 3, 4, 5}, seen)
 
     def test_a_resumed_training_goes_on_where_it_was(self):
-        """Records and seeds of each step are those of one that went through."""
+        """Steps get the same records and seeds as without an interruption."""
 
         def parse(serialized, seed):
             return serialized, seed
@@ -140,7 +140,7 @@ class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
         first = 10 * tf.strings.to_number(serialized, tf.int32)
         # [blocks]
         rows = first + tf.range(_BLOCKS)
-        # One document, another one, one segment of padding.
+        # Two documents, and one segment of padding.
         features = {"rows": rows, "block_ids": tf.constant([9, 5, 5, 0])}
         return features, {"weight": tf.ones_like(rows)}
 
@@ -159,7 +159,7 @@ class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters((4, 1), (8, 1), (8, 2), (4, 4), (16, 8))
     def test_evaluation(self, size, replicas):
-        """All segments once, and examples whole in what replicas get."""
+        """Every segment comes once; each replica gets whole examples."""
         context = tf.distribute.InputContext(num_replicas_in_sync=replicas)
         batches = list(self._read(size, context, is_training=False))
         self.assertEqual(0, len(batches) % replicas)
@@ -175,7 +175,7 @@ class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
         dataset = self._read(8, is_training=True, shuffle_buffer_size=5)
         seen = set()
         for features, _ in dataset.take(12).as_numpy_iterator():
-            # Though the documents of all examples have the same numbers.
+            # Documents differ even where examples give them the same numbers.
             self.assertAllEqual([1, 2, 2, 0, 5, 6, 6, 0], features["block_ids"])
             rows = features["rows"].reshape(2, _BLOCKS)
             self.assertAllEqual(rows - rows[:, :1], [range(_BLOCKS)] * 2)

@@ -23,7 +23,7 @@ SETTINGS = TokenizerSettings(True, False, True, True, 100)
 
 class LiftedTest(tasks.CommandTestCase):
     def write(self, *names, tokens=("one", "two")):
-        """A vocabulary, and what `preprocess` notes of records made with it."""
+        """Writes a vocabulary; returns what `preprocess` notes with it."""
         path = self.path(*names)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w") as stream:
@@ -39,7 +39,7 @@ class LiftedTest(tasks.CommandTestCase):
         }
 
     def assert_belongs_to(self, place, own, vocab_file):
-        """Records of this vocabulary alone begin with these weights."""
+        """Checks that only records of this vocabulary fit these weights."""
         other = self.write("data", "words.txt", tokens=("two", "one"))
         self.assertTrue(lifted.check_vocabulary(place, own))
         with self.assertRaisesRegex(
@@ -51,7 +51,7 @@ class LiftedTest(tasks.CommandTestCase):
             lifted.check_vocabulary(place, other)
 
     def assert_text_is_prepared_alike(self, place, own, vocab_file):
-        """Records with accents alone begin with weights that know them."""
+        """Checks that records fit only weights with the same use of accents."""
         settings = SETTINGS._replace(strip_accents=True)
         other = {**own, "tokenizer": settings._asdict()}
         with self.assertRaisesRegex(
@@ -133,7 +133,7 @@ class LiftedTest(tasks.CommandTestCase):
         self.assertRegex(logs.output[0], "data/vocab.txt does not seem .* it")
 
     def test_heads(self):
-        """All of a run of the same task with the same labels."""
+        """Heads load from a run of the same task and labels."""
         run = self.path("run")
         os.makedirs(run)
         spec = registry.get("classify")

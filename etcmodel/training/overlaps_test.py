@@ -1,4 +1,4 @@
-"""The commands' flags are tested in `cli/paths_test.py`."""
+"""Tests of `overlaps`; `cli/paths_test.py` tests the commands' flags."""
 
 import os
 import tempfile

@@ -46,7 +46,7 @@ class RunDirectoryTest(CommandTestCase):
         )
 
     def _call(self, function, *arguments):
-        """Calls a function; what it printed."""
+        """Calls a function; returns what it printed."""
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
             function(*arguments)
@@ -74,7 +74,7 @@ class RunDirectoryTest(CommandTestCase):
 
     @parameterized.parameters(*_POINTERS)
     def test_damaged_pointer(self, name):
-        """The newest is the one with the highest number, not the last name."""
+        """The newest checkpoint has the highest number, not the last name."""
         if name == "of a checkpoint that is gone":
             self._remove(self.best, "best_ckpt-9")
         for directory in (self.run, self.best):
@@ -85,7 +85,7 @@ class RunDirectoryTest(CommandTestCase):
         last = os.path.join(self.run, "ckpt-10")
         best = 2 if name == "of a checkpoint that is gone" else 9
         best = os.path.join(self.best, f"best_ckpt-{best}")
-        # What only reads takes them, too.
+        # Commands that only read find the same checkpoints.
         self.assertEqual(last, runs.find_checkpoint(self.run, "last"))
         self.assertEqual(best, runs.find_checkpoint(self.run, None))
         self.assertEqual(last, files.open_checkpoint(self.run).path)
@@ -97,7 +97,7 @@ class RunDirectoryTest(CommandTestCase):
         )
         self.assertEqual(last, tf.train.latest_checkpoint(self.run))
         self.assertEqual(best, tf.train.latest_checkpoint(self.best))
-        # Older ones are known, and go when it is their turn.
+        # Older ones are still listed, and removed in turn.
         manager = self._manager(self.run, "ckpt", max_to_keep=2)
         self.assertEqual(
             [os.path.join(self.run, f"ckpt-{i}") for i in (2, 9, 10)],
@@ -108,7 +108,7 @@ class RunDirectoryTest(CommandTestCase):
         self.assertEmpty(self._call(run_directory.prepare, self.run))
 
     def test_damaged_newest_checkpoint(self):
-        """It is told, and the one before is taken."""
+        """A message names it, and the one before is used."""
         paths = [os.path.join(self.run, f"ckpt-{i}") for i in (2, 9, 10)]
         with open(f"{paths[2]}.data-00000-of-00001", "r+b") as stream:
             stream.write(b"\xff\xff")
@@ -178,7 +178,7 @@ class RunDirectoryTest(CommandTestCase):
                 raise ValueError("of the model")
 
     def _leave(self):
-        """Writes what processes leave that are killed; all that is kept."""
+        """Writes what killed processes leave; returns what must be kept."""
         kept = {x for _, _, names in os.walk(self.run) for x in names}
         for directory, name in ((self.run, "ckpt"), (self.best, "best_ckpt")):
             folder = os.path.join(directory, f"{name}-11_temp")
@@ -192,7 +192,7 @@ class RunDirectoryTest(CommandTestCase):
             ):
                 with open(place, "wb") as stream:
                     stream.write(b"x")
-        # A folder of the user's.
+        # A folder that the user made.
         os.mkdir(self.path("run", "my_temp"))
         return kept
 
@@ -227,7 +227,7 @@ class RunDirectoryTest(CommandTestCase):
             UserError, f"Another process trains in {self.run}.*`model_dir`"
         ):
             self._hold()
-        # It may be one of the same training.
+        # Another worker of the same training may hold it.
         with mock.patch.dict(os.environ, {"TF_CONFIG": "{}"}):
             self._hold()
         self.assertEqual(before, self._files())

@@ -31,7 +31,7 @@ class _RunTestCase(CommandTestCase):
         os.makedirs(self.model_dir)
 
     def save(self, *names, step=1):
-        """Saves a checkpoint that fits no model."""
+        """Saves a checkpoint that does not fit any model."""
         checkpoint = tf.train.Checkpoint(
             global_step=tf.Variable(step, dtype=tf.int64)
         )
@@ -131,7 +131,7 @@ class NoteTest(_RunTestCase):
                 model_dir,
             )
             self.assertEqual(expected, runs.read(model_dir))
-        # For Python; see `models.run_files`.
+        # Python code reads these; see `models.run_files`.
         self.assertEqual(config, models.EtcConfig.from_run(model_dir))
         self.assertEqual(
             {"model": "its model"}, models.encoder_options(model_dir)
@@ -193,7 +193,7 @@ class NoteTest(_RunTestCase):
                 ("etc/wikihop", [own, "more.yaml"]),
                 self._use("--config_file=more.yaml", *arguments),
             )
-        # Another experiment is taken as it is.
+        # Another experiment is used unchanged.
         flat = "etc/wikihop_flat"
         self.assertEqual((flat, None), self._use(f"--experiment={flat}"))
         os.remove(own)
@@ -208,7 +208,7 @@ class NoteTest(_RunTestCase):
 
 
 class SameRunTest(_RunTestCase):
-    """A directory holds one run: another one would spoil it."""
+    """A directory belongs to one run; another run would spoil it."""
 
     records = {
         "preprocessing_config": {"long_length": 8},
@@ -240,7 +240,7 @@ class SameRunTest(_RunTestCase):
         runs.check_same(params, records, registry.get(task), self.model_dir)
 
     def test_the_same(self):
-        # Nothing was learned yet.
+        # Without a checkpoint, nothing is compared.
         self._check(saved=False, use_links=False)
         self._check()
 
@@ -277,7 +277,7 @@ class SameRunTest(_RunTestCase):
             model = types.SimpleNamespace(**lengths)
             runs.check_records(self.model_dir, records, model)
 
-        # A run may have no note, as of the Model Garden's own programs.
+        # Runs of the Model Garden's own programs have no note.
         check(records)
         note = {"task": "nq", "experiment": "etc/nq", "records": self.records}
         write_run(self.model_dir, note)
@@ -338,7 +338,7 @@ class TunedTest(_RunTestCase):
             (5000, 0.8),
         ):
             self.assertEqual(expected, self._use(step))
-        # What a user says holds.
+        # A value that the user sets is used.
         self.assertEqual(0.0, self._use(1000, 0.0))
 
     def test_a_run_that_goes_on_from_another(self):
@@ -357,7 +357,7 @@ class TunedTest(_RunTestCase):
         self.model_dir = second
         self.assertEqual(0.3, self._use(10))
         self.assertEqual(0.6, self._use(50))
-        # Not of another task, nor without weights.
+        # Neither for another task, nor without weights.
         for name, start in (("select", checkpoint), ("hotpotqa", "")):
             runs.keep_tuned(registry.get(name), start, self.directory)
         self.assertFalse(os.path.exists(self.path(runs.TUNED_FILE)))

@@ -38,7 +38,7 @@ def _write_note(directory, **note):
 
 
 class ScaleModel(tf.keras.Model):
-    """The logit of a word is its token id."""
+    """A model whose logit of a word is the word's token id."""
 
     def call(self, features, training=None):
         return {"logits": tf.cast(features["long_token_ids"], tf.float32)}
@@ -64,9 +64,9 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         return params
 
     def test_lengths_and_vocabulary(self):
-        """Those of the records; the lengths may be greater."""
+        """They are those of the records; lengths may be set higher."""
         note = tfrecords.read_metadata(tfrecords.find_files(self.records))
-        # As by `export`, which need not have the records.
+        # `export` gives them, since the records may be gone.
         given = {"long_length": 7, "global_length": 5}
         given = {"preprocessing_config": given, "vocab_size": 11}
         lengths = {"long_length": 40, "global_length": 20}
@@ -75,7 +75,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
             (self._config(None, self.records), None, note, (4, 2, 200)),
             (self._config(self.records, **lengths), None, note, (40, 20, 200)),
             (self._config(), given, given, (7, 5, 11)),
-            # Nothing is known. The vocabulary is that of the preset.
+            # Without any note, the preset's vocabulary size is used.
             (self._config(**lengths), None, None, (40, 20, 30522)),
         ):
             task = _TASK(params, metadata=metadata)
@@ -95,7 +95,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(20, features["global_token_ids"].shape[1])
 
     def test_batches_of_their_longest_record(self):
-        """In training; what validation collects has one size."""
+        """Training trims batches; those of validation have one size."""
         params = self._config(self.records, long_length=40, global_length=20)
         params.trim_batches = True
         task = _TASK(params)
@@ -112,7 +112,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual([7, long], logits.shape)
 
     def test_sorts_among_the_records_that_there_are(self):
-        """Seven examples have three batches of two."""
+        """Seven examples make three batches of two."""
         for size, number in ((2, 3), (4, 1), (8, 0)):
             params = self._config(self.records)
             params.trim_batches = True
@@ -164,7 +164,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
             _TASK(self._config(other))
 
     def test_options(self):
-        """Those of the configuration are those of the model."""
+        """The model has the options of the configuration."""
         params = self._config(self.records, scale=3.0)
         params.threshold = 1.5
         task = _TASK(params)
@@ -194,7 +194,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertFalse(params.validation_data.drop_remainder)
 
     def test_losses_and_metrics(self):
-        """The mean of the losses, over the real examples."""
+        """The loss is the mean of losses over the real examples."""
         task = _TASK(self._config(self.records))
         losses = {
             "tokens": tf.constant([4.0, 8.0, 100.0]),
@@ -218,7 +218,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         metrics = task.build_metrics(training=False)
         for _ in range(2):
             task.process_metrics(metrics, labels, {})
-        # What fills up the last batches of replicas changes nothing.
+        # Examples that fill the last batches of replicas have no effect.
         task.process_metrics(metrics, nothing, {})
         self.assertAllClose(
             {
@@ -248,7 +248,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         state = None
         for batch in task.build_inputs(task.task_config.validation_data):
             logs = task.validation_step(batch, ScaleModel(), metrics)
-            # As a strategy gives them: a tuple of replicas.
+            # A strategy gives a tuple with an element per replica.
             logs = tf.nest.map_structure(lambda x: (x,), logs)
             state = task.aggregate_logs(state, logs)
         self.assertLen(state, 2)
@@ -262,7 +262,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(5 / 7, accuracy.result())
 
     def test_collects_the_first_replica(self):
-        """Each has gathered those of all."""
+        """Each replica has gathered the values of all."""
         task = _TASK(self._config(self.records))
         state = None
         for step in range(2):

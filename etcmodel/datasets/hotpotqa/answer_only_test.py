@@ -34,7 +34,7 @@ class ReadingTest(tf.test.TestCase):
         self.assertEqual("Czech Republic", answer_only.gold(record))
 
     def test_paragraphs_are_known_by_their_titles(self):
-        """Also where the sentence's number is none, as in official files."""
+        """Paragraphs match even if a sentence's number is out of range."""
         record = self._read(
             context=[["Jan", ["Jan."]], ["Ida", ["x"]], ["Brno", ["A city."]]],
             supporting_facts=[["Jan", 0], ["Brno", 7], ["Prague", 0]],
@@ -42,7 +42,7 @@ class ReadingTest(tf.test.TestCase):
         self.assertEqual((0, 2), record.supporting_parts)
 
     def test_no_supporting_facts(self):
-        """Only whether an answer is yes, no or a span is learned from them."""
+        """Without facts, only yes, no or span can be learned."""
         record = self._read(answer=None, supporting_facts=None)
         self.assertIsNone(record.answers)
         self.assertIsNone(answer_only.gold(record))
@@ -50,7 +50,7 @@ class ReadingTest(tf.test.TestCase):
             for facts in (None, []):
                 record = self._read(split, supporting_facts=facts)
                 self.assertIsNone(record.supporting_parts)
-        # None of those that are told is in the text.
+        # None of the given facts is in the text.
         record = self._read("train", supporting_facts=[["x", 0]])
         self.assertEqual((), record.supporting_parts)
         with self.assertRaisesRegex(RecordError, "answer.*is empty"):

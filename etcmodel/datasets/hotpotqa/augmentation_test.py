@@ -1,4 +1,4 @@
-"""Tests of what is made of HotpotQA's records to learn more from them."""
+"""Tests of records that are made from HotpotQA's, to learn more from them."""
 
 import random
 import re
@@ -40,7 +40,7 @@ class ChooseParagraphsTest(unittest.TestCase):
         }
 
     def test_example(self):
-        # A title and a sentence are 12 characters.
+        # A title and a sentence have 12 characters together.
         facts = (("B", 0),)
         self.assertEqual({"AB", "BA", "BC", "CB"}, self._choose(24, facts))
         self.assertEqual({"B"}, self._choose(23, facts))
@@ -80,7 +80,7 @@ class MakePseudoQuestionTest(unittest.TestCase):
             for text, other in ((_PAINTER, _RIVER), (_RIVER, _PAINTER)):
                 own = {*text.split()} - {*other.split()} - joints
                 rest = iter(re.findall(r"\w+", text))
-                # All in the order of the text.
+                # All, in the order of the text.
                 self.assertTrue(all(x in rest for x in words if x in own))
             known = re.findall(r"\w+", _PAINTER + _RIVER)
             self.assertLessEqual({*words}, {"Jan", "Vltava", *joints, *known})

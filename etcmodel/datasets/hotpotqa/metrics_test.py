@@ -17,8 +17,8 @@ class NormalizeAnswerTest(unittest.TestCase):
             ("a-b", "ab"),  # punctuation goes before articles
             ("the\tend\u00a0now\n", "end now"),  # any Unicode space
             ("$1,000.50", "100050"),
-            # Only ASCII punctuation; beside other marks an article is a word,
-            # beside letters of another alphabet it is none.
+            # Only ASCII punctuation is removed; an article beside other marks
+            # is a word, beside letters of another alphabet it is not.
             ("\u201cQuoted\u201d \u2013 'x'", "\u201cquoted\u201d \u2013 x"),
             ("\u00aba\u00bb", "\u00ab \u00bb"),
             ("A\u00e9", "a\u00e9"),
@@ -39,14 +39,14 @@ class ScoresTest(parameterized.TestCase):
         ("Paris Paris Texas", "the Paris, Texas", (0, 0.8, 2 / 3, 1)),
         ("new new york", "new jersey new", (0, 2 / 3, 2 / 3, 2 / 3)),
         ("Texas Paris", "Paris Texas", (0, 1, 1, 1)),
-        # Yes, no and noanswer are all or nothing.
+        # Yes, no and noanswer score either 1 or 0.
         ("no", "no man", (0, 0, 0, 0)),
         ("no man", "no", (0, 0, 0, 0)),
         ("yes", "no", (0, 0, 0, 0)),
         ("Yes, it is", "yes", (0, 0, 0, 0)),
         ("noanswer", "noanswer given", (0, 0, 0, 0)),
         ("", "yes", (0, 0, 0, 0)),
-        # Inside of longer answers they are words like others.
+        # Inside longer answers they are ordinary words.
         ("no man", "no one", (0, 0.5, 0.5, 0.5)),
         ("Rome", "Oslo", (0, 0, 0, 0)),
         ("", "Oslo", (0, 0, 0, 0)),

@@ -16,7 +16,7 @@ class PredictionsTest(unittest.TestCase):
         predictions = {
             "a": ("Moravia", _FACTS),
             "b": ('\u00e9 "x"', []),
-            # What UTF-8 cannot express.
+            # A character that UTF-8 cannot express.
             "c": ("x", [("\ud83d", 0)]),
         }
         hotpotqa.write_predictions(predictions, stream)
@@ -42,7 +42,7 @@ class PredictionsTest(unittest.TestCase):
         gold = {"a": hotpotqa.gold(record)}
         scores = hotpotqa.score({"a": ("moravia", _FACTS)}, gold)
         self.assertEqual({scores[x] for x in ("em", "sp_em", "joint_em")}, {1})
-        # One of two facts and nothing wrong.
+        # One of two facts is found, and none is wrong.
         scores = hotpotqa.score({"a": ("Moravia", _FACTS[1:])}, gold)
         self.assertEqual(
             [scores[x] for x in ("em", "sp_prec", "sp_recall", "sp_em")],

@@ -1,4 +1,4 @@
-"""HotpotQA's records; ../records_test.py has the errors."""
+"""Tests of HotpotQA's records; ../records_test.py has the errors."""
 
 import json
 import os
@@ -127,7 +127,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         record = HotpotQARecord("a", "q", (Paragraph("t", ("s",)),))
         self.assertEqual((), record.fact_positions)
         self.assertEqual(0, record.num_missing_facts)
-        # Built by hand, such a fact must not count from the end.
+        # A negative index must not count from the end.
         record = HotpotQARecord(
             "a", "q", record.context, supporting_facts=(("t", -1),)
         )

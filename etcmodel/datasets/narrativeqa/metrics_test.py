@@ -1,4 +1,4 @@
-"""Tests of `metrics`: the numbers that nlg-eval gives."""
+"""Tests that `metrics` computes the numbers that nlg-eval gives."""
 
 import tensorflow as tf
 
@@ -27,8 +27,8 @@ class MetricsTest(tf.test.TestCase):
         )
 
     def test_rouge_by_hand(self):
-        """Precision of the second truth, recall of the first."""
-        # 2 of 3 words are the second truth's; of the first all is found.
+        """Takes the precision of the second truth, the recall of the first."""
+        # 2 of 3 words are in the second truth; all of the first are found.
         p, r = 2 / 3, 1.0
         self.assertAllClose(
             2.44 * p * r / (r + 1.44 * p),
@@ -38,7 +38,7 @@ class MetricsTest(tf.test.TestCase):
         self.assertEqual(0, metrics.rouge_l("", ["b"]))
 
     def test_meteor_by_hand(self):
-        """Exact and stemmed matches, in two chunks."""
+        """Matches words and stems, in two chunks."""
         # "running" matches "runs" by its stem; "he runs" and "home" are two
         # chunks of three words: 10 P R / (R + 9 P) (1 - (2 / 3)^3 / 2).
         p, r = 3 / 4, 3 / 3
@@ -46,7 +46,7 @@ class MetricsTest(tf.test.TestCase):
             10 * p * r / (r + 9 * p) * (1 - 0.5 * (2 / 3) ** 3),
             metrics._meteor("he running back home", ["he runs home"]),
         )
-        # A synonym is no match.
+        # A synonym does not match.
         self.assertEqual(0, metrics._meteor("house", ["home"]))
 
     def test_what_is_missing_counts(self):

@@ -7,7 +7,7 @@ from etcmodel.datasets.narrativeqa import oracle
 
 
 def _common(a, b):
-    """Length of the longest common subsequence, by the definition."""
+    """Returns the length of the longest common subsequence."""
     if not a or not b:
         return 0
     if a[0] == b[0]:
@@ -16,7 +16,7 @@ def _common(a, b):
 
 
 def _reference(text, answer, min_score, top_percentile, top_k):
-    """All spans one by one."""
+    """Tries all spans one by one."""
     words, target = text.lower().split(), answer.lower().split()
     spans = []
     for start in range(len(words)):
@@ -69,7 +69,7 @@ class OracleTest(tf.test.TestCase, parameterized.TestCase):
             found = oracle.find_approximate_answers(
                 oracle.Words(text), answer, *options
             )
-            # All words have one letter.
+            # All words consist of one letter.
             self.assertEqual(
                 [(start, end) for _, start, end in expected],
                 [(x.start // 2, (x.end + 1) // 2) for x in found],

@@ -23,7 +23,7 @@ _ROWS = (
 
 class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     def _write(self, rows, head=_HEAD, **stories):
-        """The path of a csv file with stories beside it."""
+        """Writes a csv file with stories beside it; returns its path."""
         folder = self.get_temp_dir()
         os.makedirs(os.path.join(folder, "stories"), exist_ok=True)
         for name, text in {"a": "Jan said no.", "b": "Ján.", **stories}.items():
@@ -37,7 +37,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         return path
 
     def test_reads_records(self):
-        """Quotes, line feeds and commas inside; the same question twice."""
+        """Cells have quotes, line feeds and commas; a question comes twice."""
         path = self._write(_ROWS)
         records = [*narrativeqa.FORMAT.read(path)]
         question = 'Who, if\nanyone, said "no"?'
@@ -60,7 +60,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([0, 2, 3], [x.index for x in read])
 
     def test_unknown_sets(self):
-        """Their questions are not left out without a word."""
+        """Questions of unknown sets are not omitted silently."""
         path = self._write("a,TRAIN,Who?,x,y,x\n" + _ROWS)
         self.assertLen([*narrativeqa.FORMAT.read(path)], 5)
         with self.assertRaisesRegex(
@@ -101,14 +101,14 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         bad_records = BadRecords(skip=True)
         read = narrativeqa.FORMAT.read(path, "predict", bad_records)
         self.assertEqual([1, 2, 4], [x.index for x in read if x.id[0] == "a"])
-        # Nor is it left out silently where its set cannot be told.
+        # Nor is a question omitted silently if its set is unknown.
         if "columns" in message:
             with self.assertRaisesRegex(RecordError, message):
                 list(narrativeqa.FORMATS["valid"].read(path))
 
     @parameterized.parameters("\r", "\r\n")
     def test_line_ends(self, line_end):
-        """Also of a file that is read in parts of a million bytes."""
+        """Line ends are read, also in a file of several parts."""
         head, rows = (x.replace("\n", line_end) for x in (_HEAD, _ROWS))
         row = f"b,train,{'w' * 4990}?,Jan,Eva,x{line_end}"
         path = self._write(rows + 500 * row, head)
@@ -120,7 +120,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual({4991}, {len(x.question) for x in records[3:]})
 
     @parameterized.parameters(
-        # To the end of the file, and to the next quote.
+        # An open quote reaches to the end of the file, or the next quote.
         ('a,train,"Who?,x,y,x\nb,train,Who?,x,y,x\n', "unexpected end"),
         ('a,train,"Who?,x,y,x\nb,train,"Who?",x,y,x\n', "expected after"),
     )
@@ -158,7 +158,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             [(x.question, *x.answers) for x in records],
         )
         self.assertLen({x.text for x in records}, 3)
-        # One text in memory for all questions of a story.
+        # All questions of a story share one text in memory.
         self.assertLen({id(x.text) for x in records}, 3)
 
 

@@ -36,7 +36,7 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_marks_of_books(self):
         for text, expected in (
-            # The last that begins one, the first that ends one behind it.
+            # From the last start marker to the first end marker after it.
             (
                 "This etext was prepared by A.\n*END*THE SMALL PRINT! FOR "
                 "PUBLIC DOMAIN ETEXTS*Ver\na\nEnd of Project Gutenberg's B\nc\n"
@@ -64,7 +64,7 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
             )
 
     def test_html(self):
-        """Tags and what is hidden go, and what is around `<pre>`."""
+        """Removes tags, hidden text, and the text around `<pre>`."""
         for text, expected in (
             (
                 "<html><head><title>T</title><style>a {b}</style></head>"
@@ -79,7 +79,7 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
             ),
             ("<pre>not closed", "not closed"),
             ("a < b and <c>", "a < b and <c>"),
-            # Not closed, and not known.
+            # A tag that is not closed, and unknown declarations.
             ("<html>a<p>b &lt; <i", "a\n\nb < <i"),
             ("<html>a<![if x]>b<![endif]>c<![<d>e", "abce"),
         ):
@@ -99,7 +99,7 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
         (b"Character set encoding: Klingon\n\xc3\x84", "\u00c4"),
         (b"\xc3\x84\xff", "\u00c4\ufffd"),
         (b"a\0b", "a b"),
-        # Other bytes that have a mark, and that have none.
+        # Other encodings, with and without a byte order mark.
         ("A \u00c4".encode("utf-32"), "A \u00c4"),
         (codecs.BOM_UTF32_BE + "A \u00c4".encode("utf-32-be"), "A \u00c4"),
         ("Jan, \u017d\u010f".encode("utf-16-le"), "Jan, \u017d\u010f"),
@@ -110,7 +110,7 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
         # declared as something else, or UTF-8 but for a few bytes.
         (b"\x93J\xe4n\x94\x81", "\u201cJ\u00e4n\u201d\ufffd"),
         (b"charset=utf-8 J\xe4n", "J\ufffdn"),
-        # What is no encoding of text, and what cannot be true.
+        # Names that are not text encodings, and wrong declarations.
         (b"charset=hex \xc3\x84", "\u00c4"),
         (b'<meta charset="utf-16"> \xc3\x84', "\u00c4"),
     )
@@ -129,7 +129,7 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
             stories.load(path)
 
     def test_real_story(self):
-        """Of The Time Machine all is there but what is not the story."""
+        """The Time Machine is complete, without text that is not the story."""
         name = "72ddeff1fe6bb9841d1c1da4b3031001bf6b1f58"
         text = stories.load(
             real_data_path(f"narrativeqa/stories/{name}.content")

@@ -12,12 +12,12 @@ from etcmodel.datasets.nq.metrics import NQPrediction
 
 
 def _long_gold(*spans: metrics.Span) -> NQGold:
-    """Annotators who agree that there is no short answer."""
+    """Makes annotators who agree that there is no short answer."""
     return NQGold(spans, ((),) * len(spans), ("none",) * len(spans))
 
 
 def _short_gold(*answers: str | tuple[metrics.Span, ...]) -> NQGold:
-    """Annotators without long answers; strings are answers of yes or no."""
+    """Makes annotators without long answers; strings mean yes or no."""
     return NQGold(
         (NULL_SPAN,) * len(answers),
         tuple(() if isinstance(x, str) else x for x in answers),
@@ -39,14 +39,14 @@ A, B, C = (10, 50), (60, 70), (3, 8)
 
 
 def _answers(kind, long, short, yes_no) -> set:
-    """What somebody has answered; nothing, or one thing, or two."""
+    """Draws an annotator's answers: none, one or two."""
     if kind == "long":
         return {long} - {NULL_SPAN}
     return {frozenset(short) - {NULL_SPAN}, yes_no} - {frozenset(), "none"}
 
 
 def _reference_points(kind, predictions, gold, minimum, thresholds=None):
-    """Threshold, precision, recall and F1, from the highest threshold on."""
+    """Returns threshold, precision, recall and F1, from the highest down."""
     outcomes, num_gold = [], 0
     for key, x in gold.items():
         given = zip(x.long_answers, x.short_answers, x.yes_no, strict=True)
@@ -73,7 +73,7 @@ def _reference_points(kind, predictions, gold, minimum, thresholds=None):
 
 
 def _reference(predictions, gold, minimum):
-    """All metrics by trying every threshold, in the order of their names."""
+    """Computes all metrics by trying every threshold, in order of names."""
     result = {}
     for kind in ("long", "short"):
         points = _reference_points(kind, predictions, gold, minimum)
@@ -94,7 +94,7 @@ def _reference(predictions, gold, minimum):
 
 class MetricsTest(parameterized.TestCase):
     def _check(self, predictions, gold, minimum):
-        """Compares all metrics with the reference; gives them."""
+        """Compares all metrics with the reference; returns them."""
         actual = metrics.evaluate(predictions, gold, minimum)
         expected = _reference(predictions, gold, minimum)
         self.assertEqual(list(expected), list(actual))
@@ -132,7 +132,7 @@ class MetricsTest(parameterized.TestCase):
 
     @parameterized.product(minimum=(1, 2, 3), seed=(1, 2, 3))
     def test_random_answers(self, minimum, seed):
-        """Small data sets with null spans, equal scores and much agreement."""
+        """Small data have null spans, equal scores and much agreement."""
         rng = random.Random(seed)
         spans, kinds = [NULL_SPAN, A, B], ["none"] * 4 + ["yes", "no"]
         found = 0
@@ -147,7 +147,7 @@ class MetricsTest(parameterized.TestCase):
                 )
                 yes_no = rng.choice(kinds)
                 short = rng.choices(spans, k=rng.randrange(4))
-                # What is missing is null, with a score below all others.
+                # A missing answer is null, with the lowest score.
                 if rng.random() < 0.8:
                     predictions[i] = NQPrediction(
                         rng.choice(spans),
@@ -175,26 +175,26 @@ class MetricsTest(parameterized.TestCase):
         self.assertEqual(1.0, result["long-best-threshold-f1"])
 
     @parameterized.parameters(
-        # Any annotator may agree; two must have an answer, not the same one.
+        # Any annotator may agree; two need an answer, which may differ.
         ("long", C, [A, NULL_SPAN, B, C, NULL_SPAN], True),
         ("long", (10, 49), [A, B, A, A, A], False),
         ("long", A, [A, NULL_SPAN, NULL_SPAN, NULL_SPAN, NULL_SPAN], False),
         ("long", A, [A, B, NULL_SPAN, NULL_SPAN, NULL_SPAN], True),
         ("long", A, [A], False),
         ("long", A, [], False),
-        # Sets of spans of one annotator, in whatever order, without null.
+        # An annotator's sets of spans, in any order, without null spans.
         ("short", (B, NULL_SPAN, A, B), [(A, B), (A, B), ()], True),
         ("short", (A,), [(A, B), (A, B), ()], False),
         ("short", (A, B), [(A,), (B,)], False),
         ("short", (B,), [frozenset({A}), frozenset({B})], True),
         ("short", (A,), [(A,), (NULL_SPAN,)], False),
         ("short", (A,), [(A,), (NULL_SPAN, B)], True),
-        # Yes, no and spans together make up the two annotators.
+        # Yes, no and spans count together as two annotators.
         ("short", "yes", ["yes", (A,), (), (), ()], True),
         ("short", (A,), ["yes", (A,), (), (), ()], True),
         ("short", "no", ["yes", (A,), (), (), ()], False),
         ("short", "yes", ["yes", (), (), (), ()], False),
-        # No spans are no answer, rather than that of those without spans.
+        # An empty set of spans means no answer.
         ("short", (), ["yes", "yes", ()], False),
         ("short", (NULL_SPAN,), [(NULL_SPAN,), "no", "no"], False),
     )
@@ -237,7 +237,7 @@ class ChecksTest(parameterized.TestCase):
         self.assertTrue(metrics.is_null((-1, -1)))
 
     def test_usual_minimum_of_annotations(self):
-        """Official data have five annotators, whatever they found."""
+        """Official data have five annotators, whatever their answers."""
         five, one = _long_gold(A, *[NULL_SPAN] * 4), _long_gold(A)
         for gold, expected in (
             ([five, five], 2),

@@ -59,7 +59,7 @@ class PredictionsTest(unittest.TestCase):
         self.assertEqual("YES", prediction["yes_no_answer"])
 
     def test_ids(self):
-        """Only whole numbers as they are usually written become numbers."""
+        """Only whole numbers in their usual spelling become numbers."""
         prediction = NQPrediction(NULL_SPAN, 0.0, (), 0.0)
         ids = ["7", "-3", "007", "my own", "1.0"]
         written = self.written(**dict.fromkeys(ids, prediction))
@@ -114,7 +114,7 @@ class PredictionsTest(unittest.TestCase):
         self.assertEqual(1.0, scores["long_best_threshold_f1"])
         self.assertEqual(0.0, scores["short_best_threshold_f1"])
         self.assertEqual(0.5, scores["average_best_threshold_f1"])
-        # The official names without "-" and ">=".
+        # The official names, without "-" and ">=".
         self.assertIn("short_recall_at_precision_0.9", scores)
         self.assertEqual(21, len(scores))
         for name in scores:

@@ -1,4 +1,4 @@
-"""Natural Questions' records; ../records_test.py has the errors."""
+"""Tests of Natural Questions' records; ../records_test.py has the errors."""
 
 import gzip
 import json
@@ -56,7 +56,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             (Candidate(3, 9, True), Candidate(9, 17, True)),
             record.top_level_candidates,
         )
-        # Words that come again are the same object.
+        # Repeated words are the same object.
         self.assertIs(record.tokens[1], record.tokens[4])
         (record,) = self._read([simplified_record()], split)
         tokens = [
@@ -109,7 +109,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_ids_may_be_strings_and_answers_absent(self):
-        """As in the test file of Kaggle's competition."""
+        """Kaggle's test file has such records."""
         number = "-1011141123527297803"
         value = simplified_record(example_id=number)
         del value["annotations"]
@@ -166,7 +166,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
                     [(x["token"], x["html_token"]) for x in raw],
                     [*zip(record.tokens, record.is_html, strict=True)],
                 )
-                # Both formats are the same but for spaces within tags.
+                # The formats differ only in spaces within tags.
                 tokens = (x.replace(" ", "_") for x in record.tokens)
                 same = msgspec.structs.replace(record, tokens=tuple(tokens))
                 simple = msgspec.structs.replace(simple, source=record.source)

@@ -6,13 +6,13 @@ from etcmodel.datasets.question_answering import metrics
 
 class AnswerScoresTest(parameterized.TestCase):
     @parameterized.parameters(
-        # The best of all; without articles, case and punctuation.
+        # The best of all answers; articles, case and punctuation are ignored.
         ("The York Minster!", ["Eboracum", "york"], (0, 2 / 3)),
         ("the york.", ["Eboracum", "York"], (1, 1)),
         # Words count as often as they occur.
         ("Paris Paris Texas", ["Paris, Texas"], (0, 0.8)),
         ("Texas Paris", ["Paris Texas"], (0, 1)),
-        # No answer, or one that is empty by the metric.
+        # No answer, or one that the metric's normalization leaves empty.
         ("", [], (1, 1)),
         ("the", [], (1, 1)),
         ("", ["The", "A."], (1, 1)),

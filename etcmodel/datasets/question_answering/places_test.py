@@ -37,12 +37,12 @@ class AnswerFinderTest(parameterized.TestCase):
         )
 
     @parameterized.parameters(
-        # To the nearest.
+        # The nearest occurrence counts.
         (_STRING, "Jan", 0, (0, 0, 0, 3)),
         (_STRING, "Jan", 12, (1, 0, 0, 3)),
         (_STRING, "Jan", 500, (1, 0, 19, 22)),
         (_LISTS, "Jan", 12, (2, 0, 0, 3)),
-        # Other characters: the place has those of the document.
+        # In another normal form: the place refers to the document's text.
         (_STRING, "Jan Nova\u0301k", 1, (0, 0, 0, 9)),
         (_STRING, "Jan & Eve", 19, (1, 0, 0, 13)),
         (_STRING, "jan novák  SINGS", 7, (0, 0, 0, 15)),
@@ -57,7 +57,7 @@ class AnswerFinderTest(parameterized.TestCase):
         (_STRING, "sings. Jan", 12, 1),
         (_LISTS, "sings. He", 4, 1),
         (_STRING, "Adam", None, 1),
-        # It is there, but nobody said where.
+        # The answer occurs, but no place is given.
         (_STRING, "Jan", None, 0),
         (_STRING, "Jan & Eve", None, 0),
     )

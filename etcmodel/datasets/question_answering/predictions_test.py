@@ -32,7 +32,7 @@ class GoldTest(absltest.TestCase):
         )
 
     def test_strata(self):
-        """The kinds of answers, of which validation records have a share."""
+        """Validation records are drawn from all kinds of answers."""
         base = {"question": "Who?", "text": "Jan sings."}
         records = question_answering.FORMAT.read_rows(
             [{**base, "answers": x} for x in (["Jan"], [], "yes", "NO")]
@@ -88,11 +88,11 @@ class ScoreTest(parameterized.TestCase):
 
     def test_evidence(self):
         gold = {
-            # One right of two, and of one.
+            # One right of two predicted, and one found of one.
             "a": Gold(("x",), Selected(((0, 1),))),
             # None is right.
             "b": Gold(("x",), Selected()),
-            # Found by its text; one of two is selected.
+            # The answer is found by its text; one of two is selected.
             "c": Gold(("x",), Selected((), ("He sings. He paints.",))),
             "missing": Gold(("x",), Selected()),
             "not asked": Gold(("x",)),

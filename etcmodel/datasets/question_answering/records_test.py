@@ -1,4 +1,4 @@
-"""Questions of rows; ../rows_test.py has the errors of all tasks' rows."""
+"""Tests of questions of rows; ../rows_test.py has the errors of all tasks."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -70,7 +70,7 @@ class AnswersTest(parameterized.TestCase):
         ('{"text": ["Brno"], "answer_start": [13]}', [_BRNO]),
         ("{'text': 'Brno', 'answer_start': 13}", [_BRNO]),
         ("{'text': [], 'answer_start': []}", []),
-        # As Hugging Face's `Dataset.to_csv` writes it.
+        # Hugging Face's `Dataset.to_csv` writes it so.
         (
             "{'text': array(['Moravia', 'Brno'],\n      dtype=object), "
             "'answer_start': array([31, 13], dtype=int32)}",
@@ -94,7 +94,7 @@ class AnswersTest(parameterized.TestCase):
             _read("dev", answers=cell)
 
     def test_numbers_in_cells(self):
-        """As pandas has them where values are missing, and in CSV."""
+        """Cells are read as pandas has them beside gaps, and as CSV."""
         for changes in (
             {"answer_start": 13.0, "is_impossible": 0.0},
             {"answer_start": "13.0", "is_impossible": "0.0"},
@@ -151,7 +151,7 @@ class AnswersTest(parameterized.TestCase):
         self.assertIsNone(_read("predict", reading, answers=[]).answers)
 
     def test_offsets_that_do_not_fit(self):
-        """One is moved, one kept, one nowhere; if all are, it is an error."""
+        """One answer is moved, one kept, one missing; none left is an error."""
         wrong = [
             {"text": "Brno", "answer_start": 21},
             {"text": "Moravia", "answer_start": 31},
@@ -240,7 +240,7 @@ class AnswersTest(parameterized.TestCase):
         reading = {"evidence_field": "why"}
         record = _read("train", reading, **changes, why=[[0, 0]], evidence=5)
         self.assertEqual(((0, 0),), record.evidence)
-        # Whole paragraphs, if these are the units.
+        # Whole paragraphs, if paragraphs are the units.
         reading = {"units": "paragraphs"}
         record = _read("train", reading, **changes, evidence=[[1, 0]])
         self.assertEqual(((1, -1),), record.evidence)
@@ -248,7 +248,7 @@ class AnswersTest(parameterized.TestCase):
             records.make_format(units="words")
 
     def test_real_hotpotqa(self):
-        """Official files need no other name than that of the id."""
+        """Official files only need the name of the id field."""
         path = real_data_path("hotpotqa/dev_95.json")
         read = list(records.make_format(id_field="_id").read(path))
         self.assertLen(read, 95)
