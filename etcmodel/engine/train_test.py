@@ -41,7 +41,8 @@ class TrainTest(CommandTestCase):
         self.assertEqual(1, encoder["num_hidden_layers"])
         chosen = values["trainer"]["optimizer_config"]
         self.assertEqual("lamb", chosen["optimizer"]["type"])
-        self.assertEqual(0.01, chosen["optimizer"]["lamb"]["weight_decay_rate"])
+        # That of the experiment.
+        self.assertEqual(0.1, chosen["optimizer"]["lamb"]["weight_decay_rate"])
         self.assertEqual("cosine", chosen["learning_rate"]["type"])
         self.assertEqual(
             (0.25, 20),

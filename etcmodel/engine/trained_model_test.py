@@ -25,7 +25,7 @@ print(repr(found))
 
 
 class TrainedModelTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters("wikihop", "read_twice_triviaqa")
+    @parameterized.parameters("wikihop", "read_twice_hotpotqa")
     def test_under_keras_3(self, task):
         run, spec = task_runs.run_of(task), registry.get(task)
         records = list(spec.dataset.FORMAT.read(run.input, "dev"))[:3]
