@@ -20,6 +20,7 @@ from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 from etcmodel.estimators import predictors
+from etcmodel.estimators import sources
 from etcmodel.models import EtcConfig
 from etcmodel.pipeline import atomic
 from etcmodel.pipeline import metadata_files
@@ -67,8 +68,10 @@ class Estimator(predictors.RowPredictor):
         Args:
             source: what `etcmodel lift` wrote, a run of `train`, a published
                 checkpoint, or the name of a preset such as "small", whose
-                weights are random. `fit` continues a run of the same task,
-                with the run's own options where none are given here.
+                weights are random. A directory of Hugging Face's library, or a
+                name in its hub, such as "google-bert/bert-base-uncased", is
+                lifted once; see `sources.find`. `fit` continues a run of the
+                same task, with the run's own options where none are given here.
             vocab_file: the vocabulary; by default that beside the weights.
             **options: the options in docs/own_documents.md, such as
                 `long_length` (preprocessing), `pooling` (model) and `threshold`
@@ -79,7 +82,8 @@ class Estimator(predictors.RowPredictor):
             UserError: there is no such option, or no vocabulary.
         """
         made = cls(**options)
-        made._source = source = os.fspath(source)
+        source = sources.find(os.fspath(source))
+        made._source = source
         made._keep(source)
         presets = list(EtcConfig._PRESETS)
         if not os.path.exists(source) and not files.is_remote(source):
@@ -94,6 +98,19 @@ class Estimator(predictors.RowPredictor):
         if (runs.find(source) or {}).get("task") == cls.task:
             made.model_dir = source
         return made
+
+    def _describe(self):
+        noted = {**self._noted(), **self.options}
+        found = super()._describe()
+        if self._source is not None:
+            found["weights"] = self._source
+        labels = noted.get("labels") or ()
+        if labels:
+            found["labels"] = show(list(labels))
+        for name in (*_SIZES, "units"):
+            if noted.get(name):
+                found[name] = noted[name]
+        return found
 
     def _fields(self) -> dict[str, list[str]]:
         spec = self._spec

@@ -472,6 +472,15 @@ class ErrorsTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, "not the directory of a run"):
             etcmodel.load(self._folder())
 
+    def test_shows_itself(self):
+        model = self._make(long_length=32)
+        self.assertEqual(
+            "SentenceSelector(task='select', state='not trained', "
+            "weights='tiny', long_length=32)",
+            repr(model),
+        )
+        self.assertIn("<th>long_length</th><td>32</td>", model._repr_html_())
+
     def test_values_are_checked_at_once(self):
         for options, message in (
             ({"poolin": "max"}, "no option 'poolin'. Did you mean pooling"),

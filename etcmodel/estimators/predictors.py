@@ -1,6 +1,7 @@
 """Predictions of a trained model, or of what `export` wrote, in Python."""
 
 import dataclasses
+import html
 import itertools
 import os
 import tempfile
@@ -64,6 +65,28 @@ class Predictor:
             "are in files. Load it again with `etcmodel.load`; after `fit`, "
             "call `save` first."
         )
+
+    def _describe(self) -> dict[str, Any]:
+        """Returns what a person wants to know of the model, by name."""
+        state = "not trained"
+        if self.model_dir is not None:
+            state = "trained"
+        elif self._saved_model is not None:
+            state = f"SavedModel {self._saved_model}"
+        return {"task": self.task, "state": state}
+
+    def __repr__(self):
+        values = ", ".join(f"{x}={y!r}" for x, y in self._describe().items())
+        return f"{type(self).__name__}({values})"
+
+    def _repr_html_(self) -> str:
+        """Returns a small table for notebooks."""
+        rows = "".join(
+            f"<tr><th>{html.escape(name)}</th>"
+            f"<td>{html.escape(str(value))}</td></tr>"
+            for name, value in self._describe().items()
+        )
+        return f"<b>{type(self).__name__}</b><table>{rows}</table>"
 
     def _keep(self, path: str) -> None:
         """Keeps a path that is in another model's temporary directory."""

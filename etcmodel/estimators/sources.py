@@ -1,0 +1,98 @@
+"""Finds the weights that a model starts from, and lifts those of BERT."""
+
+import hashlib
+import os
+import re
+
+from etcmodel.engine import lift
+from etcmodel.engine.progress import Reporter
+from etcmodel.errors import UserError
+from etcmodel.training import runs
+
+# A name in the Hugging Face Hub, such as "google-bert/bert-base-uncased", with
+# a revision behind "@".
+_HUB_NAME = re.compile(r"([\w-][\w.-]*/[\w.-]+)(?:@([\w./-]+))?")
+_HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
+# A directory with one of these needs no lifting.
+_OWN_FILES = ("lift.json", runs.RUN_FILE, "etc_config.json")
+
+
+def find(source: str, reporter: Reporter | None = None) -> str:
+    """Returns weights that training can start from.
+
+    A directory of Hugging Face's library, or its name in the hub, is lifted
+    once into `~/.cache/etcmodel` (or below `XDG_CACHE_HOME`), with positions
+    that restart in each paragraph; others are returned as they are.
+
+    Args:
+        source: a path, or a name in the hub ("google-bert/bert-base-uncased",
+            "owner/name@revision"), which needs the package huggingface_hub.
+        reporter: for a note when weights are lifted.
+
+    Raises:
+        UserError: the weights cannot be downloaded or lifted.
+    """
+    folder = source
+    if not os.path.exists(source):
+        match = _HUB_NAME.fullmatch(source)
+        if match is None or os.path.exists(f"{source}.index"):
+            return source
+        folder = _download(*match.groups())
+    own = any(os.path.exists(os.path.join(folder, x)) for x in _OWN_FILES)
+    if own or not os.path.exists(os.path.join(folder, "config.json")):
+        return source
+    target = os.path.join(_cache(), f"lifted-{_fingerprint(folder)}")
+    if os.path.isdir(target):
+        return target
+    os.makedirs(_cache(), exist_ok=True)
+    result = lift.lift(
+        lift.Options(
+            from_=folder,
+            output_dir=target,
+            absolute_positions="paragraph",
+            question_words_in_global=True,
+        )
+    )
+    (reporter or Reporter()).note(
+        f"Lifted {result.num_used} weights of {source} into {target}."
+    )
+    return target
+
+
+def _cache() -> str:
+    """Returns the user's directory of lifted weights."""
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(root, "etcmodel")
+
+
+def _download(name: str, revision: str | None) -> str:
+    """Returns the directory of a model of the hub; downloads it if needed."""
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise UserError(
+            f"{name} is no directory. To get it from the Hugging Face Hub, "
+            "run `pip install 'etcmodel[hub]'`."
+        ) from error
+    try:
+        return huggingface_hub.snapshot_download(
+            name, revision=revision, allow_patterns=list(_HUB_FILES)
+        )
+    # Errors of the network, of the hub, and of names that do not exist.
+    except Exception as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise UserError(
+            f"{name} is no directory, and cannot be got from the Hugging Face "
+            f"Hub: {reason}."
+        ) from error
+
+
+def _fingerprint(folder: str) -> str:
+    """Returns what changes if a file of a directory is another one."""
+    found = []
+    for name in sorted(os.listdir(folder)):
+        # The cache of the hub has links to files that never change.
+        path = os.path.realpath(os.path.join(folder, name))
+        status = os.stat(path)
+        found.append((name, path, status.st_size, status.st_mtime_ns))
+    return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
