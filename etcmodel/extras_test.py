@@ -23,6 +23,7 @@ def listed():
             "text",
             "tasks",
             "beam",
+            "hub",
             "test",
         )
     }

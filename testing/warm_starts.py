@@ -63,5 +63,5 @@ def documented_sources():
     text = unicodedata.normalize("NFC", _DOCS.read_text("utf-8"))
     return [
         re.findall(r"^\| ([^|]+) \|", part, re.MULTILINE)[2:]
-        for part in text.split("## What is refused")
+        for part in text.split("## What is rejected")
     ]

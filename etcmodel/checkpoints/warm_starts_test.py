@@ -26,6 +26,7 @@ from etcmodel.models import EtcModel
 from testing import small_berts
 from testing.warm_starts import LINES
 from testing.warm_starts import WORDS
+from testing.warm_starts import documented_sources
 from testing.warm_starts import make_weights
 from testing.warm_starts import rewrite
 from testing.warm_starts import write
@@ -401,7 +402,7 @@ def added_tokens(folder):
         "pre_tokenizer": {"type": "BertPreTokenizer"},
     }
     small_berts.write_json(folder, "tokenizer.json", added)
-    notes = ("3 tokens were added behind the 14", "^1 spare rows")
+    notes = ("3 tokens were added after the 14", "^1 spare rows")
     rows = [7, 16, 15, 14, 10, 8]
     return Source(folder, weights, "six five four one", rows, notes=notes)
 
@@ -432,6 +433,12 @@ class WarmStartsTest(tf.test.TestCase, parameterized.TestCase):
         if key not in self.models:
             self.models[key] = EtcModel(config)
         return self.models[key]
+
+    def test_the_page_has_a_line_for_each_case(self):
+        lifted, _ = documented_sources()
+        # `model_garden_test` has this one.
+        lifted = [x for x in lifted if not x.startswith("Model Garden")]
+        self.assertCountEqual(LIFTED, lifted)
 
     @parameterized.named_parameters(
         (f.__name__, name) for name, f in LIFTED.items()

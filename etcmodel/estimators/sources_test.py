@@ -82,7 +82,9 @@ class SourcesTest(tf.test.TestCase):
             with self.assertRaisesRegex(UserError, "owner/gone is no direct"):
                 sources.find("owner/gone")
         with mock.patch.dict(sys.modules, huggingface_hub=None):
-            with self.assertRaisesRegex(UserError, r"pip install .etcmodel\[hub\]"):
+            with self.assertRaisesRegex(
+                UserError, r"pip install .etcmodel\[hub\]"
+            ):
                 sources.find(_NAME)
 
 

@@ -54,7 +54,7 @@ class BandTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(0, 1, 2, 4)
     def test_pattern_of_a_wrong_length(self, length):
-        with self.assertRaisesRegex(ValueError, f"has {length}$"):
+        with self.assertRaisesRegex(ValueError, rf"has {length}\.$"):
             attention.DistanceLabels(range(length))
 
 
