@@ -21,7 +21,6 @@ from etcmodel.errors import UserError
 from etcmodel.errors import show
 from etcmodel.estimators import predictors
 from etcmodel.estimators import sources
-from etcmodel.models import EtcConfig
 from etcmodel.pipeline import atomic
 from etcmodel.pipeline import metadata_files
 from etcmodel.pipeline import options as options_lib
@@ -31,7 +30,6 @@ from etcmodel.serving import exported
 from etcmodel.training import overlaps
 from etcmodel.training import runs
 
-_LIFTED = "lift.json"
 # Sizes of the input that can be greater than those of the training records.
 _SIZES = ("long_length", "global_length")
 
@@ -85,11 +83,8 @@ class Estimator(predictors.RowPredictor):
         source = sources.find(os.fspath(source))
         made._source = source
         made._keep(source)
-        presets = list(EtcConfig._PRESETS)
-        if not os.path.exists(source) and not files.is_remote(source):
-            if source not in presets and not _is_checkpoint(source):
-                raise _unknown_source(source, presets)
-        vocab_file = vocab_file or _vocabulary_beside(source)
+        sources.check(source)
+        vocab_file = vocab_file or sources.vocabulary_beside(source)
         if vocab_file is None:
             raise UserError(
                 f"{source} has no vocabulary. Name it with `vocab_file`."
@@ -545,7 +540,7 @@ def load(path: str | os.PathLike, **options: Any) -> predictors.Predictor:
     if isinstance(made, Estimator):
         if made.model_dir:
             made._source = path
-            made._vocab_file = _vocabulary_beside(path)
+            made._vocab_file = sources.vocabulary_beside(path)
     return made
 
 
@@ -564,42 +559,11 @@ def _plain(value: Any) -> Any:
     return [*map(_plain, value)] if isinstance(value, tuple) else value
 
 
-def _vocabulary_beside(source: str) -> str | None:
-    """Returns the vocabulary of lifted weights or of a run; None if unknown."""
-    for name, keys in ((_LIFTED, ()), (runs.RUN_FILE, ("records",))):
-        path = os.path.join(source, name)
-        if metadata_files.exists(path):
-            note = metadata_files.read(path)
-            for key in keys:
-                note = note.get(key) or {}
-            if "vocab_file" in note:
-                kind = {"vocab_file": metadata_files.FileName}
-                metadata_files.check(path, note, kind)
-                return os.path.join(source, note["vocab_file"])
-    path = os.path.join(source, "vocab.txt")
-    return path if metadata_files.exists(path) else None
-
-
 def _paths(records: Any) -> Any:
     """Returns rows as they are, and the names of files as one text."""
     if isinstance(records, str | os.PathLike):
         return ",".join(files.find(os.fspath(records)))
     return records
-
-
-def _is_checkpoint(source: str) -> bool:
-    """Returns whether a path is the prefix of a checkpoint's files."""
-    return os.path.exists(f"{source}.index")
-
-
-def _unknown_source(source: str, presets: Sequence[str]) -> UserError:
-    """Returns the error that weights to start from do not exist."""
-    close = difflib.get_close_matches(source, presets, n=1)
-    advice = f" Did you mean {close[0]!r}?" if close else ""
-    return UserError(
-        f"from_pretrained({show(source)}): there is no such directory, "
-        f"checkpoint or preset.{advice} Presets are {', '.join(presets)}."
-    )
 
 
 _STYLES = {0: "quiet", 1: "auto", 2: "lines"}

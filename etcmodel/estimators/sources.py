@@ -1,5 +1,6 @@
 """Finds the weights that a model starts from, and lifts those of BERT."""
 
+import difflib
 import hashlib
 import os
 import re
@@ -7,6 +8,10 @@ import re
 from etcmodel.engine import lift
 from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
+from etcmodel.errors import show
+from etcmodel.models import EtcConfig
+from etcmodel.pipeline import metadata_files
+from etcmodel.readers import files
 from etcmodel.training import runs
 
 # A name in the Hugging Face Hub, such as "google-bert/bert-base-uncased", with
@@ -96,3 +101,36 @@ def _fingerprint(folder: str) -> str:
         status = os.stat(path)
         found.append((name, path, status.st_size, status.st_mtime_ns))
     return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
+
+
+def check(source: str) -> None:
+    """Raises a `UserError` if weights to start from do not exist."""
+    presets = list(EtcConfig._PRESETS)
+    if (
+        source in presets
+        or files.is_remote(source)
+        or any(map(os.path.exists, (source, f"{source}.index")))
+    ):
+        return
+    close = difflib.get_close_matches(source, presets, n=1)
+    advice = f" Did you mean {close[0]!r}?" if close else ""
+    raise UserError(
+        f"from_pretrained({show(source)}): there is no such directory, "
+        f"checkpoint or preset.{advice} Presets are {', '.join(presets)}."
+    )
+
+
+def vocabulary_beside(source: str) -> str | None:
+    """Returns the vocabulary of lifted weights or of a run; None if unknown."""
+    for name, keys in ((_OWN_FILES[0], ()), (runs.RUN_FILE, ("records",))):
+        path = os.path.join(source, name)
+        if metadata_files.exists(path):
+            note = metadata_files.read(path)
+            for key in keys:
+                note = note.get(key) or {}
+            if "vocab_file" in note:
+                kind = {"vocab_file": metadata_files.FileName}
+                metadata_files.check(path, note, kind)
+                return os.path.join(source, note["vocab_file"])
+    path = os.path.join(source, "vocab.txt")
+    return path if metadata_files.exists(path) else None
