@@ -196,6 +196,8 @@ class _RemoteReporter(Reporter):
 
 def main(descriptor: int) -> None:
     """Trains what the other process sends the options of."""
+    # What a process in the background inherits is to ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     channel = _Channel(socket.socket(fileno=descriptor))
     options, has_callback = channel.receive()
 

@@ -16,6 +16,7 @@ import os, signal, sys, threading
 import tensorflow as tf
 assert not tf.keras.layers.Layer.__module__.startswith("tf_keras")
 from etcmodel.engine import processes, progress, train
+signal.signal(signal.SIGINT, signal.default_int_handler)
 records, model_dir = sys.argv[1:]
 common = dict(
     experiment="etc/wikihop", train_data=records, validation_data=records,
@@ -30,7 +31,7 @@ result = processes.train(
     options, progress.Reporter("lines"), lambda step, x: seen.append(step))
 print("STEPS", result.steps, sorted(result.losses), seen)
 longer = train.Options(
-    model_dir=model_dir, params_override={**one, "trainer.train_steps": 5000},
+    model_dir=model_dir, params_override={**one, "trainer.train_steps": 40},
     **common)
 try:
     processes.train(longer, None, lambda step, x: signal.raise_signal(
