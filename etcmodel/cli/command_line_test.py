@@ -190,7 +190,9 @@ class CliTest(CommandTestCase):
         for task in ("--task=nq", "--task nq"):
             arguments = f"preprocess {task} --help".split()
             out = self.assert_succeeds(run_cli(*arguments))
-            self.assertRegex(out, r"--stride \(default: 2048\)\n +How many tok")
+            self.assertRegex(
+                out, r"--stride \(default: 2048\)\n +Tokens of the"
+            )
             self.assertIn("--[no]include_html_tokens (default: True)", out)
         # Some sizes are those of a class that the task's own stands on.
         out = self.assert_succeeds(

@@ -152,7 +152,9 @@ class UnitsFinderTest(tf.test.TestCase, parameterized.TestCase):
             _record(*self.SENTENCES),
             _record(*self.SENTENCES, has_units=True),
         ]
-        with self.assertRaisesRegex(UserError, "1 of 2 records, .*`units`"):
+        with self.assertRaisesRegex(
+            UserError, r"1 of 2 records, (.|\n)*`units=texts`"
+        ):
             documents.complete_units(DocumentPreprocessingConfig(), records)
 
 

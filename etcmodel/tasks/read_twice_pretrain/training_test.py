@@ -233,7 +233,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
             task.build_model()
         params.task.model.encoder.summary_mode = "entity"
         params.task.model.cross_block_attention_mode = "docs"
-        with self.assertRaisesRegex(UserError, "'docs'; expected one of 'doc'"):
+        with self.assertRaisesRegex(UserError, "'docs'. Expected one of 'doc'"):
             _TASK(params.task).build_model()
         for name, value, message in (
             ("mlm_fraction_to_mask", 15.0, "15.0, but must be a fraction"),
