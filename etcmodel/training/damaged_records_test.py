@@ -213,8 +213,8 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         self._write([*rest, _text(first, "gold", [gold])])
         with self.assertRaisesRegex(
             UserError,
-            rf"{self.paths[1]}, record 2 \(id '\w+'\) is no record of the task toy: "
-            "its answer cannot be read",
+            rf"{self.paths[1]}, record 2 \(id '\w+'\) is no record of the task "
+            "toy: its answer cannot be read",
         ):
             # All windows of a record have its answer: the first one counts.
             with mock.patch.object(
