@@ -19,7 +19,7 @@ from etcmodel.engine import run_options
 from etcmodel.engine import runner as training
 from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
-from etcmodel.estimators import estimators
+from etcmodel.estimators import sources
 from etcmodel.pipeline import tfrecords
 from etcmodel.tasks import registry
 from etcmodel.training import lifted
@@ -138,7 +138,7 @@ class DamagedRunTest(CommandTestCase):
             for content in (note, {**note, **note["records"]}):
                 write_json(self.path("run", "lift.json"), content)
                 with self.assertRaisesRegex(UserError, "vocab_file"):
-                    estimators._vocabulary_beside(self.model_dir)
+                    sources.vocabulary_beside(self.model_dir)
 
     def test_checkpoints_in_another_directory(self):
         """The trainer would remove those that it has too many of."""
