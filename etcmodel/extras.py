@@ -30,7 +30,7 @@ EXTRAS = {
 
 
 class MissingExtraError(ModuleNotFoundError, UserError):
-    """An optional package is missing, which one of the extras installs."""
+    """An optional package, which an extra installs, is missing."""
 
 
 def require(*modules: str) -> None:
@@ -42,7 +42,7 @@ def require(*modules: str) -> None:
     missing = [x for x in modules if importlib.util.find_spec(x) is None]
     if not missing:
         return
-    # Each extra brings all that those before it do.
+    # Each extra includes those before it.
     extra = next(
         name for name in reversed(EXTRAS) if set(missing) & set(EXTRAS[name])
     )

@@ -24,7 +24,7 @@ Options = evaluate.Options
 
 
 def run(options: Options) -> None:
-    """Evaluates, and prints the metrics."""
+    """Evaluates a run and prints the metrics."""
     result = evaluate.evaluate(options, Reporter())
     print(f"Checkpoint: {result.checkpoint}")
     for name, value in sorted(result.metrics.items()):

@@ -23,7 +23,7 @@ Options = export.Options
 
 
 def run(options: Options) -> None:
-    """Exports, and prints where to."""
+    """Exports a run and prints where the SavedModel is."""
     result = export.export(options, Reporter())
     print(
         f"Wrote the SavedModel of {result.checkpoint} to {result.saved_model}."

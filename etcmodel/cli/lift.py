@@ -28,7 +28,7 @@ Options = lift.Options
 
 
 def run(options: Options) -> None:
-    """Lifts, and prints what to do with the weights."""
+    """Lifts weights and prints how to use them."""
     result = lift.lift(options)
     print(
         f"{result.num_used} weights of {options.from_} were lifted into "

@@ -29,7 +29,7 @@ Options = predict.Options
 
 
 def run(options: Options) -> None:
-    """Predicts, and prints what was noteworthy and the metrics."""
+    """Predicts records and prints counts and metrics."""
     result = predict.predict(options, Reporter())
     if result.skipped:
         print(result.skipped)

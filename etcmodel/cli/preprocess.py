@@ -34,7 +34,7 @@ PASSES_ON = ("runner", "beam_options")
 
 
 def run(options: Options) -> None:
-    """Preprocesses, and prints what was written."""
+    """Preprocesses records and prints what was written."""
     result = preprocess.preprocess(options, Reporter())
     for split in result.splits.values():
         if split.skipped:

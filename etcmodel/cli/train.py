@@ -49,7 +49,7 @@ class Options(train.Options):
 
 
 def run(options: Options) -> None:
-    """Trains, and prints what to do with the model."""
+    """Trains a model and prints how to use it."""
     if options.print_config:
         import yaml
 

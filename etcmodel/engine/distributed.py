@@ -391,7 +391,7 @@ def pop_note(directory: str) -> Note:
 def parse_options(
     runner: str, options: Sequence[str]
 ) -> pipeline_options.PipelineOptions:
-    """Makes Beam's options; a `UserError` if there is none of a name."""
+    """Makes Beam's options; raises a `UserError` for an unknown one."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for group in pipeline_options.PipelineOptions.__subclasses__():
         group._add_argparse_args(parser)

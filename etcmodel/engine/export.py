@@ -54,22 +54,25 @@ def export(options: Options, reporter: Reporter | None = None) -> Result:
     options_lib.check(options)
     paths.check(options)
     experiment, configured = run_options.use_saved_params(options, reporter)
-    registry.get_with_answers(registry.task_of_experiment(experiment).name)
+    spec = registry.task_of_experiment(experiment)
+    registry.get_with_answers(spec.name)
     vocab_file = runs.find_vocabulary(options.model_dir, options.vocab_file)
     runs.check_checkpoint(options.model_dir, options.checkpoint)
     with run_options.logging_level(options.verbose):
-        model = _load(options, experiment, configured, vocab_file, reporter)
+        model = _load(
+            options, spec, experiment, configured, vocab_file, reporter
+        )
         _write(model, options)
     return Result(options.output_dir, model.checkpoint)
 
 
-def _load(options, experiment, configured, vocab_file, reporter):
+def _load(options, spec, experiment, configured, vocab_file, reporter):
     """Builds the model with the run's configuration and the overrides."""
     from etcmodel.engine import trained_model
 
-    spec = registry.task_of_experiment(experiment)
     arguments = vocab_file, options.checkpoint
-    is_own = experiment == runs.read(options.model_dir)["experiment"]
+    note = runs.read(options.model_dir)
+    is_own = experiment == note["experiment"]
     if is_own and not (options.config_file or options.params_override):
         params = runs.read_params(options.model_dir)
         try:
@@ -78,8 +81,8 @@ def _load(options, experiment, configured, vocab_file, reporter):
             )
         except FileNotFoundError:
             pass  # An older version trained it.
-    spec, params = run_options.parse_params(configured, experiment, reporter)
-    records = runs.read(options.model_dir).get("records") or {}
+    _, params = run_options.parse_params(configured, experiment, reporter)
+    records = note.get("records") or {}
     config = params.task.model.encoder.to_config(records.get("vocab_size"))
     return trained_model.load(
         spec, options.model_dir, params.as_dict(), *arguments, config

@@ -125,7 +125,7 @@ def lift(options: Options) -> Result:
 
 
 def _lift(options: Options, folder: str):
-    """Fills the directory; returns the report and the vocabulary's name."""
+    """Writes the weights; returns the report and the vocabulary's name."""
     from etcmodel import checkpoints
     from etcmodel import models
     from etcmodel.feature_utils.text import tokenizers

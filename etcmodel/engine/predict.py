@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import itertools
 import json
 import os
 from collections.abc import Mapping
@@ -144,8 +143,9 @@ def predict(options: Options, reporter: Reporter | None = None) -> Result:
             bad_records,
             progress.at,
         )
-        for record, prediction in _predictions(
-            saved, records, options.batch_size, progress
+        to_raw = load(spec.preprocessor).raw
+        for record, prediction in saved.predict_records(
+            records, to_raw, options.batch_size, progress.done
         ):
             counts.update(_remarks(saved, record))
             predictions[record.id] = prediction
@@ -184,15 +184,6 @@ def predict(options: Options, reporter: Reporter | None = None) -> Result:
         metrics,
         pictures,
     )
-
-
-def _predictions(saved, records, batch_size: int, progress):
-    """Yields each record and its prediction."""
-    preprocessor = load(saved.spec.preprocessor)
-    while batch := list(itertools.islice(records, batch_size)):
-        made = saved.predict([preprocessor.raw(x) for x in batch])
-        yield from zip(batch, made, strict=True)
-        progress.done(len(batch))
 
 
 def _remarks(saved, record) -> collections.Counter[str]:

@@ -212,7 +212,7 @@ def preprocess(
                 written = _write_with_beam(beam, *arguments)
             sources = paths if rows is None else [name]
             made[split] = _write_notes(
-                written, place, sources, options, examples, split
+                written, place, sources, options, examples, split, like
             )._replace(directory=final)
     tokenizer = examples.preprocessor.tokenizer
     return Result(made, inputs.describe_tokenizer(tokenizer, options))
@@ -383,9 +383,10 @@ def _write_with_beam(
     return _Written(records, note.totals, bad_records, note.shards)
 
 
-def _write_notes(written, directory, paths, options, examples, split) -> Split:
+def _write_notes(
+    written, directory, paths, options, examples, split, like
+) -> Split:
     """Writes all other files of a split into a directory."""
-    from etcmodel.pipeline import shards as shards_lib
     from etcmodel.pipeline import tfrecords
 
     task, config = examples.spec, examples.preprocessor.config
@@ -430,9 +431,7 @@ def _write_notes(written, directory, paths, options, examples, split) -> Split:
     metadata_files.write(
         os.path.join(directory, tfrecords.METADATA_FILE), metadata
     )
-    like = options.like
-    noted = like and (shards_lib.read_note(like) or runs.read_records(like))
-    had_queries = bool(noted and noted.get("has_queries"))
+    had_queries = bool(like and like.get("has_queries"))
     return Split(
         directory,
         stats["records_read"],

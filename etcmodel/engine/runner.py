@@ -232,7 +232,7 @@ def quiet(verbose: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def same_precision() -> Iterator[None]:
-    """Restores Keras' global dtype policy, which training may set."""
+    """Restores Keras' global dtype policy, which a block may set."""
     import tensorflow as tf
 
     policies = tf.keras.mixed_precision

@@ -11,6 +11,8 @@ import tensorflow as tf
 from etcmodel import checkpoints
 from etcmodel import models
 from etcmodel.checkpoints import files as checkpoint_files
+from etcmodel.engine import processes
+from etcmodel.engine import runner
 from etcmodel.errors import UserError
 from etcmodel.feature_utils.text import tokenizer_settings
 from etcmodel.models import json_config
@@ -94,17 +96,14 @@ def load(
         raise UserError(f"task: {error}") from error
     kinds = models.ReadTwiceConfig if spec.reads_segments else models.EtcConfig
     config = config or kinds.from_run(model_dir)
-    policies = tf.keras.mixed_precision
-    before = policies.global_policy()
-    policies.set_global_policy("float32")
-    try:
-        model = task_model.build(
-            config, **task_model.lengths(), **_build_options(model_params)
-        )
-    except ValueError as error:
-        raise UserError(f"task.model: {error}") from error
-    finally:
-        policies.set_global_policy(before)
+    with runner.same_precision():
+        tf.keras.mixed_precision.set_global_policy("float32")
+        try:
+            model = task_model.build(
+                config, **task_model.lengths(), **_build_options(model_params)
+            )
+        except ValueError as error:
+            raise UserError(f"task.model: {error}") from error
     _restore(model, task_model, path, model_dir)
     settings = (records or {}).get("tokenizer")
     preprocessor = spec.make_preprocessor(
@@ -132,7 +131,7 @@ def _restore(model, task_model, checkpoint: str, model_dir: str) -> None:
     """Loads all weights of a checkpoint; a `UserError` if they do not fit."""
     try:
         with run_directory.restoring(checkpoint):
-            if tf.keras.layers.Layer.__module__.startswith("tf_keras"):
+            if processes.has_keras_2():
                 # The Keras that wrote it.
                 status = tf.train.Checkpoint(model=model).read(checkpoint)
                 status.expect_partial().assert_existing_objects_matched()

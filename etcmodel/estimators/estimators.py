@@ -164,7 +164,7 @@ class Estimator(predictors.RowPredictor):
         seed: int | None = None,
         small: bool = False,
         skip_bad_records: bool = False,
-        max_record_bytes: int | None = None,
+        max_record_bytes: int = files.MAX_RECORD_BYTES,
         optimizer: str | None = None,
         schedule: str | None = None,
         params: Mapping[str, Any] | None = None,
@@ -219,12 +219,9 @@ class Estimator(predictors.RowPredictor):
             )
         folder = self._path(f"fit_{len(os.listdir(self._folder.name))}")
         os.mkdir(folder)
-        limit = files.MAX_RECORD_BYTES
         reading = {
             "skip_bad_records": skip_bad_records,
-            "max_record_bytes": (
-                limit if max_record_bytes is None else max_record_bytes
-            ),
+            "max_record_bytes": max_record_bytes,
         }
         data = self._preprocess(
             folder,

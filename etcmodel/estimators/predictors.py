@@ -1,8 +1,6 @@
 """Predictions of a trained model, or of what `export` wrote, in Python."""
 
-import dataclasses
 import html
-import itertools
 import os
 import tempfile
 import threading
@@ -193,7 +191,6 @@ class Predictor:
 
         saved = self._load()
         num_cut, num_refused = saved.num_cut, saved.num_refused
-        records = iter(records)
         # None hides the bar if stderr is no terminal; a notebook is none.
         disable = not progress or None
         if progress and progress_lib.in_notebook():
@@ -201,10 +198,9 @@ class Predictor:
         with tqdm.tqdm(
             desc="Predicting", unit=" records", disable=disable
         ) as bar:
-            while batch := list(itertools.islice(records, batch_size)):
-                raw = [self._raw(record) for record in batch]
-                yield from zip(batch, saved.predict(raw), strict=True)
-                bar.update(len(batch))
+            yield from saved.predict_records(
+                records, self._raw, batch_size, bar.update
+            )
         if saved.num_cut > num_cut:
             _warn(
                 f"Truncated records: {saved.num_cut - num_cut}. They are "
@@ -316,10 +312,7 @@ class RowPredictor(Predictor):
                 "[text] for one document."
             )
         sizes = self._load().sizes
-        names = [
-            x.name
-            for x in dataclasses.fields(self._spec.preprocessing_config_class)
-        ]
+        names = self._spec.size_names()
         given = {
             x: y
             for x, y in self.options.items()

@@ -205,7 +205,7 @@ def read_metadata(files: Iterable[str]) -> dict | None:
                 "for what is learned, `split=dev` for validation."
             )
         if "shards" in found:
-            # Only some of the files may be read.
+            # A pattern may select only some of the files.
             counts = [
                 found["shards"][name]["examples"] for name in in_directory
             ]

@@ -1,7 +1,9 @@
 """Asks a model for the predictions of a task."""
 
+import itertools
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -66,6 +68,27 @@ class Answers:
         if "is_refused" in answers:
             self.num_refused += np.count_nonzero(answers["is_refused"])
         return to_predictions(self._task_model, answers, raw)
+
+    def predict_records(
+        self,
+        records: Iterable[Any],
+        to_raw: Callable[[Any], dict[str, Any]],
+        batch_size: int,
+        done: Callable[[int], object],
+    ) -> Iterator[tuple[Any, Any]]:
+        """Yields each record and its prediction.
+
+        Args:
+            records: the records.
+            to_raw: returns the inputs of a record's request, not padded.
+            batch_size: how many are answered at once.
+            done: called with the number of records of each batch.
+        """
+        records = iter(records)
+        while batch := list(itertools.islice(records, batch_size)):
+            made = self.predict([to_raw(record) for record in batch])
+            yield from zip(batch, made, strict=True)
+            done(len(batch))
 
     def count_unknown_labels(self, gold: Iterable[Any]) -> int:
         """Counts labels in right answers that training did not have."""

@@ -66,7 +66,7 @@ class _Text(html.parser.HTMLParser):
         elif tag == "pre" and self.first_pre is None:
             self.first_pre = len(self.parts)
         elif tag in _BLOCKS:
-            # Two, for an empty line between paragraphs.
+            # Two line feeds are an empty line between paragraphs.
             self.parts.append("\n" if tag == "br" else "\n\n")
 
     def handle_endtag(self, tag):
