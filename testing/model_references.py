@@ -35,7 +35,7 @@ _ACTIVATIONS = {
 def language_model_head(head, hidden_states, table):
     """The logits of a `LanguageModelHead`."""
     x = references.dense(head.dense, hidden_states)
-    x = _ACTIVATIONS[head.activation](x)
+    x = _ACTIVATIONS[head.hidden_act](x)
     x = references.normalize(head.layer_norm, x, head.layer_norm_epsilon)
     return x @ table.T + np.array(head.output_bias, np.float64)
 

@@ -178,7 +178,7 @@ def lift(
             nothing else is relevant, so dozens of [CLS] would draw nearly all
             attention. "mean" leaves that to the [CLS] of the input.
         head: the masked language model's head, which is lifted, too. It
-            predicts like the source's head if its `activation` and
+            predicts like the source's head if its `hidden_act` and
             `layer_norm_epsilon` are those of the source.
         own_text_bias: for ETC, added to the scores of a global token for the
             tokens of its own sentence. With 0, a sentence of 20 tokens next to
@@ -344,7 +344,7 @@ class _Lifting:
 
     def check_head(self, head):
         for name, own, other in (
-            ("activation", head.activation, self.source.sizes["hidden_act"]),
+            ("hidden_act", head.hidden_act, self.source.sizes["hidden_act"]),
             (
                 "layer_norm_epsilon",
                 head.layer_norm_epsilon,

@@ -235,7 +235,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
             [
                 "Normalizations add 1e-05 to variances in the source, and "
                 "1e-12 here.",
-                "The head's activation is 'gelu', in the source 'exact_gelu'.",
+                "The head's hidden_act is 'gelu', in the source 'exact_gelu'.",
                 "The head's layer_norm_epsilon is 0.001, in the source 1e-05.",
             ],
             report.notes,

@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -18,6 +19,16 @@ class GraphLayer(tf.keras.layers.Layer):
     so this layer switches it off, as Keras 3 does: neither a subclass nor a
     function that is passed to it, such as an activation, may depend on it.
     """
+
+    # Former names of arguments, which saved layers may contain, to new ones.
+    _FORMER_NAMES: ClassVar[dict[str, str]] = {}
+
+    @classmethod
+    def from_config(cls, config):
+        """Makes a layer from its config, which may have former names."""
+        return super().from_config(
+            {cls._FORMER_NAMES.get(k, k): v for k, v in config.items()}
+        )
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args, **kwargs):

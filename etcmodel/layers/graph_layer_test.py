@@ -14,6 +14,14 @@ class Branches(graph_layer.GraphLayer):
         return _positive(inputs) if training is None else inputs
 
 
+class Renamed(graph_layer.GraphLayer):
+    _FORMER_NAMES = {"rate": "hidden_dropout_prob"}
+
+    def __init__(self, hidden_dropout_prob, **kwargs):
+        super().__init__(**kwargs)
+        self.hidden_dropout_prob = hidden_dropout_prob
+
+
 @pytest.mark.both_kerases
 class GraphLayerTest(tf.test.TestCase):
     def test_call_is_not_rewritten(self):
@@ -45,6 +53,12 @@ class GraphLayerTest(tf.test.TestCase):
         layer(tf.zeros([2, 3]))
         tf.function(layer)(tf.zeros([2, 3]))
         self.assertEqual([False] * 3, asked)
+
+    def test_configs_may_have_former_names(self):
+        for saved in ({"rate": 0.5}, {"hidden_dropout_prob": 0.5}):
+            layer = Renamed.from_config({"name": "it", **saved})
+            self.assertEqual(0.5, layer.hidden_dropout_prob)
+            self.assertEqual("it", layer.name)
 
     def test_arguments_are_given_on(self):
         outputs = tf.function(Branches())(tf.constant([-2.0]), training=True)

@@ -3,6 +3,7 @@
 from etcmodel.models.etc.config import EtcConfig
 from etcmodel.models.etc.contrastive_loss import BatchContrastiveLoss
 from etcmodel.models.etc.etc_model import EtcModel
+from etcmodel.models.etc.etc_model import EtcOutput
 from etcmodel.models.etc.structured_etc_model import StructuredEtcModel
 from etcmodel.models.etc.structured_etc_model import build_encoder
 from etcmodel.models.heads import GlobalChoiceHead
@@ -27,6 +28,7 @@ __all__ = [
     "BatchCoreferenceResolutionLoss",
     "EtcConfig",
     "EtcModel",
+    "EtcOutput",
     "GlobalChoiceHead",
     "LanguageModelHead",
     "ReadTwiceConfig",

@@ -203,7 +203,7 @@ CASES = {
             dict(
                 vocab_size=_TOKENS,
                 embedding_size=6,
-                activation="relu",
+                hidden_act="relu",
                 initializer_range=0.2,
             ),
         ),
@@ -345,8 +345,8 @@ CASES = {
         span_prediction.SpanPredictionHead,
         dict(
             intermediate_size=12,
-            intermediate_activation="tanh",
-            dropout_rate=0.5,
+            hidden_act="tanh",
+            hidden_dropout_prob=0.5,
             initializer_range=0.2,
         ),
         # All logits may be chosen; next to -1e6 every error is small.

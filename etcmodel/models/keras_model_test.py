@@ -1,5 +1,6 @@
 """Tests what Keras users do with encoders: fit, inspect, save and load."""
 
+import inspect
 import os
 
 import numpy as np
@@ -74,6 +75,38 @@ class KerasModelTest(tf.test.TestCase, parameterized.TestCase):
         loaded = tf.keras.models.load_model(path)
         for x, y in zip(tf.nest.flatten(loaded(inputs)), expected, strict=True):
             self.assertAllClose(x, y)
+
+    def test_functions_that_build_encoders_take_the_same_arguments(self):
+        own = {
+            "structure",
+            "global_length",
+            "enable_side_inputs",
+            "cross_block_attention_mode",
+            "num_mentions",
+        }
+        for build in (models.build_encoder, models.build_read_twice_encoder):
+            names = [x for x in inspect.signature(build).parameters]
+            self.assertEqual(
+                ["config", "long_length", "outputs", "name", "options"],
+                [x for x in names if x not in own],
+            )
+
+    def test_outputs_of_encoders_are_named(self):
+        inputs = _SEGMENTS | _ANNOTATIONS
+        encoder = models.build_read_twice_encoder(
+            _MENTIONS, outputs=["first_read"]
+        )
+        self.assertEqual(["first_read"], list(encoder(inputs)))
+        with self.assertRaisesRegex(ValueError, "Expected one or more of"):
+            models.build_read_twice_encoder(_MENTIONS, outputs=["long_output"])
+        model = models.EtcModel(_ETC)
+        long_output, global_output = output = model(_LONG, _GLOBAL)
+        self.assertIsInstance(output, models.EtcOutput)
+        self.assertIs(output.long_output, long_output)
+        self.assertIs(output.global_output, global_output)
+        shapes = model.compute_output_shape(_LONG.shape, _GLOBAL.shape)
+        self.assertEqual(((2, 5, 32), (2, 2, 32)), shapes)
+        self.assertIsInstance(shapes, models.EtcOutput)
 
     def test_read_twice_encoder_is_the_model_inside(self):
         encoder = models.build_read_twice_encoder(_MENTIONS)

@@ -26,7 +26,7 @@ def masked_lm_losses(logits, label_ids) -> tf.Tensor:
 class LanguageModelHead(graph_layer.GraphLayer):
     """Predicts tokens with the embedding table of the encoder.
 
-    `norm(activation(x W + b)) table^T + output_bias`, the head of BERT's masked
+    `norm(hidden_act(x W + b)) table^T + output_bias`, the head of BERT's masked
     language model, which also pre-trains ReadTwice (ReadTwice paper, section
     2.2).
 
@@ -45,7 +45,7 @@ class LanguageModelHead(graph_layer.GraphLayer):
     Args:
         vocab_size: number of token ids.
         embedding_size: width of the embedding table.
-        activation: name of the activation, as in `get_activation`.
+        hidden_act: name of the activation, as in `get_activation`.
         initializer_range: standard deviation of the kernel's initial values.
         layer_norm_epsilon: added to the variance.
 
@@ -53,11 +53,13 @@ class LanguageModelHead(graph_layer.GraphLayer):
         ValueError: a size is below 1, or there is no such activation.
     """
 
+    _FORMER_NAMES = {"activation": "hidden_act"}
+
     def __init__(
         self,
         vocab_size: int,
         embedding_size: int,
-        activation: str | None = "gelu",
+        hidden_act: str | None = "gelu",
         initializer_range: float = 0.02,
         layer_norm_epsilon: float = 1e-3,
         name: str | None = None,
@@ -71,12 +73,12 @@ class LanguageModelHead(graph_layer.GraphLayer):
             )
         self.vocab_size = vocab_size
         self.embedding_size = embedding_size
-        self.activation = activation
+        self.hidden_act = hidden_act
         self.initializer_range = initializer_range
         self.layer_norm_epsilon = layer_norm_epsilon
         self.dense = tf.keras.layers.Dense(
             embedding_size,
-            activation=get_activation(activation),
+            activation=get_activation(hidden_act),
             kernel_initializer=tf.keras.initializers.TruncatedNormal(
                 stddev=initializer_range
             ),
@@ -146,7 +148,7 @@ class LanguageModelHead(graph_layer.GraphLayer):
             **super().get_config(),
             "vocab_size": self.vocab_size,
             "embedding_size": self.embedding_size,
-            "activation": self.activation,
+            "hidden_act": self.hidden_act,
             "initializer_range": self.initializer_range,
             "layer_norm_epsilon": self.layer_norm_epsilon,
         }
@@ -157,7 +159,7 @@ def make_language_model_head(config, **options) -> LanguageModelHead:
     head = LanguageModelHead(
         config.vocab_size,
         config.embedding_size or config.hidden_size,
-        activation=config.hidden_act,
+        hidden_act=config.hidden_act,
         initializer_range=config.initializer_range,
         name="language_model_head",
         **options,

@@ -15,10 +15,10 @@ from testing.layer_checks import randomize
 HIDDEN, EMBEDDING, VOCAB = 6, 4, 11
 
 
-def make_head(activation="gelu", seed=0, **kwargs):
+def make_head(hidden_act="gelu", seed=0, **kwargs):
     """A built head with random weights."""
     head = pretraining_heads.LanguageModelHead(
-        VOCAB, EMBEDDING, activation, **kwargs
+        VOCAB, EMBEDDING, hidden_act, **kwargs
     )
     head.build((None, None, HIDDEN))
     randomize(head, seed)
@@ -44,9 +44,9 @@ class LanguageModelHeadTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         (None, 1e-3), ("gelu", 0.5), ("relu", 1e-3), ("tanh", 0.5)
     )
-    def test_equals_the_reference(self, activation, epsilon):
+    def test_equals_the_reference(self, hidden_act, epsilon):
         head = make_head(
-            activation, dtype="float64", layer_norm_epsilon=epsilon
+            hidden_act, dtype="float64", layer_norm_epsilon=epsilon
         )
         expected = model_references.language_model_head(
             head, self.states, self.table
@@ -105,7 +105,7 @@ class LanguageModelHeadTest(tf.test.TestCase, parameterized.TestCase):
             with self.assertRaisesRegex(ValueError, "must be at least 1"):
                 make(*sizes)
         with self.assertRaisesRegex(ValueError, "Unknown activation 'swish'"):
-            make(4, 4, activation="swish")
+            make(4, 4, hidden_act="swish")
         for shape in (None, (None, None)):
             with self.assertRaisesRegex(ValueError, "hidden_states needs a st"):
                 make(4, 4).build(shape)

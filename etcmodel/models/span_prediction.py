@@ -43,26 +43,30 @@ class SpanPredictionHead(graph_layer.GraphLayer):
 
     Args:
         intermediate_size: inner size of the feed-forward part; None to skip it.
-        intermediate_activation: name of its activation; "gelu" is the tanh
-            form.
-        dropout_rate: dropout on its output.
+        hidden_act: name of its activation; "gelu" is the tanh form.
+        hidden_dropout_prob: dropout on its output.
         initializer_range: standard deviation of the initial kernels; None for
             Keras's default, as in the original code.
     """
 
+    _FORMER_NAMES = {
+        "intermediate_activation": "hidden_act",
+        "dropout_rate": "hidden_dropout_prob",
+    }
+
     def __init__(
         self,
         intermediate_size: int | None,
-        intermediate_activation: str | None = "gelu",
-        dropout_rate: float = 0.0,
+        hidden_act: str | None = "gelu",
+        hidden_dropout_prob: float = 0.0,
         initializer_range: float | None = None,
         name: str | None = None,
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
         self.intermediate_size = intermediate_size
-        self.intermediate_activation = intermediate_activation
-        self.dropout_rate = dropout_rate
+        self.hidden_act = hidden_act
+        self.hidden_dropout_prob = hidden_dropout_prob
         self.initializer_range = initializer_range
         self.transform = None
         if intermediate_size is not None:
@@ -70,9 +74,9 @@ class SpanPredictionHead(graph_layer.GraphLayer):
                 normalization_layer=normalization.LayerNormalization(
                     epsilon=1e-3, dtype=self.dtype_policy, name="layer_norm"
                 ),
-                dropout_probability=dropout_rate,
+                dropout_probability=hidden_dropout_prob,
                 inner_intermediate_size=intermediate_size,
-                inner_activation=get_activation(intermediate_activation),
+                inner_activation=get_activation(hidden_act),
                 inner_kernel_initializer=heads.make_kernel_initializer(
                     initializer_range
                 ),
@@ -153,8 +157,8 @@ class SpanPredictionHead(graph_layer.GraphLayer):
         return {
             **super().get_config(),
             "intermediate_size": self.intermediate_size,
-            "intermediate_activation": self.intermediate_activation,
-            "dropout_rate": self.dropout_rate,
+            "hidden_act": self.hidden_act,
+            "hidden_dropout_prob": self.hidden_dropout_prob,
             "initializer_range": self.initializer_range,
         }
 

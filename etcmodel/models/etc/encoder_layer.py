@@ -38,6 +38,21 @@ def accepts_dict(call: Callable) -> Callable:
     return wrapper
 
 
+def check_outputs(outputs, expected) -> None:
+    """Raises a ValueError unless `outputs` are some of those expected."""
+    if not outputs or not set(outputs) <= set(expected):
+        raise ValueError(
+            f"outputs is {outputs!r}. Expected one or more of {expected}."
+        )
+
+
+def functional(inputs, made, outputs, name: str) -> tf.keras.Model:
+    """Makes a model of a dict of inputs, and of outputs of a named tuple."""
+    return tf.keras.Model(
+        inputs, {output: getattr(made, output) for output in outputs}, name=name
+    )
+
+
 class ConfiguredLayer(graph_layer.GraphLayer):
     """A layer whose sizes come from a copied and validated configuration."""
 

@@ -1,6 +1,7 @@
 """The ETC encoder: embeddings and global-local transformer layers."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -27,6 +28,18 @@ _TRANSFORMER_FIELDS = (
     "use_pre_activation_order",
     "grad_checkpointing_period",
 )
+
+
+class EtcOutput(NamedTuple):
+    """The result of `EtcModel`.
+
+    Attributes:
+        long_output: `<float>[batch, long, hidden_size]`.
+        global_output: `<float>[batch, global, hidden_size]`.
+    """
+
+    long_output: tf.Tensor
+    global_output: tf.Tensor
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -212,10 +225,8 @@ class EtcModel(encoder_layer.EncoderLayer):
                                     see `FusedGlobalLocalAttention`
 
         Returns:
-            `[long_output, global_output]`: `<float>[batch, long, hidden_size]`
-            and `<float>[batch, global, hidden_size]`. With
-            `return_attention_scores`, a pair of this list and a list with one
-            dict per layer (see `FusedGlobalLocalAttention`).
+            An `EtcOutput`. With `return_attention_scores`, a pair of it and a
+            list with one dict per layer (see `FusedGlobalLocalAttention`).
 
         Raises:
             ValueError: there are no global tokens; positions are given, but
@@ -277,7 +288,7 @@ class EtcModel(encoder_layer.EncoderLayer):
             global_embedding_adder,
             training,
         )
-        return self.global_local_transformer_layers(
+        result = self.global_local_transformer_layers(
             long_input,
             global_input,
             l2l_att_mask=l2l_att_mask,
@@ -294,6 +305,20 @@ class EtcModel(encoder_layer.EncoderLayer):
             global_query_positions=global_query_positions,
             training=training,
         )
+        if return_attention_scores:
+            outputs, scores = result
+            return EtcOutput(*outputs), scores
+        return EtcOutput(*result)
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, **kwargs
+    ):
+        """Computes the loss of `[long_output, global_output]` in `fit`."""
+        return super().compute_loss(x, y, list(y_pred), sample_weight, **kwargs)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Computes the metrics of `[long_output, global_output]` in `fit`."""
+        return super().compute_metrics(x, y, list(y_pred), sample_weight)
 
     def _is_in_functional_model(self):
         try:
@@ -346,11 +371,13 @@ class EtcModel(encoder_layer.EncoderLayer):
     def compute_output_shape(
         self, token_ids_shape, global_token_ids_shape=None
     ):
-        """Returns the shapes of both streams, also for a dict of shapes."""
+        """Returns an `EtcOutput` of shapes, also for a dict of shapes."""
         shapes = [token_ids_shape, global_token_ids_shape]
         if isinstance(token_ids_shape, Mapping):
             shapes = [token_ids_shape[name] for name in self._IDS]
-        return [(*shape, self.config.hidden_size) for shape in shapes]
+        return EtcOutput(
+            *((*shape, self.config.hidden_size) for shape in shapes)
+        )
 
     def get_config(self):
         """Returns the constructor's arguments."""

@@ -62,19 +62,21 @@ class EtcPretrainModel(tf.keras.Model):
             CPC the fields of a `Contrast`, `<float32>[batch * n]`, prefixed
             with `cpc_`.
         """
-        long_output, global_output = self.encoder(inputs, training=training)
+        encoded = self.encoder(inputs, training=training)
         outputs = {}
         if self.head is not None:
             outputs["logits"] = self.head(
                 gathering.gather_positions(
-                    long_output, inputs["masked_positions"]
+                    encoded.long_output, inputs["masked_positions"]
                 ),
                 self.encoder.get_token_embedding_table(),
             )
         if self.contrast is not None:
             sentences = inputs["taken_sentences"]
             contrast = self.contrast(
-                _rows(gathering.gather_positions(global_output, sentences)),
+                _rows(
+                    gathering.gather_positions(encoded.global_output, sentences)
+                ),
                 _rows(self._encode_alone(inputs, training)),
                 tf.reshape(inputs["taken_weights"], [-1]),
             )
@@ -97,7 +99,7 @@ class EtcPretrainModel(tf.keras.Model):
         global_token_ids = is_sentence * tf.gather(
             inputs["global_token_ids"], inputs["taken_sentences"], batch_dims=1
         )
-        _, global_output = self.encoder(
+        return self.encoder(
             {
                 "long_token_ids": inputs["taken_token_ids"],
                 "long_breakpoints": tf.cast(is_end, tf.int32),
@@ -106,8 +108,7 @@ class EtcPretrainModel(tf.keras.Model):
                 "global_breakpoints": is_sentence,
             },
             training=training,
-        )
-        return global_output
+        ).global_output
 
 
 def _rows(values):

@@ -10,6 +10,7 @@ from etcmodel.feature_utils import structure_checks
 from etcmodel.feature_utils import token_types
 from etcmodel.layers import keras_compat
 from etcmodel.models.etc import config as config_lib
+from etcmodel.models.etc import encoder_layer
 from etcmodel.models.etc import etc_model
 from etcmodel.models.etc.side_inputs import SideInputs
 from etcmodel.ops import checks
@@ -21,7 +22,7 @@ from etcmodel.ops import shapes
 SENTENCES_LONG_FEATURES = ("long_token_ids", "long_breakpoints", "sentence_ids")
 SENTENCES_GLOBAL_FEATURES = ("global_token_ids", "global_breakpoints")
 
-OUTPUTS = ("long_output", "global_output")
+OUTPUTS = etc_model.EtcOutput._fields
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
@@ -106,11 +107,8 @@ class StructuredEtcModel(etc_model.EtcModel):
             materialize=False,
             name="side_inputs",
         )
+        encoder_layer.check_outputs(outputs, OUTPUTS)
         self.outputs_used = tuple(outputs)
-        if not outputs or not set(outputs) <= set(OUTPUTS):
-            raise ValueError(
-                f"outputs is {outputs!r}. Expected one or both of {OUTPUTS}."
-            )
         inputs = self.side_inputs.encoder_inputs
         max_distance = config.relative_pos_max_distance
         needed = (
@@ -296,6 +294,7 @@ class StructuredEtcModel(etc_model.EtcModel):
 def build_encoder(
     config: config_lib.EtcConfig,
     structure: Any = "sentences",
+    *,
     long_length: int | None = None,
     global_length: int | None = None,
     outputs=OUTPUTS,
@@ -351,10 +350,7 @@ def build_encoder(
         input_name: tf.keras.Input(shape, dtype=dtype, name=input_name)
         for input_name, (shape, dtype) in kinds.items()
     }
-    made = dict(zip(OUTPUTS, model(inputs), strict=True))
-    return tf.keras.Model(
-        inputs, {output: made[output] for output in outputs}, name=name
-    )
+    return encoder_layer.functional(inputs, model(inputs), outputs, name)
 
 
 def _is_question(features):

@@ -17,6 +17,9 @@ from etcmodel.ops import checks
 from etcmodel.ops import collectives
 from etcmodel.ops import shapes as shapes_lib
 
+# The outputs of a functional model.
+OUTPUTS = ("final_hidden_states", "first_read")
+
 
 class ReadTwiceOutput(NamedTuple):
     """The result of `ReadTwiceModel`, with that of `SummaryExtractionOutput`.
@@ -376,31 +379,32 @@ def _call(scores, training, name, layer, *args, **kwargs):
 
 def build_read_twice_encoder(
     config: ReadTwiceConfig,
-    length: int | None = None,
-    num_mentions: int | None = None,
+    *,
     enable_side_inputs: bool = True,
     cross_block_attention_mode: str = "doc",
-    use_one_hot_embeddings: bool = False,
-    dtype=None,
+    long_length: int | None = None,
+    num_mentions: int | None = None,
+    outputs=OUTPUTS,
     name: str = "read_twice_encoder",
+    **options,
 ) -> tf.keras.Model:
     """Builds a functional model that reads segments twice.
 
-    `model.get_layer("read_twice")` is the `ReadTwiceModel` inside. `length` and
-    `num_mentions` are static sizes of a segment, with which TPUs and XLA can
-    compile; None for any. `dtype` is a dtype policy, such as "mixed_bfloat16".
-    For the other arguments, and the errors, see `ReadTwiceModel`.
+    `model.get_layer("read_twice")` is the `ReadTwiceModel` inside.
+    `long_length` and `num_mentions` are static sizes of a segment, with which
+    TPUs and XLA can compile; None for any. `dtype` is a dtype policy, such as
+    "mixed_bfloat16". `ReadTwiceModel` describes the other arguments and the
+    errors.
 
     The input is a dict of `<int32>` tensors, as in `ReadTwiceModel.call`:
     `token_ids`, `block_ids`, `block_pos` and, for memories of mentions,
     `annotation_begins`, `annotation_ends` and `annotation_labels`. The output
-    is a dict of `final_hidden_states` and `first_read`.
+    is a dict with the names in `outputs`: `final_hidden_states` and
+    `first_read`, `<float>[batch, long_length, hidden_size]`.
     """
-    options = {} if dtype is None else {"dtype": dtype}
-    model = ReadTwiceModel(
-        config, use_one_hot_embeddings, name="read_twice", **options
-    )
-    shapes = {"token_ids": [length], "block_ids": [], "block_pos": []}
+    encoder_layer.check_outputs(outputs, OUTPUTS)
+    model = ReadTwiceModel(config, name="read_twice", **options)
+    shapes = {"token_ids": [long_length], "block_ids": [], "block_pos": []}
     if config.summary_mode == "entity":
         for part in ("begins", "ends", "labels"):
             shapes[f"annotation_{part}"] = [num_mentions]
@@ -408,16 +412,9 @@ def build_read_twice_encoder(
         input_name: tf.keras.Input(shape, dtype="int32", name=input_name)
         for input_name, shape in shapes.items()
     }
-    output = model(
+    made = model(
         **inputs,
         enable_side_inputs=enable_side_inputs,
         cross_block_attention_mode=cross_block_attention_mode,
     )
-    return tf.keras.Model(
-        inputs,
-        {
-            "final_hidden_states": output.final_hidden_states,
-            "first_read": output.first_read,
-        },
-        name=name,
-    )
+    return encoder_layer.functional(inputs, made, outputs, name)

@@ -21,11 +21,13 @@ class DocumentHead(graph_layer.GraphLayer):
     Raises a ValueError if the pooling is unknown or there is no label.
     """
 
+    _FORMER_NAMES = {"dropout": "hidden_dropout_prob"}
+
     def __init__(
         self,
         num_outputs: int,
         pooling: str = "mean",
-        dropout: float = 0.1,
+        hidden_dropout_prob: float = 0.1,
         initializer_range: float = 0.02,
         vocab_size: int | None = None,
         name: str | None = None,
@@ -43,10 +45,10 @@ class DocumentHead(graph_layer.GraphLayer):
             )
         self.num_outputs = num_outputs
         self.pooling = pooling
-        self.dropout = dropout
+        self.hidden_dropout_prob = hidden_dropout_prob
         self.initializer_range = initializer_range
         self.vocab_size = vocab_size
-        self.drop = RecomputingDropout(dropout)
+        self.drop = RecomputingDropout(hidden_dropout_prob)
         self.logits = make_logits_layer(
             num_outputs, initializer_range, "logits"
         )
@@ -105,7 +107,7 @@ class DocumentHead(graph_layer.GraphLayer):
             **super().get_config(),
             "num_outputs": self.num_outputs,
             "pooling": self.pooling,
-            "dropout": self.dropout,
+            "hidden_dropout_prob": self.hidden_dropout_prob,
             "initializer_range": self.initializer_range,
             "vocab_size": self.vocab_size,
         }

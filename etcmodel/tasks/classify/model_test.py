@@ -45,7 +45,7 @@ class PoolTest(tf.test.TestCase, parameterized.TestCase):
         ("max", [3, -2]),
     )
     def test_head(self, pooling, pooled):
-        head = model_lib.DocumentHead(2, pooling, dropout=0.0)
+        head = model_lib.DocumentHead(2, pooling, hidden_dropout_prob=0.0)
         inputs = (
             self._VALUES[:1],
             np.array([[[7, 5], [8, 8]]], np.float32),
@@ -65,7 +65,7 @@ class PoolTest(tf.test.TestCase, parameterized.TestCase):
             "long_token_type_ids": np.array([[1] * 4 + [2, 0], [0] * 6]),
             "long_token_ids": np.array([[1, 2, 1, 1, 3, 0], [0] * 6]),
         }
-        head = model_lib.DocumentHead(2, dropout=0.0, vocab_size=4)
+        head = model_lib.DocumentHead(2, hidden_dropout_prob=0.0, vocab_size=4)
         before = head(**inputs)
         kernel = np.arange(8, dtype=np.float32).reshape([4, 2])
         head.word_logits.set_weights([kernel])
