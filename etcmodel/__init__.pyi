@@ -6,21 +6,22 @@ from . import layers as layers
 from . import models as models
 from . import ops as ops
 from .checkpoints import lift as lift
+from .checkpoints import lifted_config as lifted_config
 from .checkpoints import load_checkpoint as load_checkpoint
+from .checkpoints import read_bert as read_bert
+from .checkpoints import write_vocabulary as write_vocabulary
+from .errors import UserError as UserError
 from .estimators.estimators import DocumentClassifier as DocumentClassifier
 from .estimators.estimators import QuestionAnswerer as QuestionAnswerer
 from .estimators.estimators import SentenceSelector as SentenceSelector
 from .estimators.estimators import load as load
+from .estimators.predictors import Predictor as Predictor
 from .layers import DenseLayers as DenseLayers
 from .layers import EmbeddingLookup as EmbeddingLookup
 from .layers import FusedGlobalLocalAttention as FusedGlobalLocalAttention
 from .layers import FusedSideAttention as FusedSideAttention
 from .layers import GlobalLocalTransformerLayers as GlobalLocalTransformerLayers
 from .layers import LayerNormalization as LayerNormalization
-from .layers import ProjectAttentionHeads as ProjectAttentionHeads
-from .layers import QkvRelativeAttention as QkvRelativeAttention
-from .layers import QkvRelativeLocalAttention as QkvRelativeLocalAttention
-from .layers import RecomputingDropout as RecomputingDropout
 from .layers import RelativeAttention as RelativeAttention
 from .layers import RelativeTransformerLayers as RelativeTransformerLayers
 from .layers import ResidualBlock as ResidualBlock
@@ -34,6 +35,7 @@ from .models import (
 )
 from .models import EtcConfig as EtcConfig
 from .models import EtcModel as EtcModel
+from .models import EtcOutput as EtcOutput
 from .models import GlobalChoiceHead as GlobalChoiceHead
 from .models import LanguageModelHead as LanguageModelHead
 from .models import ReadTwiceConfig as ReadTwiceConfig
@@ -48,6 +50,7 @@ from .models import (
 from .models import best_spans as best_spans
 from .models import build_encoder as build_encoder
 from .models import build_read_twice_encoder as build_read_twice_encoder
+from .models import check_inputs as check_inputs
 from .models import encoder_options as encoder_options
 from .models import masked_lm_losses as masked_lm_losses
 

@@ -60,6 +60,74 @@ def run_python(script, *args):
     )
 
 
+# Public names of a room that the package itself does not have.
+ONLY_IN_ROOMS = {
+    "layers": {
+        "ProjectAttentionHeads",
+        "QkvRelativeAttention",
+        "QkvRelativeLocalAttention",
+        "RecomputingDropout",
+    },
+    "models": set(),
+    "checkpoints": {
+        "Bert",
+        "LiftReport",
+        "beside",
+        "config_file",
+        "load_etc",
+        "load_head",
+        "load_read_twice",
+        "save_etc",
+        "save_read_twice",
+    },
+}
+# Prints names of the package that are not those of the modules they come from.
+COMPARE_NAMES = """
+import importlib
+import sys
+import etcmodel
+for pair in sys.argv[1:]:
+    module, name = pair.split(":")
+    if module == ".":
+        expected = importlib.import_module(f".{name}", "etcmodel")
+    else:
+        expected = getattr(importlib.import_module(module, "etcmodel"), name)
+    if getattr(etcmodel, name) is not expected or name not in dir(etcmodel):
+        print(pair)
+"""
+
+
+class PublicNamesTest(unittest.TestCase):
+    def test_the_package_has_the_public_names_of_rooms(self):
+        stub = ast.parse((PACKAGE / "__init__.pyi").read_text("utf-8"))
+        pairs = []
+        for node in ast.walk(stub):
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    self.assertEqual(alias.name, alias.asname)
+                    pairs.append((f".{node.module or ''}", alias.name))
+        names = [name for _, name in pairs]
+        self.assertEqual(len(names), len(set(names)))
+        for room, others in ONLY_IN_ROOMS.items():
+            tree = ast.parse((PACKAGE / room / "__init__.py").read_text())
+            (public,) = (
+                ast.literal_eval(node.value)
+                for node in tree.body
+                if isinstance(node, ast.Assign)
+                and node.targets[0].id == "__all__"
+            )
+            self.assertEqual(
+                set(public) - others,
+                {name for module, name in pairs if module == f".{room}"},
+            )
+            self.assertLessEqual(others, set(public))
+        self.assertLessEqual(
+            {"DocumentClassifier", "Predictor", "UserError", "load"}, set(names)
+        )
+        result = run_python(COMPARE_NAMES, *map(":".join, pairs))
+        self.assertEqual(("", 0), (result.stdout, result.returncode), result)
+
+
 class ImportsTest(unittest.TestCase):
     def files(self, room):
         return [
