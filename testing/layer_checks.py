@@ -91,3 +91,44 @@ def check_recomputed_chains(test, make_stack, call, blocks):
                 loss = tf.reduce_sum(call(stack, training))
             tape.gradient(loss, stack.trainable_variables)
         test.assertEqual(blocks * num_runs, normalize.call_count)
+
+
+def check_checkpointing(test, layer, streams, call, in_graph):
+    """Compares gradients with those without recomputation, with dropout."""
+
+    def step(*streams):
+        with tf.GradientTape() as tape:
+            tape.watch(streams)
+            # In a context, dropout depends on its seed only.
+            with recompute.RecomputeContext(False, tf.constant(5)):
+                outputs = tf.nest.flatten(call(*streams))
+            loss = sum(tf.reduce_sum(tf.sin(x)) for x in outputs)
+        sources = [*streams, *layer.trainable_variables]
+        gradients = tape.gradient(loss, sources)
+        return [loss] + [
+            tf.zeros_like(x) if g is None else g
+            for g, x in zip(gradients, sources, strict=True)
+        ]
+
+    actual = (tf.function(step) if in_graph else step)(*streams)
+    with mock.patch.object(
+        recompute, "recompute_grad", side_effect=_without_recomputation
+    ) as patched:
+        expected = step(*streams)
+    test.assertGreater(patched.call_count, 0)
+    for a, b in zip(expected, actual, strict=True):
+        test.assertAllClose(a, b, rtol=1e-3, atol=1e-4)
+    test.assertNotAllEqual(tf.zeros_like(actual[1]), actual[1])
+
+
+def _without_recomputation(f):
+    """Runs a function once, with the dropout of `recompute_grad`."""
+
+    def call(*args):
+        parent = recompute.get_recompute_context()
+        context = recompute.RecomputeContext(False, recompute._make_seed(None))
+        parent.children.append(context)
+        with context:
+            return f(*args)
+
+    return call

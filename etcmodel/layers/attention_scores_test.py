@@ -6,8 +6,6 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel import layers
-from etcmodel.models import EtcConfig
-from etcmodel.models import EtcModel
 from etcmodel.ops import attention
 from testing import model_inputs
 from testing.layer_checks import randomize
@@ -181,37 +179,6 @@ class StackTest(ScoresTestCase):
             for scores_of_layer in scores:
                 self.check(scores_of_layer, n=2)
             self.assertNotAllClose(scores[0]["l2l"], scores[1]["l2l"])
-
-    @pytest.mark.both_kerases
-    def test_of_a_model(self):
-        model = EtcModel(
-            EtcConfig.from_preset(
-                "tiny",
-                vocab_size=20,
-                num_hidden_layers=2,
-                num_attention_heads=HEADS,
-                local_radius=RADIUS,
-            )
-        )
-        rng = np.random.default_rng(0)
-        names = ("token_ids", "global_token_ids")
-        inputs = {
-            name: tf.constant(rng.integers(20, size=[BATCH, n]), tf.int32)
-            for name, n in zip(names, (LONG, GLOBAL), strict=True)
-        }
-        expected = model(inputs)
-        for call in (
-            lambda **options: model(inputs, **options),
-            tf.function(lambda **options: model(**inputs, **options)),
-        ):
-            outputs, scores = call(
-                return_attention_scores=True, global_query_positions=[2]
-            )
-            self.assertAllClose(expected[0], outputs[0], rtol=1e-5, atol=1e-5)
-            self.assertAllClose(expected[1], outputs[1], rtol=1e-5, atol=1e-5)
-            self.assertLen(scores, 2)
-            for scores_of_layer in scores:
-                self.check(scores_of_layer, m=1)
 
 
 class OneSoftmaxTest(ScoresTestCase):

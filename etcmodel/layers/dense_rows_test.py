@@ -86,15 +86,6 @@ class DenseRowsTest(tf.test.TestCase, parameterized.TestCase):
             expected = change(product)
         self.assertAllClose(expected, dense_rows.apply(layer, tf.constant(x)))
 
-    def test_mixed_precision(self):
-        layer = make(tf.keras.layers.Dense(6, dtype="mixed_bfloat16"))
-        output = dense_rows.apply(layer, tf.ones([2, 3, 4]))
-        self.assertEqual(tf.bfloat16, output.dtype)
-        # 0 + 6 + 12 + 18 and four times the column, and the bias.
-        self.assertAllClose(
-            36.0 + 5 * np.arange(6), tf.cast(output, "float32")[1, 2]
-        )
-
     def test_low_rank_adaptation(self):
         layer = make(tf.keras.layers.Dense(6))
         if not hasattr(layer, "enable_lora"):
@@ -106,28 +97,6 @@ class DenseRowsTest(tf.test.TestCase, parameterized.TestCase):
         fn = tf.function(lambda x: dense_rows.apply(layer, x))
         x = np.ones([1, 3, 4], np.float32)
         self.assertAllClose(x @ kernel + np.arange(6.0), fn(tf.constant(x)))
-
-    def test_gradients_of_any_order(self):
-        layer = make(tf.keras.layers.Dense(6, use_bias=False))
-
-        @tf.function
-        def derivatives(x):
-            with tf.GradientTape() as outer:
-                outer.watch(x)
-                with tf.GradientTape() as inner:
-                    inner.watch(x)
-                    y = tf.reduce_sum(dense_rows.apply(layer, x) ** 3)
-                first = inner.gradient(y, x)
-            return first, outer.gradient(first, x)
-
-        kernel = np.arange(24.0).reshape(4, 6)
-        x = np.ones([1, 1, 4], np.float32)
-        product = (x @ kernel)[0, 0]
-        first, second = derivatives(tf.constant(x))
-        self.assertAllClose(3 * kernel @ product**2, first[0, 0])
-        self.assertAllClose(
-            6 * kernel @ (product * kernel.sum(axis=0)), second[0, 0]
-        )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,10 @@
 import os
-from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.layers import side_transformer
-from etcmodel.ops import recompute
 from testing import layer_checks
 from testing import references
 
@@ -269,36 +267,20 @@ class TransformerWithSideInputLayersTest(
             **kwargs,
         )
         main, side, mask = make_inputs()
-
-        def step(main, side):
-            # In a context, dropout depends on its seed only.
-            sides = [side, None, -side][: layer.num_hidden_layers]
-            with tf.GradientTape() as tape:
-                tape.watch([main, side])
-                with recompute.RecomputeContext(False, tf.constant(5)):
-                    output = layer(
-                        main, side_input=sides, att_mask=mask, training=True
-                    )
-                loss = tf.reduce_sum(tf.sin(output))
-            sources = [main, side, *layer.trainable_variables]
-            gradients = tape.gradient(loss, sources)
+        number = layer.num_hidden_layers
+        layer_checks.check_checkpointing(
+            self,
+            layer,
+            [tf.constant(main), tf.constant(side)],
             # The layer without side input projects nothing.
-            return loss, [
-                tf.zeros_like(x) if g is None else g
-                for g, x in zip(gradients, sources, strict=True)
-            ]
-
-        def run():
-            function = tf.function(step) if is_graph else step
-            return function(main, side)
-
-        loss, actual = run()
-        with mock.patch.object(tf, "recompute_grad", lambda f: f):
-            expected_loss, expected = run()
-        self.assertAllClose(expected_loss, loss, 1e-5)
-        for a, b in zip(expected, actual, strict=True):
-            self.assertAllClose(a, b, rtol=1e-3, atol=1e-5)
-        self.assertNotAllEqual(tf.zeros_like(side), actual[1])
+            lambda main, side: layer(
+                main,
+                side_input=[side, None, -side][:number],
+                att_mask=mask,
+                training=True,
+            ),
+            is_graph,
+        )
 
     def test_checkpointing_runs_the_chains_again(self):
         main, side, _ = make_inputs()
@@ -310,32 +292,6 @@ class TransformerWithSideInputLayersTest(
             ),
             blocks=2,
         )
-
-    def test_whole_training_step_compiles(self):
-        # Every dropout takes long to compile.
-        layer = make_layer(
-            1,
-            hidden_dropout_prob=0.0,
-        )
-        optimizer = tf.keras.optimizers.SGD(0.05)
-        optimizer.build(layer.trainable_variables)
-        main, side, mask = make_inputs()
-
-        @tf.function(jit_compile=True)
-        def step(main, side, mask):
-            with tf.GradientTape() as tape:
-                output = layer(
-                    main, side_input=side, att_mask=mask, training=True
-                )
-                loss = tf.reduce_mean(output[:, :, 0])
-            gradients = tape.gradient(loss, layer.trainable_variables)
-            optimizer.apply_gradients(
-                zip(gradients, layer.trainable_variables, strict=True)
-            )
-            return loss
-
-        losses = [float(step(main, side, mask)) for _ in range(4)]
-        self.assertLess(losses[-1], losses[0])
 
     def test_a_list_of_sides_in_a_file(self):
         main, side = tf.keras.Input([None, HIDDEN]), tf.keras.Input([HIDDEN])

@@ -7,8 +7,7 @@ from absl.testing import parameterized
 
 from etcmodel.layers import residual_block
 from etcmodel.layers import transformer
-from etcmodel.ops import recompute
-from testing.layer_checks import check_recomputed_chains
+from testing import layer_checks
 
 _BATCH, _LONG, _GLOBAL, _HIDDEN, _RADIUS, _LABELS = 2, 11, 5, 8, 3, 6
 
@@ -138,54 +137,33 @@ class GlobalLocalTransformerLayersTest(
         self.assertNotAllClose(first[0], second[0])
         self.assertNotAllClose(first[1], second[1])
 
-    def check_checkpointing(self, layer, implementation, in_graph):
-        """Compares gradients with and without recomputation, with dropout."""
-        layer.build((None, None, _HIDDEN))
-        side_inputs, streams = _make_side_inputs(), _make_streams()
-
-        def step(*streams):
-            # In a context, dropout depends on its seed only.
-            with tf.GradientTape() as tape:
-                tape.watch(streams)
-                with recompute.RecomputeContext(False, tf.constant(5)):
-                    outputs = layer(
-                        *streams,
-                        training=True,
-                        att_implementation=implementation,
-                        **side_inputs,
-                    )
-                loss = sum(tf.reduce_sum(tf.sin(x)) for x in outputs)
-            return [
-                loss,
-                *tape.gradient(loss, [*streams, *layer.trainable_variables]),
-            ]
-
-        actual = (tf.function(step) if in_graph else step)(*streams)
-        with mock.patch.object(tf, "recompute_grad", lambda f: f):
-            expected = step(*streams)
-        for a, b in zip(expected, actual, strict=True):
-            self.assertAllClose(a, b, rtol=1e-3, atol=1e-4)
-
+    @parameterized.parameters(
+        (2, 1, "sparse", True), (5, 2, "streaming", False)
+    )
     @pytest.mark.both_kerases
-    def test_checkpointing_in_a_graph(self):
+    def test_checkpointing(self, number, period, implementation, in_graph):
         layer = _make_layer(
+            number,
             hidden_dropout_prob=0.3,
             attention_probs_dropout_prob=0.2,
-            grad_checkpointing_period=1,
+            grad_checkpointing_period=period,
         )
-        self.check_checkpointing(layer, "sparse", in_graph=True)
-
-    def test_checkpointing_of_chains(self):
-        layer = _make_layer(
-            5,
-            hidden_dropout_prob=0.3,
-            attention_probs_dropout_prob=0.2,
-            grad_checkpointing_period=2,
+        layer.build((None, None, _HIDDEN))
+        layer_checks.check_checkpointing(
+            self,
+            layer,
+            _make_streams(),
+            lambda *streams: layer(
+                *streams,
+                training=True,
+                att_implementation=implementation,
+                **_make_side_inputs(),
+            ),
+            in_graph,
         )
-        self.check_checkpointing(layer, "streaming", in_graph=False)
 
     def test_checkpointing_runs_the_chains_again(self):
-        check_recomputed_chains(
+        layer_checks.check_recomputed_chains(
             self,
             _make_layer,
             lambda layer, training: layer(*_make_streams(), training=training)[

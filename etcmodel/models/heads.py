@@ -51,7 +51,7 @@ def mask_logits(
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class GlobalChoiceHead(graph_layer.GraphLayer):
+class GlobalChoiceHead(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
     """Computes one logit for every global token of a type, for a softmax.
 
     In WikiHop these tokens are the candidates ("a dense layer from the global
@@ -125,16 +125,3 @@ class GlobalChoiceHead(graph_layer.GraphLayer):
     def compute_output_shape(self, input_shape):
         """Returns a logit for each global token."""
         return tuple(input_shape[:-1])
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        config = super().get_config()
-        config.update(
-            choice_type_id=self.choice_type_id,
-            intermediate_size=self.intermediate_size,
-            hidden_act=self.hidden_act,
-            hidden_dropout_prob=self.hidden_dropout_prob,
-            initializer_range=self.initializer_range,
-            add_final_layer=self.add_final_layer,
-        )
-        return config

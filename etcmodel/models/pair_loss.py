@@ -6,7 +6,7 @@ from etcmodel.layers import graph_layer
 from etcmodel.layers import keras_compat
 
 
-class PairLoss(graph_layer.GraphLayer):
+class PairLoss(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
     """A loss of inner products, computed in float32 or float64.
 
     Args:
@@ -34,10 +34,3 @@ class PairLoss(graph_layer.GraphLayer):
         )
         keras_compat.build_once(dense, (None, size))
         return dense
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "initializer_range": self.initializer_range,
-        }

@@ -23,7 +23,7 @@ def masked_lm_losses(logits, label_ids) -> tf.Tensor:
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class LanguageModelHead(graph_layer.GraphLayer):
+class LanguageModelHead(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
     """Predicts tokens with the embedding table of the encoder.
 
     `norm(hidden_act(x W + b)) table^T + output_bias`, the head of BERT's masked
@@ -141,17 +141,6 @@ class LanguageModelHead(graph_layer.GraphLayer):
     def compute_output_shape(self, input_shape):
         """Returns a logit for each token of the vocabulary."""
         return (*input_shape[:-1], self.vocab_size)
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "embedding_size": self.embedding_size,
-            "hidden_act": self.hidden_act,
-            "initializer_range": self.initializer_range,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-        }
 
 
 def make_language_model_head(config, **options) -> LanguageModelHead:

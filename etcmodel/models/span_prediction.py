@@ -34,7 +34,9 @@ class BestSpans(NamedTuple):
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class SpanPredictionHead(graph_layer.GraphLayer):
+class SpanPredictionHead(
+    keras_compat.ConstructorConfig, graph_layer.GraphLayer
+):
     """Computes two logits for each token: whether an answer begins or ends.
 
     `W_b FFN(H)` and `W_e FFN(H)` with one feed-forward part for both (ReadTwice
@@ -151,16 +153,6 @@ class SpanPredictionHead(graph_layer.GraphLayer):
     def compute_output_shape(self, input_shape):
         """Returns two logits for each token."""
         return (*input_shape[:-1], 2)
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "intermediate_size": self.intermediate_size,
-            "hidden_act": self.hidden_act,
-            "hidden_dropout_prob": self.hidden_dropout_prob,
-            "initializer_range": self.initializer_range,
-        }
 
 
 def best_spans(logits: tf.Tensor, max_length: int, k: int) -> BestSpans:

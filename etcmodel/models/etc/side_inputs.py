@@ -7,12 +7,13 @@ import tensorflow as tf
 from etcmodel import feature_utils
 from etcmodel.feature_utils.layout import spec
 from etcmodel.layers import graph_layer
+from etcmodel.layers import keras_compat
 
 STRUCTURES = ("sentences", "paragraphs")
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
-class SideInputs(graph_layer.GraphLayer):
+class SideInputs(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
     """Makes the masks and relative labels from the compact features.
 
     The arguments are those of `EtcConfig` and `StructuredEtcModel`.
@@ -164,25 +165,6 @@ class SideInputs(graph_layer.GraphLayer):
                 and link == spec.LinkFeature(link.name, link.source)
             )
         ]
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        names = (
-            "local_radius",
-            "relative_pos_max_distance",
-            "structure",
-            "use_hard_g2l_mask",
-            "use_hard_l2g_mask",
-            "flat_sequence",
-            "use_links",
-            "ignore_hard_g2l_types",
-            "ignore_hard_l2g_types",
-            "materialize",
-        )
-        return {
-            **super().get_config(),
-            **{name: getattr(self, name) for name in names},
-        }
 
 
 def _is_one_of(type_ids, types):

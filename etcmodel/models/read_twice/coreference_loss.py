@@ -184,15 +184,6 @@ class BatchCoreferenceResolutionLoss(pair_loss.PairLoss):
         """Returns a loss for each item."""
         return tuple(input_shape[:-1])
 
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "apply_linear_layer": self.apply_linear_layer,
-            "padding_id": self.padding_id,
-            "unknown_id": self.unknown_id,
-        }
-
 
 def _as_ids(ids, name):
     ids = tf.cast(ids, tf.int64)
