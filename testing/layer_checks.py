@@ -7,6 +7,8 @@ import tensorflow as tf
 
 from etcmodel.layers import residual_block
 from etcmodel.ops import recompute
+from etcmodel.ops.attention import memory_attention
+from testing import attention_cases
 
 
 def randomize(layer, seed=0, scale=1.0):
@@ -132,3 +134,36 @@ def _without_recomputation(f):
             return f(*args)
 
     return call
+
+
+def check_chunks(test, layer, call, expected, elements, sizes, number):
+    """Checks a layer that attends to a memory a few examples at a time.
+
+    Args:
+        test: the test case.
+        layer: the layer.
+        call: its arguments, arrays by name.
+        expected: its output.
+        elements: the number of scores of a chunk.
+        sizes: maps an array to the sizes that the graph knows.
+        number: examples of a chunk, None if the graph does not know it.
+    """
+    specs = {name: tf.TensorSpec(sizes(x), x.dtype) for name, x in call.items()}
+    with (
+        attention_cases.chunks_of(elements),
+        mock.patch.object(
+            memory_attention,
+            "attend",
+            autospec=True,
+            side_effect=memory_attention.attend,
+        ) as attend,
+    ):
+        compute = tf.function(lambda x: layer(**x), input_signature=[specs])
+        output = compute(call)
+    test.assertAllClose(output, expected, 1e-9, 1e-9)
+    test.assertEqual(
+        specs["main_input"].shape.as_list(),
+        compute.get_concrete_function().output_shapes.as_list(),
+    )
+    queries, *_ = attend.call_args.args
+    test.assertEqual(queries.shape[0], number)

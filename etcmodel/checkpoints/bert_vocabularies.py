@@ -76,7 +76,6 @@ def read_source(path: str) -> Vocabulary:
     keep their rows. Special tokens get BERT's names, if files beside the
     vocabulary (`vocab.txt`, `sentencepiece.bpe.model`, `vocab.json` or
     `tokenizer.json`) name them.
-    `tokenizer.json`) name them.
 
     Raises:
         FileNotFoundError: there is no such file.

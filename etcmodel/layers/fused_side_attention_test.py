@@ -1,12 +1,9 @@
-from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.layers import fused_side_attention
-from etcmodel.ops.attention import memory_attention
-from testing import attention_cases
 from testing import layer_checks
 from testing import references
 
@@ -84,40 +81,18 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
             )
             if x is not None
         }
-        specs = {
-            name: tf.TensorSpec(
-                [*[None] * (x.ndim - 1), x.shape[-1]]
-                if is_dynamic
-                else x.shape,
-                x.dtype,
-            )
-            for name, x in arrays.items()
-        }
-        # Three examples of all heads.
-        elements = 3 * 3 * MAIN * (MAIN + SIDE * has_side)
-        with (
-            attention_cases.chunks_of(elements),
-            mock.patch.object(
-                memory_attention,
-                "attend",
-                autospec=True,
-                side_effect=memory_attention.attend,
-            ) as attend,
-        ):
-            compute = tf.function(lambda x: layer(**x), input_signature=[specs])
-            output = compute(arrays)
-        self.assertEqual(
-            specs["main_input"].shape.as_list(),
-            compute.get_concrete_function().output_shapes.as_list(),
-        )
-        self.assertAllClose(
-            output,
+        layer_checks.check_chunks(
+            self,
+            layer,
+            arrays,
             references.fused_side_attention(layer, main, side, mask),
-            1e-9,
-            1e-9,
+            # Three examples of all heads.
+            3 * 3 * MAIN * (MAIN + SIDE * has_side),
+            lambda x: (
+                [*[None] * (x.ndim - 1), x.shape[-1]] if is_dynamic else x.shape
+            ),
+            None if is_dynamic else 3,
         )
-        queries, *_ = attend.call_args.args
-        self.assertEqual(queries.shape[0], None if is_dynamic else 3)
 
     def test_masks_of_all_forms(self):
         layer = make_layer()
