@@ -104,10 +104,9 @@ def _fill_up(texts, rng):
 
 @contextlib.contextmanager
 def _implementation(name):
-    """Makes `auto` choose full attention, or attention in small chunks."""
-    longest = {"full": 1000, "streaming": 0}[name]
+    """Attends in one way, with chunks as small as possible."""
     with (
-        mock.patch.object(dispatch, "MAX_AUTO_FULL_LENGTH", longest),
+        mock.patch.object(dispatch, "choose_implementation", lambda *_: name),
         mock.patch.object(streaming, "CHUNK_ELEMENTS", 256),
     ):
         yield
@@ -117,7 +116,14 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("full", _make_sentences, dict(use_hard_g2l_mask=True), {}),
         ("streaming", _make_sentences, dict(use_hard_l2g_mask=True), {}),
+        ("sparse", _make_sentences, {}, {}),
         ("full", _make_paragraphs, {}, dict(flat_sequence=True)),
+        (
+            "sparse",
+            _make_paragraphs,
+            dict(use_hard_g2l_mask=True),
+            dict(ignore_hard_g2l_types=(7,)),
+        ),
         (
             "streaming",
             _make_paragraphs,
@@ -144,6 +150,7 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
         encoder = encoder_lib.StructuredEtcModel(
             EtcConfig.from_preset("tiny", **sizes | config),
             structure,
+            dtype="float64",
             **options,
         )
         rng = np.random.default_rng(0)
@@ -163,7 +170,7 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
         for i, outputs in enumerate(alone):
             for expected, output in zip(outputs, together, strict=True):
                 self.assertAllClose(
-                    expected[0], output[i, : expected.shape[1]], 1e-4, 1e-4
+                    expected[0], output[i, : expected.shape[1]], 1e-9, 1e-9
                 )
         for output in together:
             self.assertTrue(np.all(np.isfinite(output)))
