@@ -73,6 +73,17 @@ def check_dropout(test, attend):
     test.assertAllEqual(*outputs)
 
 
+def check_dropout_in_training_alone(test, call):
+    """Checks that all outputs differ from call to call in training alone."""
+    for training in (None, False, True):
+        first, second = (tf.nest.flatten(call(training)) for _ in range(2))
+        for x, y in zip(first, second, strict=True):
+            if training:
+                test.assertNotAllClose(x, y)
+            else:
+                test.assertAllEqual(x, y)
+
+
 def check_recomputed_chains(test, make_stack, call, blocks):
     """Checks how often the blocks of a stack of two layers run, with reruns."""
     for period, training, num_runs in (

@@ -59,6 +59,13 @@ def build_once(layer, input_shape):
             layer.build(input_shape)
 
 
+def build_all(input_shape, *layers):
+    """Builds layers, some of which may be None; see `build_once`."""
+    for layer in layers:
+        if layer is not None:
+            build_once(layer, input_shape)
+
+
 @contextlib.contextmanager
 def untrained(layers):
     """Marks weights that layers add in the block as not trainable, for good.

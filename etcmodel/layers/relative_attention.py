@@ -307,21 +307,16 @@ class RelativeAttention(MultiHeadLayer):
             for name, layer in zip(_SUBLAYERS, given, strict=True)
             if layer is not None
         }
-        if query_projection is None:
-            query_projection = self._make_head_projection(
-                "query_projection", total_key_size
-            )
-        self.query_projection = query_projection
-        if key_projection is None:
-            key_projection = self._make_head_projection(
-                "key_projection", total_key_size
-            )
-        self.key_projection = key_projection
-        if value_projection is None:
-            value_projection = self._make_head_projection(
-                "value_projection", total_value_size
-            )
-        self.value_projection = value_projection
+        make = self._make_head_projection
+        self.query_projection = query_projection or make(
+            "query_projection", total_key_size
+        )
+        self.key_projection = key_projection or make(
+            "key_projection", total_key_size
+        )
+        self.value_projection = value_projection or make(
+            "value_projection", total_value_size
+        )
         self.qkv_relative_attention = (
             qkv_relative_attention
             or QkvRelativeAttention(
@@ -339,11 +334,14 @@ class RelativeAttention(MultiHeadLayer):
 
     def build(self, input_shape):
         """Builds everything; for self-attention unless already called."""
-        from_shape = (None, None, input_shape[-1])
-        to_shape = (None, None, self._to_size or input_shape[-1])
-        keras_compat.build_once(self.query_projection, from_shape)
-        keras_compat.build_once(self.key_projection, to_shape)
-        keras_compat.build_once(self.value_projection, to_shape)
+        keras_compat.build_once(
+            self.query_projection, (None, None, input_shape[-1])
+        )
+        keras_compat.build_all(
+            (None, None, self._to_size or input_shape[-1]),
+            self.key_projection,
+            self.value_projection,
+        )
         size_per_head = self.total_key_size // self.num_heads
         keras_compat.build_once(
             self.qkv_relative_attention,

@@ -91,9 +91,11 @@ class RelativeTransformerLayers(stack.TransformerStack):
 
     def build(self, input_shape):
         """Builds all sublayers; the constructor determines their sizes."""
-        shape = (None, None, self.hidden_size)
-        for layer in (*self.attention_layers, *self.feed_forward_layers):
-            keras_compat.build_once(layer, shape)
+        keras_compat.build_all(
+            (None, None, self.hidden_size),
+            *self.attention_layers,
+            *self.feed_forward_layers,
+        )
         super().build(input_shape)
 
     def call(

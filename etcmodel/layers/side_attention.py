@@ -108,14 +108,13 @@ class SideAttention(relative_attention.MultiHeadLayer):
         self.value_projection = None
         self.output_projection = None
         if num_heads:
-            self.query_projection = self._make_head_projection(
-                "query_projection", hidden_size
-            )
-            self.key_projection = self._make_head_projection(
-                "key_projection", hidden_size
-            )
-            self.value_projection = self._make_head_projection(
-                "value_projection", hidden_size
+            (
+                self.query_projection,
+                self.key_projection,
+                self.value_projection,
+            ) = (
+                self._make_head_projection(f"{x}_projection", hidden_size)
+                for x in ("query", "key", "value")
             )
             self.output_projection = self._make_output_projection(
                 "output_projection", hidden_size
@@ -189,22 +188,18 @@ class SideAttention(relative_attention.MultiHeadLayer):
 
     def build(self, input_shape):
         """Builds all sublayers; the constructor determines their sizes."""
-        shape = (None, None, self.hidden_size)
-        for layer in (
+        keras_compat.build_all(
+            (None, None, self.hidden_size),
             self.query_projection,
             self.key_projection,
             self.value_projection,
             self.output_projection,
-        ):
-            if layer is not None:
-                keras_compat.build_once(layer, shape)
-        if self.block_position_emb_lookup is not None:
-            keras_compat.build_once(self.block_position_emb_lookup, (None,))
-        if self.block_position_emb_layer_norm is not None:
-            keras_compat.build_once(
-                self.block_position_emb_layer_norm,
-                (None, None, self._effective_heads, self._size_per_head),
-            )
+        )
+        keras_compat.build_all((None,), self.block_position_emb_lookup)
+        keras_compat.build_all(
+            (None, None, self._effective_heads, self._size_per_head),
+            self.block_position_emb_layer_norm,
+        )
         if self.enable_default_side_input:
             self.default_side_input = self.add_weight(
                 name="default_side_input",

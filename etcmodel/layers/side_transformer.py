@@ -144,12 +144,12 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
 
     def build(self, input_shape):
         """Builds all sublayers; the constructor determines their sizes."""
-        for layer in (
+        keras_compat.build_all(
+            (None, None, self.hidden_size),
             *self.attention_layers,
             *self.cross_attention_layers,
             *self.feed_forward_layers,
-        ):
-            keras_compat.build_once(layer, (None, None, self.hidden_size))
+        )
         super().build(input_shape)
 
     def __call__(

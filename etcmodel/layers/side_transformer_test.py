@@ -224,14 +224,10 @@ class TransformerWithSideInputLayersTest(
             attention_probs_dropout_prob=of_probs,
         )
         main, side, _ = make_inputs()
-        for training in (None, False):
-            self.assertAllEqual(
-                layer(main, side_input=side, training=training),
-                layer(main, side_input=side, training=training),
-            )
-        first = layer(main, side_input=side, training=True)
-        second = layer(main, side_input=side, training=True)
-        self.assertNotAllClose(first, second)
+        layer_checks.check_dropout_in_training_alone(
+            self,
+            lambda training: layer(main, side_input=side, training=training),
+        )
 
     def test_attention_to_the_side_input_has_dropout_too(self):
         layer = make_layer(

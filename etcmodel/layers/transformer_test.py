@@ -126,16 +126,9 @@ class GlobalLocalTransformerLayersTest(
             hidden_dropout_prob=of_hidden,
             attention_probs_dropout_prob=of_probs,
         )
-        streams = _make_streams()
-        for training in (False, None):
-            first = layer(*streams, training=training)
-            second = layer(*streams, training=training)
-            self.assertAllEqual(first[0], second[0])
-            self.assertAllEqual(first[1], second[1])
-        first = layer(*streams, training=True)
-        second = layer(*streams, training=True)
-        self.assertNotAllClose(first[0], second[0])
-        self.assertNotAllClose(first[1], second[1])
+        layer_checks.check_dropout_in_training_alone(
+            self, lambda training: layer(*_make_streams(), training=training)
+        )
 
     @parameterized.parameters(
         (2, 1, "sparse", True), (5, 2, "streaming", False)

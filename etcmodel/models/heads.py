@@ -101,9 +101,7 @@ class GlobalChoiceHead(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
 
     def build(self, input_shape):
         """Builds the layers from the width of `global_output`."""
-        if self.transform is not None:
-            keras_compat.build_once(self.transform, input_shape)
-        keras_compat.build_once(self.logit, input_shape)
+        keras_compat.build_all(input_shape, self.transform, self.logit)
         super().build(input_shape)
 
     def call(self, global_output, global_token_type_ids, training=None):

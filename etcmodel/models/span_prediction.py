@@ -92,9 +92,9 @@ class SpanPredictionHead(
     def build(self, input_shape):
         """Makes the weights; the last axis needs a static size."""
         size = static_size(self.name, "hidden_states", input_shape)
-        if self.transform is not None:
-            keras_compat.build_once(self.transform, (None, None, size))
-        keras_compat.build_once(self.span_logits, (None, None, size))
+        keras_compat.build_all(
+            (None, None, size), self.transform, self.span_logits
+        )
         super().build(input_shape)
 
     def call(

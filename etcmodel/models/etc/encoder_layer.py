@@ -130,11 +130,6 @@ class ConfiguredLayer(graph_layer.GraphLayer):
             tf.range(limit), [0], [length], name=f"input_within_{limit_name}"
         )[tf.newaxis]
 
-    def _build_layers(self, shape, *layers):
-        for layer in layers:
-            if layer is not None:
-                keras_compat.build_once(layer, shape)
-
     def get_config(self):
         """Returns the configuration and the options of Keras's layer."""
         # Under Keras 2, a model's config lacks the name and the dtype.
@@ -193,6 +188,24 @@ class EncoderLayer(ConfiguredLayer, tf.keras.Model):
     def build_from_config(self, config):
         """Builds a model that was loaded from a file."""
         self.build(config["input_shape"])
+
+    def _compared(self, output):
+        """Returns the part of the output that `fit` compares with targets."""
+        return output
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, **kwargs
+    ):
+        """Computes the loss in `fit`."""
+        return super().compute_loss(
+            x, y, self._compared(y_pred), sample_weight, **kwargs
+        )
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Computes the metrics in `fit`."""
+        return super().compute_metrics(
+            x, y, self._compared(y_pred), sample_weight
+        )
 
     def get_token_embedding_table(self):
         """Returns the `<float32>[vocab_size, embedding_size]` variable.

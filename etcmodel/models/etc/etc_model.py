@@ -135,14 +135,14 @@ class EtcModel(encoder_layer.EncoderLayer):
 
     def build(self, input_shape):
         """Builds all layers from the configuration; ignores `input_shape`."""
-        self._build_layers(
+        keras_compat.build_all(
             (None, None),
             self.token_emb_lookup,
             self.segment_emb_lookup,
             self.position_emb_lookup_long,
             self.position_emb_lookup_global,
         )
-        self._build_layers(
+        keras_compat.build_all(
             (None, None, self.config.hidden_size),
             self.long_emb_layer_norm,
             self.global_emb_layer_norm,
@@ -303,15 +303,8 @@ class EtcModel(encoder_layer.EncoderLayer):
             return EtcOutput(*outputs), scores
         return EtcOutput(*result)
 
-    def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, **kwargs
-    ):
-        """Computes the loss of `[long_output, global_output]` in `fit`."""
-        return super().compute_loss(x, y, list(y_pred), sample_weight, **kwargs)
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Computes the metrics of `[long_output, global_output]` in `fit`."""
-        return super().compute_metrics(x, y, list(y_pred), sample_weight)
+    def _compared(self, output):
+        return list(output)
 
     def _is_in_functional_model(self):
         try:

@@ -319,17 +319,6 @@ class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
             outputs["long_output"], model(as_int64)["long_output"], 1e-5
         )
 
-    @pytest.mark.both_kerases
-    def test_weights_in_one_hdf5_file(self):
-        # Keras 2 writes the older format, which has names only.
-        ending = "weights.h5" if hasattr(tf.keras, "__version__") else "h5"
-        path = os.path.join(self.get_temp_dir(), f"model.{ending}")
-        saved, loaded = (build_encoder(_make_config()) for _ in range(2))
-        saved.save_weights(path)
-        loaded.load_weights(path)
-        for x, y in zip(saved.weights, loaded.weights, strict=True):
-            self.assertAllEqual(x, y)
-
     def test_keras_export(self):
         """Runs with Keras 3; Keras 2 would export the inputs as a list."""
         model = build_encoder(_make_config())

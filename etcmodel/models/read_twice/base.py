@@ -1,6 +1,7 @@
 """Base class of ReadTwice's encoder and decoder."""
 
 from etcmodel import layers
+from etcmodel.layers import keras_compat
 from etcmodel.models import input_checks
 from etcmodel.models.etc import encoder_layer
 from etcmodel.models.read_twice.config import ReadTwiceConfig
@@ -35,10 +36,10 @@ class ReadTwiceBase(encoder_layer.EncoderLayer):
         )
 
     def _build_embeddings(self):
-        self._build_layers(
+        keras_compat.build_all(
             (None, None), self.token_emb_lookup, self.position_emb_lookup_long
         )
-        self._build_layers(
+        keras_compat.build_all(
             (None, None, self.config.hidden_size), self.emb_layer_norm
         )
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from etcmodel import layers
 from etcmodel.feature_utils.entity_masking import mention_token_mask
+from etcmodel.layers import keras_compat
 from etcmodel.layers.activations import get_activation
 from etcmodel.models.etc import encoder_layer
 from etcmodel.models.read_twice.config import ReadTwiceConfig
@@ -155,11 +156,11 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
     def build(self, input_shape):
         """Builds all layers from the configuration; ignores `input_shape`."""
         size = self.config.hidden_size
-        self._build_layers((None, None, 2 * size), self.entity_pool_linear)
-        self._build_layers((None, size), self.cls_pool)
-        self._build_layers((None,), self.block_position_emb_lookup)
-        self._build_layers((None, size), self.summary_emb_layer_norm)
-        self._build_layers(
+        keras_compat.build_all((None, None, 2 * size), self.entity_pool_linear)
+        keras_compat.build_all((None, size), self.cls_pool)
+        keras_compat.build_all((None,), self.block_position_emb_lookup)
+        keras_compat.build_all((None, size), self.summary_emb_layer_norm)
+        keras_compat.build_all(
             (None, None, size), self.transformer_with_side_inputs
         )
         super().build(input_shape)

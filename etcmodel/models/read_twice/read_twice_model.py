@@ -150,7 +150,7 @@ class ReadTwiceModel(base.ReadTwiceBase):
     def build(self, input_shape):
         """Builds all layers from the configuration; ignores `input_shape`."""
         self._build_embeddings()
-        self._build_layers(
+        keras_compat.build_all(
             (None, None, self.config.hidden_size),
             self.transformer_with_side_inputs,
             self.summary_extraction,
@@ -280,19 +280,8 @@ class ReadTwiceModel(base.ReadTwiceBase):
         )
         return (output, scores) if return_attention_scores else output
 
-    def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, **kwargs
-    ):
-        """Computes the loss of `final_hidden_states` in `fit`."""
-        return super().compute_loss(
-            x, y, y_pred.final_hidden_states, sample_weight, **kwargs
-        )
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Computes the metrics of `final_hidden_states` in `fit`."""
-        return super().compute_metrics(
-            x, y, y_pred.final_hidden_states, sample_weight
-        )
+    def _compared(self, output):
+        return output.final_hidden_states
 
     def _read_again(
         self, call, embedded, first_read, extracted, att_mask, block_pos
