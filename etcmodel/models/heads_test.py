@@ -3,6 +3,8 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.models import heads
+from etcmodel.models import pretraining_heads
+from etcmodel.models import span_prediction
 from testing import references
 
 
@@ -38,6 +40,21 @@ class LogitsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(
             [[1.0, 0.0], [1.0, 0.0], [0.5, 0.5]], tf.nn.softmax(masked)
         )
+
+
+class FormerNamesTest(tf.test.TestCase):
+    def test_saved_heads_may_have_them(self):
+        for head, number in (
+            (pretraining_heads.LanguageModelHead(9, 4, "relu"), 1),
+            (span_prediction.SpanPredictionHead(4, "tanh", 0.5), 2),
+        ):
+            former = head._FORMER_NAMES
+            self.assertLen(former, number)
+            config = head.get_config()
+            for old, new in former.items():
+                config[old] = config.pop(new)
+            loaded = type(head).from_config(config)
+            self.assertEqual(head.get_config(), loaded.get_config())
 
 
 class GlobalChoiceHeadTest(tf.test.TestCase, parameterized.TestCase):
