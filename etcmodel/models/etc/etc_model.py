@@ -117,7 +117,9 @@ class EtcModel(encoder_layer.EncoderLayer):
         num_positions = self.config.max_absolute_position_embeddings
         return self._make_lookup(name, num_positions) if num_positions else None
 
-    def _make_transformer(self, hidden_dropout, attention_dropout):
+    def _make_transformer(
+        self, hidden_dropout_prob, attention_probs_dropout_prob
+    ):
         config = self.config
         return layers.GlobalLocalTransformerLayers(
             long_hidden_size=config.hidden_size,
@@ -125,8 +127,8 @@ class EtcModel(encoder_layer.EncoderLayer):
             long_intermediate_size=config.intermediate_size,
             global_intermediate_size=config.intermediate_size,
             hidden_act=get_activation(config.hidden_act),
-            hidden_dropout_prob=hidden_dropout,
-            attention_probs_dropout_prob=attention_dropout,
+            hidden_dropout_prob=hidden_dropout_prob,
+            attention_probs_dropout_prob=attention_probs_dropout_prob,
             use_one_hot_lookup=self.use_one_hot_relative_embeddings,
             dtype=self.dtype_policy,
             name="global_local_transformer_layers",
