@@ -15,6 +15,7 @@ from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 from testing import samples
 from testing.helpers import real_data_path
+from testing.helpers import write_file
 
 
 class RecordsTest(tf.test.TestCase, parameterized.TestCase):
@@ -22,8 +23,8 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         root = self.get_temp_dir()
         samples.write_evidence(root)
         samples.write_evidence(root, **pages)
-        os.mkdir(os.path.join(root, "qa"))
         path = os.path.join(root, "qa", "web-dev.json")
+        os.mkdir(os.path.dirname(path))
         with open(path, "w") as stream:
             json.dump({"Domain": "Web", "Data": values, "Version": 1}, stream)
         return path
@@ -129,15 +130,12 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual({"evidence_pages_missing": 0}, record.counts)
 
     def test_another_file(self):
-        path = os.path.join(self.get_temp_dir(), "a.json")
-        for text, message in (
-            ('{"version": []}', "no records under 'Data'"),
-            ("[]", r"holds a JSON array.* but a JSON object {\"Data\": "),
+        for value, message in (
+            ({"version": []}, "no records under 'Data'"),
+            ([], r"holds a JSON array.* but a JSON object {\"Data\": "),
         ):
-            with open(path, "w") as stream:
-                stream.write(text)
             with self.assertRaisesRegex(UserError, message):
-                list(triviaqa.FORMAT.read(path))
+                list(triviaqa.FORMAT.read(write_file(self, value)))
 
     @parameterized.parameters(
         ("wikipedia", "Judi Dench"), ("web", "Sinclair Lewis")

@@ -230,7 +230,7 @@ _TRIVIAQA = [
     ("Answer.Aliases[1]", 5, _STRING),
     ("Answer.NormalizedAliases", REMOVE, "missing"),
 ]
-# Errors of users' own rows; rows_test.py has more.
+# Errors of users' own rows.
 _ANY_ROW = [
     ("id", True, "got True, expected a string or a number"),
     ("id", " ", "it is empty"),

@@ -1,4 +1,4 @@
-"""Tests of documents of rows; rows_test.py has the errors of all tasks."""
+"""Tests of documents of rows."""
 
 import tensorflow as tf
 from absl.testing import parameterized

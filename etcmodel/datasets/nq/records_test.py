@@ -14,6 +14,7 @@ from etcmodel.datasets.nq.records import Candidate
 from etcmodel.datasets.nq.records import NQRecord
 from testing import samples
 from testing.helpers import real_data_path
+from testing.helpers import write_file
 
 
 def simplified_record(**changes):
@@ -22,10 +23,7 @@ def simplified_record(**changes):
 
 class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     def _read(self, content, *args):
-        path = os.path.join(self.get_temp_dir(), "data.jsonl")
-        with open(path, "w") as stream:
-            stream.writelines(json.dumps(value) + "\n" for value in content)
-        return list(records.FORMAT.read(path, *args))
+        return [*records.FORMAT.read(write_file(self, iter(content)), *args)]
 
     def _expected(self, tokens, source):
         return NQRecord(

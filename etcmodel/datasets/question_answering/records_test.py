@@ -1,5 +1,3 @@
-"""Tests of questions of rows; ../rows_test.py has the errors of all tasks."""
-
 from absl.testing import absltest
 from absl.testing import parameterized
 
