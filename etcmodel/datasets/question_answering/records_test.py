@@ -113,11 +113,6 @@ class AnswersTest(parameterized.TestCase):
             _read(**changes)
         self.assertIsNone(_read("predict", **changes).answers)
 
-    def test_cells_of_a_table(self):
-        record = _read(answers="Brno", answer_start="13", is_impossible="False")
-        self.assertEqual((_BRNO,), record.answers)
-        self.assertEqual("none", _read(is_impossible="TRUE").answer_type)
-
     @parameterized.parameters(
         (" Yes", "yes"),
         (["no", "Brno"], "no"),
