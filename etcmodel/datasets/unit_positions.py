@@ -23,7 +23,7 @@ WHOLE_PARAGRAPH = -1
 # Cased letters, their marks, and digits.
 _WORD_CATEGORIES = ("Lu", "Ll", "Lt", "Mn", "Mc", "Nd")
 
-# Numbers without brackets, which may be positions.
+# Numbers without brackets: they may be positions, so they are no text.
 _NUMBERS = re.compile(r"[\d\s,;]+")
 Position = tuple[int, int]
 """Number of a paragraph, counted through all sections, and of a text in it."""
@@ -355,10 +355,7 @@ class _Reader:
             self._position(*x, place=f"[{i}]") for i, x in enumerate(value)
         ]
         if flags is not None and set(flags) != set(positions):
-            raise self._wrong(
-                value,
-                _NO_FLAGS,
-            )
+            raise self._wrong(value, _NO_FLAGS)
         return positions
 
     def _flags(self, value: list) -> list[Position] | None:

@@ -91,14 +91,10 @@ class Document(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Fields:
-    """Names of a row's fields; None for the default names.
+    """Names of a row's fields; None for the usual names.
 
-    Attributes:
-        text: the field with the document.
-        query: the field with the query.
-        id: the field with the id.
-        label: the field with the labels.
-        evidence: the field with the evidence of answers.
+    Usual names are `TEXT_FIELDS` for the document, `QUERY_FIELDS`, "id", and
+    for labels, selections, answers and evidence those of each data set.
     """
 
     text: str | None = None

@@ -286,18 +286,10 @@ def make_format(
 ) -> Format:
     """Returns the format of questions, as rows or in SQuAD's files.
 
-    Args:
-        text_field: the field with the document, instead of the usual ones.
-        query_field: the field with the question, instead of `question` or
-            `query`.
-        id_field: the field with the id, instead of `id`.
-        label_field: the field with the answers, instead of `answers` or
-            `answer`.
-        evidence_field: the field with the evidence, instead of `evidence` or
-            `supporting_facts`.
-        allow_no_answer: whether a row may have no answer. If not, such rows are
-            errors, unless they are read to predict.
-        units: kind of evidence; see `unit_positions.read_selected`.
+    Each `..._field` names a field, instead of the usual names (see
+    `sectioned.Fields`). Unless `allow_no_answer`, rows without an answer are
+    errors, except to predict. `units` is the kind of the evidence (see
+    `unit_positions.read_selected`).
 
     Raises:
         ValueError: `units` is unknown.
