@@ -16,6 +16,7 @@ from absl.testing import parameterized
 
 from etcmodel.demo import ask
 from testing import tasks
+from testing.helpers import write_file
 
 
 def _record(*candidates, **more):
@@ -37,10 +38,7 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
         cls.model = tf.saved_model.load(cls.saved_model)
 
     def _write(self, content):
-        path = os.path.join(self.get_temp_dir(), "questions.json")
-        text = content if isinstance(content, str) else json.dumps(content)
-        pathlib.Path(path).write_text(text, "utf-8")
-        return path
+        return write_file(self, content, "questions.json")
 
     def _main(self, *arguments, typed=()):
         """Runs the program; returns what it prints."""
@@ -93,11 +91,13 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
             "questions.json, record 1: 'candidates' is None; expected a list",
         ),
         ([[1]], r"questions.json, record 0 is \[1\]; expected"),
+        ([], "questions.json: there is no question in it"),
         ({"query": 7}, "record 0: 'query' is 7; expected a text"),
         (
             _record("b") | {"supports": [1]},
             r"record 0: 'supports' is \[1\]; expected a list of texts",
         ),
+        (_record(), r"record 0: 'candidates' is \[\]; expected a list"),
     )
     def test_bad_files_end_the_program(self, content, message):
         with self.assertRaisesRegex(SystemExit, message):

@@ -5,9 +5,9 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 
-from etcmodel import extras
 from etcmodel.errors import UserError
 from etcmodel.errors import show
+from etcmodel.readers import compression
 from etcmodel.readers import files
 from etcmodel.readers import json_stream
 from etcmodel.readers.json_stream import Place
@@ -25,8 +25,8 @@ def read(
 
     Args:
         path: the file; Arrow's may be in its file or its stream format.
-        on_position: called with the bytes read so far: for Parquet, the file's
-            size times the share of rows; for Arrow, at the end.
+        on_position: called with the bytes read so far. For Parquet, these are
+            estimated by the share of rows; for Arrow, it is called at the end.
         used: names of the columns to read; None for all.
 
     Yields:
@@ -36,13 +36,7 @@ def read(
         UserError: the file is damaged, has two columns of one name, or Arrow is
             not installed.
     """
-    try:
-        extras.require("pyarrow")
-    except extras.MissingExtraError:
-        raise UserError(
-            f"{path}: reading Parquet and Arrow needs pyarrow. Run "
-            "`pip install pyarrow`."
-        ) from None
+    compression.require_arrow(path, "Parquet and Arrow")
     import pyarrow
 
     raw, plain = files.open_plain(path)
@@ -115,12 +109,10 @@ def rows(
         names: names of all columns, in the order of the rows' fields.
         used: names of the columns to read; None for all.
     """
-    columns = {}
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if used is None or name in used:
-            columns[name] = column
-    for index in range(len(batch)):
-        yield {
-            name: columns[name][index] if name in columns else None
-            for name in names
-        }
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    unread = [None] * len(batch)
+    chosen = [
+        columns[x] if used is None or x in used else unread for x in names
+    ]
+    for values in zip(*chosen, strict=True):
+        yield dict(zip(names, values, strict=True))

@@ -1,8 +1,8 @@
 """Opens compressed files, recognized by their first bytes.
 
 Python's modules open gzip, bzip2, xz and ZIP, Arrow opens Zstandard and LZ4.
-fsspec's openers are not used: the one for Zstandard ends without an error where
-a file is cut off, and the one for ZIP reads only the first of several files.
+fsspec's openers are not used: its Zstandard reader ends without an error where
+a file is truncated, and its ZIP reader reads only the first of several files.
 """
 
 import bz2
@@ -16,13 +16,7 @@ from collections.abc import Callable
 from etcmodel import extras
 from etcmodel.errors import UserError
 
-DAMAGES = (
-    EOFError,
-    OSError,
-    zlib.error,
-    lzma.LZMAError,
-    zipfile.BadZipFile,
-)
+DAMAGES = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 """Errors raised by reading damaged or truncated data."""
 
 ENDINGS = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
@@ -64,13 +58,18 @@ def _open_zip(path: str, raw: io.RawIOBase) -> io.BufferedIOBase:
         raise UserError(f"{path} cannot be read: {error} Unpack it.") from None
 
 
-def _open_arrow(kind: str, path: str, raw: io.RawIOBase) -> io.BufferedIOBase:
+def require_arrow(path: str, kind: str) -> None:
+    """Raises a `UserError` if Arrow, which reads the kind, is missing."""
     try:
         extras.require("pyarrow")
     except extras.MissingExtraError:
         raise UserError(
             f"{path}: reading {kind} needs pyarrow. Run `pip install pyarrow`."
         ) from None
+
+
+def _open_arrow(kind: str, path: str, raw: io.RawIOBase) -> io.BufferedIOBase:
+    require_arrow(path, kind)
     import pyarrow
 
     source = pyarrow.PythonFile(raw, "r")

@@ -248,7 +248,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         ("a.csv", "", "is empty"),
-        ("a.csv", "id,text,text\n1,2,3", "names 'text' twice"),
+        ("a.csv", "id,text,text\n1,2,3", "two columns have the name 'text'"),
         ("a.csv", 'text\n"a', "line 2: the row that begins there is broken"),
         ("a", "Some text", "its kind is not clear. Expected JSON lines"),
         ("a.jsonl", '{"id": "1"}\n{"id', "line 2: the JSON ends too early"),

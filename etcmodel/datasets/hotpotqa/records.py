@@ -33,7 +33,10 @@ _Paragraph = Annotated[
     Paragraph, msgspec.Meta(description="[title, [sentence, ...]]")
 ]
 _SentenceNumber = Annotated[
-    int, msgspec.Meta(ge=0, description="a whole number of a sentence, from 0")
+    int,
+    msgspec.Meta(
+        ge=0, description="a whole number: a sentence's index, from 0"
+    ),
 ]
 _Fact = Annotated[
     tuple[str, _SentenceNumber],

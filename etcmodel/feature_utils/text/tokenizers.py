@@ -121,19 +121,8 @@ class _Tokenizer(tf.Module):
     # Regular expression of the tokens that continue a word.
     _continuation: str
 
-    def _tokenize_flat(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor]:
-        raise NotImplementedError
-
-    def _tokenize_flat_with_offsets(
-        self, texts: tf.Tensor
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        raise NotImplementedError
-
-    def _tokenize_flat_with_keys(
-        self, texts: tf.Tensor
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        raise NotImplementedError
-
+    # Subclasses define `_tokenize_flat`, `_tokenize_flat_with_offsets` and
+    # `_tokenize_flat_with_keys`, which take a vector and return a tuple.
     def _apply(self, method, texts) -> tuple[tf.RaggedTensor, ...]:
         """Runs a method for a flat vector on strings of any shape."""
         function = traces.once_method(method)
