@@ -37,7 +37,7 @@ model.save(sys.argv[1])
 
 
 def _small_model():
-    """An encoder with a head, and layers and functions of this package."""
+    """Returns an encoder with a head, layers and functions of this package."""
     config = models.EtcConfig.from_preset(
         "tiny", vocab_size=11, num_hidden_layers=1
     )

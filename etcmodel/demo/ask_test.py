@@ -1,4 +1,4 @@
-"""Tests of the program that asks; its model takes the first answer."""
+"""Tests of `ask`, with a model that chooses the first candidate."""
 
 import ast
 import contextlib

@@ -24,7 +24,7 @@ PARAGRAPHS_EXAMPLE = (
 BREAKPOINTS_EXAMPLE = (
     "Example of two texts of three and two tokens: [0, 0, 1, 0, 1]."
 )
-# The tokens of a text that may all lack a sentence: [CLS] and [SEP].
+# A text of so few tokens needs no sentence: [CLS] and [SEP].
 _MAX_UNOWNED = 2
 
 

@@ -436,7 +436,7 @@ def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
     """
     try:
         if is_remote(path):
-            # TensorFlow opens it when it is read, too late for messages.
+            # TensorFlow would report a missing file only when it is read.
             remote = _remote(path)
             raw = remote.open(path) if remote.exists(path) else None
         else:
