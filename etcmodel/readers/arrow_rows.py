@@ -5,9 +5,9 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 
+from etcmodel import extras
 from etcmodel.errors import UserError
 from etcmodel.errors import show
-from etcmodel.readers import compression
 from etcmodel.readers import files
 from etcmodel.readers import json_stream
 from etcmodel.readers.json_stream import Place
@@ -36,7 +36,13 @@ def read(
         UserError: the file is damaged, has two columns of one name, or Arrow is
             not installed.
     """
-    compression.require_arrow(path, "Parquet and Arrow")
+    try:
+        extras.require("pyarrow")
+    except extras.MissingExtraError:
+        raise UserError(
+            f"{path}: reading Parquet and Arrow needs pyarrow. Run "
+            "`pip install pyarrow`."
+        ) from None
     import pyarrow
 
     raw, plain = files.open_plain(path)

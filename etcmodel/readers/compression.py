@@ -58,18 +58,13 @@ def _open_zip(path: str, raw: io.RawIOBase) -> io.BufferedIOBase:
         raise UserError(f"{path} cannot be read: {error} Unpack it.") from None
 
 
-def require_arrow(path: str, kind: str) -> None:
-    """Raises a `UserError` if Arrow, which reads the kind, is missing."""
+def _open_arrow(kind: str, path: str, raw: io.RawIOBase) -> io.BufferedIOBase:
     try:
         extras.require("pyarrow")
     except extras.MissingExtraError:
         raise UserError(
             f"{path}: reading {kind} needs pyarrow. Run `pip install pyarrow`."
         ) from None
-
-
-def _open_arrow(kind: str, path: str, raw: io.RawIOBase) -> io.BufferedIOBase:
-    require_arrow(path, kind)
     import pyarrow
 
     source = pyarrow.PythonFile(raw, "r")
