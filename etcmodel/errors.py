@@ -48,13 +48,8 @@ def where(
 ) -> str:
     """Names the place of a record for a message.
 
-    Example: `"rows.csv, line 4, record 2 (id 'x')"`.
-
-    Args:
-        path: the file.
-        index: position of the record in the file, from 0.
-        line: the line that the record begins in, from 1, if known.
-        record_id: the record's own id, if it could be read.
+    Example: `"rows.csv, line 4, record 2 (id 'x')"`. Lines count from 1,
+    records from 0.
     """
     place = path if line is None else f"{path}, line {line}"
     place += f", record {index}"

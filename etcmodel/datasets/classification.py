@@ -119,9 +119,6 @@ class Names:
     Names are the same label if they are equal after normalization to NFC with
     single spaces. Known labels are never merged; the labels `"1"` and `"true"`
     also match `"1.0"` and `"True"`.
-
-    Args:
-        labels: the known labels.
     """
 
     def __init__(self, labels: Collection[str]):
@@ -291,12 +288,8 @@ def find_labels(
     spelling, or the first of equally common ones, names the label.
 
     If all labels are whole numbers and some have a decimal point, such as `"1"`
-    and `"2.0"`, the labels are `"1"` and `"2"`.
-
-    Args:
-        records: the records.
-        label_kind: the argument of `make_format` by which they were read.
-        known: the wanted labels, if they are known.
+    and `"2.0"`, the labels are `"1"` and `"2"`. `label_kind` and the `known`
+    labels are the arguments of `make_format` by which the records were read.
 
     Raises:
         UserError: the records have labels of several kinds, or nothing differs:

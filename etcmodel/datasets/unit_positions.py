@@ -461,15 +461,10 @@ class Unit(NamedTuple):
 
 
 def right_positions(selected: Selected, units: Iterable[Unit]) -> set[Position]:
-    """Returns which units are right.
+    """Returns positions of the right ones of all units of a document.
 
-    Args:
-        selected: the right units.
-        units: all units of the document, in order.
-
-    Returns:
-        Positions of right units. A whole paragraph stands for all its units. A
-        text found in no unit has a position of no unit, so it counts as missed.
+    A whole paragraph stands for all its units. A text found in no unit has a
+    position of no unit, so it counts as missed.
     """
     units = list(units)
     known = {x[:2] for x in units}

@@ -120,9 +120,7 @@ def train_config(options: Options) -> dict:
 def main(options: Options, command: Callable[[list[str]], int]) -> None:
     """Runs the demo.
 
-    Args:
-        options: sizes and places.
-        command: runs a command of `python -m etcmodel`; returns its exit code.
+    `command` runs a command of `python -m etcmodel` and returns its exit code.
 
     Raises:
         UserError: a step failed, the output directory is not the demo's, or

@@ -108,12 +108,9 @@ def check_names(names: Iterable[object], where: str) -> None:
 def rows(
     batch, names: Iterable[str], used: Collection[str] | None
 ) -> Iterator[dict]:
-    """Yields rows of Arrow scalars; columns that are not read are None.
+    """Yields the rows of a `RecordBatch`, with Arrow scalars.
 
-    Args:
-        batch: a `pyarrow.RecordBatch` with at least the used columns.
-        names: names of all columns, in the order of the rows' fields.
-        used: names of the columns to read; None for all.
+    Rows have all `names` as fields; those that are not `used` are None.
     """
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     unread = [None] * len(batch)

@@ -61,12 +61,7 @@ def _has_text(value: list) -> bool:
 def read_row(
     values: Iterable[tuple[object, object]], used: Collection[str] | None
 ) -> dict[str, object]:
-    """Converts the used fields of a row; the others become None.
-
-    Args:
-        values: pairs of field and value.
-        used: names of the fields to read; None for all.
-    """
+    """Converts pairs of field and value; fields that are not used are None."""
     row = {}
     for name, value in values:
         is_used = used is None or str(name) in used
@@ -186,7 +181,6 @@ def _number_or_array(value: object) -> object:
 
 
 def _finite(value: float) -> float | None:
-    """Returns a float; None for NaN."""
     if math.isinf(value):
         raise UnreadableError(
             "an infinite number", f"got {value}, expected a finite number"

@@ -106,15 +106,9 @@ _TAR = slice(257, 262), b"ustar"
 def open_compressed(
     path: str, raw: io.RawIOBase, head: bytes
 ) -> io.BufferedIOBase | None:
-    """Opens the plain bytes of a compressed file.
+    """Opens the plain bytes of a compressed file; returns None for others.
 
-    Args:
-        path: the file's name, for messages.
-        raw: the file, at its start.
-        head: its first `HEAD_BYTES` bytes.
-
-    Returns:
-        The plain bytes; None for a file that is not compressed.
+    `head` has the first `HEAD_BYTES` bytes of the file; `raw` is at its start.
 
     Raises:
         UserError: the file is of a kind that cannot be read, or a ZIP archive

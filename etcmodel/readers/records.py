@@ -100,10 +100,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         split: str,
         advice: str = _ADVICE_NO_ANSWERS,
     ) -> RecordError:
-        """Makes the error of a record that lacks what training needs.
+        """Makes the error of a record without a part that training needs.
 
-        `name` is the missing part; `value` is the value of the `field`, or
-        None.
+        `name` names the part, `value` is the value of the `field`, or None.
         """
         missing = "missing" if value is None else "empty"
         return self.error(
@@ -216,12 +215,10 @@ class Format:
         bad_records: BadRecords | None,
         repeated: Mapping[str, int],
     ) -> Iterator[Record]:
-        """Yields usable records; ids are unique.
+        """Yields the usable records of results in the order of the files.
 
-        Args:
-            checked: in the order of the files.
-            bad_records: what to do with the others; raises by default.
-            repeated: the number of records of each id that is merged.
+        Ids are unique. `repeated` has the number of records of each id whose
+        records are merged.
         """
         bad_records = bad_records or BadRecords()
         seen: set[str] = set()

@@ -113,9 +113,7 @@ class Fields:
     ) -> frozenset[str]:
         """Returns the names of all fields that may be read.
 
-        Args:
-            labels: the usual names of the field with the labels.
-            evidence: the usual names of the field with the evidence.
+        `labels` and `evidence` are the usual names of these fields.
         """
         names = {
             *((self.text,) if self.text else TEXT_FIELDS),
@@ -162,14 +160,10 @@ class Row:
     def wrong(
         self, field: str, value: object, expected: str, group: str | None = None
     ) -> RecordError:
-        """Returns the error of a value that was not expected.
+        """Returns the error of an unexpected value.
 
-        Args:
-            field: the field, with positions inside, such as `answers[1].text`.
-            value: the value found there.
-            expected: the expected value, in words.
-            group: the field's name in statistics; the field without positions
-                by default.
+        `field` may have positions inside, such as `answers[1].text`. `group` is
+        the name in statistics; by default, the field without positions.
         """
         got = show(value)
         if isinstance(value, list):
@@ -182,14 +176,10 @@ class Row:
         )
 
     def find(self, name: str | None, defaults: Sequence[str]) -> str | None:
-        """Returns the field that the row has; None if it has none.
-
-        Args:
-            name: the only field to check, if given.
-            defaults: otherwise, the fields to check.
+        """Returns the field of this name, or one of the defaults, or None.
 
         Raises:
-            RecordError: the row has two of them.
+            RecordError: the row has two of the defaults.
         """
         names = (name,) if name else defaults
         found = [x for x in names if self.values.get(x) is not None]
@@ -289,12 +279,7 @@ class Row:
     ) -> str:
         """Returns a value that must be a string.
 
-        Args:
-            field: its place in the row.
-            value: the value.
-            may_be_empty: whether it may be only white space.
-            is_cell: whether a number becomes its digits, as in CSV.
-            expected: the expected value, in words.
+        With `is_cell`, a number becomes its digits, as in CSV.
 
         Raises:
             RecordError: it is not a string, has NUL characters, or is empty
