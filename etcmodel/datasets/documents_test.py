@@ -124,10 +124,12 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([None] * 4, [x.mentions for x in found[3:]])
 
     def test_real_articles(self):
-        """The heading at the start tells the subject."""
         path, positions = real_data_path("wikitext/wiki.valid.raw"), []
         articles = list(records.FORMAT.read(path, on_position=positions.append))
+        # Counted by `grep -c '^ = [^=]* = $'`.
         self.assertLen(articles, 60)
+        self.assertStartsWith(articles[0].text, "Homarus gammarus\n")
+        self.assertNotIn(" @-@ ", "".join(x.text for x in articles))
         self.assertEqual(sorted(positions), positions)
         self.assertEqual(os.path.getsize(path), positions[-1])
         pieces = list(records.FORMATS["blank_lines"].read(path))

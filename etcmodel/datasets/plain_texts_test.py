@@ -2,7 +2,6 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.datasets import plain_texts
-from testing.helpers import real_data_path
 from testing.helpers import write_file
 
 WIKITEXT = """ \n = Crow = \n
@@ -55,14 +54,6 @@ class PlainTextsTest(tf.test.TestCase, parameterized.TestCase):
         crow, elk = plain_texts.read_wikitext(path)
         self.assertIn("\n\nName\n\n", crow)
         self.assertEqual("Elk\n\n An elk .", elk)
-
-    def test_real_wikitext(self):
-        path = real_data_path("wikitext/wiki.valid.raw")
-        texts = list(plain_texts.read_wikitext(path))
-        self.assertNotIn(" @-@ ", "".join(texts))
-        # Counted by `grep -c '^ = [^=]* = $'`.
-        self.assertLen(texts, 60)
-        self.assertEqual("Homarus gammarus", texts[0].splitlines()[0])
 
     @parameterized.parameters(
         (" = = A = = \n", False), ("\n = A = = \n", False), ("= A", False)

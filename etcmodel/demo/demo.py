@@ -19,7 +19,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 
 from etcmodel.demo import corpus
-from etcmodel.demo.question import QUESTION
+from etcmodel.demo.world import QUESTION
 from etcmodel.errors import UserError
 from etcmodel.pipeline.options import option
 

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from etcmodel.demo import corpus
 from etcmodel.demo import vocab
-from etcmodel.demo.question import QUESTION
+from etcmodel.demo.world import QUESTION
 from etcmodel.feature_utils.text import tokenizers
 
 
