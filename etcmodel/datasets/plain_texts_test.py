@@ -94,14 +94,14 @@ class PlainTextsTest(tf.test.TestCase, parameterized.TestCase):
         ("いち。", "に"),
         ("one ", "two"),
     )
-    def test_where_texts_are_cut(self, first, second):
+    def test_places_of_cuts(self, first, second):
         """Texts are cut at empty lines, else at lines, sentences or words."""
         first, second = "x" * ((1 << 20) - 30) + first, second + "x" * 100
         self.assertEqual(
             [first, second], list(plain_texts.divide(first + second))
         )
 
-    def test_what_cannot_be_cut_well(self):
+    def test_texts_without_a_place_to_cut(self):
         text = "x" * (1 << 20)
         self.assertEqual([text], list(plain_texts.divide(text)))
         self.assertEqual([text, "xx"], list(plain_texts.divide(text + "xx")))

@@ -73,7 +73,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertGreaterEqual(bad_records.total, 1)
 
     @parameterized.parameters("../qa/web-dev.json", "a/../../x", "/dev/null")
-    def test_evidence_from_elsewhere(self, name):
+    def test_evidence_outside_of_the_folder(self, name):
         path = self._write(
             [samples.triviaqa(SearchResults=[{"Filename": name}])]
         )
@@ -106,7 +106,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual("Brno is a city.\nIt has a castle.", record.text)
         self.assertEqual({"evidence_pages_missing": 1}, record.counts)
 
-    def test_pages_are_not_looked_for(self):
+    def test_pages_are_opened_without_a_check(self):
         """They are opened: in a bucket, each question takes a while."""
         path = self._write([samples.triviaqa()])
         with mock.patch("os.path.exists", wraps=os.path.exists) as exists:
@@ -129,7 +129,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual({"evidence_pages_missing": 0}, record.counts)
 
-    def test_another_file(self):
+    def test_other_files(self):
         for value, message in (
             ({"version": []}, "no records under 'Data'"),
             ([], r"holds a JSON array.* but a JSON object {\"Data\": "),

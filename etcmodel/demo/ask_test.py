@@ -50,7 +50,7 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
             ask.main()
         return output.getvalue()
 
-    def test_needs_nothing_but_tensorflow(self):
+    def test_imports_only_tensorflow(self):
         tree = ast.parse(pathlib.Path(ask.__file__).read_text("utf-8"))
         imported = set()
         for node in ast.walk(tree):
@@ -137,7 +137,7 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotIn("Answer:", printed)
         self.assertIn("4 of 4 answers right", printed)
 
-    def test_without_a_file_asks_at_the_keyboard(self):
+    def test_keyboard(self):
         printed = self._main(
             self.saved_model,
             typed="Jan is in Oslo.|Hi.||oslo|rome||city jan".split("|"),
@@ -146,7 +146,7 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIn("Question: city jan\n", printed)
         self.assertEndsWith(printed, "Answer:   oslo\n")
 
-    def test_end_of_input_is_an_empty_question(self):
+    def test_end_of_input(self):
         with (
             mock.patch.object(sys, "stdin", io.StringIO()),
             contextlib.redirect_stdout(io.StringIO()),

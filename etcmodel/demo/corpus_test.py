@@ -115,14 +115,14 @@ def _accuracy(records, score, rng):
 
 class CorpusTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*corpus.QUESTION_KINDS)
-    def test_a_reader_finds_exactly_one_candidate(self, kind):
+    def test_one_candidate_has_both_trades(self, kind):
         for split in corpus.SPLITS:
             records = corpus.make_records(100, kind, split, seed=1)
             for record in (*records, QUESTION):
                 self.assertEqual(_solve(record), [record["answer"]], record)
 
     @parameterized.parameters(*corpus.QUESTION_KINDS)
-    def test_trades_of_the_candidates_are_the_six_pairs_of_four(self, kind):
+    def test_candidates_have_the_six_pairs_of_four_trades(self, kind):
         """Each trade of an island is told in another document.
 
         So one trade alone leaves three candidates.
@@ -145,7 +145,7 @@ class CorpusTest(tf.test.TestCase, parameterized.TestCase):
             accuracy = _accuracy(records, strategy, np.random.RandomState(0))
             self.assertNear(accuracy, corpus.CHANCE, tolerance, name)
 
-    def test_names_say_nothing_about_the_role(self):
+    def test_names_are_equally_often_right(self):
         """Each name is the answer about as often as any other."""
         records = corpus.make_records(3000, seed=6)
         seen = collections.Counter(c for r in records for c in r["candidates"])
@@ -216,7 +216,7 @@ class CorpusTest(tf.test.TestCase, parameterized.TestCase):
             self.assertLen(set(record["candidates"]), 6)
             self.assertContainsSubset(record["candidates"], names)
 
-    def test_seed_decides(self):
+    def test_seed(self):
         records = corpus.make_records(5, seed=9)
         self.assertNotEqual(records, corpus.make_records(5, seed=10))
         # More records of the same seed begin with the same ones.

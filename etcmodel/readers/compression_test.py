@@ -101,7 +101,7 @@ class CompressionTest(tf.test.TestCase, parameterized.TestCase):
             with self.assertRaisesRegex(UserError, message):
                 self._read(name, content)
 
-    def test_words_that_look_like_compressed_data(self):
+    def test_text_that_begins_like_compressed_data(self):
         self.assertEqual([{"BZh9": "a"}], self._read("a.csv", b"BZh9\na\n"))
         self.assertEqual([{"ORC": "a"}], self._read("a.csv", b"ORC\na\n"))
 

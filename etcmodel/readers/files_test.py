@@ -138,7 +138,7 @@ class FilesTest(unittest.TestCase):
                 # Parts with only blank lines are omitted.
                 self.assertLessEqual(len(numbered), 3)
 
-    def test_a_part_is_of_the_kind_of_its_file(self):
+    def test_parts_have_the_kind_of_their_file(self):
         """A part of a file may begin with a bad record."""
         path = str(self.folder / "lines.jsonl")
         lines = ['{"text": "a"}', "null", "[1]", '"x"', '{"text": "b"}']

@@ -231,7 +231,7 @@ class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         json_stream.read_json_array, json_stream.read_json_lines
     )
-    def test_plain_json_is_for_few(self, read):
+    def test_most_records_are_read_typed(self, read):
         """All records that fit the type are read with it, but the last."""
         elements = [b'{"id": %d, "x": {"id": [1, {}]}}' % i for i in range(99)]
         content = b"\n".join(elements)

@@ -193,7 +193,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIn("has 3 cells", long.problem)
 
     @parameterized.parameters("a.csv", "a.tsv")
-    def test_lines_behind_a_long_one(self, name):
+    def test_lines_after_a_long_one(self, name):
         content = f"id,text\n1,{'a b ' * 300_000}\n2,c\n"
         path = self._write(name, content.replace(",", "\t"))
         (_, long), (place, row) = tables.read_rows(path)
@@ -201,7 +201,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(((1, 3), {"id": "2", "text": "c"}), (place, row))
 
     @parameterized.parameters("a.csv", "a.tsv")
-    def test_the_limit_of_the_csv_module_stays(self, name):
+    def test_csv_limit_is_restored(self, name):
         limit = csv.field_size_limit(1000)
         self.addCleanup(csv.field_size_limit, limit)
         content = "id,text\n" + f'1,"{"a " * 1000}"\n' * 3
@@ -216,7 +216,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
             self._read("b.csv", 'text\n"a')
         self.assertEqual(1000, csv.field_size_limit())
 
-    def test_the_limit_of_the_csv_module_stays_in_threads(self):
+    def test_csv_limit_is_restored_by_threads(self):
         limit = csv.field_size_limit(1000)
         self.addCleanup(csv.field_size_limit, limit)
         path = self._write("a.csv", "text\n" + f"{'a ' * 1000}\n" * 300)
@@ -229,7 +229,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([600_000] * 8, counts)
         self.assertEqual(1000, csv.field_size_limit())
 
-    def test_a_limit_that_is_set_meanwhile_stays(self):
+    def test_csv_limit_set_meanwhile_is_kept(self):
         limit = csv.field_size_limit()
         self.addCleanup(csv.field_size_limit, limit)
 

@@ -39,7 +39,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(((0, 0), (1, 1)), record.fact_positions)
         self.assertEqual(0, record.num_missing_facts)
 
-    def test_what_may_be_absent(self):
+    def test_optional_fields(self):
         value = samples.hotpotqa(type=None, level=None)
         for field in ("answer", "supporting_facts"):
             del value[field]
@@ -108,7 +108,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(((last, 0), (1, 0)), record.fact_positions)
         self.assertEqual(0, record.index)
 
-    def test_no_facts_told(self):
+    def test_no_facts(self):
         record = HotpotQARecord("a", "q", (Paragraph("t", ("s",)),))
         self.assertEqual((), record.fact_positions)
         self.assertEqual(0, record.num_missing_facts)

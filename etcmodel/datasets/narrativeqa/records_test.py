@@ -128,7 +128,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         ):
             list(narrativeqa.FORMAT.read(path, None, BadRecords(skip=True)))
 
-    def test_another_file(self):
+    def test_other_files(self):
         for content, message in (
             ("", "no column document_id, set"),
             ("document_id,set,kind\n", "no column question, answer1, answer2"),

@@ -107,7 +107,7 @@ class AnswersTest(parameterized.TestCase):
             self.assertEqual("1990", record.answers[0].text)
 
     @parameterized.parameters("", " ", ([],), ({"text": []},))
-    def test_no_answer_that_is_denied(self, answers):
+    def test_answer_missing_but_not_impossible(self, answers):
         changes = {"answers": answers, "is_impossible": False}
         with self.assertRaisesRegex(RecordError, "or set it to true"):
             _read(**changes)

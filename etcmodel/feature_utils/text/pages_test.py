@@ -123,7 +123,7 @@ class TokenizePagesTest(tf.test.TestCase, parameterized.TestCase):
             for row in zip(*lists, strict=True)
         ]
 
-    def test_words_of_candidates(self):
+    def test_words_in_candidates(self):
         words = "Is <P> Bigger is </P> a . <Table> Brno </Table> city".split()
         is_html = [[word[0] == "<" for word in words]]
         spans = [[(1, 5), (7, 10)]]

@@ -36,7 +36,7 @@ class TokenizerSettingsTest(tf.test.TestCase, parameterized.TestCase):
                     stream.write(content if is_text else json.dumps(content))
         return directory
 
-    def test_nothing_is_said(self):
+    def test_no_files(self):
         directory = self._directory()
         settings = tokenizer_settings.read_settings(directory)
         self.assertEqual(settings, TokenizerSettings())

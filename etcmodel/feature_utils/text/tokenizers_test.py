@@ -173,7 +173,7 @@ class TokenizersTest(_TestCase):
             with self.assertRaisesRegex(ValueError, "max_chars_per_word"):
                 tokenizers.WordpieceTokenizer(path, max_chars_per_word=wrong)
 
-    def test_bytes_that_are_no_text(self):
+    def test_invalid_utf8(self):
         """They count as U+FFFD, in offsets, too."""
         tokenizer = self._tokenizer()
         for raw in (b"st\xffar \xe4\xb8 trek", b"\xc3(star\xf0\x9f \xe4 ["):

@@ -23,7 +23,7 @@ class VocabularyFilesTest(tf.test.TestCase, parameterized.TestCase):
         # Repeated tokens do not change ids.
         ("a\nb\na\nc", ["a", "b", "a", "c"]),
     )
-    def test_a_token_is_a_line(self, content, expected):
+    def test_one_token_a_line(self, content, expected):
         path = self._file(content.encode())
         self.assertEqual(vocabulary_files.load_vocab(path), expected)
 
