@@ -31,7 +31,7 @@ keras = globals().get("keras") or tf.keras
 model = keras.models.load_model(sys.argv[1])
 inputs = np.load(sys.argv[2])
 np.save(sys.argv[3], model({x: inputs[x] for x in inputs.files}))
-# What was loaded can be saved again.
+# A loaded model can be saved again.
 model.save(sys.argv[1])
 """
 

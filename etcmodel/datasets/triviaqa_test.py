@@ -179,7 +179,7 @@ class MetricsTest(tf.test.TestCase):
         scores = triviaqa.score(
             {"a": "Eboracum.", "b": "the York", "d": "z", "e": "x"}, gold
         )
-        # Of "york" all is right, of "new york" a half: 2/3.
+        # Precision 1, and recall 1/2 for "new york": 2/3.
         self.assertAllClose(
             {"exact_match": 25.0, "f1": 100 * (1 + 2 / 3) / 4}, scores
         )

@@ -435,7 +435,7 @@ class _Reader:
             raise self._wrong(
                 title, "the title of a section of the document", f"{place}[0]"
             )
-        # Of several sections, the first that has the text.
+        # The first of several sections that has the text.
         longest = max(sections[title], key=len)
         self._check_number(text, len(longest), f"{place}[1]")
         positions = next(x for x in sections[title] if text < len(x))

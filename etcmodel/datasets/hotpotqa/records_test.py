@@ -68,10 +68,10 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
                 [record.context[paragraph].title, sentence]
                 for paragraph, sentence in record.fact_positions
             ]
-            # No fact of these files comes twice.
-            told = [x for x in value["supporting_facts"] if x in named]
-            self.assertNotEmpty(told)
-            self.assertEqual(told, named)
+            # No fact of these files is repeated.
+            found = [x for x in value["supporting_facts"] if x in named]
+            self.assertNotEmpty(found)
+            self.assertEqual(found, named)
             self.assertEqual(
                 len(value["supporting_facts"]),
                 len(named) + record.num_missing_facts,
