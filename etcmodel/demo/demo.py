@@ -29,11 +29,10 @@ ASK_FILE = "ask.py"
 _NUM_STEPS = 8
 _BATCH_SIZE = 16
 
-
 # Room for a whole record of the corpus: 22 blocks of 13 tokens.
 LONG_LENGTH = 286
 GLOBAL_LENGTH = 44
-_LENGTHS = {"long_length": LONG_LENGTH, "global_length": GLOBAL_LENGTH}
+LENGTHS = {"long_length": LONG_LENGTH, "global_length": GLOBAL_LENGTH}
 # Three layers: from the words of a trade to the island's mention, from the
 # mention to the candidate, and one to compare. At a hidden size of 64, training
 # would take far longer with the usual initial standard deviation of 0.02.
@@ -144,7 +143,7 @@ def main(options: Options, command: Callable[[list[str]], int]) -> None:
                 split="train" if split == "train" else "dev",
                 vocab_file=vocab_file,
                 output_dir=os.path.join(options.output_dir, "records", split),
-                **_LENGTHS,
+                **LENGTHS,
                 num_shards=4,
             )
     with steps.step("Draw the attention of one record"):
@@ -155,7 +154,7 @@ def main(options: Options, command: Callable[[list[str]], int]) -> None:
             input=_corpus_file(options, "heldout"),
             vocab_file=vocab_file,
             output=picture,
-            **_LENGTHS,
+            **LENGTHS,
             local_radius=ENCODER["local_radius"],
             use_hard_g2l_mask=ENCODER["use_hard_g2l_mask"],
         )
