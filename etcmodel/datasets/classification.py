@@ -150,8 +150,6 @@ def _is_multi_hot(labels: list) -> bool:
 
 
 class _LabelReader:
-    """Reads labels of a kind from a field of a row."""
-
     def __init__(self, row: Row, field: str, kind: str, names: Names):
         self._row = row
         self._field = field
@@ -528,7 +526,6 @@ def _by_label(metric, true, values):
 
 
 def _probabilities(prediction: Mapping | None, names, truth) -> list[float]:
-    """Returns the probabilities of labels in a prediction."""
     if prediction is None:
         return [float(x not in truth) for x in names]
     given = prediction.get("probabilities")

@@ -233,8 +233,6 @@ def _with_whole_numbers(value: object) -> object:
 
 
 class _Reader:
-    """Reads the selection in a field."""
-
     def __init__(self, row: Row, field: str, document: Document, whole: bool):
         self._row = row
         self._field = field
@@ -377,7 +375,6 @@ class _Reader:
 
     @property
     def _has_numbers(self) -> bool:
-        """Tells whether texts of paragraphs are numbered."""
         return self._document.has_units or self._whole
 
     def _are_in_document(self, pairs: list) -> bool:

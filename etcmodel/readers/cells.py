@@ -137,7 +137,6 @@ def _plain(value: object) -> object:
 
 
 def _decimal(value: decimal.Decimal) -> int | float:
-    """Converts a decimal to a whole number or a float."""
     if value.is_nan():
         return math.nan
     if value.is_finite() and value.adjusted() > _MAX_DIGITS:
@@ -189,7 +188,6 @@ def _finite(value: float) -> float | None:
 
 
 def _arrow_value(scalar: object) -> object:
-    """Returns the Python value of a scalar of Arrow."""
     try:
         return scalar.as_py()
     except UnicodeDecodeError:

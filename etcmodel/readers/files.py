@@ -122,7 +122,6 @@ class _TensorFlowFiles:
 
 
 def _remote(path: str) -> _FsspecFiles | _TensorFlowFiles:
-    """Returns the file system of an address."""
     scheme = path.partition("://")[0]
     if scheme in _gfile().get_registered_schemes():
         return _TensorFlowFiles()

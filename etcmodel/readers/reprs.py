@@ -185,7 +185,6 @@ class _Values(ast.NodeTransformer):
         return node
 
     def _visit_name(self, node):
-        """Replaces a name of NumPy or JSON by its value."""
         name = ast.unparse(node)
         return ast.Constant(_NAMES[name]) if name in _NAMES else node
 

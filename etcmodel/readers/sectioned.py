@@ -24,6 +24,7 @@ from etcmodel.errors import show
 from etcmodel.readers import cells
 from etcmodel.readers.records import Record
 from etcmodel.readers.records import Source
+from etcmodel.readers.records import without_positions
 
 TEXT_FIELDS = ("text", "document", "paragraphs", "sections", "context")
 QUERY_FIELDS = ("query", "question")
@@ -129,11 +130,6 @@ class Fields:
         return f'a row {{"{self.id_field}": "...", {rest}}}'
 
 
-def _group(field: str) -> str:
-    """Returns a place for grouping errors: `a[3].b` becomes `a[].b`."""
-    return re.sub(r"\[\d+\]", "[]", field)
-
-
 class Row:
     """A row with its place, for errors that name both.
 
@@ -168,7 +164,7 @@ class Row:
         got = show(value)
         if isinstance(value, list):
             got += f", a list of {len(value)}"
-        group = group or _group(field)
+        group = group or without_positions(field)
         return self.error(
             f"wrong {group!r}",
             field=field,
@@ -298,7 +294,7 @@ class Row:
             )
         if not may_be_empty and not value.strip():
             raise self.error(
-                f"empty {_group(field)!r}",
+                f"empty {without_positions(field)!r}",
                 field=field,
                 problem=f"it is empty: got {show(value)}, expected some text",
             )
@@ -411,7 +407,6 @@ class _DocumentReader:
         return Section(title, self._paragraphs(place, content))
 
     def _split(self, place: str, text: str) -> tuple[tuple[str, ...], ...]:
-        """Returns the paragraphs of a string."""
         self._row.text(place, text)
         self._check_kind(place, text)
         found = list(split_paragraphs(text))

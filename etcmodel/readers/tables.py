@@ -106,7 +106,6 @@ def read_rows(
 
 
 def _converted(row: object, used: Collection[str] | None) -> object:
-    """Converts the used fields of a row."""
     if not isinstance(row, dict):
         return row
     repeated = getattr(row, "repeated", None)
@@ -173,7 +172,6 @@ def _kind(path: str) -> str:
 
 
 def _read_table(path, on_position, is_tsv) -> Iterator[tuple[Place, object]]:
-    """Yields the rows of CSV or TSV."""
     rows = read_cells(path, on_position, "\t" if is_tsv else None)
     _, header = next(rows, (0, None))
     if header is None:

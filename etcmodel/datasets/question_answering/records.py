@@ -99,7 +99,6 @@ class QuestionRecord(DocumentRecord, frozen=True):
 
 
 def _question(row: Row) -> tuple[str, ...]:
-    """Returns the question as a query."""
     name = row.fields.query
     field = row.find(name, _QUESTION_FIELDS)
     if field is None:
@@ -112,8 +111,6 @@ def _question(row: Row) -> tuple[str, ...]:
 
 
 class _AnswerReader:
-    """Reads the texts and offsets of answers from a row."""
-
     def __init__(self, row: Row):
         self._row = row
 
@@ -269,7 +266,6 @@ def _check(field: str, record: QuestionRecord, split: str) -> None:
 
 
 def _read_squad(fields: Fields, path: str, on_position):
-    """Returns the rows of a file in SQuAD's format, or None."""
     if squad.is_squad(path):
         return squad.read_questions(path, on_position, fields)
     return None

@@ -43,7 +43,6 @@ def read_questions(
 
 
 def _article_rows(article: object, place: str, fields: Fields):
-    """Yields the rows of an article."""
     paragraphs, problem = _list_of(article, place, "paragraphs")
     if problem:
         yield problem
