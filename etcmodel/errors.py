@@ -12,13 +12,13 @@ _OWNERS = {
     "distilbert-": "distilbert",
 }
 _MAX_SHOWN = 80
-# Lines of TensorFlow's errors that say where in a graph, not what is wrong.
-_OF_THE_GRAPH = (
+# Lines of TensorFlow's errors that name a place in a graph, not the problem.
+_GRAPH_LINES = (
     "Graph execution error",
     "Detected at node",
     "<stack traces unavailable>",
 )
-# Parts of other lines that say no more.
+# Parts of other lines that only name a place.
 _PLACES = re.compile(
     r"^\{\{.*?\}\} *"
     r"|Error in user-defined function passed to .{0,200}?Iterator::\S+: +"
@@ -48,13 +48,8 @@ def where(
 ) -> str:
     """Names the place of a record for a message.
 
-    Example: `"rows.csv, line 4, record 2 (id 'x')"`.
-
-    Args:
-        path: the file.
-        index: position of the record in the file, from 0.
-        line: the line that the record begins in, from 1, if known.
-        record_id: the record's own id, if it could be read.
+    Example: `"rows.csv, line 4, record 2 (id 'x')"`. Lines count from 1,
+    records from 0.
     """
     place = path if line is None else f"{path}, line {line}"
     place += f", record {index}"
@@ -62,7 +57,7 @@ def where(
 
 
 class RecordError(UserError):
-    """One record of a data file that cannot be used.
+    """A record of a data file that cannot be used.
 
     Attributes:
         reason: a few words that group such errors in statistics, such as
@@ -86,15 +81,9 @@ class RecordError(UserError):
     ):
         """Builds the message.
 
-        Args:
-            path: the file.
-            index: position of the record in the file, from 0.
-            reason: see the class.
-            line: as for `where`.
-            record_id: as for `where`.
-            field: the field at fault, if it is one field.
-            problem: what was found and what was expected.
-            advice: what to do; how to skip such records is added.
+        `path`, `index`, `line` and `record_id` are those of `where`. `field` is
+        the wrong field, `problem` says what was found and what was expected,
+        `advice` what to do; how to skip such records is added.
         """
         self.reason, self.path, self.index = reason, path, index
         place = where(path, index, line, record_id)
@@ -107,10 +96,7 @@ class RecordError(UserError):
         )
 
     def without_traceback(self) -> "RecordError":
-        """Removes traceback and cause, whose frames keep the record in memory.
-
-        Returns the error itself.
-        """
+        """Drops traceback and cause, which hold the record; returns itself."""
         self.__cause__ = self.__context__ = None
         return self.with_traceback(None)
 
@@ -120,12 +106,11 @@ class RecordError(UserError):
         return self
 
     def __reduce__(self):
-        """Lets workers send it to each other."""
+        """Makes errors picklable, for the workers of a cluster."""
         return _restored, (str(self), vars(self))
 
 
 def _restored(message: str, attributes: dict) -> RecordError:
-    """Makes a `RecordError` with a message."""
     error = RecordError.__new__(RecordError)
     error.args = (message,)
     vars(error).update(attributes)
@@ -164,7 +149,7 @@ class BadRecords:
         return sum(self.counts.values())
 
     def summary(self) -> str:
-        """Lines for the screen; empty when nothing was skipped."""
+        """Returns a report for the screen; empty if nothing was skipped."""
         if not self.counts:
             return ""
         lines = [f"Skipped {self.total} bad records:"]
@@ -176,14 +161,14 @@ class BadRecords:
 
 
 def without_stack(message: str) -> list[str]:
-    """The lines of a TensorFlow error that are not about the graph.
+    """Returns the lines of a TensorFlow error that are not about the graph.
 
-    The whole message if all are.
+    Returns the whole message if no other line is left.
     """
     lines = [
         re.sub(_PLACES, "", line)
         for line in message.splitlines()
-        if line and not line[0].isspace() and not line.startswith(_OF_THE_GRAPH)
+        if line and not line[0].isspace() and not line.startswith(_GRAPH_LINES)
     ]
     return [line for line in lines if line] or [message]
 

@@ -48,7 +48,7 @@ class ErrorsTest(tf.test.TestCase):
         self.assertLess(len(errors.show("x" * 400_000)), 100)
         self.assertLess(len(errors.show(["x" * 9000] * 5000)), 500)
 
-    def test_what_is_wrong_without_the_stack(self):
+    def test_without_stack(self):
         message = (
             "Graph execution error:\n\nDetected at node x defined at\n"
             '  File "a.py", line 3\nToo many.\n\t [[{{node y}}]]\nBy 2.'

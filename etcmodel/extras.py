@@ -55,7 +55,7 @@ def require(*modules: str) -> None:
 
 @functools.cache
 def require_extra(extra: str) -> None:
-    """Does the same for all modules of an extra; "tasks" includes "text"."""
+    """Calls `require` for all modules of an extra; "tasks" includes "text"."""
     modules = EXTRAS[extra]
     if extra == "tasks":
         modules += EXTRAS["text"]

@@ -15,7 +15,7 @@ LEVEL = {room: i for i, rooms in enumerate(modules.LEVELS) for room in rooms}
 
 
 def imported_names(path):
-    """All dotted names that a file imports."""
+    """Returns all dotted names that a file imports."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -25,12 +25,12 @@ def imported_names(path):
     return names
 
 
-# What the extras bring cannot be imported.
+# Makes the packages of all extras unimportable.
 BLOCK = f"""
 import sys
 sys.modules |= dict.fromkeys({sum(extras.EXTRAS.values(), ())!r})
 """
-# Imports all modules, and prints each whose error is not the right one.
+# Imports all modules; prints those that fail without naming the extra.
 IMPORT_ALL = f"""{BLOCK}
 import importlib
 for name in sys.argv[1:]:
@@ -47,7 +47,7 @@ for name in sys.argv[1:]:
 
 
 def run_python(script, *args):
-    """Output of a process of its own, without a Keras chosen."""
+    """Runs a script in its own process, with the default Keras."""
     environment = dict(os.environ)
     environment.pop("TF_USE_LEGACY_KERAS", None)
     return subprocess.run(
@@ -148,7 +148,7 @@ class ImportsTest(unittest.TestCase):
                     if other != room and other in LEVEL:
                         self.assertGreater(LEVEL[other], level, (path, name))
 
-    def test_nothing_that_is_installed_imports_what_is_not(self):
+    def test_package_imports_no_developer_tools(self):
         for path in self.files("."):
             for name in imported_names(path):
                 self.assertNotIn(
@@ -157,7 +157,7 @@ class ImportsTest(unittest.TestCase):
                     path,
                 )
 
-    def test_tests_share_what_is_in_testing_and_import_no_test(self):
+    def test_no_test_is_imported(self):
         tests = {x for x in modules.module_files() if x.stem.endswith("_test")}
         names = {".".join(x.with_suffix("").parts) for x in tests}
         self.assertGreater(len(names), 100)
@@ -171,7 +171,7 @@ class ImportsTest(unittest.TestCase):
         for path in self.files("ops"):
             self.assertNotIn("tf.keras", path.read_text("utf-8"), path)
 
-    def test_one_module_uses_private_modules_of_tensorflow(self):
+    def test_private_tensorflow_is_used_in_one_module(self):
         users = [
             str(path.relative_to(PACKAGE))
             for path in self.files(".")
@@ -214,10 +214,10 @@ class ImportsTest(unittest.TestCase):
         )
         result = run_python(script)
         self.assertEqual(result.returncode, 0, result.stderr)
-        # The library leaves the choice of the Keras to others.
+        # Importing sets no environment variable.
         self.assertIn("legacy None", result.stdout)
 
-    def test_a_missing_package_is_told_by_the_extra_that_brings_it(self):
+    def test_missing_packages_name_the_extra(self):
         names = [
             ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
             for path in self.files(".")
@@ -236,14 +236,8 @@ class ImportsTest(unittest.TestCase):
         for path in self.files("."):
             used = {x.split(".")[0] for x in imported_names(path)} & optional
             required = set()
-            for file in (
-                path,
-                *(
-                    folder / "__init__.py"
-                    for folder in path.parents
-                    if folder.is_relative_to(PACKAGE)
-                ),
-            ):
+            folders = [x for x in path.parents if x.is_relative_to(PACKAGE)]
+            for file in (path, *(x / "__init__.py" for x in folders)):
                 text = file.read_text("utf-8")
                 for call in re.findall(r"\brequire\(([^)]*)\)", text):
                     required |= set(re.findall(r'"(\w+)"', call))
@@ -251,7 +245,7 @@ class ImportsTest(unittest.TestCase):
                     required |= optional
             self.assertLessEqual(used, required, path)
 
-    def test_the_program_without_its_extra_ends_with_one_line(self):
+    def test_program_without_its_extra(self):
         for arguments in ([], ["--help"], ["train"]):
             result = run_python(
                 f"{BLOCK}\nfrom etcmodel.__main__ import run\n"

@@ -9,7 +9,7 @@ from typing import Any
 # Key of the checksum; files of other programs have none.
 CHECKSUM = "checksum"
 _FORM = r"sha256:[0-9a-f]{16}"
-# What is wrong with a file whose checksum is that of another content.
+# Message for a checksum that does not match the content.
 MISMATCH = (
     "checksum mismatch: the file was damaged or edited; if you edited it, "
     "delete its {}"
@@ -31,7 +31,7 @@ def parse(content: str | bytes) -> dict[str, Any]:
 
 
 def parse_note(content: str | bytes) -> dict[str, Any]:
-    """Does what `parse` does; checks the checksum, if any, and removes it."""
+    """Parses a JSON object; checks and removes its checksum, if it has one."""
     value = parse(content)
     noted = value.get(CHECKSUM)
     if isinstance(noted, str) and re.fullmatch(_FORM, noted):
@@ -42,7 +42,7 @@ def parse_note(content: str | bytes) -> dict[str, Any]:
 
 
 def decode(content: bytes) -> str:
-    """Decodes UTF-8; a ValueError says which byte is none."""
+    """Decodes UTF-8, or raises a ValueError that names the invalid byte."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -52,7 +52,7 @@ def decode(content: bytes) -> str:
 
 
 def check_object(value: Any) -> dict[str, Any]:
-    """Raises a ValueError for what is no JSON object; returns the object."""
+    """Returns a JSON object; raises a ValueError for any other value."""
     if not isinstance(value, dict):
         kinds = {list: "list", str: "string", type(None): "null"}
         name = kinds.get(type(value), type(value).__name__)
@@ -62,8 +62,8 @@ def check_object(value: Any) -> dict[str, Any]:
 
 def dump_note(content: Mapping[str, Any]) -> str:
     """Returns an object with its checksum as JSON: indented, sorted."""
-    # As it will be read: keys are strings, tuples are lists. Only with `indent`
-    # does `json` write the dicts of Keras's objects.
+    # Keys become strings and tuples lists, as when the file is read. `json`
+    # writes the dicts of Keras's objects only with `indent`.
     content = json.loads(json.dumps(content, indent=2))
     content[CHECKSUM] = _checksum(content)
     text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False)
@@ -71,20 +71,20 @@ def dump_note(content: Mapping[str, Any]) -> str:
 
 
 def is_file_name(value: object) -> bool:
-    """Returns whether a value of a note names a file beside it, and no path."""
+    """Tells whether a value is the name of a file, without a directory."""
     return isinstance(value, str) and bool(
-        # On any system; without null characters.
+        # On any operating system.
         re.fullmatch(r"(?!\.{1,2}$)[^/\\\0]+", value)
     )
 
 
 def digest(content: bytes) -> str:
-    """Returns the checksum of bytes."""
+    """Returns a checksum such as `"sha256:0123456789abcdef"`."""
     return f"sha256:{hashlib.sha256(content).hexdigest()[:16]}"
 
 
 def _checksum(content: Mapping[str, Any]) -> str:
-    """Returns the checksum of an object, however it is written."""
+    """Returns the checksum of an object, whatever its formatting."""
     return digest(json.dumps(content, sort_keys=True).encode("ascii"))
 
 

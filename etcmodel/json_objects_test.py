@@ -16,23 +16,20 @@ class JsonObjectsTest(parameterized.TestCase):
         ).hexdigest()
         checksum = f"sha256:{digest[:16]}"
         self.assertEqual({**plain, "checksum": checksum}, json.loads(text))
-        self.assertEndsWith(text, "}\n")
+        self.assertEqual("}\n", text[-2:])
         self.assertEqual(plain, json_objects.parse_note(text.encode()))
-        # However it is written.
+        # Formatting does not matter.
         self.assertEqual(
             plain, json_objects.parse_note(json.dumps(json.loads(text)))
         )
 
-    def assertEndsWith(self, text, end):
-        self.assertTrue(text.endswith(end), text)
-
     @parameterized.parameters(
         '{"a": 1}', '{"a": 1, "checksum": 3}', '{"checksum": "of others"}'
     )
-    def test_object_without_checksum_of_ours(self, text):
+    def test_objects_without_our_checksum(self, text):
         self.assertEqual(json.loads(text), json_objects.parse_note(text))
 
-    def test_checksum_of_another_content(self):
+    def test_wrong_checksum(self):
         text = json_objects.dump_note({"a": 1}).replace('"a": 1', '"a": 2')
         with self.assertRaisesRegex(ValueError, "checksum mismatch"):
             json_objects.parse_note(text)
@@ -46,7 +43,7 @@ class JsonObjectsTest(parameterized.TestCase):
         (b"[]", "it holds a list, not an object"),
         (b"null", "it holds a null, not an object"),
     )
-    def test_what_is_no_object(self, content, message):
+    def test_other_content(self, content, message):
         with self.assertRaisesRegex(ValueError, message):
             json_objects.parse(content)
 

@@ -1,7 +1,7 @@
-"""Patterns and functions that read people's texts take linear time.
+"""Tests that patterns and functions that read user texts take linear time.
 
-Times of 10 and 100 kB of repeated characters are compared. Unlike other tests,
-this one measures time: with factors that only a quadratic function exceeds.
+Compares times for 10 and 100 kB of repeated characters. Only this test measures
+time; its limits are exceeded by quadratic functions alone.
 """
 
 import ast
@@ -43,14 +43,15 @@ from etcmodel.tasks.wikihop import mentions
 from testing.helpers import real_data_path
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
-# The first keep what is worse than quadratic from taking hours.
+# The small sizes come first, so that cubic functions fail early.
 _SIZES = 1_000, 10_000, 100_000
-# How much longer a character may take than in the shorter text; a quadratic
+# Limit of the time per character, relative to the shorter text. A quadratic
 # function takes ten times as long.
 _FACTOR = 3
-# Shorter times, in seconds, may be chance: quadratic functions take longer.
+# Shorter times, in seconds, are not compared: quadratic functions take longer.
 _FLOOR = 0.3
-# Patterns are many; the fastest quadratic ones take 0.16 s for as many.
+# Smaller, since there are many patterns. The fastest quadratic patterns take
+# 0.16 s for 20,000 characters.
 _SIZES_OF_PATTERNS = 1_000, 20_000
 _FLOOR_OF_PATTERNS = 0.08
 
@@ -61,8 +62,8 @@ _UNITS = (
     *("0.", "e\u0301", "\n ", "\r", '"', '""', "[", "{", "</", "<a ", "<!--"),
     *("&#1", "= ", " =", "\\", "\\ud83d", "-", ",", "/", "*", '{"a":'),
 )
-# Patterns that are put together while the program runs, of names that the
-# package or TensorFlow gives, or that the functions below use.
+# Modules with patterns that are built at run time: from names of the package or
+# TensorFlow, or in the functions below.
 _BUILT = {
     "etcmodel.checkpoints.bert_names",
     "etcmodel.checkpoints.files",
@@ -72,7 +73,7 @@ _BUILT = {
     "etcmodel.tasks.read_twice.mention_finder",
     "etcmodel.feature_utils.text.sentences",
     "etcmodel.feature_utils.text.tokenizers",
-    # Of names of files, which have at most 255 bytes.
+    # From names of files, which have at most 255 bytes.
     "etcmodel.pipeline.swaps",
     "etcmodel.training.run_directory",
 }
@@ -90,7 +91,7 @@ class _Use(NamedTuple):
 
 
 def _calls(module: str) -> Iterator[ast.Call]:
-    """Calls of functions for regular expressions, or of methods named so."""
+    """Yields calls that may be functions of `re` or of `tf.strings`."""
     path = _PACKAGE.parent / (module.replace(".", "/") + ".py")
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -100,7 +101,7 @@ def _calls(module: str) -> Iterator[ast.Call]:
 
 
 def _uses(module: str) -> Iterator[_Use]:
-    """All uses of patterns that are known when the module is imported."""
+    """Yields uses of patterns that are known when the module is imported."""
     names = vars(importlib.import_module(module))
 
     def value(node):
@@ -150,7 +151,7 @@ def _run(pattern: re.Pattern, method: str, text: str) -> None:
 
 
 def _modules() -> list[str]:
-    """The modules with patterns."""
+    """Returns the modules with patterns."""
     found = []
     for path in sorted(_PACKAGE.rglob("*.py")):
         is_test = path.name.endswith("_test.py")
@@ -282,12 +283,12 @@ class LinearTimeTest(tf.test.TestCase, parameterized.TestCase):
         for unit in units:
             before, taken = 0, 0.0
             for size in sizes:
-                # What is unlike the rest keeps patterns from matching it all.
+                # A different last character prevents a match of all text.
                 text = unit * (size // len(unit)) + "\x01"
                 most = floor
                 if before:
                     most = max(_FACTOR * taken * size / before, floor)
-                # Caches and the clock's speed differ.
+                # Repeats slow runs, which may be due to caches or load.
                 for _ in range(3):
                     start = time.process_time()
                     function(text)
@@ -302,7 +303,7 @@ class LinearTimeTest(tf.test.TestCase, parameterized.TestCase):
                 before = size
 
     def test_patterns(self):
-        """All in the package, with their own words repeated, too."""
+        """Checks all patterns of the package, also on words from them."""
         for module in _modules():
             for place, pattern, run in _uses(module):
                 words = re.findall(r"[A-Za-z][A-Za-z :'-]+", pattern)

@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 @pytest.mark.both_kerases
 class ReadmeTest(unittest.TestCase):
-    def test_the_examples_run_and_print_what_they_say(self):
+    def test_examples(self):
         for name, number in (
             ("README.md", 1),
             ("docs/architecture.md", 1),
@@ -32,7 +32,7 @@ class ReadmeTest(unittest.TestCase):
                 self.assertTrue(expected)
                 self.assertEqual(printed.getvalue().splitlines(), expected)
 
-    def test_packages_and_what_they_export_exist(self):
+    def test_packages_and_their_exports(self):
         page = (ROOT / "docs/architecture.md").read_text("utf-8")
         text = page.partition("## Packages")[2].partition("\n## ")[0]
         paths = re.findall(r"^\| `(\S+)` \|", text, re.MULTILINE)
@@ -47,7 +47,7 @@ class ReadmeTest(unittest.TestCase):
             for exported in re.findall(r"`([A-Z]\w+)`", row):
                 self.assertIn(exported, module.__all__)
 
-    def test_what_can_be_found_is_there(self):
+    def test_where_to_find_what(self):
         page = (ROOT / "docs/architecture.md").read_text("utf-8")
         text = page.partition("## Where to find what")[2].partition("\n## ")[0]
         places = re.findall(r"`(etcmodel/\S+\.py)`(?:: `(\w+)`)?", text)

@@ -31,13 +31,13 @@ keras = globals().get("keras") or tf.keras
 model = keras.models.load_model(sys.argv[1])
 inputs = np.load(sys.argv[2])
 np.save(sys.argv[3], model({x: inputs[x] for x in inputs.files}))
-# What was loaded can be saved again.
+# A loaded model can be saved again.
 model.save(sys.argv[1])
 """
 
 
 def _small_model():
-    """An encoder with a head, and layers and functions of this package."""
+    """Returns an encoder with a head, layers and functions of this package."""
     config = models.EtcConfig.from_preset(
         "tiny", vocab_size=11, num_hidden_layers=1
     )

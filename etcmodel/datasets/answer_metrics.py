@@ -31,13 +31,9 @@ def normalize_answer(
 ) -> str:
     """Normalizes an answer for comparison.
 
-    The result is in lower case, without ASCII punctuation (replaced by nothing)
-    and without the words "a", "an", "the", with single spaces: "The
-    Quick-brown, an Apple!" becomes "quickbrown apple".
-
-    Args:
-        text: the answer.
-        replacements: what replaces punctuation; see `str.translate`.
+    The result is in lower case, without the words "a", "an", "the", with single
+    spaces. ASCII punctuation is removed, or replaced by the `replacements` (see
+    `str.translate`). "The Quick-brown, an Apple!" becomes "quickbrown apple".
     """
     text = text.lower().translate(replacements)
     return " ".join(_ARTICLES.sub(" ", text).split())

@@ -1,5 +1,3 @@
-"""Tests of shared metrics; those of HotpotQA and TriviaQA test more."""
-
 from absl.testing import absltest
 from absl.testing import parameterized
 
@@ -11,8 +9,17 @@ class AnswerMetricsTest(parameterized.TestCase):
         ("The  Quick-brown, an Apple!", "quickbrown apple"),
         ("U.S.A.", "usa"),
         (" The A an. ", ""),
+        # Only whole words are articles; punctuation is removed before them.
         ("Theater Anna A", "theater anna"),
+        ("a-b", "ab"),
+        ("$1,000.50", "100050"),
+        # Any Unicode space separates words.
+        ("the\tend\u00a0now\n", "end now"),
+        # Only ASCII punctuation is removed; an article beside other marks is a
+        # word, beside letters of another alphabet it is not.
+        ("\u201cQuoted\u201d \u2013 'x'", "\u201cquoted\u201d \u2013 x"),
         ("\u00aba\u00bb", "\u00ab \u00bb"),
+        ("A\u00e9", "a\u00e9"),
     )
     def test_normalizes_answers(self, text, expected):
         self.assertEqual(expected, answer_metrics.normalize_answer(text))
@@ -28,6 +35,7 @@ class AnswerMetricsTest(parameterized.TestCase):
     @parameterized.parameters(
         # EM, F1, precision and recall.
         ("paris paris texas", "texas paris", (0, 0.8, 2 / 3, 1)),
+        ("new new york", "new jersey new", (0, 2 / 3, 2 / 3, 2 / 3)),
         ("texas paris", "paris texas", (0, 1, 1, 1)),
         ("paris", "paris", (1, 1, 1, 1)),
         ("", "", (1, 0, 0, 0)),

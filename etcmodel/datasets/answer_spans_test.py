@@ -14,25 +14,20 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
         ("begins_a_word", ["arty"], "art", [(0, 0, 3)]),
         ("ends_a_word", ["Bart"], "art", [(0, 1, 4)]),
         ("word_in_a_later_text", ["party", "Bart", "art"], "art", [(2, 0, 3)]),
+        ("no_word", ["Bart", "x", "arts"], "art", [(0, 1, 4), (2, 0, 3)]),
         (
-            "no_word_anywhere",
-            ["Bart", "x", "arts"],
+            "several",
+            ["art art", "(art)"],
             "art",
-            [(0, 1, 4), (2, 0, 3)],
-        ),
-        (
-            "several_of_several_texts",
-            ["art art", "", "(art)"],
-            "art",
-            [(0, 0, 3), (0, 4, 7), (2, 1, 4)],
+            [(0, 0, 3), (0, 4, 7), (1, 1, 4)],
         ),
         ("other_words", ["Art glee", "art Glee"], "Glee", [(1, 4, 8)]),
         ("in_capitals", ["ART", "art Art"], "art", [(0, 0, 3), (1, 0, 3)]),
         (
-            "name_in_capitals",
-            ["JAN NOVAK", "Jan Novak, jan novak"],
-            "Jan Novak",
-            [(0, 0, 9), (1, 0, 9)],
+            "name",
+            ["JAN BO", "Jan Bo, jan bo"],
+            "Jan Bo",
+            [(0, 0, 6), (1, 0, 6)],
         ),
         ("letter_in_capitals", ["x", "X"], "x", [(0, 0, 1)]),
         ("first_letter", ["The king", "the king"], "The king", [(0, 0, 8)]),
@@ -40,35 +35,20 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
         ("any_case_inside", ["BART", "x"], "art", [(0, 1, 4)]),
         ("any_case", ["ART Art"], "art", [(0, 0, 3), (0, 4, 7)]),
         # The small letter of "\u0130" has another number of bytes.
-        (
-            "bytes_of_capitals",
-            ["\u0130 \u00c9T\u00c9"],
-            "\u00e9t\u00e9",
-            [(0, 3, 8)],
-        ),
+        ("bytes_of_capitals", ["\u0130 \u00c9T"], "\u00e9t", [(0, 3, 6)]),
         ("digits", ["1999 19", "219"], "19", [(0, 5, 7)]),
-        (
-            "marks_end_a_word",
-            ["x Inc.y", "Inc.!"],
-            "Inc.",
-            [(0, 2, 6), (1, 0, 4)],
-        ),
+        ("marks_end", ["x Inc.y", "Inc.!"], "Inc.", [(0, 2, 6), (1, 0, 4)]),
         ("marks_begin_a_word", ["a(b)"], "(b)", [(0, 1, 4)]),
         # "é" has two bytes, "日" and "本" three each, "😀" four.
         ("bytes", ["Caf\u00e9, \u00e9"], "\u00e9", [(0, 7, 9)]),
         ("bytes_before", ["\u65e5\u672c \U0001f600 art"], "art", [(0, 12, 15)]),
         ("bytes_inside", ["a \u65e5\u672c"], "\u65e5\u672c", [(0, 2, 8)]),
-        (
-            "letters_of_other_scripts",
-            ["\u043a\u043e\u0442\u044b \u043a\u043e\u0442"],
-            "\u043a\u043e\u0442",
-            [(0, 9, 15)],
-        ),
+        ("cyrillic", ["коты кот"], "кот", [(0, 9, 15)]),
         (
             "many_words",
-            ["x New  York, New York"],
+            ["New  York, New York"],
             "New York",
-            [(0, 2, 11), (0, 13, 21)],
+            [(0, 0, 9), (0, 11, 19)],
         ),
         ("touching", ["aaaaa"], "aa", [(0, 0, 2), (0, 2, 4)]),
         ("overlapping_words", ["a a a a"], "a a", [(0, 0, 3), (0, 4, 7)]),
@@ -97,32 +77,12 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
         ("spaces_in_the_answer", "in New York,", "New \u00a0York", "New York"),
         ("composed_text", "le caf\u00e9 noir", "cafe\u0301", "caf\u00e9"),
         ("decomposed_text", "le cafe\u0301 noir", "caf\u00e9", "cafe\u0301"),
-        (
-            "decomposed_before",
-            "e\u0301te\u0301 a\u0300 e\u0301 Brno",
-            "Brno",
-            "Brno",
-        ),
+        ("decomposed_before", "e\u0301te\u0301 a\u0300 Brno", "Brno", "Brno"),
         # A letter with two marks; the text has the first one composed.
-        (
-            "partly_composed",
-            "Vi\u00ea\u0323t Nam",
-            "Vi\u1ec7t Nam",
-            "Vi\u00ea\u0323t Nam",
-        ),
-        (
-            "order_of_marks",
-            "Vie\u0302\u0323t Nam",
-            "Vie\u0323\u0302t Nam",
-            "Vie\u0302\u0323t Nam",
-        ),
+        ("partly_composed", "\u00ea\u0323t", "\u1ec7t", "\u00ea\u0323t"),
+        ("marks", "e\u0302\u0323t", "e\u0323\u0302t", "e\u0302\u0323t"),
         # Hangul syllables and the letters that they are composed of.
-        (
-            "letters_of_syllables",
-            "\u1112\u1161\u11ab\u1100\u116e\u11a8 x",
-            "\ud55c\uad6d",
-            "\u1112\u1161\u11ab\u1100\u116e\u11a8",
-        ),
+        ("syllable", "\u1112\u1161\u11ab x", "\ud55c", "\u1112\u1161\u11ab"),
         ("same_character", "5 \u212b", "\u00c5", "\u212b"),
         ("mark_of_the_last_letter", "cafe\u0301", "cafe", None),
         ("letter_without_its_mark", "x\u0331", "x", None),
@@ -147,17 +107,12 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.named_parameters(
         # The form that does not occur as written matches in any case.
         (
-            "each_by_itself",
-            "Paris, calais, red Wine",
-            ["Paris", "Calais", "Red wine"],
-            ["Paris", "red Wine"],
+            "each",
+            "Rom, ulm, red Oak",
+            ["Rom", "Ulm", "Red oak"],
+            ["Rom", "red Oak"],
         ),
-        (
-            "small_letters",
-            "Paris or Calais",
-            ["paris", "Calais"],
-            ["Paris", "Calais"],
-        ),
+        ("small_letters", "Rom or Ulm", ["rom", "Ulm"], ["Rom", "Ulm"]),
         ("other_words", "Bill said he will", ["Bill", "Will"], ["Bill"]),
         ("acronym", "the UN told us. Us?", ["UN", "US"], ["UN"]),
         ("no_other", "he will", ["Bill", "Will"], ["will"]),
@@ -193,14 +148,10 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
                 *(form, f"(?i:{form})", rf"(?<![^\W_])(?i:{form})"),
                 rf"(?i:{form})(?![^\W_])",
             ):
+                found = answer_spans._matches(normalized, pattern, form)
                 self.assertEqual(
                     [x.span() for x in re.finditer(pattern, text)],
-                    [
-                        x.span()
-                        for x in answer_spans._matches(
-                            normalized, pattern, form
-                        )
-                    ],
+                    [x.span() for x in found],
                     (form, pattern),
                 )
 

@@ -22,6 +22,7 @@ from typing import IO
 from typing import Literal
 
 from etcmodel import extras
+from etcmodel.datasets.predictions import write_lines
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 from etcmodel.errors import where
@@ -90,7 +91,6 @@ def kind_of(label: Label) -> Kind:
 
 
 def _labels_in(label: str | Iterable[str]) -> Iterable[str]:
-    """Returns the labels as an iterable."""
     return (label,) if isinstance(label, str) else label
 
 
@@ -119,9 +119,6 @@ class Names:
     Names are the same label if they are equal after normalization to NFC with
     single spaces. Known labels are never merged; the labels `"1"` and `"true"`
     also match `"1.0"` and `"True"`.
-
-    Args:
-        labels: the known labels.
     """
 
     def __init__(self, labels: Collection[str]):
@@ -146,20 +143,13 @@ class Names:
 def _is_multi_hot(labels: list) -> bool:
     """Tells whether a list has only 0 and 1, with repeats."""
     words = {"true": 1, "false": 0}
-    flags = [
-        words.get(x.lower(), sectioned.whole(x))
-        if isinstance(x, str)
-        else sectioned.whole(x)
-        for x in labels
-    ]
+    flags = [words.get(str(x).lower(), sectioned.whole(x)) for x in labels]
     return len({*map(str, flags)}) < len(flags) and all(
         x in (0, 1) for x in flags
     )
 
 
 class _LabelReader:
-    """Reads labels of a kind from a field of a row."""
-
     def __init__(self, row: Row, field: str, kind: str, names: Names):
         self._row = row
         self._field = field
@@ -184,11 +174,8 @@ class _LabelReader:
                     raise self._row.wrong(
                         f"{self._field}[{i}]", x, "the name of a label"
                     )
-            names = (
-                self._name(x, f"{self._field}[{i}]")
-                for i, x in enumerate(value)
-            )
-            return tuple(names)
+            places = (f"{self._field}[{i}]" for i in range(len(value)))
+            return tuple(map(self._name, value, places))
         if self._kind == "auto" and isinstance(value, float):
             return self._number(value)
         name = self._name(value, self._field)
@@ -259,18 +246,14 @@ def make_format(
 ) -> Format:
     """Returns the format of rows with labels.
 
-    Args:
-        text_field: the field with the document, instead of the usual ones.
-        query_field: the field with the query, instead of `query` or `question`.
-        id_field: the field with the id, instead of `id`.
-        label_field: the field with the label, instead of `label` or `labels`.
-        label_kind: "single" for one label, "multiple" for several (a string is
-            a list of one), "number" (numeric strings are numbers), or "auto":
-            a list has several labels, a number with a fraction or an exponent
-            is a number, and anything else is one label. Integers, true and
-            false are the labels `"3"`, `"true"`.
-        labels: the known labels. `"3.0"` and `"True"` then become the labels
-            `"3"` and `"true"`, or vice versa, whichever is known.
+    Each `..._field` names a field, instead of the usual names (see
+    `sectioned.Fields`). `label_kind` is "single" for one label, "multiple" for
+    several (a string is a list of one), "number" (numeric strings are numbers),
+    or "auto": a list has several labels, a number with a fraction or an
+    exponent is a number, and anything else is one label. Integers, true and
+    false are the labels `"3"`, `"true"`. If `labels` are known, `"3.0"` and
+    `"True"` become the labels `"3"` and `"true"`, or vice versa, whichever is
+    known.
 
     Raises:
         ValueError: `label_kind` is none of these.
@@ -303,12 +286,8 @@ def find_labels(
     spelling, or the first of equally common ones, names the label.
 
     If all labels are whole numbers and some have a decimal point, such as `"1"`
-    and `"2.0"`, the labels are `"1"` and `"2"`.
-
-    Args:
-        records: the records.
-        label_kind: the argument of `make_format` by which they were read.
-        known: the wanted labels, if they are known.
+    and `"2.0"`, the labels are `"1"` and `"2"`. `label_kind` and the `known`
+    labels are the arguments of `make_format` by which the records were read.
 
     Raises:
         UserError: the records have labels of several kinds, or nothing differs:
@@ -371,12 +350,12 @@ def find_labels(
         for name, number in given.items():
             counts[_without_point(name)] += number
     if not counts or kind == "single" and len(counts) < 2:
-        found = (
-            f"the label {show(next(iter(counts)))}" if counts else "no label"
-        )
+        found = "no label"
+        if counts:
+            found = f"the label {show(next(iter(counts)))}"
+        least = "two labels" if kind == "single" else "one label"
         raise UserError(
-            f"{path}: all records have {found}. Expected at least "
-            + ("two labels." if kind == "single" else "one label.")
+            f"{path}: all records have {found}. Expected at least {least}."
         )
     if num_labels > 1 and {*counts.values()} == {num_labels}:
         raise UserError(
@@ -441,9 +420,7 @@ def write_predictions(
         line = {"id": name, "label": prediction["label"]}
         if prediction.get("probabilities") is not None:
             line["probabilities"] = dict(prediction["probabilities"])
-        text = json.dumps(line, ensure_ascii=False)
-        # "?" for characters without UTF-8, such as lone surrogates.
-        stream.write(text.encode("utf-8", "replace").decode("utf-8") + "\n")
+        write_lines([line], stream)
 
 
 _MAIN_METRICS = {
@@ -549,7 +526,6 @@ def _by_label(metric, true, values):
 
 
 def _probabilities(prediction: Mapping | None, names, truth) -> list[float]:
-    """Returns the probabilities of labels in a prediction."""
     if prediction is None:
         return [float(x not in truth) for x in names]
     given = prediction.get("probabilities")

@@ -1,5 +1,4 @@
-"""Labels and their scores; rows_test.py has the errors of all tasks' rows."""
-
+import functools
 import io
 import json
 import math
@@ -27,23 +26,24 @@ def _labels(values, **reading):
 
 class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        ("auto", [" a ", 3, True, ["a", 2], [], 0.5, "", None]),
-        ("single", ["a", 3, False, 3.0, 0.5, "0.5"]),
-        ("multiple", ["a", 3, 3.0, [], ["b", "a", "b", True]]),
-        ("number", [3, 0.5, "-1e3", " 4 "]),
+        (
+            *("auto", [" a ", 3, True, ["a", 2], [], 0.5, "", None]),
+            ["a", "3", "true", ("a", "2"), (), 0.5, None, None],
+        ),
+        (
+            *("single", ["a", 3, False, 3.0, 0.5, "0.5"]),
+            ["a", "3", "false", "3", "0.5", "0.5"],
+        ),
+        (
+            *("multiple", ["a", 3, 3.0, [], ["b", "a", "b", True]]),
+            [("a",), ("3",), ("3",), (), ("b", "a", "true")],
+        ),
+        ("number", [3, 0.5, "-1e3", " 4 "], [3.0, 0.5, -1000.0, 4.0]),
     )
-    def test_kinds(self, kind, values):
-        expected = {
-            "auto": ["a", "3", "true", ("a", "2"), (), 0.5, None, None],
-            "single": ["a", "3", "false", "3", "0.5", "0.5"],
-            "multiple": [("a",), ("3",), ("3",), (), ("b", "a", "true")],
-            "number": [3.0, 0.5, -1000.0, 4.0],
-        }
+    def test_kinds(self, kind, values, expected):
         actual = _labels(values, label_kind=kind)
-        self.assertEqual(expected[kind], actual)
-        self.assertEqual(
-            list(map(type, expected[kind])), list(map(type, actual))
-        )
+        self.assertEqual(expected, actual)
+        self.assertEqual([*map(type, expected)], [*map(type, actual)])
 
     @parameterized.parameters(
         ("single", ["a"], "got .*, a list of 1, expected one label, a string"),
@@ -97,24 +97,20 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "label_kind is 'text'"):
             classification.make_format(label_kind="text")
 
-    def test_counts_repeated_labels(self):
-        rows = [{"text": "a", "labels": ["b", "c", "b", "b "]}]
+    @parameterized.parameters(
+        (["b", "c", "b", "b "], ("b", "c")),
+        ([_NFD, "b c", _NFC, "b\n c", "B c"], (_NFD, "b c", "B c")),
+    )
+    def test_counts_repeated_labels(self, labels, expected):
+        rows = [{"text": "a", "labels": labels}]
         (record,) = classification.FORMAT.read_rows(rows)
-        self.assertEqual(("b", "c"), record.label)
-        self.assertEqual({"labels_repeated": 2}, record.counts)
-
-    def test_spellings_of_one_label_are_repeated(self):
-        rows = [{"text": "a", "labels": [_NFD, "b c", _NFC, "b\n c", "B c"]}]
-        (record,) = classification.FORMAT.read_rows(rows)
-        self.assertEqual((_NFD, "b c", "B c"), record.label)
+        self.assertEqual(expected, record.label)
         self.assertEqual({"labels_repeated": 2}, record.counts)
 
     def test_spellings_are_of_one_stratum(self):
         rows = [{"text": "a", "label": x} for x in (_NFC, _NFD, "Cafe")]
-        found = map(
-            classification.stratum, classification.FORMAT.read_rows(rows)
-        )
-        first, second, other = found
+        records = classification.FORMAT.read_rows(rows)
+        first, second, other = map(classification.stratum, records)
         self.assertEqual(first, second)
         self.assertNotEqual(first, other)
 
@@ -177,39 +173,26 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
             math.sqrt(6.5 / 3), labels.standard_deviation, places=12
         )
 
-    def test_whole_numbers(self):
-        """Classes 0 and 1 are read as pandas writes them beside a gap."""
-        values = [0.0, 1.0, None, 1.0]
+    @parameterized.parameters(
+        # As pandas writes classes beside a gap: in JSON, in CSV, in two files.
+        ([0.0, 1.0, None, 1.0], r"such as 0.0\.", ("0", "1")),
+        (["0.0", "1.0", "", "1.0"], r"such as '0.0'\.", ("0", "1")),
+        (["-2", "1.0", "-2.0", "1"], r"such as '1.0'\.", ("-2", "1")),
+        # Versions, or numbers of a table, which has no types.
+        (["1.0", "1.1", "2.0"], "", ("1.0", "1.1", "2.0")),
+        (["4.5", "3"], "", ("3", "4.5")),
+        (["1e-3", "2"], "", ("1e-3", "2")),
+    )
+    def test_classes_or_numbers(self, values, message, names):
         with self.assertRaisesRegex(
-            UserError, r"such as 0.0. Set label_kind to single .* or number"
+            UserError, f"{message}.*Set label_kind to single .* or number"
         ):
             self._find(values)
         labels = self._find(values, label_kind="single")
-        self.assertEqual(("single", ("0", "1")), (labels.kind, labels.names))
+        self.assertEqual(("single", names), (labels.kind, labels.names))
         self.assertEqual("number", self._find(values, label_kind="number").kind)
 
-    def test_whole_numbers_of_tables(self):
-        """Classes are read as pandas writes them to CSV, as strings."""
-        values = ["0.0", "1.0", "", "1.0"]
-        with self.assertRaisesRegex(
-            UserError, r"such as '0.0'. Set label_kind to single .* or number"
-        ):
-            self._find(values)
-        labels = self._find(values, label_kind="single")
-        self.assertEqual(("single", ("0", "1")), (labels.kind, labels.names))
-        # Two files, one of which has a missing value.
-        mixed = ["-2", "1.0", "-2.0", "1"]
-        with self.assertRaisesRegex(UserError, "such as '1.0'"):
-            self._find(mixed)
-        labels = self._find(mixed, label_kind="single")
-        self.assertEqual(("-2", "1"), labels.names)
-        # Versions, or numbers of a table, which has no types.
-        versions = ["1.0", "1.1", "2.0"]
-        labels = self._find(versions, label_kind="single")
-        self.assertEqual(("1.0", "1.1", "2.0"), labels.names)
-        for values in (versions, ["4.5", "3"], ["1e-3", "2"]):
-            with self.assertRaisesRegex(UserError, "Set label_kind to single"):
-                self._find(values)
+    def test_whole_numbers(self):
         self.assertEqual(("1", "2"), self._find(["1", "2"]).names)
 
     @parameterized.parameters(
@@ -323,13 +306,10 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
         names = [str(i) for i in range(9)]
         predictions = _predictions(names, np.eye(9) * 0.5, names)
         gold = {x: x for x in predictions}
+        spy = functools.partial(mock.patch.object, metrics)
         with (
-            mock.patch.object(
-                metrics, "f1_score", wraps=metrics.f1_score
-            ) as f1,
-            mock.patch.object(
-                metrics, "roc_auc_score", wraps=metrics.roc_auc_score
-            ) as auroc,
+            spy("f1_score", wraps=metrics.f1_score) as f1,
+            spy("roc_auc_score", wraps=metrics.roc_auc_score) as auroc,
         ):
             scores = _score(predictions, gold)
         self.assertEqual((1.0, 1.0), (scores["macro_f1"], scores["auroc"]))

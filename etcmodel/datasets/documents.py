@@ -170,11 +170,10 @@ def _reader(read_texts):
     return read_values
 
 
-def _find_out(path, on_position):
-    read = plain_texts.read_pieces
+def _read_any(path, on_position):
     if plain_texts.is_wikitext(path):
-        read = plain_texts.read_wikitext
-    return read(path, on_position)
+        return plain_texts.read_wikitext(path, on_position)
+    return plain_texts.read_pieces(path, on_position)
 
 
 # Ways to split plain texts -> how they are read.
@@ -189,7 +188,7 @@ FORMATS = {
         splits=("train", "dev"),
     )
     for name, read_texts in (
-        ("auto", _find_out),
+        ("auto", _read_any),
         ("blank_lines", plain_texts.read_pieces),
         ("wikitext", plain_texts.read_wikitext),
         ("file", plain_texts.read_file),

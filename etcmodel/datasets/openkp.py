@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from etcmodel.datasets.answer_metrics import harmonic_mean
+from etcmodel.datasets.predictions import write_lines
 from etcmodel.errors import show
 from etcmodel.readers.json_stream import read_json_lines
 from etcmodel.readers.records import Format
@@ -26,16 +28,8 @@ from etcmodel.readers.records import Source
 from etcmodel.readers.records import Text
 
 _OWN_FEATURES = (
-    "x",
-    "width",
-    "y",
-    "height",
-    "is_block",
-    "is_inline",
-    "is_heading",
-    "is_leaf",
-    "font_size",
-    "is_bold",
+    *("x", "width", "y", "height", "is_block", "is_inline", "is_heading"),
+    *("is_leaf", "font_size", "is_bold"),
 )
 # For a node and for its parent, in pixels, from 0 to 1 or in points.
 FEATURES = (*_OWN_FEATURES, *(f"parent_{name}" for name in _OWN_FEATURES))
@@ -118,7 +112,7 @@ def _make(page: _Page, source: Source) -> OpenKPRecord:
             node = msgspec.convert(value, _Node)
         except msgspec.ValidationError as cause:
             raise error(
-                "a node is not as expected",
+                "a node of the wrong form",
                 problem=(
                     f"node {i} is {show(value)}: {cause}; expected "
                     '{"text": "...", "feature": [20 numbers], "start_idx": 0, '
@@ -203,9 +197,9 @@ def _num_present(record: OpenKPRecord) -> int:
 def merge(records: Sequence[OpenKPRecord]) -> OpenKPRecord:
     """Merges pages of a URL: keeps the one with most keyphrases in its text.
 
-    Of equals it keeps the first, and also of pages without keyphrases, in every
-    split, so that stored records and the answers of `predict` agree. The result
-    has the annotations of all pages.
+    Among equals, or pages without keyphrases, it keeps the first. This holds in
+    every split, so that stored records and the answers of `predict` agree. The
+    result has the annotations of all pages.
     """
     annotations = [x for record in records for x in record.annotations or ()]
     return msgspec.structs.replace(
@@ -237,9 +231,11 @@ def write_predictions(
     predictions: Mapping[str, Sequence[str]], stream: IO[str]
 ) -> None:
     """Writes lines `{"url": "...", "KeyPhrases": [["..."], ...]}`."""
-    for url, phrases in predictions.items():
-        line = {"url": url, "KeyPhrases": [[phrase] for phrase in phrases]}
-        stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+    lines = (
+        {"url": url, "KeyPhrases": [[phrase] for phrase in phrases]}
+        for url, phrases in predictions.items()
+    )
+    write_lines(lines, stream)
 
 
 def score(
@@ -279,5 +275,4 @@ def _measure(predicted, depth, phrases) -> tuple[float, float, float]:
     expected = {normalize_phrase(phrase) for phrase in phrases}
     hits = len(expected.intersection(predicted))
     precision, recall = hits / depth, hits / len(expected)
-    f1 = 2 * precision * recall / (precision + recall) if hits else 0.0
-    return f1, precision, recall
+    return harmonic_mean(precision, recall), precision, recall

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -12,14 +11,14 @@ from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from testing import samples
 from testing.helpers import real_data_path
+from testing.helpers import write_file
+from testing.samples import OPENKP_HEADING as _HEADING
+from testing.samples import openkp_node as _node
 
 
 class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     def _read(self, records, *args):
-        path = os.path.join(self.get_temp_dir(), "data.jsonl")
-        with open(path, "w") as stream:
-            stream.writelines(json.dumps(x) + "\n" for x in records)
-        return list(openkp.FORMAT.read(path, *args))
+        return [*openkp.FORMAT.read(write_file(self, iter(records)), *args)]
 
     def test_reads_a_record(self):
         (record,) = self._read([samples.openkp()])
@@ -29,7 +28,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual([(0, 2), (2, 7)], [x[:2] for x in record.nodes])
         self.assertEqual(
-            (*samples.OPENKP_HEADING, *samples.OPENKP_HEADING),
+            (*_HEADING, *_HEADING),
             record.nodes[1].features,
         )
         # One that is empty is none.
@@ -39,55 +38,26 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ([5], "node 0 is 5: Expected `object`, got `int`"),
         ([{"text": "a"}], "missing required field `feature`"),
+        ([_node(0, 2, None, [1.0, "a"])], r"Expected `float`, got `str`"),
         (
-            [samples.openkp_node(0, 2, features=[1.0, "a"])],
-            r"Expected `float`, got `str`",
-        ),
-        (
-            [samples.openkp_node(0, 2), samples.openkp_node(1, 7)],
+            [_node(0, 2), _node(1, 7)],
             "node 1: got start_idx 1 and end_idx 7, e",
         ),
         (
-            [samples.openkp_node(2, 7), samples.openkp_node(0, 2)],
+            [_node(2, 7), _node(0, 2)],
             "node 1: .* expected 7 .where the node be",
         ),
-        ([samples.openkp_node(2, 1)], "start_idx 2 and end_idx 1"),
-        ([samples.openkp_node(-1, 1)], "start_idx -1"),
-        ([samples.openkp_node(0, 8)], "end_idx 8, .* number of words, here 7"),
+        ([_node(2, 1)], "start_idx 2 and end_idx 1"),
+        ([_node(-1, 1)], "start_idx -1"),
+        ([_node(0, 8)], "end_idx 8, .* number of words, here 7"),
+        ([_node(0, 2, "Jan")], "text is 'Jan', but its words .* 'Jan Novak'"),
+        ([_node(0, 2, None, _HEADING)], "node 0: it has 10 features, exp.*20"),
         (
-            [samples.openkp_node(0, 2, "Jan")],
-            "text is 'Jan', but its words .* 'Jan Novak'",
-        ),
-        (
-            [samples.openkp_node(0, 2, features=samples.OPENKP_HEADING)],
-            "node 0: it has 10 features, exp.*20",
-        ),
-        (
-            [
-                samples.openkp_node(
-                    0,
-                    2,
-                    features=[
-                        float("nan"),
-                        *samples.OPENKP_HEADING[1:],
-                        *samples.OPENKP_HEADING,
-                    ],
-                )
-            ],
+            [_node(0, 2, None, [float("nan"), *_HEADING[1:], *_HEADING])],
             r"feature\[0\], x, is nan, expected a finite number",
         ),
         (
-            [
-                samples.openkp_node(
-                    0,
-                    2,
-                    features=[
-                        *samples.OPENKP_HEADING,
-                        *samples.OPENKP_HEADING[:-1],
-                        0.5,
-                    ],
-                )
-            ],
+            [_node(0, 2, None, [*_HEADING, *_HEADING[:-1], 0.5])],
             r"feature\[19\], parent_is_bold, is 0.5, expected 0 or 1",
         ),
     )
@@ -99,8 +69,8 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_a_page_without_text(self):
         for record in (
-            samples.openkp([samples.openkp_node(2, 3)]),
-            samples.openkp([samples.openkp_node(0, 1, "")], text=""),
+            samples.openkp([_node(2, 3)]),
+            samples.openkp([_node(0, 1, "")], text=""),
         ):
             with self.assertRaisesRegex(RecordError, "none of its . nodes has"):
                 self._read([record])

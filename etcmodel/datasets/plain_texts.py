@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 from etcmodel.readers import json_stream
 
-# What is longer becomes several documents, so that a file of any size can be
-# read: about 200,000 tokens.
+# Longer texts are split into several documents, so that files of any size can
+# be read. About 200,000 tokens.
 _MAX_CHARACTERS = 1 << 20
-# Behind what it is cut, the best first: paragraphs, lines, sentences, words.
+# A long text is split after one of these, in this order of preference: the ends
+# of paragraphs, lines, sentences, words.
 _ENDS = ("\n\n", "\n\r\n", "\n", ". ", "。", " ")
 # WikiText's form of characters between digits or parts of a word.
 _JOINT = re.compile(r" @([-.,])@ ")
@@ -22,8 +23,8 @@ OnPosition = Callable[[int], None] | None
 def divide(text: str) -> Iterator[str]:
     """Splits a text of more than about a million characters into parts.
 
-    A part ends with a paragraph, or else a line, a sentence or a word, that
-    ends in the second half of the maximum length.
+    Splits after a paragraph, or else a line, a sentence or a word, in the
+    second half of the maximum length.
     """
     start = 0
     while start + _MAX_CHARACTERS < len(text):

@@ -1,10 +1,8 @@
-import os
-
 import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.datasets import plain_texts
-from testing.helpers import real_data_path
+from testing.helpers import write_file
 
 WIKITEXT = """ \n = Crow = \n
  It eats 1 @,@ 000 things , and is black @-@ ish . \n
@@ -15,14 +13,8 @@ WIKITEXT = """ \n = Crow = \n
 
 
 class PlainTextsTest(tf.test.TestCase, parameterized.TestCase):
-    def _write(self, text, name="text"):
-        path = os.path.join(self.get_temp_dir(), name)
-        with open(path, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        return path
-
     def test_wikitext(self):
-        path = self._write(WIKITEXT)
+        path = write_file(self, WIKITEXT)
         self.assertTrue(plain_texts.is_wikitext(path))
         crow, elk = plain_texts.read_wikitext(path)
         lines = [x.strip() for x in crow.splitlines() if x.strip()]
@@ -40,7 +32,7 @@ class PlainTextsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual("Elk", elk.splitlines()[0])
 
     def test_joints_in_headings(self):
-        path = self._write(" = Spider @-@ Man = \n \n He is .\n")
+        path = write_file(self, " = Spider @-@ Man = \n \n He is .\n")
         (text,) = plain_texts.read_wikitext(path)
         self.assertEqual("Spider-Man\n\n \n He is .", text)
 
@@ -48,7 +40,7 @@ class PlainTextsTest(tf.test.TestCase, parameterized.TestCase):
         """Headings need empty lines around them if the file has such lines."""
         formulas = " = 1 henry and capacitance C = \n = = 3 = = \n"
         article = " = Coil = \n \n For L \n" + formulas + " it is 5 . \n \n"
-        path = self._write(article + article.replace("Coil", "Wire"))
+        path = write_file(self, article + article.replace("Coil", "Wire"))
         for text, title in zip(
             plain_texts.read_wikitext(path), ("Coil", "Wire"), strict=True
         ):
@@ -58,27 +50,21 @@ class PlainTextsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_wikitext_without_empty_lines(self):
         lines = [x for x in WIKITEXT.splitlines() if x.strip()]
-        path = self._write("\n".join(lines))
+        path = write_file(self, "\n".join(lines))
         crow, elk = plain_texts.read_wikitext(path)
         self.assertIn("\n\nName\n\n", crow)
         self.assertEqual("Elk\n\n An elk .", elk)
-
-    def test_real_wikitext(self):
-        path = real_data_path("wikitext/wiki.valid.raw")
-        texts = list(plain_texts.read_wikitext(path))
-        self.assertNotIn(" @-@ ", "".join(texts))
-        # Counted by `grep -c '^ = [^=]* = $'`.
-        self.assertLen(texts, 60)
-        self.assertEqual("Homarus gammarus", texts[0].splitlines()[0])
 
     @parameterized.parameters(
         (" = = A = = \n", False), ("\n = A = = \n", False), ("= A", False)
     )
     def test_is_wikitext(self, text, expected):
-        self.assertEqual(expected, plain_texts.is_wikitext(self._write(text)))
+        self.assertEqual(
+            expected, plain_texts.is_wikitext(write_file(self, text))
+        )
 
     def test_pieces_and_file(self):
-        path = self._write("\n\nOne.\nStill one.\n \nTwo.\r\n\r\n")
+        path = write_file(self, "\n\nOne.\nStill one.\n \nTwo.\r\n\r\n")
         self.assertEqual(
             ["One.\nStill one.", "Two."], list(plain_texts.read_pieces(path))
         )
@@ -93,7 +79,7 @@ class PlainTextsTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_long_texts_come_in_parts(self, read):
         # A line of 3 million characters, then short ones, none of them blank.
-        path = self._write("ab " * 1_000_000 + "\nx\ny\n")
+        path = write_file(self, "ab " * 1_000_000 + "\nx\ny\n")
         texts = list(read(path))
         self.assertGreater(len(texts), 2)
         self.assertLess(max(map(len, texts)), 1_100_000)
@@ -108,14 +94,14 @@ class PlainTextsTest(tf.test.TestCase, parameterized.TestCase):
         ("いち。", "に"),
         ("one ", "two"),
     )
-    def test_where_texts_are_cut(self, first, second):
+    def test_places_of_cuts(self, first, second):
         """Texts are cut at empty lines, else at lines, sentences or words."""
         first, second = "x" * ((1 << 20) - 30) + first, second + "x" * 100
         self.assertEqual(
             [first, second], list(plain_texts.divide(first + second))
         )
 
-    def test_what_cannot_be_cut_well(self):
+    def test_texts_without_a_place_to_cut(self):
         text = "x" * (1 << 20)
         self.assertEqual([text], list(plain_texts.divide(text)))
         self.assertEqual([text, "xx"], list(plain_texts.divide(text + "xx")))
@@ -126,10 +112,10 @@ class PlainTextsTest(tf.test.TestCase, parameterized.TestCase):
         plain_texts.read_pieces,
         plain_texts.read_wikitext,
     )
-    def test_a_million_blank_lines(self, read):
-        path = self._write("\n" * 1_000_000)
+    def test_many_blank_lines(self, read):
+        path = write_file(self, "\n" * 300_000)
         self.assertEqual([], list(read(path)))
-        path = self._write("\n" * 1_000_000 + "One.", "one")
+        path = write_file(self, "\n" * 300_000 + "One.")
         self.assertEqual(["One."], list(read(path)))
 
 

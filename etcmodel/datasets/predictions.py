@@ -1,16 +1,23 @@
-"""The format of official predictions that several datasets share."""
+"""Writes official prediction files: one JSON object, or JSON lines."""
 
 import json
+from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import IO
 
 
 def write_predictions(predictions: Mapping[str, str], stream: IO[str]) -> None:
-    """Writes `{id: answer}`, which WikiHop's and TriviaQA's scripts read.
+    """Writes `{id: answer}`, which WikiHop's and TriviaQA's scripts read."""
+    _write(predictions, stream, indent=0)
 
-    Args:
-        predictions: record id -> answer.
-        stream: the stream to write to.
-    """
-    json.dump(predictions, stream, indent=0, ensure_ascii=False)
-    stream.write("\n")
+
+def write_lines(lines: Iterable[Mapping], stream: IO[str]) -> None:
+    """Writes one JSON object per line."""
+    for line in lines:
+        _write(line, stream)
+
+
+def _write(value: object, stream: IO[str], indent: int | None = None) -> None:
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    # "?" for characters without UTF-8, such as lone surrogates.
+    stream.write(text.encode("utf-8", "replace").decode("utf-8") + "\n")

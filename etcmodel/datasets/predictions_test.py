@@ -13,6 +13,12 @@ class PredictionsTest(tf.test.TestCase):
         self.assertEqual({"a": "Ä", "b": 'x"'}, json.loads(stream.getvalue()))
         self.assertIn("Ä", stream.getvalue())
 
+    def test_lines(self):
+        """A lone surrogate, which UTF-8 cannot express, becomes "?"."""
+        stream = io.StringIO()
+        predictions.write_lines([{"a": "Ä"}, {"b": ["\ud83d"]}], stream)
+        self.assertEqual('{"a": "Ä"}\n{"b": ["?"]}\n', stream.getvalue())
+
 
 if __name__ == "__main__":
     tf.test.main()

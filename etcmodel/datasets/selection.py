@@ -10,7 +10,6 @@ units (see `unit_positions.read_selected`):
 """
 
 import functools
-import json
 from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import IO
@@ -18,6 +17,7 @@ from typing import IO
 from etcmodel import extras
 from etcmodel.datasets import answer_metrics
 from etcmodel.datasets import unit_positions
+from etcmodel.datasets.predictions import write_lines
 from etcmodel.datasets.unit_positions import Position
 from etcmodel.datasets.unit_positions import Selected
 from etcmodel.datasets.unit_positions import Unit as Unit
@@ -79,13 +79,9 @@ def make_format(
 ) -> Format:
     """Returns the format of rows with selected units.
 
-    Args:
-        text_field: the field with the document, instead of the usual ones.
-        query_field: the field with the query, instead of `query` or `question`.
-        id_field: the field with the id, instead of `id`.
-        label_field: the field with the selection, instead of `selected`,
-            `evidence` or `supporting_facts`.
-        units: kind of the selected units; see `unit_positions.read_selected`.
+    Each `..._field` names a field, instead of the usual names (see
+    `sectioned.Fields`); `units` is the kind of the selected units (see
+    `unit_positions.read_selected`).
 
     Raises:
         ValueError: `units` is unknown.
@@ -115,14 +111,10 @@ def gold(record: SelectionRecord) -> Selected | None:
 def write_predictions(
     predictions: Mapping[str, Iterable[tuple]], stream: IO[str]
 ) -> None:
-    """Writes the positions and the scores of the units of each document.
+    """Writes a line for each document, with its units as for `score`.
 
     Each line is `{"id": ..., "selected": [[paragraph, text], ...], "scores":
     [[paragraph, text, score], ...]}`.
-
-    Args:
-        predictions: as for `score`.
-        stream: the stream to write to.
     """
     for name, units in predictions.items():
         units = [Unit(*x) for x in units]
@@ -131,9 +123,7 @@ def write_predictions(
             "selected": [x[:2] for x in units if x.is_selected],
             "scores": [(*x[:2], float(x.score)) for x in units],
         }
-        text = json.dumps(line, ensure_ascii=False)
-        # "?" for characters without UTF-8, such as lone surrogates.
-        stream.write(text.encode("utf-8", "replace").decode("utf-8") + "\n")
+        write_lines([line], stream)
 
 
 def unit_scores(

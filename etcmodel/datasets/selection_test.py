@@ -1,5 +1,3 @@
-"""Tests of selected texts and scores; rows_test.py has the errors of rows."""
-
 import io
 import json
 
@@ -93,10 +91,7 @@ class ScoreTest(parameterized.TestCase):
     @parameterized.parameters(
         (["B b. C c."], (1 / 2, 1 / 2, 1 / 2, 1 / 2, (1 / 2 + 2 / 3) / 2)),
         # One text does not occur.
-        (
-            ["A a.", "X"],
-            (1 / 2, 1 / 2, 1 / 2, 1 / 2, (1 + 2 / 4) / 2),
-        ),
+        (["A a.", "X"], (1 / 2, 1 / 2, 1 / 2, 1 / 2, (1 + 2 / 4) / 2)),
     )
     def test_texts(self, texts, expected):
         units = [

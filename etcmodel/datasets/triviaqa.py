@@ -150,12 +150,12 @@ def _make(value: _Question, source: Source) -> TriviaQARecord:
         problem = f"{path}: there is no such file"
         raise _bad_evidence(value, source, place, problem)
     answers = truths = None
-    if (told := value.Answer) is not None:
-        answers = (told.Value, *told.Aliases, *told.HumanAnswers)
-        answers += told.NormalizedAliases
+    if (answer := value.Answer) is not None:
+        answers = (answer.Value, *answer.Aliases, *answer.HumanAnswers)
+        answers += answer.NormalizedAliases
         answers = tuple(dict.fromkeys(x for x in answers if x.strip()))
-        truths = told.NormalizedAliases
-        truths += tuple(map(normalize_answer, told.HumanAnswers))
+        truths = answer.NormalizedAliases
+        truths += tuple(map(normalize_answer, answer.HumanAnswers))
     return TriviaQARecord(
         id=value.QuestionId,
         question=value.Question,

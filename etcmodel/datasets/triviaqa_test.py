@@ -15,6 +15,7 @@ from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 from testing import samples
 from testing.helpers import real_data_path
+from testing.helpers import write_file
 
 
 class RecordsTest(tf.test.TestCase, parameterized.TestCase):
@@ -22,8 +23,8 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         root = self.get_temp_dir()
         samples.write_evidence(root)
         samples.write_evidence(root, **pages)
-        os.mkdir(os.path.join(root, "qa"))
         path = os.path.join(root, "qa", "web-dev.json")
+        os.mkdir(os.path.dirname(path))
         with open(path, "w") as stream:
             json.dump({"Domain": "Web", "Data": values, "Version": 1}, stream)
         return path
@@ -72,7 +73,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertGreaterEqual(bad_records.total, 1)
 
     @parameterized.parameters("../qa/web-dev.json", "a/../../x", "/dev/null")
-    def test_evidence_from_elsewhere(self, name):
+    def test_evidence_outside_of_the_folder(self, name):
         path = self._write(
             [samples.triviaqa(SearchResults=[{"Filename": name}])]
         )
@@ -105,7 +106,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual("Brno is a city.\nIt has a castle.", record.text)
         self.assertEqual({"evidence_pages_missing": 1}, record.counts)
 
-    def test_pages_are_not_looked_for(self):
+    def test_pages_are_opened_without_a_check(self):
         """They are opened: in a bucket, each question takes a while."""
         path = self._write([samples.triviaqa()])
         with mock.patch("os.path.exists", wraps=os.path.exists) as exists:
@@ -128,16 +129,13 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual({"evidence_pages_missing": 0}, record.counts)
 
-    def test_another_file(self):
-        path = os.path.join(self.get_temp_dir(), "a.json")
-        for text, message in (
-            ('{"version": []}', "no records under 'Data'"),
-            ("[]", r"holds a JSON array.* but a JSON object {\"Data\": "),
+    def test_other_files(self):
+        for value, message in (
+            ({"version": []}, "no records under 'Data'"),
+            ([], r"holds a JSON array.* but a JSON object {\"Data\": "),
         ):
-            with open(path, "w") as stream:
-                stream.write(text)
             with self.assertRaisesRegex(UserError, message):
-                list(triviaqa.FORMAT.read(path))
+                list(triviaqa.FORMAT.read(write_file(self, value)))
 
     @parameterized.parameters(
         ("wikipedia", "Judi Dench"), ("web", "Sinclair Lewis")
@@ -181,7 +179,7 @@ class MetricsTest(tf.test.TestCase):
         scores = triviaqa.score(
             {"a": "Eboracum.", "b": "the York", "d": "z", "e": "x"}, gold
         )
-        # Of "york" all is right, of "new york" a half: 2/3.
+        # Precision 1, and recall 1/2 for "new york": 2/3.
         self.assertAllClose(
             {"exact_match": 25.0, "f1": 100 * (1 + 2 / 3) / 4}, scores
         )

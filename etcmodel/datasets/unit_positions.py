@@ -23,7 +23,7 @@ WHOLE_PARAGRAPH = -1
 # Cased letters, their marks, and digits.
 _WORD_CATEGORIES = ("Lu", "Ll", "Lt", "Mn", "Mc", "Nd")
 
-# Numbers without brackets, which may be positions.
+# Numbers without brackets: they may be positions, so they are no text.
 _NUMBERS = re.compile(r"[\d\s,;]+")
 Position = tuple[int, int]
 """Number of a paragraph, counted through all sections, and of a text in it."""
@@ -233,8 +233,6 @@ def _with_whole_numbers(value: object) -> object:
 
 
 class _Reader:
-    """Reads the selection in a field."""
-
     def __init__(self, row: Row, field: str, document: Document, whole: bool):
         self._row = row
         self._field = field
@@ -355,10 +353,7 @@ class _Reader:
             self._position(*x, place=f"[{i}]") for i, x in enumerate(value)
         ]
         if flags is not None and set(flags) != set(positions):
-            raise self._wrong(
-                value,
-                _NO_FLAGS,
-            )
+            raise self._wrong(value, _NO_FLAGS)
         return positions
 
     def _flags(self, value: list) -> list[Position] | None:
@@ -380,7 +375,6 @@ class _Reader:
 
     @property
     def _has_numbers(self) -> bool:
-        """Tells whether texts of paragraphs are numbered."""
         return self._document.has_units or self._whole
 
     def _are_in_document(self, pairs: list) -> bool:
@@ -438,7 +432,7 @@ class _Reader:
             raise self._wrong(
                 title, "the title of a section of the document", f"{place}[0]"
             )
-        # Of several sections, the first that has the text.
+        # The first of several sections that has the text.
         longest = max(sections[title], key=len)
         self._check_number(text, len(longest), f"{place}[1]")
         positions = next(x for x in sections[title] if text < len(x))
@@ -464,15 +458,10 @@ class Unit(NamedTuple):
 
 
 def right_positions(selected: Selected, units: Iterable[Unit]) -> set[Position]:
-    """Returns which units are right.
+    """Returns positions of the right ones of all units of a document.
 
-    Args:
-        selected: the right units.
-        units: all units of the document, in order.
-
-    Returns:
-        Positions of right units. A whole paragraph stands for all its units. A
-        text found in no unit has a position of no unit, so it counts as missed.
+    A whole paragraph stands for all its units. A text found in no unit has a
+    position of no unit, so it counts as missed.
     """
     units = list(units)
     known = {x[:2] for x in units}

@@ -204,7 +204,7 @@ class FindUnitsTest(parameterized.TestCase):
         ("won.", [["The mayor: We won.", "We won"]], [0]),
         ("没有", [["我没有。", "没有了。"]], [0, 1]),
     )
-    def test_units_that_are_the_text(self, text, paragraphs, expected):
+    def test_units_that_equal_the_text(self, text, paragraphs, expected):
         units = [
             (i, j, unit)
             for i, texts in enumerate(paragraphs)

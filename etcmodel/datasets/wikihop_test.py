@@ -1,21 +1,18 @@
 """Tests of WikiHop's records and metric; records_test.py has the errors."""
 
 import json
-import os
 
 import tensorflow as tf
 
 from etcmodel.datasets import wikihop
 from testing import samples
 from testing.helpers import real_data_path
+from testing.helpers import write_file
 
 
 class RecordsTest(tf.test.TestCase):
     def _read(self, content, *args):
-        path = os.path.join(self.get_temp_dir(), "data.json")
-        with open(path, "w") as stream:
-            json.dump(content, stream)
-        return list(wikihop.FORMAT.read(path, *args))
+        return [*wikihop.FORMAT.read(write_file(self, content), *args)]
 
     def test_reads_a_record(self):
         (record,) = self._read([samples.wikihop()])
@@ -28,8 +25,6 @@ class RecordsTest(tf.test.TestCase):
         )
         # Compared without letter case and surrounding space.
         self.assertEqual(1, record.answer_index)
-        # Nothing is left out of either.
-        self.assertEqual([record], self._read([samples.wikihop()], "dev"))
 
     def test_answer_in_other_characters(self):
         """A candidate in another normal form of Unicode is the answer."""

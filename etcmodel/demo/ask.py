@@ -74,6 +74,8 @@ def read_records(path):
     except (OSError, ValueError) as error:
         sys.exit(f"{path} cannot be read: {error}")
     records = records if isinstance(records, list) else [records]
+    if not records:
+        sys.exit(f"{path}: there is no question in it.")
     for number, record in enumerate(records):
         where = f"{path}, record {number}"
         if not isinstance(record, dict):
@@ -83,8 +85,10 @@ def read_records(path):
             sys.exit(f"{where}: 'query' is {query!r}; expected a text.")
         for field in ("candidates", "supports"):
             texts = record.get(field)
-            if not isinstance(texts, list) or not all(
-                isinstance(text, str) for text in texts
+            if not (
+                texts
+                and isinstance(texts, list)
+                and all(isinstance(text, str) for text in texts)
             ):
                 sys.exit(
                     f"{where}: {field!r} is {texts!r}; expected a list of "

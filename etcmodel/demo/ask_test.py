@@ -1,4 +1,4 @@
-"""Tests of the program that asks; its model takes the first answer."""
+"""Tests of `ask`, with a model that chooses the first candidate."""
 
 import ast
 import contextlib
@@ -16,6 +16,7 @@ from absl.testing import parameterized
 
 from etcmodel.demo import ask
 from testing import tasks
+from testing.helpers import write_file
 
 
 def _record(*candidates, **more):
@@ -37,10 +38,7 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
         cls.model = tf.saved_model.load(cls.saved_model)
 
     def _write(self, content):
-        path = os.path.join(self.get_temp_dir(), "questions.json")
-        text = content if isinstance(content, str) else json.dumps(content)
-        pathlib.Path(path).write_text(text, "utf-8")
-        return path
+        return write_file(self, content, "questions.json")
 
     def _main(self, *arguments, typed=()):
         """Runs the program; returns what it prints."""
@@ -52,7 +50,7 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
             ask.main()
         return output.getvalue()
 
-    def test_needs_nothing_but_tensorflow(self):
+    def test_imports_only_tensorflow(self):
         tree = ast.parse(pathlib.Path(ask.__file__).read_text("utf-8"))
         imported = set()
         for node in ast.walk(tree):
@@ -93,11 +91,13 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
             "questions.json, record 1: 'candidates' is None; expected a list",
         ),
         ([[1]], r"questions.json, record 0 is \[1\]; expected"),
+        ([], "questions.json: there is no question in it"),
         ({"query": 7}, "record 0: 'query' is 7; expected a text"),
         (
             _record("b") | {"supports": [1]},
             r"record 0: 'supports' is \[1\]; expected a list of texts",
         ),
+        (_record(), r"record 0: 'candidates' is \[\]; expected a list"),
     )
     def test_bad_files_end_the_program(self, content, message):
         with self.assertRaisesRegex(SystemExit, message):
@@ -137,7 +137,7 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotIn("Answer:", printed)
         self.assertIn("4 of 4 answers right", printed)
 
-    def test_without_a_file_asks_at_the_keyboard(self):
+    def test_keyboard(self):
         printed = self._main(
             self.saved_model,
             typed="Jan is in Oslo.|Hi.||oslo|rome||city jan".split("|"),
@@ -146,7 +146,7 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIn("Question: city jan\n", printed)
         self.assertEndsWith(printed, "Answer:   oslo\n")
 
-    def test_end_of_input_is_an_empty_question(self):
+    def test_end_of_input(self):
         with (
             mock.patch.object(sys, "stdin", io.StringIO()),
             contextlib.redirect_stdout(io.StringIO()),

@@ -6,9 +6,9 @@ record has four trades; the six islands have the six pairs of them:
     island   1   2   3   4   5   6
     has     AB  AC  AD  BC  BD  CD        asked for: A and B -> island 1
 
-The islands differ only in their pair. Following one trade only is right in a
-third of the records; chance is a sixth. Two documents tell the two trades of an
-island.
+The islands differ only in their pair. A model that follows one trade only is
+right in a third of the records; chance is a sixth. The two trades of an island
+are in two documents.
 
 Kinds of questions (`QUESTION_KINDS`):
 
@@ -16,7 +16,7 @@ Kinds of questions (`QUESTION_KINDS`):
     `world.TRADES`. The question need not be matched with the documents.
 *   `"asked"`: the two trades change with the question.
 *   `"bridge"`: as `"fixed"`, but one trade of every island belongs to a person,
-    and another document tells on which island the person lives.
+    and another document says on which island the person lives.
 
 Training and held-out records have different names of islands (`split`).
 """

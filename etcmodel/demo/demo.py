@@ -19,7 +19,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 
 from etcmodel.demo import corpus
-from etcmodel.demo.question import QUESTION
+from etcmodel.demo.world import QUESTION
 from etcmodel.errors import UserError
 from etcmodel.pipeline.options import option
 
@@ -29,14 +29,13 @@ ASK_FILE = "ask.py"
 _NUM_STEPS = 8
 _BATCH_SIZE = 16
 
-
 # Room for a whole record of the corpus: 22 blocks of 13 tokens.
 LONG_LENGTH = 286
 GLOBAL_LENGTH = 44
-_LENGTHS = {"long_length": LONG_LENGTH, "global_length": GLOBAL_LENGTH}
+LENGTHS = {"long_length": LONG_LENGTH, "global_length": GLOBAL_LENGTH}
 # Three layers: from the words of a trade to the island's mention, from the
-# mention to the candidate, and one to compare. At a hidden size of 64 the usual
-# deviation of 0.02 would make training take much longer than minutes.
+# mention to the candidate, and one to compare. At a hidden size of 64, training
+# would take far longer with the usual initial standard deviation of 0.02.
 ENCODER = {
     "preset": "base",
     "hidden_size": 64,
@@ -53,19 +52,18 @@ ENCODER = {
 
 @dataclasses.dataclass(kw_only=True)
 class Options:
-    """What the demo does.
+    """Options of the demo.
 
     Attributes:
-        output_dir: where the corpus, the model and the logs are left. What an
-            earlier demo left there is replaced.
+        output_dir: directory for the corpus, the model and the logs. The files
+            of an earlier demo are replaced.
         question: a JSON file with a question of your own for the exported
             model: {"query": ..., "candidates": [...], "supports": [...]}.
         num_train: number of training records.
         num_heldout: number of held-out records.
         train_steps: number of training steps.
-        min_accuracy: accuracy on the held-out records below which the demo has
-            failed.
-        seed: of the corpus and the training.
+        min_accuracy: the demo fails below this accuracy on held-out records.
+        seed: seed of the corpus and of training.
     """
 
     output_dir: str = option("demo_output", path="demo")
@@ -78,7 +76,7 @@ class Options:
 
 
 def train_config(options: Options) -> dict:
-    """What the demo changes in the experiment `etc/wikihop`."""
+    """Returns the demo's changes to the experiment `etc/wikihop`."""
     records = os.path.join(options.output_dir, "records")
     return {
         "task": {
@@ -121,9 +119,7 @@ def train_config(options: Options) -> dict:
 def main(options: Options, command: Callable[[list[str]], int]) -> None:
     """Runs the demo.
 
-    Args:
-        options: sizes and places.
-        command: runs a command of `python -m etcmodel`; returns its exit code.
+    `command` runs a command of `python -m etcmodel` and returns its exit code.
 
     Raises:
         UserError: a step failed, the output directory is not the demo's, or
@@ -147,7 +143,7 @@ def main(options: Options, command: Callable[[list[str]], int]) -> None:
                 split="train" if split == "train" else "dev",
                 vocab_file=vocab_file,
                 output_dir=os.path.join(options.output_dir, "records", split),
-                **_LENGTHS,
+                **LENGTHS,
                 num_shards=4,
             )
     with steps.step("Draw the attention of one record"):
@@ -158,14 +154,16 @@ def main(options: Options, command: Callable[[list[str]], int]) -> None:
             input=_corpus_file(options, "heldout"),
             vocab_file=vocab_file,
             output=picture,
-            **_LENGTHS,
+            **LENGTHS,
             local_radius=ENCODER["local_radius"],
             use_hard_g2l_mask=ENCODER["use_hard_g2l_mask"],
         )
     with steps.step(f"Train a small ETC for {options.train_steps} steps"):
         model_dir = _train(options, run)
     with steps.step("Evaluate on held-out records, of islands never seen"):
-        accuracy = _evaluate(options, model_dir, run)
+        metrics_file = os.path.join(options.output_dir, "evaluation.json")
+        run("evaluate", model_dir=model_dir, output=metrics_file)
+        accuracy = _read_json(metrics_file)["accuracy"]
     with steps.step("Export a SavedModel that takes raw text"):
         saved_model = os.path.join(options.output_dir, "saved_model")
         run("export", model_dir=model_dir, output_dir=saved_model)
@@ -204,11 +202,10 @@ class _Steps:
 
 
 def prepare_output_dir(output_dir: str) -> None:
-    """Makes an empty output directory, and replaces that of an earlier run.
+    """Makes an empty output directory; replaces that of an earlier demo.
 
     Raises:
-        UserError: it has files that the demo did not make, or cannot be
-            created.
+        UserError: it has other files, or cannot be created.
     """
     marker = os.path.join(output_dir, MARKER_FILE)
     try:
@@ -242,30 +239,13 @@ def _read_question(path: str | None) -> list[dict]:
     """Reads the questions, to find errors before minutes of training."""
     if path is None:
         return [QUESTION]
+    # Imports TensorFlow, which other demos do not need yet.
+    from etcmodel.demo import ask
+
     try:
-        records = _read_json(path)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"--question={path} cannot be read: {error}. Expected a JSON file "
-            'such as {"query": "island_with lighthouse and beehives", '
-            '"candidates": ["..."], "supports": ["..."]}.'
-        ) from error
-    records = records if isinstance(records, list) else [records]
-    for number, record in enumerate(records):
-        for field in ("query", "candidates", "supports"):
-            kind = str if field == "query" else list
-            value = record.get(field) if isinstance(record, dict) else None
-            strings = value if isinstance(value, list) else [value]
-            is_text = all(isinstance(x, str) for x in strings)
-            if not (value and isinstance(value, kind) and is_text):
-                what = "a text" if kind is str else "a list of texts"
-                raise UserError(
-                    f"--question={path}, record {number}: {field!r} is "
-                    f"{value!r}; expected {what}."
-                )
-    if not records:
-        raise UserError(f"--question={path}: there is no question in it.")
-    return records
+        return ask.read_records(path)
+    except SystemExit as error:
+        raise UserError(f"--question: {error}") from None
 
 
 def _corpus_file(options: Options, split: str) -> str:
@@ -294,7 +274,7 @@ def _write_corpus(options: Options) -> None:
 
 
 def _write_vocab(options: Options) -> str:
-    # TensorFlow loads here: what it prints belongs to this step.
+    # Imports TensorFlow here, so that this step shows its output.
     from etcmodel.demo import vocab
 
     texts = [
@@ -327,12 +307,6 @@ def _train(options: Options, run: Callable) -> str:
         model_dir=model_dir,
     )
     return model_dir
-
-
-def _evaluate(options: Options, model_dir: str, run: Callable) -> float:
-    metrics_file = os.path.join(options.output_dir, "evaluation.json")
-    run("evaluate", model_dir=model_dir, output=metrics_file)
-    return _read_json(metrics_file)["accuracy"]
 
 
 def _ask(options: Options, saved_model: str, question: list[dict]) -> float:

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from etcmodel.demo import corpus
 from etcmodel.demo import vocab
-from etcmodel.demo.question import QUESTION
+from etcmodel.demo.world import QUESTION
 from etcmodel.feature_utils.text import tokenizers
 
 
@@ -27,7 +27,7 @@ class VocabTest(tf.test.TestCase):
         self.assertContainsSubset(["b", "##b", "h", "##h"], tokens)
         self.assertNotIn("The", tokens)
 
-    def test_knows_every_word_of_held_out_records(self):
+    def test_no_unknown_words_in_held_out_records(self):
         records = corpus.make_records(500)
         vocab_file, tokens = self.build(
             text for r in records for text in (*r["supports"], r["query"])

@@ -38,7 +38,7 @@ class WorldTest(tf.test.TestCase):
             self.assertEqual(keywords, set.union(*told) & keywords)
         self.assertLen(set.union(*TELLTALES.values()), 3 * 8)
 
-    def test_names_are_words_that_nothing_else_is_called(self):
+    def test_names_are_unique_words(self):
         names = collections.Counter(
             word.lower()
             for words in (
@@ -54,7 +54,7 @@ class WorldTest(tf.test.TestCase):
         for word in (*world.ISLAND_WORDS, *world.ISLAND_KINDS):
             self.assertRegex(word, "^[A-Z][a-z]+$")
 
-    def test_no_sentence_twice(self):
+    def test_sentences_differ(self):
         texts = _texts()
         self.assertLen(set(texts), len(texts))
 

@@ -26,8 +26,8 @@ class MaskedTokens(NamedTuple):
     """Masked tokens, each `[batch, length]`.
 
     Attributes:
-        token_ids: with the mask token put in.
-        is_target: tokens to predict: not those hidden in addition.
+        token_ids: the input with mask tokens.
+        is_target: tokens to predict; other masked tokens are not predicted.
         is_entity: tokens of mentions, masked or not.
     """
 
@@ -233,7 +233,7 @@ def mask_tokens(
 
 
 def _run_probability(fraction: float, max_length: int) -> float:
-    """Computes the probability q with which a word has to begin a run."""
+    """Computes the probability q that a word begins a run."""
 
     # A run that begins d words earlier reaches a word with the probability
     # q * (max_length - d) / max_length, since only lengths above d do. A word

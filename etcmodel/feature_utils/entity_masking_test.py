@@ -229,7 +229,7 @@ class RunsTest(_RandomTest):
             counts[2:11:2], [len(lengths) / 5] * 5, rtol=0, atol=4 * error
         )
 
-    def test_go_on_behind_mentions(self):
+    def test_runs_continue_across_mentions(self):
         # Four words; the inner two are a mention that is never chosen. Each
         # word begins a run of up to four words with q = 0.01.
         case = _text(40000, 4)

@@ -101,23 +101,11 @@ class EtcFeaturesTest(tf.test.TestCase, parameterized.TestCase):
             etc_features.parse(serialized, 10, 12, names=["long_token_ids"])
 
     def test_extra_values(self):
+        first = {"id": "réc", "label": 3, "weight": 0.5, "names": [b"\x00"]}
+        second = {"id": "b", "label": 4, "weight": 1.0, "names": ["x", "y"]}
         serialized = [
-            etc_features.serialize({"long_token_ids": ids}, extra)
-            for ids, extra in (
-                (
-                    tf.constant([1, 0]),
-                    {
-                        "id": "réc",
-                        "label": 3,
-                        "weight": 0.5,
-                        "names": [b"\x00"],
-                    },
-                ),
-                (
-                    tf.constant([2, 3]),
-                    {"id": "b", "label": 4, "weight": 1.0, "names": ["x", "y"]},
-                ),
-            )
+            etc_features.serialize({"long_token_ids": tf.constant(ids)}, extra)
+            for ids, extra in (([1, 0], first), ([2, 3], second))
         ]
         parsed = etc_features.parse(
             tf.constant(serialized),

@@ -7,16 +7,11 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.feature_utils import global_local_side_inputs
-
-
-def _rows(text):
-    """`"011 110"` -> `[[0, 1, 1], [1, 1, 0]]`."""
-    return [[int(char) for char in row] for row in text.split()]
-
+from testing.helpers import digits
 
 # Six tokens in three sentences, one of them twice; padding.
 BREAKPOINTS = dict(
-    long_breakpoints=_rows("00000100"), global_breakpoints=_rows("0010")
+    long_breakpoints=digits("00000100"), global_breakpoints=digits("0010")
 )
 OPTIONS = dict(
     local_radius=2,
@@ -24,7 +19,7 @@ OPTIONS = dict(
     use_hard_g2l_mask=True,
     use_hard_l2g_mask=False,
 )
-SENTENCES = dict(sentence_ids=_rows("00012200"))
+SENTENCES = dict(sentence_ids=digits("00012200"))
 
 
 class MakeSideInputsTest(tf.test.TestCase, parameterized.TestCase):
@@ -49,7 +44,7 @@ class MakeSideInputsTest(tf.test.TestCase, parameterized.TestCase):
                 g2l_relative_att_ids="66655566 55565555 55556655 55555555",
             ).items():
                 self.assertAllEqual(
-                    getattr(side_inputs, name), [_rows(text)], name
+                    getattr(side_inputs, name), [digits(text)], name
                 )
 
     @parameterized.parameters(bool, np.uint8)
@@ -86,11 +81,11 @@ class MakeSideInputsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_fixed_blocks(self):
         make = global_local_side_inputs.make_fixed_block_side_inputs
-        mask = np.array(_rows("1111100000 1111111111"), bool)
+        mask = np.array(digits("1111100000 1111111111"), bool)
         side_inputs, ids = make(mask, 3, 2, 2, global_token_id=8)
         self.assertEqual(ids.dtype, tf.int32)
-        self.assertAllEqual(ids, _rows("8800 8888"))
-        labels = _rows("6665555555 5556665555 5555556665 5555555556")
+        self.assertAllEqual(ids, digits("8800 8888"))
+        labels = digits("6665555555 5556665555 5555556665 5555555556")
         self.assertAllEqual(side_inputs.g2l_relative_att_ids, [labels] * 2)
         with self.assertRaisesRegex(ValueError, "num_tokens_per_block"):
             make(mask, 0, 2, 2)

@@ -152,7 +152,6 @@ def _same_segment(segment_ids):
 
 
 def _checked(name, tensor, rank=2):
-    """Returns a tensor after checking its rank."""
     tensor = tf.convert_to_tensor(tensor)
     if tensor.shape.rank != rank:
         raise ValueError(

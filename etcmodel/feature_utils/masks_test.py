@@ -4,11 +4,7 @@ from absl.testing import parameterized
 
 from etcmodel.feature_utils import masks
 from etcmodel.feature_utils.relative_positions import RelativePositionGenerator
-
-
-def _rows(text):
-    """`"011 110"` -> `[[0, 1, 1], [1, 1, 0]]`."""
-    return [[int(char) for char in row] for row in text.split()]
+from testing.helpers import digits
 
 
 def _reference_local_mask(segment_ids, radius):
@@ -39,7 +35,7 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
             overwrite_value=9,
         )
         self.assertEqual(ids.dtype, tf.int32)
-        self.assertAllEqual(ids[0], _rows("09933 90199 94099 69901 69940"))
+        self.assertAllEqual(ids[0], digits("09933 90199 94099 69901 69940"))
         self.assertAllEqual(ids[1], rel_att_ids[1])
         with self.assertRaisesRegex(ValueError, "segment_ids.*2 dimensions"):
             overwrite(rel_att_ids, [1, 1, 1, 1, 1], 9)
@@ -88,11 +84,11 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
         """Uses the examples of the docstrings."""
         self.assertAllEqual(
             masks.make_local_segmented_att_mask([[7, 7, 7, 9, 9]], 2),
-            [_rows("00111 01110 11100 00110 01100")],
+            [digits("00111 01110 11100 00110 01100")],
         )
         self.assertAllEqual(
-            masks.make_local_att_mask_from_breakpoints(_rows("010010"), 1),
-            [_rows("011 110 011 111 110 010")],
+            masks.make_local_att_mask_from_breakpoints(digits("010010"), 1),
+            [digits("011 110 011 111 110 010")],
         )
 
     @parameterized.parameters(

@@ -6,19 +6,14 @@ from absl.testing import parameterized
 
 from etcmodel.feature_utils import multihop_side_inputs
 from etcmodel.feature_utils.typed_links import TypedLink
-
-
-def _rows(text):
-    """`"011 110"` -> `[[0, 1, 1], [1, 1, 0]]`."""
-    return [[int(char) for char in row] for row in text.split()]
-
+from testing.helpers import digits
 
 # A question of two tokens, a paragraph of two sentences, padding.
 EXAMPLE = dict(
-    long_paragraph_breakpoints=_rows("010010"),
+    long_paragraph_breakpoints=digits("010010"),
     long_paragraph_ids=[[-1, -1, 2, 2, 2, -1]],
     long_sentence_ids=[[0, 1, 3, 4, 4, -1]],
-    global_paragraph_breakpoints=_rows("01001"),
+    global_paragraph_breakpoints=digits("01001"),
     local_radius=1,
     relative_pos_max_distance=1,
     use_hard_g2l_mask=True,
@@ -28,7 +23,7 @@ EXAMPLE = dict(
 class MakeMultihopSideInputsTest(tf.test.TestCase, parameterized.TestCase):
     def test_example(self):
         side_inputs = multihop_side_inputs.make_multihop_side_inputs(
-            **EXAMPLE, ignore_hard_g2l_mask=np.array(_rows("10000"), bool)
+            **EXAMPLE, ignore_hard_g2l_mask=np.array(digits("10000"), bool)
         )
         for name, text in dict(
             l2l_att_mask="011 110 011 111 110 010",
@@ -39,15 +34,17 @@ class MakeMultihopSideInputsTest(tf.test.TestCase, parameterized.TestCase):
             g2g_relative_att_ids="01555 20555 55011 55201 55220",
             g2l_relative_att_ids="433333 343333 334443 334333 333443",
         ).items():
-            self.assertAllEqual(getattr(side_inputs, name), [_rows(text)], name)
+            self.assertAllEqual(
+                getattr(side_inputs, name), [digits(text)], name
+            )
 
     def test_links(self):
         """Uses the example of `TypedLink`, and opens hard masks."""
         arguments = dict(
-            long_paragraph_breakpoints=_rows("001"),
+            long_paragraph_breakpoints=digits("001"),
             long_paragraph_ids=[[-1, -1, -1]],
             long_sentence_ids=[[0, 1, 2]],
-            global_paragraph_breakpoints=_rows("001"),
+            global_paragraph_breakpoints=digits("001"),
             local_radius=1,
             use_hard_g2l_mask=True,
             use_hard_l2g_mask=True,
@@ -87,7 +84,7 @@ class MakeMultihopSideInputsTest(tf.test.TestCase, parameterized.TestCase):
             )
             for name, text in expected.items():
                 self.assertAllEqual(
-                    getattr(side_inputs, name), [_rows(text)], name
+                    getattr(side_inputs, name), [digits(text)], name
                 )
 
     @parameterized.parameters(

@@ -10,13 +10,12 @@ from etcmodel.ops import shapes
 def make_paragraph_positions(
     breakpoints: tf.Tensor, is_question: tf.Tensor | None, num_positions: int
 ) -> tf.Tensor:
-    """Makes positions as BERT saw them in pairs of question and paragraph.
+    """Makes positions like those of BERT's pairs of question and paragraph.
 
-    A question's tokens count from 1, and every paragraph starts where the
-    question ends, wherever it is in the text. [CLS] has the position 0: the
-    first token, if it stands alone or before the question. At least half of the
-    `num_positions` are for paragraphs; a longer paragraph starts again after
-    the question, so that paragraphs of any length work.
+    The positions of a question start at 1, and those of each paragraph after
+    the question's. [CLS] has the position 0; it is the first token, if that is
+    alone or before the question. At least half of the `num_positions` are for
+    paragraphs; in a longer paragraph they start again after the question's.
 
     Example: [CLS], two tokens of the question, and two paragraphs
 
@@ -74,9 +73,9 @@ def take_first_owned(
 ) -> tf.Tensor:
     """Gathers the value of each global token's first long token, 0 for none.
 
-    It gives the global token of a question word the word's id and position. In
-    BERT, only [CLS] has the position 0, whose row of the table is unlike all
-    others: a word with that position is read as another [CLS].
+    Global tokens of question words get the word's id and position this way. In
+    BERT, only [CLS] has the position 0, whose embedding is unlike all others: a
+    word with that position would be read as another [CLS].
 
     Example: a [CLS], a question of two words, a sentence of two
 

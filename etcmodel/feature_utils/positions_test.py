@@ -8,35 +8,16 @@ from etcmodel.feature_utils import positions
 class MakeParagraphPositionsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.named_parameters(
         # A [CLS], two tokens of a question, paragraphs of three and two.
-        (
-            "cls",
-            [0, 1, 1, 0, 0, 0, 0, 0],
-            [1, 0, 1, 0, 0, 1, 0, 1],
-            [0, 1, 2, 3, 4, 5, 3, 4],
-        ),
-        ("no_cls", [1, 1, 0, 0, 0], [0, 1, 0, 1, 0], [1, 2, 3, 4, 3]),
-        ("no_question", [0, 0, 0, 0], [0, 1, 0, 0], [1, 2, 1, 2]),
-        ("question_and_text_in_one", [1, 1, 0, 0], [0, 0, 0, 1], [1, 2, 3, 4]),
-        (
-            "long_paragraph",
-            [0, 1, 0, 0, 0, 0, 0, 0, 0, 0],
-            [1, 1, 0, 0, 0, 0, 0, 0, 0, 1],
-            [0, 1, 2, 3, 4, 5, 6, 2, 3, 4],
-        ),
-        (
-            "candidates_first",
-            [0, 0, 0, 0, 1, 1, 0, 0, 0],
-            [0, 1, 0, 1, 0, 1, 0, 0, 1],
-            [3, 4, 3, 4, 1, 2, 3, 4, 5],
-        ),
-        (
-            "long_question",
-            [1] * 8 + [0] * 2,
-            [0] * 7 + [1, 0, 1],
-            [1, 2, 3, 4, 5, 6, 6, 6, 3, 4],
-        ),
+        ("cls", "01100000", "10100101", "01234534"),
+        ("no_cls", "11000", "01010", "12343"),
+        ("no_question", "0000", "0100", "1212"),
+        ("question_and_text_in_one", "1100", "0001", "1234"),
+        ("long_paragraph", "0100000000", "1100000001", "0123456234"),
+        ("candidates_first", "000011000", "010101001", "343412345"),
+        ("long_question", "1111111100", "0000000101", "1234566634"),
     )
-    def test_positions(self, is_question, breakpoints, expected):
+    def test_positions(self, *rows):
+        is_question, breakpoints, expected = ([*map(int, x)] for x in rows)
         inputs = tf.constant([breakpoints, [0] * len(breakpoints)])
         questions = tf.constant([is_question, [0] * len(breakpoints)])
         made = positions.make_paragraph_positions(inputs, questions, 7)

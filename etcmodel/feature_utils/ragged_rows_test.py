@@ -26,7 +26,7 @@ class RaggedRowsTest(tf.test.TestCase):
         nested = tf.ragged.constant([[[7, 8], []], [[9]]])
         self.assertEqual([[7, 8], [9]], ragged_rows.merge(nested).to_list())
 
-    def test_what_values_may_be(self):
+    def test_types_of_values(self):
         splits = _int64([0, 2, 2, 3])
         for dtype in (tf.bool, tf.int32, tf.int64):
             values = tf.cast([1, 0, 1], dtype)

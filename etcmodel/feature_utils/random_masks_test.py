@@ -7,7 +7,7 @@ from etcmodel.feature_utils import random_masks
 
 class RandomMasksTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(0.0, 0.15, 0.9)
-    def test_how_many(self, probability):
+    def test_number_of_draws(self, probability):
         drawn = random_masks.random_bools([100, 100], [1, 2], probability)
         # Four standard deviations of 10,000 draws are 0.02 at most.
         self.assertNear(np.mean(drawn), probability, 0.02 * (probability > 0))

@@ -354,10 +354,6 @@ class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
             tuple(made.to_dict(exclude_none_values=True)), FIELDS[:4]
         )
 
-    def test_public_names(self):
-        for name in feature_utils.__all__:
-            self.assertTrue(callable(getattr(feature_utils, name)))
-
 
 if __name__ == "__main__":
     tf.test.main()

@@ -24,7 +24,7 @@ PARAGRAPHS_EXAMPLE = (
 BREAKPOINTS_EXAMPLE = (
     "Example of two texts of three and two tokens: [0, 0, 1, 0, 1]."
 )
-# The tokens of a text that may all lack a sentence: [CLS] and [SEP].
+# A text of so few tokens needs no sentence: [CLS] and [SEP].
 _MAX_UNOWNED = 2
 
 
@@ -40,8 +40,7 @@ def of_features(
 ) -> tuple[list[checks.Check], str]:
     """Returns the checks of an encoder's features, and a correct example.
 
-    Args:
-        features: the features of `build_encoder` by name, and any others.
+    There may be other features than those of `build_encoder`.
     """
     for names, check, example in (
         (
@@ -111,11 +110,8 @@ def sentences(
 ) -> list[checks.Check]:
     """Checks that breakpoints mark the same texts, with their own sentences.
 
-    Args:
-        long_example_ids: `<int>[batch, long]`, numbers of packed texts as
-            `example_ids_from_breakpoints` makes them, 0 for padding.
-        global_example_ids: `<int>[batch, global]`.
-        sentence_ids: `<int>[batch, long]`.
+    Example ids, `<int>[batch, length]`, are numbers of packed texts as made by
+    `example_ids_from_breakpoints`; 0 is padding.
     """
     is_text = long_example_ids > 0
     # [batch]
@@ -179,12 +175,8 @@ def paragraphs(
 ) -> list[checks.Check]:
     """Checks that ids of tokens before padding are valid global tokens.
 
-    Args:
-        long_contexts: `<int>[batch, long]`, numbers of contexts, 0 for padding.
-        global_contexts: `<int>[batch, global]`.
-        long_ids: by name, `<int>[batch, long]`, indices of global tokens; the
-            sentences come first.
-        global_ids: by name, `<int>[batch, global]`.
+    Contexts, `<int>[batch, length]`, are numbers, 0 for padding. Ids by name,
+    of the same shapes, are indices of global tokens, sentences first.
     """
     is_global = global_contexts > 0
     # [batch]

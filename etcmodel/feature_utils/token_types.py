@@ -1,7 +1,6 @@
 """Token types of the multi-hop tasks: the role of a token in its input.
 
-They tell heads and masks which global tokens stand for candidates or for the
-question.
+Heads and masks use them to find the global tokens of candidates or questions.
 """
 
 # Long tokens.
@@ -10,7 +9,7 @@ TITLE = 2
 QUESTION = 3
 CANDIDATE = 4
 
-# Global tokens: any that no other type is for, and one for each of these.
+# Global tokens; `GLOBAL` for those without a type of their own.
 GLOBAL = 0
 QUESTION_GLOBAL = 5
 CANDIDATE_GLOBAL = 6

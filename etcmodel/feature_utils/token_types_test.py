@@ -4,7 +4,7 @@ from etcmodel.feature_utils import token_types
 
 
 class TokenTypesTest(unittest.TestCase):
-    def test_the_numbers_of_checkpoints(self):
+    def test_numbers(self):
         # Checkpoints have an embedding for each number. 8 is new: the original
         # code recognizes the CLS by its token id.
         self.assertEqual(

@@ -12,7 +12,7 @@ class TypedLinkTest(tf.test.TestCase, parameterized.TestCase):
         (dict(label=-1), "from 0 on, got -1 and None"),
         (dict(source="global", back_label=-2), "got None and -2"),
     )
-    def test_mistakes(self, attributes, message):
+    def test_errors(self, attributes, message):
         with self.assertRaisesRegex(ValueError, f"`x` .*{message}"):
             TypedLink([[0]], **attributes).check("x")
         TypedLink([[0]]).check("x")

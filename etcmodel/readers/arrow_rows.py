@@ -25,8 +25,8 @@ def read(
 
     Args:
         path: the file; Arrow's may be in its file or its stream format.
-        on_position: called with the bytes read so far: for Parquet, the file's
-            size times the share of rows; for Arrow, at the end.
+        on_position: called with the bytes read so far. For Parquet, these are
+            estimated by the share of rows; for Arrow, it is called at the end.
         used: names of the columns to read; None for all.
 
     Yields:
@@ -108,19 +108,14 @@ def check_names(names: Iterable[object], where: str) -> None:
 def rows(
     batch, names: Iterable[str], used: Collection[str] | None
 ) -> Iterator[dict]:
-    """Yields rows of Arrow scalars; columns that are not read are None.
+    """Yields the rows of a `RecordBatch`, with Arrow scalars.
 
-    Args:
-        batch: a `pyarrow.RecordBatch` with at least the used columns.
-        names: names of all columns, in the order of the rows' fields.
-        used: names of the columns to read; None for all.
+    Rows have all `names` as fields; those that are not `used` are None.
     """
-    columns = {}
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if used is None or name in used:
-            columns[name] = column
-    for index in range(len(batch)):
-        yield {
-            name: columns[name][index] if name in columns else None
-            for name in names
-        }
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    unread = [None] * len(batch)
+    chosen = [
+        columns[x] if used is None or x in used else unread for x in names
+    ]
+    for values in zip(*chosen, strict=True):
+        yield dict(zip(names, values, strict=True))

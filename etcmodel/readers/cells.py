@@ -40,22 +40,15 @@ class BadCell(NamedTuple):
 
 
 class Printed(list):
-    """A list of numbers whose repr was in a string.
+    """A list of numbers, read from a string.
 
     Attributes:
-        text: the string, which may be the text itself, such as `"[1]"`.
+        text: the string. It may be meant as text, such as `"[1]"`.
     """
 
     def __init__(self, values: list, text: str):
         super().__init__(values)
         self.text = text
-
-
-def _printed(text: str, value: object) -> object:
-    """Returns the value of a repr; a `Printed` if it contains no strings."""
-    if isinstance(value, list) and value and not _has_text(value):
-        return Printed(value, text)
-    return value
 
 
 def _has_text(value: list) -> bool:
@@ -68,12 +61,7 @@ def _has_text(value: list) -> bool:
 def read_row(
     values: Iterable[tuple[object, object]], used: Collection[str] | None
 ) -> dict[str, object]:
-    """Converts the used fields of a row; the others become None.
-
-    Args:
-        values: pairs of field and value.
-        used: names of the fields to read; None for all.
-    """
+    """Converts pairs of field and value; fields that are not used are None."""
     row = {}
     for name, value in values:
         is_used = used is None or str(name) in used
@@ -96,7 +84,11 @@ def read_cell(value: object) -> object:
         if not isinstance(value, str):
             return value
         found = reprs.read(value)
-        return value if found is value else _printed(value, _plain(found))
+        if found is value:
+            return value
+        found = _plain(found)
+        is_printed = isinstance(found, list) and found and not _has_text(found)
+        return Printed(found, value) if is_printed else found
     except UnreadableError as error:
         return BadCell(*error.args)
     except (RecursionError, MemoryError):
@@ -145,7 +137,6 @@ def _plain(value: object) -> object:
 
 
 def _decimal(value: decimal.Decimal) -> int | float:
-    """Converts a decimal to a whole number or a float."""
     if value.is_nan():
         return math.nan
     if value.is_finite() and value.adjusted() > _MAX_DIGITS:
@@ -189,7 +180,6 @@ def _number_or_array(value: object) -> object:
 
 
 def _finite(value: float) -> float | None:
-    """Returns a float; None for NaN."""
     if math.isinf(value):
         raise UnreadableError(
             "an infinite number", f"got {value}, expected a finite number"
@@ -198,7 +188,6 @@ def _finite(value: float) -> float | None:
 
 
 def _arrow_value(scalar: object) -> object:
-    """Returns the Python value of a scalar of Arrow."""
     try:
         return scalar.as_py()
     except UnicodeDecodeError:
@@ -217,19 +206,12 @@ def _object(value: Mapping) -> object:
     """Converts a dict, also one that `to_json` made of a `BadCell`."""
     repeated = getattr(value, "repeated", None)
     if repeated is not None:
-        raise _repeated(repeated)
+        raise reprs.repeated_key(show(repeated))
     found = {str(_plain(key)): _plain(x) for key, x in value.items()}
     if found.keys() == {_IN_JSON}:
         raise UnreadableError(*found[_IN_JSON])
     if len(found) < len(value):
         names = [str(x) for x in value]
-        raise _repeated(next(x for x in names if names.count(x) > 1))
+        repeated = next(x for x in names if names.count(x) > 1)
+        raise reprs.repeated_key(show(repeated))
     return found
-
-
-def _repeated(name: str) -> UnreadableError:
-    return UnreadableError(
-        "repeated field",
-        f"an object has {show(name)} twice",
-        "Keep one of them",
-    )

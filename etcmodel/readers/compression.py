@@ -1,8 +1,8 @@
 """Opens compressed files, recognized by their first bytes.
 
 Python's modules open gzip, bzip2, xz and ZIP, Arrow opens Zstandard and LZ4.
-fsspec's openers are not used: the one for Zstandard ends without an error where
-a file is cut off, and the one for ZIP reads only the first of several files.
+fsspec's openers are not used: its Zstandard reader ends without an error where
+a file is truncated, and its ZIP reader reads only the first of several files.
 """
 
 import bz2
@@ -16,13 +16,7 @@ from collections.abc import Callable
 from etcmodel import extras
 from etcmodel.errors import UserError
 
-DAMAGES = (
-    EOFError,
-    OSError,
-    zlib.error,
-    lzma.LZMAError,
-    zipfile.BadZipFile,
-)
+DAMAGES = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 """Errors raised by reading damaged or truncated data."""
 
 ENDINGS = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
@@ -112,15 +106,9 @@ _TAR = slice(257, 262), b"ustar"
 def open_compressed(
     path: str, raw: io.RawIOBase, head: bytes
 ) -> io.BufferedIOBase | None:
-    """Opens the plain bytes of a compressed file.
+    """Opens the plain bytes of a compressed file; returns None for others.
 
-    Args:
-        path: the file's name, for messages.
-        raw: the file, at its start.
-        head: its first `HEAD_BYTES` bytes.
-
-    Returns:
-        The plain bytes; None for a file that is not compressed.
+    `head` has the first `HEAD_BYTES` bytes of the file; `raw` is at its start.
 
     Raises:
         UserError: the file is of a kind that cannot be read, or a ZIP archive

@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import lzma
-import os
 import tarfile
 import zipfile
 
@@ -16,6 +15,7 @@ from absl.testing import parameterized
 
 from etcmodel.errors import UserError
 from etcmodel.readers import tables
+from testing.helpers import write_file
 
 _ROWS = [{"id": "1", "text": "Brno"}, {"id": "2", "text": "Znojmo, Zlín"}]
 _JSON_LINES = "".join(json.dumps(x) + "\n" for x in _ROWS)
@@ -51,9 +51,7 @@ def _tar():
 class CompressionTest(tf.test.TestCase, parameterized.TestCase):
     def _read(self, name, content, **kwargs):
         """Writes a file and returns its rows."""
-        path = os.path.join(self.get_temp_dir(), name)
-        with open(path, "wb") as stream:
-            stream.write(content)
+        path = write_file(self, content, name)
         return [row for _, row in tables.read_rows(path, **kwargs)]
 
     @parameterized.parameters(
@@ -103,7 +101,7 @@ class CompressionTest(tf.test.TestCase, parameterized.TestCase):
             with self.assertRaisesRegex(UserError, message):
                 self._read(name, content)
 
-    def test_words_that_look_like_compressed_data(self):
+    def test_text_that_begins_like_compressed_data(self):
         self.assertEqual([{"BZh9": "a"}], self._read("a.csv", b"BZh9\na\n"))
         self.assertEqual([{"ORC": "a"}], self._read("a.csv", b"ORC\na\n"))
 

@@ -122,7 +122,6 @@ class _TensorFlowFiles:
 
 
 def _remote(path: str) -> _FsspecFiles | _TensorFlowFiles:
-    """Returns the file system of an address."""
     scheme = path.partition("://")[0]
     if scheme in _gfile().get_registered_schemes():
         return _TensorFlowFiles()
@@ -191,9 +190,8 @@ def read_form(read: Callable[[str], _T], folder: str, name: str) -> _T | None:
     macOS and its archives write "é" as "e" and an accent. The given name is
     tried first, without checking whether the file exists.
 
-    Returns:
-        What `read` returns for a path, which it opens with `open_plain`; None
-        if there is no such file.
+    Returns the result of `read`, which opens a path with `open_plain`; None if
+    there is no such file.
     """
     forms = (unicodedata.normalize(x, name) for x in ("NFC", "NFD"))
     for form in dict.fromkeys((name, *forms)):
@@ -259,15 +257,10 @@ _part: contextvars.ContextVar[Part | None] = contextvars.ContextVar(
 def within(
     part: Part, read: Callable[..., Iterator[_T]], *args: object
 ) -> Iterator[_T]:
-    """Yields from `read(*args)`, which sees only `part` of its file.
+    """Yields from `read(*args)`; its `open_plain` opens only `part` of a file.
 
     The context of the caller does not change, so that several parts can be read
     in turn, and a reader can be closed in another thread.
-
-    Args:
-        part: the part of the file that readers see.
-        read: opens the file with `open_plain`, at once or at the first value.
-        *args: arguments of `read`.
     """
     yield from _with(_part, part, read, *args)
 
@@ -286,13 +279,10 @@ def limited(
 
 
 def check_size(size: int, place: str) -> None:
-    """Raises a `UserError` if a record of `size` bytes is too large.
+    """Raises a `UserError` if a record has more than the maximum of bytes.
 
     Readers call it while they read, so that one record cannot fill the memory.
-
-    Args:
-        size: the bytes of the record that were read so far.
-        place: where the record begins, such as `"a.json, line 3"`.
+    The record begins at the `place`, such as `"a.json, line 3"`.
     """
     most = _max_record_bytes.get()
     if 0 < most < size:
@@ -436,7 +426,7 @@ def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
     """
     try:
         if is_remote(path):
-            # TensorFlow opens it when it is read, too late for messages.
+            # TensorFlow would report a missing file only when it is read.
             remote = _remote(path)
             raw = remote.open(path) if remote.exists(path) else None
         else:

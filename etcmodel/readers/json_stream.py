@@ -167,7 +167,7 @@ def read_json_array(
 
     Args:
         path: a JSON file in UTF-8 whose top level is an array; plain or
-            compressed (told by its first bytes, not by its name).
+            compressed (the first bytes decide, not the name).
         on_position: see `OnPosition`.
         record: a type of msgspec. Elements that are valid JSON of this type
             are returned as such.

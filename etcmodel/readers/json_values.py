@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-# Stands for bytes that are not UTF-8: no text has these noncharacters in a row.
+# Replaces bytes that are not UTF-8. No text has these noncharacters in a row.
 INVALID_UTF8_MARK = "\uffff\ufffe\uffff"
-# What Python's "surrogateescape" turns such a byte into.
+# The characters that "surrogateescape" makes of such bytes.
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
-# Halves of a character as JSON writes them, a whole one, and any escape.
+# Escapes of halves of a character, and any escape; group 1 is a single half.
 _HIGH, _LOW = r"\\u[dD][89abAB]\w\w", r"\\u[dD][c-fC-F]\w\w"
 _ESCAPE = re.compile(rf"{_HIGH}{_LOW}|({_HIGH}|{_LOW})|\\.", re.DOTALL)
 _HALF = re.compile(f"{_HIGH}|{_LOW}")

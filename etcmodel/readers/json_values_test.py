@@ -16,7 +16,7 @@ class JsonValuesTest(absltest.TestCase):
         self.assertEqual("c", value["b"].repeated)
         self.assertNotIsInstance(value, json_values.UniqueKeys)
 
-    def test_what_is_left_to_the_other_parser(self):
+    def test_values_for_the_slow_parser(self):
         decode = json_values.TypedDecoder(dict)
         for data in (
             b'{"a": "\\ud800"}',

@@ -169,7 +169,6 @@ def _frame_rows(frame, used: Collection[str] | None) -> Iterator[dict]:
 
 
 def _arrow_rows(source, used: Collection[str] | None) -> Iterator[dict]:
-    """Yields the rows of a table or stream of Arrow."""
     extras.require("pyarrow")
     import pyarrow
 
@@ -181,7 +180,6 @@ def _arrow_rows(source, used: Collection[str] | None) -> Iterator[dict]:
 
 
 def _column_rows(columns: Mapping) -> Iterator[dict]:
-    """Yields rows of a dict of columns."""
     arrow_rows.check_names(columns, _SOURCE)
     for name, column in columns.items():
         if hasattr(column, "column_names"):

@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import tempfile
 import tracemalloc
 
 import tensorflow as tf
@@ -18,6 +17,7 @@ from etcmodel.errors import UserError
 from etcmodel.readers import files
 from etcmodel.readers import json_stream
 from etcmodel.readers import tables
+from testing.helpers import write_file
 
 _MEGABYTE = 1 << 20
 
@@ -36,14 +36,6 @@ def _text(size):
 
 
 class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
-    def _write(self, name, content):
-        path = os.path.join(tempfile.mkdtemp(dir=self.get_temp_dir()), name)
-        if isinstance(content, str):
-            content = content.encode()
-        with open(path, "wb") as stream:
-            stream.write(content)
-        return path
-
     @parameterized.named_parameters(
         # Reader, name, content with a part of so many bytes, its place.
         ("lines", _rows, "a.jsonl", lambda n: f"{_text(9)}\n{_text(n)}\n", 2),
@@ -68,7 +60,7 @@ class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
     def test_lines_and_rows(self, read, name, content, line):
         """The error names the first line of the record."""
         for size in (1000, 100_000):
-            path = self._write(name, content(size))
+            path = write_file(self, content(size), name)
             with self.assertRaisesRegex(
                 UserError,
                 rf"{name}, line {line}: the record has more than {size // 2:,} "
@@ -94,7 +86,7 @@ class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
         ),
     )
     def test_elements_of_arrays(self, read, name, content):
-        path = self._write(name, content(4 * _MEGABYTE))
+        path = write_file(self, content(4 * _MEGABYTE), name)
         with self.assertRaisesRegex(
             UserError, f"{name}, record 1: .* more than"
         ):
@@ -109,7 +101,7 @@ class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
             ("a.jsonl", f"{_text(50)}\n" * 20_000),
             ("a.csv", "text,label\n" + "a,1\n" * 20_000),
         ):
-            path = self._write(name, content)
+            path = write_file(self, content, name)
             for read in (_rows, classification.FORMAT.read):
                 args = () if read == _rows else ("predict",)
                 found = files.limited(100, read, path, *args)
@@ -119,7 +111,7 @@ class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
         import pyarrow
         from pyarrow import parquet
 
-        path = self._write("a.parquet", b"")
+        path = write_file(self, b"", "a.parquet")
         texts = [os.urandom(2000).hex() for _ in range(3)]
         parquet.write_table(pyarrow.table({"text": texts}), path)
         with self.assertRaisesRegex(
@@ -129,8 +121,8 @@ class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLen(list(files.limited(20_000, _rows, path)), 3)
 
     def test_documents_in_files_of_their_own(self):
-        story = self._write("story", gzip.compress(b"a " * 1000))
-        page = self._write("page", "a \n" * 1000)
+        story = write_file(self, gzip.compress(b"a " * 1000), "story")
+        page = write_file(self, "a \n" * 1000, "page")
         for read, path in ((stories.load, story), (triviaqa._read_page, page)):
 
             def values(path, read=read):
@@ -143,7 +135,7 @@ class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_texts_have_no_limit(self):
         """Texts have no limit, since they are read in parts."""
-        path = self._write("a.txt", "a" * 3000)
+        path = write_file(self, "a" * 3000, "a.txt")
         (document,) = files.limited(1000, documents.FORMAT.read, path)
         self.assertLen(document.text, 3000)
 
@@ -157,7 +149,7 @@ class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
     def test_a_bomb_does_not_fill_the_memory(self, name, start, fill=b"a"):
         """Reading stops at the limit, here far before the end of the line."""
         content = gzip.compress(start + fill * (64 << 20), 1)
-        path = self._write(name, content)
+        path = write_file(self, content, name)
         tracemalloc.start()
         try:
             with self.assertRaises(UserError):
@@ -169,7 +161,7 @@ class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLess(peak, 24 * _MEGABYTE)
 
     def test_the_limit_ends_with_the_reader(self):
-        path = self._write("a.jsonl", f"{_text(1000)}\n" * 2)
+        path = write_file(self, f"{_text(1000)}\n" * 2, "a.jsonl")
         reader = files.limited(5000, _rows, path)
         next(reader)
         with self.assertRaises(UserError):

@@ -100,10 +100,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         split: str,
         advice: str = _ADVICE_NO_ANSWERS,
     ) -> RecordError:
-        """Makes the error of a record that lacks what training needs.
+        """Makes the error of a record without a part that training needs.
 
-        `name` is the missing part; `value` is the value of the `field`, or
-        None.
+        `name` names the part, `value` is the value of the `field`, or None.
         """
         missing = "missing" if value is None else "empty"
         return self.error(
@@ -216,12 +215,10 @@ class Format:
         bad_records: BadRecords | None,
         repeated: Mapping[str, int],
     ) -> Iterator[Record]:
-        """Yields usable records; ids are unique.
+        """Yields the usable records of results in the order of the files.
 
-        Args:
-            checked: in the order of the files.
-            bad_records: what to do with the others; raises by default.
-            repeated: the number of records of each id that is merged.
+        Ids are unique. `repeated` has the number of records of each id whose
+        records are merged.
         """
         bad_records = bad_records or BadRecords()
         seen: set[str] = set()
@@ -291,7 +288,6 @@ class Format:
             before += files.size(path)
 
     def _repeated(self, paths) -> dict[str, int]:
-        """Counts the records of each repeated id."""
         counts = collections.Counter()
         # Errors of a damaged file are raised when it is read again.
         with contextlib.suppress(UserError):
@@ -365,7 +361,7 @@ class _Problem:
             field = f"{place}.{missing[1]}" if place else missing[1]
             names = ", ".join(map(str, list(value)[:8])) or "none"
             return self._error(
-                f"no field {_without_positions(field)}",
+                f"no field {without_positions(field)!r}",
                 field=field,
                 problem=(
                     f"it is missing ({place or 'the record'} has: {names}); "
@@ -377,11 +373,11 @@ class _Problem:
                 "not a JSON object",
                 problem=f"got {show(value)}, expected {self._format.example}",
             )
-        group, expected = _without_positions(place), _words(type_)
+        group, expected = without_positions(place), _words(type_)
         if "matching regex" in message:
             expected = "some text" if isinstance(value, str) else expected
             return self._error(
-                f"empty {group}",
+                f"empty {group!r}",
                 field=place,
                 problem=f"it is empty: got {show(value)}, expected {expected}",
             )
@@ -389,15 +385,15 @@ class _Problem:
         if isinstance(value, list):
             got += f", a list of {len(value)}"
         return self._error(
-            f"{group} is not {expected}",
+            f"{group!r} is not {expected}",
             field=place,
             problem=f"got {got}, expected {expected}",
         )
 
 
-def _without_positions(place: str) -> str:
-    """Returns a place for grouping errors: `a[3].b` becomes `'a[].b'`."""
-    return repr(re.sub(r"\[\d+\]", "[]", place))
+def without_positions(place: str) -> str:
+    """Returns a place for grouping errors: `a[3].b` becomes `a[].b`."""
+    return re.sub(r"\[\d+\]", "[]", place)
 
 
 def _plain(type_) -> msgspec.inspect.Type:

@@ -99,7 +99,7 @@ _HOTPOTQA = [
     (_FACT, ["Jan", 0, 1], "a list of 3, expected"),
     (f"{_FACT}[0]", 1984, _STRING),
     *((f"{_FACT}[1]", x, f"got {x!r}, {_INTEGER}") for x in ("1", True, 1.0)),
-    (f"{_FACT}[1]", -1, "-1, .* of a sentence, from 0"),
+    (f"{_FACT}[1]", -1, "-1, .* a sentence's index, from 0"),
 ]
 _C = "long_answer_candidates"
 _A = "annotations[0]"
@@ -230,7 +230,7 @@ _TRIVIAQA = [
     ("Answer.Aliases[1]", 5, _STRING),
     ("Answer.NormalizedAliases", REMOVE, "missing"),
 ]
-# Errors of users' own rows; rows_test.py has more.
+# Errors of users' own rows.
 _ANY_ROW = [
     ("id", True, "got True, expected a string or a number"),
     ("id", " ", "it is empty"),

@@ -39,14 +39,8 @@ _NAMES = {
 }
 _PRINTED = ast.List | ast.Tuple | ast.Set | ast.Dict | ast.Call | ast.Attribute
 _NO_REPR = (
-    ValueError,
-    TypeError,
-    SyntaxError,
-    AttributeError,
-    IndexError,
-    RecursionError,
-    MemoryError,
-    decimal.DecimalException,
+    *(ValueError, TypeError, SyntaxError, AttributeError, IndexError),
+    *(RecursionError, MemoryError, decimal.DecimalException),
 )
 _ADVICE = "Write it as JSON, or as a list of one string if it is the text"
 
@@ -56,6 +50,12 @@ class UnreadableError(Exception):
 
     Its arguments are those of `cells.BadCell`.
     """
+
+
+def repeated_key(key: str) -> UnreadableError:
+    """Returns the error of an object that has a key, as a repr, twice."""
+    problem = f"an object has {key} twice"
+    return UnreadableError("repeated field", problem, "Keep one of them")
 
 
 def read(text: str) -> object:
@@ -185,7 +185,6 @@ class _Values(ast.NodeTransformer):
         return node
 
     def _visit_name(self, node):
-        """Replaces a name of NumPy or JSON by its value."""
         name = ast.unparse(node)
         return ast.Constant(_NAMES[name]) if name in _NAMES else node
 
@@ -220,9 +219,5 @@ class _Values(ast.NodeTransformer):
         keys = [ast.unparse(x) for x in node.keys if x is not None]
         repeated = next((x for x in keys if keys.count(x) > 1), None)
         if repeated is not None:
-            raise UnreadableError(
-                "repeated field",
-                f"an object has {repeated} twice",
-                "Keep one of them",
-            )
+            raise repeated_key(repeated)
         return node

@@ -46,11 +46,8 @@ class RowFormat(Format):
     ) -> Iterator[Record]:
         """Yields the usable records of a Python collection, in its order.
 
-        Args:
-            source: see `python_rows.rows_of`.
-            split: as in `read`.
-            bad_records: as in `read`.
-            name: replaces the name of a file in errors.
+        For `source` see `python_rows.rows_of`, for the others `read`. Errors
+        show the `name` in place of a file's.
 
         Raises:
             RecordError: as in `read`.

@@ -1,25 +1,38 @@
 """Tests of fields and ids of rows in users' own files and collections."""
 
-import json
-import os
-
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.datasets import classification
+from etcmodel.datasets import question_answering
+from etcmodel.datasets import selection
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
+from testing import samples
+from testing.helpers import write_file
 from testing.row_formats import make_format as _format
+
+# Module, good row, and its changes for a long text.
+_LONG = "Brno is a city in Moravia. " * 200_000
+_TASKS = {
+    "classify": (classification, samples.classification(text=_LONG)),
+    "select": (selection, samples.selection(paragraphs=[[_LONG, "b"]])),
+    "answer": (
+        question_answering,
+        samples.question_answering(
+            text=_LONG, answers=[{"text": "Moravia", "answer_start": 18}]
+        ),
+    ),
+}
 
 
 class RowFormatTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters("query", "id", "evidence")
     def test_field_that_no_record_has(self, name):
         """Without an error, a misspelled field would be ignored."""
-        path = os.path.join(self.get_temp_dir(), "a.jsonl")
         rows = [{"text": "a"}, {"text": "b", "ask": "c"}]
-        with open(path, "w") as stream:
-            stream.writelines(json.dumps(row) + "\n" for row in rows)
+        path = write_file(self, iter(rows), "a.jsonl")
         with self.assertRaisesRegex(
             UserError, "a.jsonl: no record has the field 'aks'.*have text, ask"
         ):
@@ -52,27 +65,81 @@ class RowFormatTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_ids(self):
         """No two records get the same id, in one file or several."""
-        folder = self.get_temp_dir()
-        paths = [os.path.join(folder, x, "a.jsonl") for x in ("b", "c")]
-        for path in paths:
-            os.makedirs(os.path.dirname(path))
-            with open(path, "w") as stream:
-                for row in ({"text": "a"}, {"text": "a", "id": 0}):
-                    stream.write(json.dumps(row) + "\n")
+        rows = [{"text": "a"}, {"text": "a", "id": 0}]
+        paths = [
+            write_file(self, iter(rows), name)
+            for name in ("a.jsonl", "b/a.jsonl", "other.jsonl")
+        ]
         self.assertEqual("0", next(_format().read(paths[0])).id)
         with self.assertRaisesRegex(RecordError, "1 .*'0'.* has the same one"):
             list(_format().read(paths[0]))
         bad_records = BadRecords(skip=True)
-        read = _format().read(paths, None, bad_records)
+        read = _format().read(paths[:2], None, bad_records)
         self.assertEqual(
             [f"{paths[0]}:0", "0", f"{paths[1]}:0"], [x.id for x in read]
         )
-        other = os.path.join(folder, "other.jsonl")
-        os.rename(paths[1], other)
-        read = _format().read([paths[0], other], None, bad_records)
+        read = _format().read(paths[::2], None, bad_records)
         self.assertEqual(
             ["a.jsonl:0", "0", "other.jsonl:0"], [x.id for x in read]
         )
+
+    @parameterized.product(task=list(_TASKS), name=["a.jsonl", "a.json"])
+    def test_long_document(self, task, name):
+        """Reads five million characters among others, in lines or an array."""
+        module, row = _TASKS[task]
+        good = getattr(samples, module.__name__.rpartition(".")[2])(id="1")
+        rows = [good, row, good | {"id": "3"}]
+        path = write_file(self, iter(rows) if name == "a.jsonl" else rows, name)
+        first, second, third = module.FORMAT.read(path)
+        self.assertEqual(["1", "3"], [first.id, third.id])
+        self.assertEqual(_LONG.strip(), second.paragraphs[0][0].strip())
+
+    def test_table_for_each_task(self):
+        """Reads quotes, line breaks in cells, and lists as JSON."""
+        path = write_file(
+            self,
+            "id,question,text,label,selected,answer\n"
+            '1,"Who ""sings""?","Jan, who\nsings.\n\nEve.","a, b",'
+            '"[""Jan, who sings.""]",Jan\n'
+            '2,Who?,Eve.,c,"[""Eve.""]",\n',
+            "rows.csv",
+        )
+        text = (("Jan, who\nsings.",), ("Eve.",))
+        for module, expected in (
+            (classification, ["a, b", "c"]),
+            (selection, [((), ("Jan, who sings.",)), ((), ("Eve.",))]),
+            (question_answering, [(("Jan",), None), ((), None)]),
+        ):
+            records = list(module.FORMAT.read(path))
+            self.assertEqual(expected, list(map(module.gold, records)))
+            self.assertEqual(text, records[0].paragraphs)
+            self.assertEqual(('Who "sings"?',), records[0].query)
+
+    def test_rows_that_cannot_be_read(self):
+        """They are counted by their reasons; errors name field and line."""
+        rows = "id,text,label\n1,Brno,a\n2,Zl\xedn,b\n3,a\n4,Znojmo,c\n"
+        path = write_file(self, rows.encode("latin-1"), "rows.csv")
+        bad_records = BadRecords(skip=True)
+        read = classification.FORMAT.read(path, None, bad_records)
+        self.assertEqual(["1", "4"], [x.id for x in read])
+        self.assertEqual(
+            {"invalid UTF-8": 1, "wrong number of cells": 1},
+            dict(bad_records.counts),
+        )
+        for error, message in zip(
+            bad_records.examples,
+            (
+                "line 3, record 1 .*'text': there are bytes .*Convert the file",
+                "line 4, record 2: the row has 2 cells,",
+            ),
+            strict=True,
+        ):
+            self.assertRegex(error, message)
+
+    def test_unused_fields_may_hold_any_bytes(self):
+        row = '{"extra": "Zl\xedn", "text": "a", "label": "b"}\n'
+        path = write_file(self, row.encode("latin-1"), "rows.jsonl")
+        self.assertLen(list(classification.FORMAT.read(path)), 1)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from etcmodel.errors import show
 from etcmodel.readers import cells
 from etcmodel.readers.records import Record
 from etcmodel.readers.records import Source
+from etcmodel.readers.records import without_positions
 
 TEXT_FIELDS = ("text", "document", "paragraphs", "sections", "context")
 QUERY_FIELDS = ("query", "question")
@@ -91,14 +92,10 @@ class Document(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Fields:
-    """Names of a row's fields; None for the default names.
+    """Names of a row's fields; None for the usual names.
 
-    Attributes:
-        text: the field with the document.
-        query: the field with the query.
-        id: the field with the id.
-        label: the field with the labels.
-        evidence: the field with the evidence of answers.
+    Usual names are `TEXT_FIELDS` for the document, `QUERY_FIELDS`, "id", and
+    for labels, selections, answers and evidence those of each data set.
     """
 
     text: str | None = None
@@ -117,9 +114,7 @@ class Fields:
     ) -> frozenset[str]:
         """Returns the names of all fields that may be read.
 
-        Args:
-            labels: the usual names of the field with the labels.
-            evidence: the usual names of the field with the evidence.
+        `labels` and `evidence` are the usual names of these fields.
         """
         names = {
             *((self.text,) if self.text else TEXT_FIELDS),
@@ -133,11 +128,6 @@ class Fields:
     def example(self, rest: str) -> str:
         """Returns an example of a row that ends with `rest`, for messages."""
         return f'a row {{"{self.id_field}": "...", {rest}}}'
-
-
-def _group(field: str) -> str:
-    """Returns a place for grouping errors: `a[3].b` becomes `a[].b`."""
-    return re.sub(r"\[\d+\]", "[]", field)
 
 
 class Row:
@@ -166,19 +156,15 @@ class Row:
     def wrong(
         self, field: str, value: object, expected: str, group: str | None = None
     ) -> RecordError:
-        """Returns the error of a value that was not expected.
+        """Returns the error of an unexpected value.
 
-        Args:
-            field: the field, with positions inside, such as `answers[1].text`.
-            value: the value found there.
-            expected: the expected value, in words.
-            group: the field's name in statistics; the field without positions
-                by default.
+        `field` may have positions inside, such as `answers[1].text`. `group` is
+        the name in statistics; by default, the field without positions.
         """
         got = show(value)
         if isinstance(value, list):
             got += f", a list of {len(value)}"
-        group = group or _group(field)
+        group = group or without_positions(field)
         return self.error(
             f"wrong {group!r}",
             field=field,
@@ -186,14 +172,10 @@ class Row:
         )
 
     def find(self, name: str | None, defaults: Sequence[str]) -> str | None:
-        """Returns the field that the row has; None if it has none.
-
-        Args:
-            name: the only field to check, if given.
-            defaults: otherwise, the fields to check.
+        """Returns the field of this name, or one of the defaults, or None.
 
         Raises:
-            RecordError: the row has two of them.
+            RecordError: the row has two of the defaults.
         """
         names = (name,) if name else defaults
         found = [x for x in names if self.values.get(x) is not None]
@@ -293,12 +275,7 @@ class Row:
     ) -> str:
         """Returns a value that must be a string.
 
-        Args:
-            field: its place in the row.
-            value: the value.
-            may_be_empty: whether it may be only white space.
-            is_cell: whether a number becomes its digits, as in CSV.
-            expected: the expected value, in words.
+        With `is_cell`, a number becomes its digits, as in CSV.
 
         Raises:
             RecordError: it is not a string, has NUL characters, or is empty
@@ -317,7 +294,7 @@ class Row:
             )
         if not may_be_empty and not value.strip():
             raise self.error(
-                f"empty {_group(field)!r}",
+                f"empty {without_positions(field)!r}",
                 field=field,
                 problem=f"it is empty: got {show(value)}, expected some text",
             )
@@ -430,7 +407,6 @@ class _DocumentReader:
         return Section(title, self._paragraphs(place, content))
 
     def _split(self, place: str, text: str) -> tuple[tuple[str, ...], ...]:
-        """Returns the paragraphs of a string."""
         self._row.text(place, text)
         self._check_kind(place, text)
         found = list(split_paragraphs(text))

@@ -1,4 +1,4 @@
-"""Tests of documents of rows; rows_test.py has the errors of all tasks."""
+"""Tests of documents of rows."""
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -78,7 +78,7 @@ class DocumentTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(expected, record.query)
 
     @parameterized.parameters(
-        # As it stands, where a string's paragraphs begin.
+        # Starts of the paragraphs of a string.
         (" a\nb\n \n\nc", (1, 8)),
         ("a\r\n \r\nbc", (0, 6)),
         # "a b", "", "c" with empty lines between.

@@ -182,11 +182,7 @@ _CASES = [
     Case("answers", "(1, 2)", (("(1, 2)", None),)),
     Case("answers", "[1]", (("[1]", None),)),
     Case("answers", ["Brno", "1990"], (("Brno", None), ("1990", None))),
-    Case(
-        "answers",
-        {"text": ["Brno"], "answer_start": [13]},
-        (("Brno", 13),),
-    ),
+    Case("answers", {"text": ["Brno"], "answer_start": [13]}, (("Brno", 13),)),
     Case("answer_start", 13, (("Brno", 13),)),
     Case("answer_start", 13.0, (("Brno", 13),)),
     Case("answer_start", "13.0", (("Brno", 13),)),

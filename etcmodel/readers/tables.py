@@ -1,11 +1,11 @@
 """Reads rows from files of JSON, CSV, TSV, Parquet and Arrow.
 
-The name of a file, without the ending of a compressed one, tells its kind, or
-else its first characters. Arrow reads Parquet and its own files. Its readers of
-CSV and JSON are not used: a row with too few cells or a broken line ends them;
-an open quote swallows all later rows without an error; a column with strings in
-some rows and lists in others cannot be read, nor can a row longer than a block;
-and errors name no line.
+A file's kind follows from its name, without `.gz` and the like, or else from
+its first characters. Arrow reads Parquet and its own files. Its readers of CSV
+and JSON are not used: they stop at a row with too few cells and at a broken
+line; an open quote swallows all later rows without an error; they cannot read a
+column with strings in some rows and lists in others, nor a row longer than a
+block; and their errors name no line.
 """
 
 import collections
@@ -106,7 +106,6 @@ def read_rows(
 
 
 def _converted(row: object, used: Collection[str] | None) -> object:
-    """Converts the used fields of a row."""
     if not isinstance(row, dict):
         return row
     repeated = getattr(row, "repeated", None)
@@ -120,7 +119,7 @@ def _converted(row: object, used: Collection[str] | None) -> object:
 
 
 def _check_no_columns(path: str, rows: Iterator, used: Collection[str]):
-    """Yields the rows of JSON lines; raises if the only one holds columns."""
+    """Yields JSON lines; raises an error if the only one holds a table."""
     first = [*itertools.islice(rows, 1)]
     row = first[0][1] if first else None
     found = _orientation(row, used) if isinstance(row, dict) else None
@@ -173,7 +172,6 @@ def _kind(path: str) -> str:
 
 
 def _read_table(path, on_position, is_tsv) -> Iterator[tuple[Place, object]]:
-    """Yields the rows of CSV or TSV."""
     rows = read_cells(path, on_position, "\t" if is_tsv else None)
     _, header = next(rows, (0, None))
     if header is None:
@@ -183,13 +181,7 @@ def _read_table(path, on_position, is_tsv) -> Iterator[tuple[Place, object]]:
         raise UserError(
             f"{path}: its header row is not UTF-8. Convert the file to UTF-8."
         )
-    counts = collections.Counter(filter(None, header))
-    repeated = sorted(x for x, count in counts.items() if count > 1)
-    if repeated:
-        raise UserError(
-            f"{path}: the header row names {show(repeated[0])} twice. Give "
-            "every column its own name."
-        )
+    arrow_rows.check_names(filter(None, header), path)
     for index, (line, row_cells) in enumerate(rows):
         if len(row_cells) == len(header):
             row = dict(zip(header, row_cells, strict=True))
@@ -273,7 +265,7 @@ def _parsed(reader) -> Iterator[list[str]]:
 
 
 class _CellsOfAnySize:
-    """Lifts the process's limit on the size of a cell while threads parse."""
+    """Lifts csv's limit on the size of a cell while any thread parses."""
 
     _NO_LIMIT = 2**31 - 1
 
@@ -290,7 +282,7 @@ class _CellsOfAnySize:
     def __exit__(self, *error):
         with self._lock:
             self._num_users -= 1
-            # Another limit is one that another thread has set since.
+            # Otherwise another thread has set its own limit meanwhile.
             if not self._num_users and csv.field_size_limit() == self._NO_LIMIT:
                 csv.field_size_limit(self._before)
 
@@ -302,11 +294,11 @@ def _is_quoted(path: str) -> bool:
     """Tells whether quotes of TSV enclose cells with tabs or line breaks.
 
     Otherwise quotes may be characters of the text, as in files that no
-    spreadsheet wrote, and every line is a row. Chooses the way that gives fewer
+    spreadsheet wrote, and every line is a row. Chooses the reading with fewer
     rows of another length than the header row.
 
     Raises:
-        UserError: the choice is unclear, since a quote stays open.
+        UserError: both readings have as many, and a quote stays open.
     """
     num_cells, num_bad, first_open = None, 0, None
 

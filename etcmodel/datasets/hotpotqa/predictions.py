@@ -1,12 +1,12 @@
-"""HotpotQA's official file of predictions, and its score."""
+"""HotpotQA's official prediction file, and its score."""
 
-import json
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import IO
 
 from etcmodel.datasets.hotpotqa import metrics
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
+from etcmodel.datasets.predictions import write_lines
 
 Answer = tuple[str, Sequence[metrics.Fact]]
 """An answer and its supporting facts."""
@@ -23,18 +23,14 @@ def write_predictions(
     predictions: Mapping[str, Answer], stream: IO[str]
 ) -> None:
     """Writes `{"answer": {id: text}, "sp": {id: [[title, sentence], ...]}}`."""
-    text = json.dumps(
-        {
-            "answer": {key: answer for key, (answer, _) in predictions.items()},
-            "sp": {
-                key: [list(fact) for fact in facts]
-                for key, (_, facts) in predictions.items()
-            },
+    columns = {
+        "answer": {key: answer for key, (answer, _) in predictions.items()},
+        "sp": {
+            key: [list(fact) for fact in facts]
+            for key, (_, facts) in predictions.items()
         },
-        ensure_ascii=False,
-    )
-    # "?" for characters without UTF-8, such as lone surrogates.
-    stream.write(text.encode("utf-8", "replace").decode("utf-8") + "\n")
+    }
+    write_lines([columns], stream)
 
 
 def score(

@@ -35,7 +35,7 @@ _Paragraph = Annotated[
 _SentenceNumber = Annotated[
     int,
     msgspec.Meta(
-        ge=0, description="a whole number, that of a sentence, from 0"
+        ge=0, description="a whole number: a sentence's index, from 0"
     ),
 ]
 _Fact = Annotated[
@@ -49,10 +49,10 @@ class HotpotQARecord(Record, frozen=True, rename={"id": "_id"}):
 
     Attributes:
         answer: a part of the text, "yes" or "no"; None if the file has none.
-        supporting_facts: title and number of the sentences, from 0, that the
-            answer follows from; None if the file has none. A title that
-            matches a paragraph's after `normalized_texts` is written like the
-            paragraph's.
+        supporting_facts: the sentences that the answer follows from, as title
+            and sentence number, from 0; None if the file has none. A title that
+            equals a paragraph's after normalization (see `normalized_texts`) is
+            replaced by the paragraph's.
         type: type of the question, such as "bridge"; empty if unknown.
         level: difficulty, such as "hard"; empty if unknown.
     """
@@ -85,8 +85,8 @@ class HotpotQARecord(Record, frozen=True, rename={"id": "_id"}):
         """Paragraph and sentence index of the supporting facts.
 
         Each occurs once, in the order of the file. Facts that the context
-        lacks, as in some official files, are left out. Of several paragraphs
-        with the same title it is the first that has the sentence.
+        lacks, as in some official files, are left out. If several paragraphs
+        have the title, the first that has the sentence counts.
         """
         return tuple(dict.fromkeys(filter(None, self._find_facts())))
 

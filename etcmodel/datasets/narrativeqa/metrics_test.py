@@ -49,7 +49,7 @@ class MetricsTest(tf.test.TestCase):
         # A synonym does not match.
         self.assertEqual(0, metrics._meteor("house", ["home"]))
 
-    def test_what_is_missing_counts(self):
+    def test_missing_predictions(self):
         gold = {"a": ["x y", "z"], "b": ["x y"]}
         scores = metrics.score({"a": "Z."}, gold)
         self.assertAllClose(50.0, scores["rouge_l"])

@@ -101,9 +101,9 @@ def find_approximate_answers(
 
     A span starts with a word of the answer, and has at most 2 n + 5 words for
     an answer of n words. White space separates words, and case does not matter.
-    Of overlapping spans the best one is taken, and of spans with the same words
-    the last one. Example: for "aaa bbb aaa ccc", the answer "aaa bbb" and a
-    minimum score of 0, these are "aaa bbb" (1.0) and "aaa"; with a
+    Among overlapping spans the best one is taken, and among spans with the same
+    words the last one. Example: for "aaa bbb aaa ccc", the answer "aaa bbb" and
+    a minimum score of 0, these are "aaa bbb" (1.0) and "aaa"; with a
     `top_percentile` of 1.0, a share of the best score, only the first.
 
     Raises:
@@ -119,14 +119,14 @@ def find_approximate_answers(
         return []
     words, answer_ids = text.numbers, np.array(numbers, np.int32)
     starts, bounds = _bounds(words, answer_ids)
-    # The most promising spans tell which others cannot be good enough.
+    # The score of the most promising spans rules out others by their bounds.
     few = starts[np.argsort(bounds)[-_NUM_PROMISING:]]
     best = _scores(words, answer_ids, few).max()
     starts = starts[bounds >= max(min_score, best * top_percentile) - 1e-4]
     scores = _scores(words, answer_ids, starts)
     min_score = max(min_score, scores.max(initial=0.0) * top_percentile, 1e-6)
     rows, columns = np.nonzero(scores >= min_score)
-    # The best first; of equal ones the last, and then the longest.
+    # The best first; among equals the last, and then the longest.
     order = np.lexsort((columns, starts[rows], scores[rows, columns]))[::-1]
     taken = np.zeros(len(text.numbers), bool)
     seen: set[tuple[int, ...]] = set()

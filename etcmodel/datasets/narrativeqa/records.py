@@ -11,7 +11,6 @@ NarrativeQA Reading Comprehension Challenge", 2018.
 
 import collections
 import functools
-import json
 import os
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from typing import IO
 import msgspec
 
 from etcmodel.datasets.narrativeqa import stories
+from etcmodel.datasets.predictions import write_lines
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 from etcmodel.readers import files
@@ -52,7 +52,7 @@ class NarrativeQARecord(Record, frozen=True):
 
 
 class _Row(msgspec.Struct):
-    """A row; `problem` has the reason, the details and advice."""
+    """A row; `problem` has the arguments of its error, or none."""
 
     id: str
     document_id: Text
@@ -98,7 +98,7 @@ def _read_rows(
             problem = (
                 "unknown set",
                 f"its set is {show(row['set'])}, expected train, valid or test",
-                "Write it so, or read all sets",
+                "Correct it, or read all sets",
             )
         elif which not in ("all", row["set"]):
             continue
@@ -186,6 +186,5 @@ def gold(record: NarrativeQARecord) -> tuple[str, ...] | None:
 
 def write_predictions(predictions: Mapping[str, str], stream: IO[str]) -> None:
     """Writes lines `{"id": "<document id>: <question>", "answer": "..."}`."""
-    for name, answer in predictions.items():
-        line = {"id": name, "answer": answer}
-        stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+    lines = ({"id": key, "answer": x} for key, x in predictions.items())
+    write_lines(lines, stream)

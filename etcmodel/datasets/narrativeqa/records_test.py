@@ -1,7 +1,7 @@
 import csv
 import io
 import json
-import os
+import pathlib
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -11,6 +11,7 @@ from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 from testing.helpers import real_data_path
+from testing.helpers import write_file
 
 _HEAD = "document_id,set,question,answer1,answer2,question_tokenized\n"
 _ROWS = (
@@ -24,16 +25,12 @@ _ROWS = (
 class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     def _write(self, rows, head=_HEAD, **stories):
         """Writes a csv file with stories beside it; returns its path."""
-        folder = self.get_temp_dir()
-        os.makedirs(os.path.join(folder, "stories"), exist_ok=True)
-        for name, text in {"a": "Jan said no.", "b": "Ján.", **stories}.items():
-            path = os.path.join(folder, "stories", f"{name}.content")
-            with open(path, "wb") as stream:
-                stream.write(text.encode())
-        path = os.path.join(folder, "qaps.csv")
         content = rows if isinstance(rows, bytes) else rows.encode()
-        with open(path, "wb") as stream:
-            stream.write(head.encode() + content)
+        path = write_file(self, head.encode() + content, "qaps.csv")
+        folder = pathlib.Path(path).parent / "stories"
+        folder.mkdir()
+        for name, text in {"a": "Jan said no.", "b": "Ján.", **stories}.items():
+            (folder / f"{name}.content").write_text(text, "utf-8")
         return path
 
     def test_reads_records(self):
@@ -131,7 +128,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         ):
             list(narrativeqa.FORMAT.read(path, None, BadRecords(skip=True)))
 
-    def test_another_file(self):
+    def test_other_files(self):
         for content, message in (
             ("", "no column document_id, set"),
             ("document_id,set,kind\n", "no column question, answer1, answer2"),

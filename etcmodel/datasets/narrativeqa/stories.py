@@ -10,26 +10,26 @@ from etcmodel.errors import UserError
 from etcmodel.readers import compression
 from etcmodel.readers import files
 
-# How far from the beginning a file says how it is written.
+# Number of first bytes that are searched for a declared encoding and for HTML.
 _HEAD_BYTES = 1 << 14
-# What says so in single bytes has no wider ones.
+# A declaration that is readable as ASCII rules out UTF-16 and UTF-32.
 _CHARSET = re.compile(
     rb"(?i)(?:character set encoding:|charset=)\s*[\"']?"
     rb"(?!utf-?(?:16|32))([\w.:-]+)"
 )
-# Declared encodings that browsers read as Windows-1252, for its quotes.
+# Browsers read ISO-8859-1 as Windows-1252, which also has curly quotes.
 _LATIN_1, _WINDOWS = "iso8859-1", "windows-1252"
 _ASCII = bytes(range(128))
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    # The first bytes of the mark are those of UTF-16's.
+    # Before UTF-16, whose mark is the beginning of this one.
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# The text of a book is between the last start line and the first end line of
-# Project Gutenberg.
+# Project Gutenberg's books are between the last start line and the first end
+# line.
 _STARTS = re.compile(
     r"^[ \t]*(?:\*\*\* ?START OF (?:THIS|THE) PROJECT GUTENBERG EBOOK"
     r"|\*END\*? ?THE SMALL PRINT! FOR PUBLIC DOMAIN"
@@ -88,8 +88,8 @@ class _Text(html.parser.HTMLParser):
 
 def _strip_html(text: str) -> str:
     parser = _Text()
-    # There is no tag after the last ">", but the library would look for the
-    # end of every "<" there.
+    # No tag follows the last ">". Without this, the library would search the
+    # end of every later "<", which takes quadratic time.
     end = text.rfind(">") + 1
     parser.feed(text[:end])
     parser.close()
@@ -109,11 +109,11 @@ def _strip_boilerplate(text: str) -> str:
 def decode(content: bytes) -> str:
     """Decodes a file, with U+FFFD for invalid bytes.
 
-    The encoding is, in this order: that of a byte order mark; UTF-16 or UTF-32,
+    The encoding is the first of: that of a byte order mark; UTF-16 or UTF-32,
     if nearly every second byte is zero; the declared one ("Character set
-    encoding: ISO-8859-2", `charset=utf-8`), unless ASCII is declared for a text
-    with other characters; UTF-8; or, if most non-ASCII bytes are not UTF-8,
-    Windows-1252, as in many old files. ISO-8859-1 is read as Windows-1252, too.
+    encoding: ISO-8859-2", `charset=utf-8`), except ASCII; UTF-8; or, if most
+    non-ASCII bytes are not UTF-8, Windows-1252, as in many old files.
+    ISO-8859-1 is read as Windows-1252.
     """
     head = content[:_HEAD_BYTES]
     names = [x for mark, x in _BYTE_ORDER_MARKS if content.startswith(mark)]
@@ -140,9 +140,9 @@ def decode(content: bytes) -> str:
 def clean(text: str) -> str:
     r"""Extracts the story: paragraphs with an empty line between them.
 
-    Of an HTML page this is the text, between the first `<pre>` and the last
-    `</pre>` if there are any; of a book, the part between Project Gutenberg's
-    start and end lines. Example:
+    In an HTML page the story is the text, between the first `<pre>` and the
+    last `</pre>` if there are any; in a book, the part between Project
+    Gutenberg's start and end lines. Example:
 
         "<body>Once  upon\na time<p>x" -> "Once upon a time\n\nx"
     """

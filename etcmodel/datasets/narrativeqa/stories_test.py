@@ -1,6 +1,5 @@
 import codecs
 import gzip
-import os
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -8,6 +7,7 @@ from absl.testing import parameterized
 from etcmodel.datasets.narrativeqa import stories
 from etcmodel.errors import UserError
 from testing.helpers import real_data_path
+from testing.helpers import write_file
 
 _BOOK = """Licence of \u00c4sop
 
@@ -52,10 +52,7 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
             ),
             ("x *** START OF THIS PROJECT GUTENBERG EBOOK", None),
             ("This text was prepared by A.\n\nx", None),
-            (
-                "A story of many, many words.\n\nThis etext was prepared by A",
-                None,
-            ),
+            ("A story of many words.\n\nThis etext prepared by A", None),
             ("A story.\nEnd of the Project Gutenberg EBook of B", "A story."),
             (" \n\n", ""),
         ):
@@ -91,8 +88,8 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
         (b"\xfe\xff\x00\xc4", "\u00c4"),
         (b"Character set encoding: ISO-8859-1\n\xc4", "\u00c4"),
         (b'<meta content="text/html; charset=windows-1252">\x80', "\u20ac"),
-        # What is declared so has quotes of Windows, as in browsers; and
-        # what is declared ASCII may be anything.
+        # ISO-8859-1 is read as Windows-1252, as in browsers, for its quotes. A
+        # file that is declared ASCII may be anything.
         (b"charset=ISO-8859-1 don\x92t", "don\u2019t"),
         (b"Character set encoding: ASCII\n\xc3\x84", "\u00c4"),
         (b"Character set encoding: us-ascii\n\x93a", "\u201ca"),
@@ -106,8 +103,7 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
         ("Jan, \u017d\u010f".encode("utf-16-be"), "Jan, \u017d\u010f"),
         ("Jan, \u017d\u010f".encode("utf-32-le"), "Jan, \u017d\u010f"),
         ("Jan, \u017d\u010f".encode("utf-32-be"), "Jan, \u017d\u010f"),
-        # Windows-1252, with a byte that means nothing there; not if it is
-        # declared as something else, or UTF-8 but for a few bytes.
+        # Windows-1252, with an undefined byte; but UTF-8 if it is declared.
         (b"\x93J\xe4n\x94\x81", "\u201cJ\u00e4n\u201d\ufffd"),
         (b"charset=utf-8 J\xe4n", "J\ufffdn"),
         # Names that are not text encodings, and wrong declarations.
@@ -118,13 +114,10 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(expected, stories.decode(content)[-len(expected) :])
 
     def test_load(self):
-        path = os.path.join(self.get_temp_dir(), "a.content")
         for change in (bytes, gzip.compress):
-            with open(path, "wb") as stream:
-                stream.write(change(b"a\n\n b"))
+            path = write_file(self, change(b"a\n\n b"))
             self.assertEqual("a\n\nb", stories.load(path))
-        with open(path, "wb") as stream:
-            stream.write(gzip.compress(b"a")[:-9])
+        path = write_file(self, gzip.compress(b"a")[:-9], "a.content")
         with self.assertRaisesRegex(UserError, "a.content: the data are"):
             stories.load(path)
 

@@ -69,10 +69,10 @@ def _check_yes_no(value: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class NQGold:
-    """The answers of the annotators to one question, an item for each.
+    """The answers to one question; each field has an item per annotator.
 
-    An annotator who found no answer has `NULL_SPAN`, no short answers and
-    "none". Order, repetition and null spans of short answers do not matter.
+    For an annotator without an answer these are `NULL_SPAN`, no short answers
+    and "none". Order, repetition and null spans of short answers do not matter.
     """
 
     long_answers: tuple[Span, ...]
@@ -241,7 +241,7 @@ def evaluate(
         thresholds, precision, recall = _curve(
             _outcome(kind, *pair, min_annotations) for pair in pairs
         )
-        # Of equal thresholds the first, which has the fewest answers.
+        # `argmax` takes the first of equal values: the fewest answers.
         f1 = _divide(2 * precision * recall, precision + recall)
         metrics = _at_greatest(
             f1,

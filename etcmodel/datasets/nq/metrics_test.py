@@ -161,7 +161,7 @@ class MetricsTest(parameterized.TestCase):
             ]
         self.assertBetween(found / 39, 0.1, 0.9)
 
-    def test_nothing_right(self):
+    def test_no_right_answer(self):
         for gold in ({}, {"a": _long_gold(A)}, {"a": _long_gold(NULL_SPAN)}):
             for predictions in ({}, {"a": _long((10, 51), 3.0)}):
                 result = self._check(predictions, gold, 1)
@@ -198,7 +198,7 @@ class MetricsTest(parameterized.TestCase):
         ("short", (), ["yes", "yes", ()], False),
         ("short", (NULL_SPAN,), [(NULL_SPAN,), "no", "no"], False),
     )
-    def test_what_is_right(self, kind, answer, gold, is_right):
+    def test_right_answers(self, kind, answer, gold, is_right):
         if kind == "long":
             prediction, gold = _long(answer, 1.0), _long_gold(*gold)
         else:
@@ -227,11 +227,11 @@ class ChecksTest(parameterized.TestCase):
             "No span of tokens",
         ),
     )
-    def test_mistakes(self, function, message):
+    def test_errors(self, function, message):
         with self.assertRaisesRegex(ValueError, message):
             function()
 
-    def test_what_just_fits(self):
+    def test_valid_spans_and_predictions(self):
         NQPrediction(A, 1.0, (NULL_SPAN,), 1.0, "yes")
         self.assertFalse(metrics.is_null((0, 1)))
         self.assertTrue(metrics.is_null((-1, -1)))

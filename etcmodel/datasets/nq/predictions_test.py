@@ -19,12 +19,8 @@ _YES = Annotation(0, 5, (), "yes")
 
 
 def _span(start: int, end: int) -> dict[str, int]:
-    return {
-        "start_token": start,
-        "end_token": end,
-        "start_byte": -1,
-        "end_byte": -1,
-    }
+    tokens = {"start_token": start, "end_token": end}
+    return {**tokens, "start_byte": -1, "end_byte": -1}
 
 
 class PredictionsTest(unittest.TestCase):

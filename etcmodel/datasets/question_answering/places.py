@@ -54,16 +54,11 @@ class AnswerFinder:
                 start += len(text) + 1
 
     def find(self, answer: str, start: int | None) -> Place | None:
-        """Finds an answer.
+        """Finds an answer by its offset in the document.
 
-        Args:
-            answer: its text.
-            start: the offset of the answer in the document, if it is known.
-
-        Returns:
-            The place at the offset, or the nearest one where the answer occurs:
-            exact matches first, then those of `answer_spans.find_answers`. None
-            if it does not occur, or if no offset is known.
+        Returns the place at the offset, or the nearest one where the answer
+        occurs: exact matches first, then those of `answer_spans.find_answers`.
+        None if it does not occur, or if `start` is None.
         """
         stripped = answer.strip()
         if start is None:

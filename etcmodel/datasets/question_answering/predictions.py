@@ -45,12 +45,7 @@ def write_predictions(
 ) -> None:
     """Writes `{id: answer}` as for SQuAD's scripts; `""` means no answer."""
     answer_files.write_predictions(
-        {
-            # "?" for characters without UTF-8, such as lone surrogates.
-            key: x["answer"].encode("utf-8", "replace").decode("utf-8")
-            for key, x in predictions.items()
-        },
-        stream,
+        {key: x["answer"] for key, x in predictions.items()}, stream
     )
 
 
@@ -104,7 +99,6 @@ def score(
 
 
 def _evidence_scores(prediction: Mapping | None, right: Selected):
-    """Scores the evidence of one question."""
     if prediction is None:
         return unit_scores([], {(-1, 0)})
     units = [Unit(*x) for x in prediction.get("evidence", ())]

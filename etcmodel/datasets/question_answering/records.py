@@ -99,7 +99,6 @@ class QuestionRecord(DocumentRecord, frozen=True):
 
 
 def _question(row: Row) -> tuple[str, ...]:
-    """Returns the question as a query."""
     name = row.fields.query
     field = row.find(name, _QUESTION_FIELDS)
     if field is None:
@@ -112,8 +111,6 @@ def _question(row: Row) -> tuple[str, ...]:
 
 
 class _AnswerReader:
-    """Reads the texts and offsets of answers from a row."""
-
     def __init__(self, row: Row):
         self._row = row
 
@@ -269,7 +266,6 @@ def _check(field: str, record: QuestionRecord, split: str) -> None:
 
 
 def _read_squad(fields: Fields, path: str, on_position):
-    """Returns the rows of a file in SQuAD's format, or None."""
     if squad.is_squad(path):
         return squad.read_questions(path, on_position, fields)
     return None
@@ -286,18 +282,10 @@ def make_format(
 ) -> Format:
     """Returns the format of questions, as rows or in SQuAD's files.
 
-    Args:
-        text_field: the field with the document, instead of the usual ones.
-        query_field: the field with the question, instead of `question` or
-            `query`.
-        id_field: the field with the id, instead of `id`.
-        label_field: the field with the answers, instead of `answers` or
-            `answer`.
-        evidence_field: the field with the evidence, instead of `evidence` or
-            `supporting_facts`.
-        allow_no_answer: whether a row may have no answer. If not, such rows are
-            errors, unless they are read to predict.
-        units: kind of evidence; see `unit_positions.read_selected`.
+    Each `..._field` names a field, instead of the usual names (see
+    `sectioned.Fields`). Unless `allow_no_answer`, rows without an answer are
+    errors, except to predict. `units` is the kind of the evidence (see
+    `unit_positions.read_selected`).
 
     Raises:
         ValueError: `units` is unknown.

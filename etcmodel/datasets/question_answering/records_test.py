@@ -1,5 +1,3 @@
-"""Tests of questions of rows; ../rows_test.py has the errors of all tasks."""
-
 from absl.testing import absltest
 from absl.testing import parameterized
 
@@ -109,16 +107,11 @@ class AnswersTest(parameterized.TestCase):
             self.assertEqual("1990", record.answers[0].text)
 
     @parameterized.parameters("", " ", ([],), ({"text": []},))
-    def test_no_answer_that_is_denied(self, answers):
+    def test_answer_missing_but_not_impossible(self, answers):
         changes = {"answers": answers, "is_impossible": False}
         with self.assertRaisesRegex(RecordError, "or set it to true"):
             _read(**changes)
         self.assertIsNone(_read("predict", **changes).answers)
-
-    def test_cells_of_a_table(self):
-        record = _read(answers="Brno", answer_start="13", is_impossible="False")
-        self.assertEqual((_BRNO,), record.answers)
-        self.assertEqual("none", _read(is_impossible="TRUE").answer_type)
 
     @parameterized.parameters(
         (" Yes", "yes"),

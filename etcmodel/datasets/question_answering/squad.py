@@ -28,17 +28,11 @@ def is_squad(path: str) -> bool:
 def read_questions(
     path: str, on_position: json_stream.OnPosition, fields: Fields
 ) -> Iterator[tuple[json_stream.Place, object]]:
-    """Yields a row for each question of a file, article by article.
+    """Yields a `Place` and a row for each question, article by article.
 
-    Args:
-        path: the file.
-        on_position: called after each article with the bytes read so far.
-        fields: names of the rows' fields.
-
-    Yields:
-        Pairs of the question's `Place`, whose line is None, and its row, with
-        the document as one section titled like the article; or a
-        `tables.BadRow` for a part of the file that is not in SQuAD's format.
+    The document is one section titled like the article; places have no line.
+    Yields a `tables.BadRow` for a part of the file that is not in SQuAD's
+    format. `on_position` is called after each article.
     """
     articles = json_stream.read_json_array(path, on_position, dict, key="data")
     index = 0
@@ -49,7 +43,6 @@ def read_questions(
 
 
 def _article_rows(article: object, place: str, fields: Fields):
-    """Yields the rows of an article."""
     paragraphs, problem = _list_of(article, place, "paragraphs")
     if problem:
         yield problem

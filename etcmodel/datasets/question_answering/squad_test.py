@@ -1,6 +1,5 @@
 import json
 import os
-import tempfile
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -11,6 +10,7 @@ from etcmodel.datasets.question_answering import squad
 from etcmodel.errors import BadRecords
 from etcmodel.errors import UserError
 from testing.helpers import real_data_path
+from testing.helpers import write_file
 
 _CONTEXT = " Jan lives in Brno."
 
@@ -36,19 +36,11 @@ def _article(**changes):
 
 
 class SquadTest(parameterized.TestCase):
-    def _write(self, value):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        path = os.path.join(folder.name, "data.json")
-        with open(path, "w", encoding="utf-8") as stream:
-            json.dump(value, stream, ensure_ascii=False)
-        return path
-
     @parameterized.parameters(
         ({},), ({"version": "v2.0"},), ({"version": 2, "about": None},)
     )
     def test_reads_questions(self, start):
-        path = self._write({**start, "data": [_article()]})
+        path = write_file(self, {**start, "data": [_article()]})
         positions = []
         first, second, third = question_answering.FORMAT.read(
             path, "predict", on_position=positions.append
@@ -70,7 +62,7 @@ class SquadTest(parameterized.TestCase):
     def test_other_fields(self):
         """Options that name the fields of rows do not matter."""
         format_ = question_answering.make_format("a", "b", "c", "d")
-        path = self._write({"data": [_article()]})
+        path = write_file(self, {"data": [_article()]})
         self.assertLen(list(format_.read(path, "predict")), 3)
 
     @parameterized.parameters(
@@ -80,8 +72,9 @@ class SquadTest(parameterized.TestCase):
         ({"qas": [5]}, r"'data\[1\].paragraphs\[0\].qas\[0\]': got 5"),
     )
     def test_bad_articles(self, changes, message):
-        path = self._write(
-            {"data": [_article(qas=[]), _article(**changes), 5, _article()]}
+        path = write_file(
+            self,
+            {"data": [_article(qas=[]), _article(**changes), 5, _article()]},
         )
         bad_records = BadRecords(skip=True)
         read = question_answering.FORMAT.read(path, "predict", bad_records)
@@ -91,10 +84,10 @@ class SquadTest(parameterized.TestCase):
 
     def test_rows_are_no_squad(self):
         for row in ({"data": "a"}, {"version": "1", "data": [5]}, [{}]):
-            self.assertFalse(squad.is_squad(self._write(row)))
+            self.assertFalse(squad.is_squad(write_file(self, row)))
 
     def test_truncated(self):
-        path = self._write({"data": [_article(), _article()]})
+        path = write_file(self, {"data": [_article(), _article()]})
         with open(path, "r+b") as stream:
             stream.truncate(os.path.getsize(path) - 30)
         with self.assertRaisesRegex(UserError, "after 1 whole records"):

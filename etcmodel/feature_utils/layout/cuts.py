@@ -267,12 +267,12 @@ def cut_tail_groups(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
 def cut_balanced(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     """Drops, one at a time, the last unit of the group with the most units.
 
-    Among groups with equally many, the one that has had as many for the
+    Among groups with equally many, the one that has had this number for the
     longest time is next. This is the max-heap of ETC (paper, Appendix C) in
     closed form: units are dropped in the order of (-position in their group,
-    size of the group, group) and kept in the reverse order, as long as the
-    budgets last. Groups stay, even without units; but if the global input has
-    no room for every group with one unit, the last groups are dropped.
+    size of the group, group), and kept in the reverse order while the budgets
+    last. Groups stay, even without units; but if the global input has no room
+    for every group with one unit, the last groups are dropped.
 
     Example: with groups of 4, 2 and 4 units and room for 7, groups 0, 2 and 0
     one each, which leaves 2, 2 and 3.

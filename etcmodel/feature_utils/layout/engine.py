@@ -254,7 +254,6 @@ class LayoutEngine:
         return sections, features, marks
 
     def _check(self, contents, targets, values):
-        """Compares the arguments with the specification."""
         sections = [x for x in self.spec.sections if not x.tokens]
         for what, given, parts in (
             ("contents", contents, sections),
@@ -400,7 +399,6 @@ def _limit(length: int | None) -> int:
 
 
 def _length(length: int | None, used: tf.Tensor) -> int | tf.Tensor:
-    """Returns the given length, or the length of the longest row."""
     if length is not None:
         return length
     return tf.reduce_max(tf.concat([used, [0]], axis=0))

@@ -145,7 +145,7 @@ class PickUnitsTest(tf.test.TestCase, parameterized.TestCase):
             self._pick(made.long_sources, "text", "token"),
         )
 
-    def test_nothing_there(self):
+    def test_no_elements(self):
         self.assertEqual(
             [[], []], self._pick(tf.fill([2, 5, 4], -1), "text", "group")
         )

@@ -416,10 +416,10 @@ def run_engine(case, records):
 
 
 class LayoutReferenceTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters(*range(5))
+    @parameterized.parameters(*range(8))
     def test_random_layouts(self, seed):
         rng = random.Random(seed)
-        for _ in range(30):
+        for _ in range(12):
             case = draw_case(rng)
             size = min(3, rng.randint(0, 6))
             records = [draw_record(rng, case.spec) for _ in range(size)]

@@ -60,21 +60,21 @@ class Section:
         link_paragraphs: whether `long_paragraph_ids` link it to its group's.
         breaks: whether every group ends a paragraph, in both inputs; local
             attention stops there. The last token of an input always does.
-        cut: what is dropped when the budget is full. "keep": tokens from the
+        cut: what is dropped when the input is full. "keep": tokens from the
             end of the section; "tail": whole elements from the end; "fit":
             elements for which there is no room; "balanced": the last unit of
             the group with the most units. With "tail" and "balanced", a unit
             longer than the whole budget of the section is cropped first.
-            "windows": nothing. A window over the tokens takes the room that
-            other sections leave, and the record has as many rows as it takes
-            to show all tokens. (Tokens for which the global input of a row has
-            no room are cropped, as with "keep"; if the others leave no room at
-            all, there is one row.) Only one section can have windows.
+            "windows": nothing. Each row has a window over the tokens, in the
+            room that other sections leave; the record has as many rows as all
+            tokens need. (Tokens beyond the room of the global input of a row
+            are cropped, as with "keep"; without any room there is one row.)
+            Only one section can have windows.
         whole: what "tail" and "fit" keep whole or drop: "unit" or "group".
         stride: tokens from the start of a window to that of the next, at most
             the size of a window; None for windows that do not overlap.
-        share_last_global: whether, in a window, units for which the global
-            input has no room share the last global token. Otherwise they are
+        share_last_global: whether units of a window beyond the room of the
+            global input share the last global token. Otherwise they are
             cropped, as with "keep".
         priority: sections with a lower number take from the budget first, and
             among equals the earlier one. By default 0 for "keep", otherwise 1;
@@ -191,10 +191,10 @@ class Link:
             the later one wins.
         number: how many targets an element can have. The feature `FEATURE_2`
             holds the second, and so on.
-        label: name of a relative label of its own for linked tokens. By default
-            they have the label of a token and its sentence.
-        back_label: the same for the label from a target to the global token
-            linked to it; `label` by default. Long tokens have none.
+        label: name of an own relative label for linked tokens. By default they
+            have the label of a token and its sentence.
+        back_label: name of the label from a target back to the global token
+            linked to it; `label` by default. Not for long tokens.
         opens_hard_masks: whether long tokens and the global tokens they are
             linked to see each other despite a hard mask.
     """

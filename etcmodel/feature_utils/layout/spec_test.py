@@ -63,11 +63,11 @@ class SectionTest(tf.test.TestCase, parameterized.TestCase):
             ),
         }.items()
     )
-    def test_mistakes(self, message, attributes):
+    def test_errors(self, message, attributes):
         with self.assertRaisesRegex(ValueError, f"Section 'x': .*{message}"):
             Section("x", **attributes)
 
-    def test_what_may_be(self):
+    def test_valid_sections(self):
         # Other limits also apply outside of the long input.
         Section("ids", in_long=False, max_units=5)
         Section("x", cut="windows", stride=3, max_tokens=5)
@@ -93,7 +93,7 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
             ),
         }.items()
     )
-    def test_mistakes_of_links(self, message, attributes):
+    def test_errors_of_links(self, message, attributes):
         with self.assertRaisesRegex(ValueError, f"Link 'x': .*{message}"):
             Link("x", "text", "title", **attributes)
 
@@ -109,7 +109,7 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
             ),
         }.items()
     )
-    def test_mistakes_of_values(self, message, attributes):
+    def test_errors_of_values(self, message, attributes):
         with self.assertRaisesRegex(ValueError, f"Value 'x': .*{message}"):
             Value("x", "text", **attributes)
 
@@ -173,7 +173,7 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
             ),
         }.items()
     )
-    def test_mistakes(self, message, attributes):
+    def test_errors(self, message, attributes):
         with self.assertRaisesRegex(ValueError, message):
             LayoutSpec(**{"sections": SECTIONS, **attributes})
 

@@ -11,8 +11,8 @@ from etcmodel.feature_utils.layout.spec import LEVELS
 from etcmodel.feature_utils.layout.spec import Blocks
 from etcmodel.feature_utils.layout.spec import Section
 
-# Columns of the tables beside features: where a token comes from, and which
-# of the units of the flat content that is.
+# Columns besides features: a token's section and its indices in the record, and
+# the indices of its group, unit and token in the flat content.
 SOURCES = ("section", "group", "unit", "token")
 _ORIGINS = tuple(f"{level}_origin" for level in LEVELS)
 _MARKS = dict.fromkeys((*SOURCES, *_ORIGINS), -1)
@@ -45,7 +45,7 @@ class PlacedSection(NamedTuple):
     group_ends: tf.Tensor | None = None
 
     def used(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """What the section takes of both inputs, two `<int64>[rows]`."""
+        """Computes what the section takes of both inputs, `<int64>[rows]`."""
         long, global_ = flat_content.used(self.content, self.spec.costs)
         if self.max_shared is not None:
             global_ = tf.minimum(global_, self.max_shared)
@@ -80,7 +80,7 @@ def _take(values: tf.Tensor, index: tf.Tensor | None) -> tf.Tensor:
 def place(
     section: PlacedSection, long_start: tf.Tensor, global_start: tf.Tensor
 ) -> PlacedSection:
-    """Gives every element its position, after the first ones of each row."""
+    """Computes positions of all elements, from the start in each row."""
     content, costs = section.content, section.spec.costs
     token_row = content.row("token")
     tokens = tf.range(tf.size(token_row, tf.int64))

@@ -123,7 +123,7 @@ class TokenizePagesTest(tf.test.TestCase, parameterized.TestCase):
             for row in zip(*lists, strict=True)
         ]
 
-    def test_words_of_candidates(self):
+    def test_words_in_candidates(self):
         words = "Is <P> Bigger is </P> a . <Table> Brno </Table> city".split()
         is_html = [[word[0] == "<" for word in words]]
         spans = [[(1, 5), (7, 10)]]
@@ -141,32 +141,26 @@ class TokenizePagesTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.named_parameters(
         (
-            "that_touch_and_end_with_the_page",
-            "brno is a city .".split(),
-            [(0, 2), (2, 3), (3, 5)],
+            *("touching", "brno is a city .", [(0, 2), (2, 3), (3, 5)]),
             "brno:0:0 is:1:0 a:2:1 city:3:2 .:4:2",
         ),
         # A word that is in two belongs to the later one.
         (
-            "that_overlap",
-            "brno is a city .".split(),
-            [(0, 3), (2, 4)],
+            *("overlapping", "brno is a city .", [(0, 3), (2, 4)]),
             "brno:0:0 is:1:0 a:2:1 city:3:1",
         ),
+        # Words of any number of tokens, here separated by "|".
         (
-            "of_words_of_any_number_of_tokens",
-            ["", "big", " ", "brno is.a", "\x00", "city", "\u200b", "."],
-            [(0, 4), (4, 8)],
+            *("words", "|big| |brno is.a|\x00|city|\u200b|.", [(0, 4), (4, 8)]),
             "big:1:0 brno:3:0 is:3:0 .:3:0 a:3:0 city:5:1 .:7:1",
         ),
         (
-            "without_tokens_keep_their_number",
-            ["brno", "", " ", "city"],
-            [(0, 1), (1, 3), (3, 4)],
+            *("without_tokens", "brno|| |city", [(0, 1), (1, 3), (3, 4)]),
             "brno:0:0 city:3:2",
         ),
     )
-    def test_candidates(self, words, spans, expected):
+    def test_candidates(self, text, spans, expected):
+        words = text.split("|" if "|" in text else " ")
         is_html = [[False] * len(words)]
         self.assertEqual(self._run([words], is_html, [spans]), [expected])
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 
 import tensorflow as tf
 import tokenizers
@@ -10,6 +9,7 @@ from absl.testing import parameterized
 
 from etcmodel.feature_utils.text import tokenizer_settings
 from etcmodel.feature_utils.text.tokenizer_settings import TokenizerSettings
+from testing.helpers import write_file
 
 
 def _tokenizer_json(**kwargs):
@@ -25,22 +25,18 @@ def _tokenizer_json(**kwargs):
 class TokenizerSettingsTest(tf.test.TestCase, parameterized.TestCase):
     def _directory(self, config=None, tokenizer=None):
         """A directory with `tokenizer_config.json` and `tokenizer.json`."""
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        directory = folder.name
+        directory = os.path.dirname(write_file(self, b""))
         for name, content in (
             ("tokenizer_config.json", config),
             ("tokenizer.json", tokenizer),
         ):
             if content is not None:
-                text = content
-                if not isinstance(content, str):
-                    text = json.dumps(content)
+                is_text = isinstance(content, str)
                 with open(os.path.join(directory, name), "w") as stream:
-                    stream.write(text)
+                    stream.write(content if is_text else json.dumps(content))
         return directory
 
-    def test_nothing_is_said(self):
+    def test_no_files(self):
         directory = self._directory()
         settings = tokenizer_settings.read_settings(directory)
         self.assertEqual(settings, TokenizerSettings())
@@ -103,17 +99,11 @@ class TokenizerSettingsTest(tf.test.TestCase, parameterized.TestCase):
             tokenizer_settings.read_settings(directory),
             TokenizerSettings(False, False, True, True, 100),
         )
+        names = ("tokenizer_config.json", "tokenizer.json")
         self.assertEqual(
             tokenizer_settings.settings_files(directory),
-            [
-                os.path.join(directory, name)
-                for name in ("tokenizer_config.json", "tokenizer.json")
-            ],
+            [os.path.join(directory, name) for name in names],
         )
-
-    def test_accents_follow_case(self):
-        settings = TokenizerSettings(lower_case=False)
-        self.assertFalse(settings.resolve(is_uncased=True).strip_accents)
 
     def test_written_settings_are_read(self):
         directory = self._directory()

@@ -77,7 +77,7 @@ WORDPIECE_RESERVED_TOKENS: tuple[str, ...] = (
 # Keys of unknown words: a polynomial of their bytes, modulo this prime.
 _PRIME = 2**31 - 1
 _WEIGHTS = np.array([pow(48271, i, _PRIME) for i in range(256)], np.int64)
-# Of control characters only tab, line feed and carriage return are text.
+# Control characters except tab, line feed and carriage return.
 _NOT_TEXT = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 
 
@@ -121,19 +121,8 @@ class _Tokenizer(tf.Module):
     # Regular expression of the tokens that continue a word.
     _continuation: str
 
-    def _tokenize_flat(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor]:
-        raise NotImplementedError
-
-    def _tokenize_flat_with_offsets(
-        self, texts: tf.Tensor
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        raise NotImplementedError
-
-    def _tokenize_flat_with_keys(
-        self, texts: tf.Tensor
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        raise NotImplementedError
-
+    # Subclasses define `_tokenize_flat`, `_tokenize_flat_with_offsets` and
+    # `_tokenize_flat_with_keys`, which take a vector and return a tuple.
     def _apply(self, method, texts) -> tuple[tf.RaggedTensor, ...]:
         """Runs a method for a flat vector on strings of any shape."""
         function = traces.once_method(method)
@@ -304,7 +293,7 @@ class WordpieceTokenizer(_Tokenizer):
             self.settings.clean_text,
         )
         self._tokenizer = tf_text.FastWordpieceTokenizer(
-            # Of equal tokens, text gets only the last.
+            # Text becomes the last of equal tokens.
             vocab=[
                 token if ids[token] == i else f"\n{i}"
                 for i, token in enumerate(tokens)

@@ -11,6 +11,7 @@ from etcmodel.feature_utils.text import tokenizers
 from etcmodel.feature_utils.text import vocabulary_files
 from etcmodel.feature_utils.text.tokenizer_settings import TokenizerSettings
 from testing.helpers import real_data_path
+from testing.helpers import write_file
 
 # A small vocabulary; "unaffable" is the example of BERT's own code.
 VOCAB = [
@@ -75,11 +76,8 @@ class _TestCase(tf.test.TestCase, parameterized.TestCase):
 
 
 class TokenizersTest(_TestCase):
-    def _file(self, content, name="vocab.txt"):
-        path = os.path.join(self._folder(), name)
-        with open(path, "wb") as file:
-            file.write(content)
-        return path
+    def _file(self, content):
+        return write_file(self, content, "vocab.txt")
 
     def _tokenizer(self, **kwargs):
         path = self._file("\n".join(VOCAB).encode() + b"\n")
@@ -120,11 +118,9 @@ class TokenizersTest(_TestCase):
 
     def test_vocabulary_tells_whether_it_is_cased(self):
         words = [f"word{i}" for i in range(200)]
-        path = os.path.join(self.get_temp_dir(), "capitals.txt")
         reserved = tokenizers.WORDPIECE_RESERVED_TOKENS
         for more, is_cased in ((["A"], False), (["A", "B", "C", "D"], True)):
-            with open(path, "w", encoding="utf-8") as stream:
-                stream.writelines(f"{x}\n" for x in [*reserved, *words, *more])
+            path = self._file("\n".join([*reserved, *words, *more]))
             tokenizer = tokenizers.make_tokenizer(path)
             self.assertEqual(not is_cased, tokenizer.lower_case)
             tokenizer = tokenizers.make_tokenizer(
@@ -148,13 +144,9 @@ class TokenizersTest(_TestCase):
         self.assertEqual(found, ["Für", "中", "[UNK]"])
         config = os.path.join(os.path.dirname(path), "tokenizer_config.json")
         with open(config, "w", encoding="utf-8") as stream:
+            names = ("strip_accents", "tokenize_chinese_chars")
             json.dump(
-                {
-                    "do_lower_case": True,
-                    "strip_accents": False,
-                    "tokenize_chinese_chars": False,
-                },
-                stream,
+                {"do_lower_case": True} | dict.fromkeys(names, False), stream
             )
         settings, found = tokens()
         self.assertEqual(settings, (True, False, False, True, 100))
@@ -181,7 +173,7 @@ class TokenizersTest(_TestCase):
             with self.assertRaisesRegex(ValueError, "max_chars_per_word"):
                 tokenizers.WordpieceTokenizer(path, max_chars_per_word=wrong)
 
-    def test_bytes_that_are_no_text(self):
+    def test_invalid_utf8(self):
         """They count as U+FFFD, in offsets, too."""
         tokenizer = self._tokenizer()
         for raw in (b"st\xffar \xe4\xb8 trek", b"\xc3(star\xf0\x9f \xe4 ["):
@@ -294,16 +286,8 @@ class TokenizersTest(_TestCase):
         ("not_utf8", b"[PAD]\n\xff\xfe", "binary, or not UTF-8"),
         ("blank_line", b"[PAD]\n\n[UNK]\n", "Line 2 .* blank"),
         ("other_text", b"some text\nof two lines\n", "lacks .*'\\[CLS\\]'"),
-        (
-            "no_unknown",
-            "\n".join(t for t in VOCAB if t != "[UNK]").encode(),
-            r"lacks \['\[UNK\]'\]",
-        ),
-        (
-            "padding_not_first",
-            "\n".join(["a", *VOCAB]).encode(),
-            r"first token .* 'a'.*'\[PAD\]'",
-        ),
+        ("no_unknown", "\n".join({*VOCAB} - {"[UNK]"}), r"lacks .'\[UNK\]'.:"),
+        ("padding", "\n".join(["a", *VOCAB]), r"first token .* 'a'.*'\[PAD\]'"),
     )
     def test_wrong_vocabularies(self, content, message):
         path = self._file(content)
@@ -347,26 +331,18 @@ class TokenizersTest(_TestCase):
 
 
 class RealVocabularyTest(_TestCase):
+    def _check_ids(self, tokenizer, *ids):
+        names = "cls separator sentence cpc_mask question candidate paragraph"
+        names += " html_open html_close mask"
+        expected = dict(zip(names.split(), ids, strict=True))
+        self.assertEqual(tokenizer.special_ids, expected)
+
     def test_wordpiece(self):
         """`tokenizers_languages_test` compares it with the library."""
         vocab = real_data_path("vocab/bert_uncased_vocab.txt")
         tokenizer = tokenizers.make_tokenizer(vocab)
         self.assertEqual(tokenizer.kind, "wordpiece")
-        self.assertEqual(
-            tokenizer.special_ids,
-            {
-                "cls": 101,
-                "separator": 102,
-                "sentence": 1,
-                "cpc_mask": 2,
-                "question": 3,
-                "candidate": 4,
-                "paragraph": 5,
-                "html_open": 107,
-                "html_close": 108,
-                "mask": 103,
-            },
-        )
+        self._check_ids(tokenizer, 101, 102, 1, 2, 3, 4, 5, 107, 108, 103)
         # Each word of the vocabulary is one token, except punctuation.
         tokens = vocabulary_files.load_vocab(vocab)
         words = [x for x in tokens if not x.startswith(("##", "[unused"))]
@@ -396,21 +372,7 @@ class RealVocabularyTest(_TestCase):
         )
         self.assertAllEqual([[0, 1, 0]], tokenizer.is_continuation(ids))
         self.assertEqual(tokenizer.kind, "sentencepiece")
-        self.assertEqual(
-            tokenizer.special_ids,
-            {
-                "cls": 40,
-                "separator": 3,
-                "sentence": 1,
-                "cpc_mask": 2,
-                "question": 41,
-                "candidate": 42,
-                "paragraph": 43,
-                "html_open": 36,
-                "html_close": 37,
-                "mask": 4,
-            },
-        )
+        self._check_ids(tokenizer, 40, 3, 1, 2, 41, 42, 43, 36, 37, 4)
         self.assertEqual(tokenizer.vocab_size, 50358)
         # Any white space counts as a space.
         text = "Hello \n\tWorld,\r\nthe end.\ncafé"
@@ -440,9 +402,8 @@ class RealVocabularyTest(_TestCase):
         self.assertNotEqual(first, second)
         self.assertLen(tokenizer.tokenize([b"a\xff\x00b", ""]).to_list()[1], 0)
 
-        damaged = os.path.join(self._folder(), "damaged.model")
-        with open(path, "rb") as file, open(damaged, "wb") as out:
-            out.write(file.read()[:5000])
+        with open(path, "rb") as file:
+            damaged = write_file(self, file.read(5000), "damaged.model")
         with self.assertRaisesRegex(ValueError, damaged):
             tokenizers.make_tokenizer(damaged)
         with self.assertRaisesRegex(ValueError, f"{path}.*WordPiece"):

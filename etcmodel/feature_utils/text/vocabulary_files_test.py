@@ -1,23 +1,16 @@
 """Tests of `vocabulary_files`."""
 
-import os
-import tempfile
-
 import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.feature_utils.text import vocabulary_files
 from testing.helpers import real_data_path
+from testing.helpers import write_file
 
 
 class VocabularyFilesTest(tf.test.TestCase, parameterized.TestCase):
     def _file(self, content):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        path = os.path.join(folder.name, "vocab.txt")
-        with open(path, "wb") as stream:
-            stream.write(content)
-        return path
+        return write_file(self, content, "vocab.txt")
 
     @parameterized.parameters(
         ("a\nb\n", ["a", "b"]),
@@ -30,7 +23,7 @@ class VocabularyFilesTest(tf.test.TestCase, parameterized.TestCase):
         # Repeated tokens do not change ids.
         ("a\nb\na\nc", ["a", "b", "a", "c"]),
     )
-    def test_a_token_is_a_line(self, content, expected):
+    def test_one_token_a_line(self, content, expected):
         path = self._file(content.encode())
         self.assertEqual(vocabulary_files.load_vocab(path), expected)
 

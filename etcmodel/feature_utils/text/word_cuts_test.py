@@ -1,6 +1,5 @@
 """Tests of `word_cuts`."""
 
-import os
 import re
 
 import numpy as np
@@ -10,6 +9,7 @@ from absl.testing import parameterized
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.feature_utils.text import word_cuts
 from testing.helpers import real_data_path
+from testing.helpers import write_file
 
 _WORDS = (
     "bel ##fort , 5 ##° ##c \u65e5 \u672c \u0e01 ##\u0e02 "
@@ -19,12 +19,8 @@ _WORDS = (
 
 class WordCutsTest(tf.test.TestCase, parameterized.TestCase):
     def _tokenizer(self):
-        path = os.path.join(self.get_temp_dir(), "vocab.txt")
-        with open(path, "w") as stream:
-            stream.write(
-                "\n".join([*tokenizers.WORDPIECE_RESERVED_TOKENS, *_WORDS])
-            )
-        return tokenizers.make_tokenizer(path)
+        tokens = [*tokenizers.WORDPIECE_RESERVED_TOKENS, *_WORDS]
+        return tokenizers.make_tokenizer(write_file(self, "\n".join(tokens)))
 
     def test_by_hand(self):
         """Uses letters, digits and marks; not across texts."""
@@ -76,7 +72,7 @@ class WordCutsTest(tf.test.TestCase, parameterized.TestCase):
         """Finds tokens that begin or end between letters or digits."""
         path = real_data_path("wikitext/wiki.valid.raw")
         with open(path, encoding="utf-8") as stream:
-            text = re.sub(others, "?", stream.read()[:200_000])
+            text = re.sub(others, "?", stream.read()[:40_000])
         tokenizer = tokenizers.make_tokenizer(real_data_path(f"vocab/{vocab}"))
         ids, starts, ends = tokenizer.tokenize_with_offsets([text])
         cuts = word_cuts.find_word_cuts(tokenizer, ids)[0].numpy()
@@ -85,7 +81,7 @@ class WordCutsTest(tf.test.TestCase, parameterized.TestCase):
             len(text[: x.start()].encode())
             for x in re.finditer(r"(?<=[^\W_])(?=[^\W_])", text)
         }
-        self.assertGreater(np.count_nonzero(cuts), 1000)
+        self.assertGreater(np.count_nonzero(cuts), 200)
         for start, end, cut in zip(
             starts[0].numpy(), ends[0].numpy(), cuts, strict=True
         ):
