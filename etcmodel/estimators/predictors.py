@@ -43,19 +43,23 @@ class Predictor:
 
     task = ""
 
-    def __init__(
-        self, model_dir: str | None = None, saved_model: str | None = None
-    ):
-        self.model_dir = model_dir
-        self._saved_model = saved_model
-        self._loaded = None
+    def __init__(self):
+        self.model_dir = self._saved_model = self._loaded = None
         self._lock = threading.Lock()
         # Lives as long as the model.
         self._folder = tempfile.TemporaryDirectory(prefix="etcmodel")
         _FOLDERS[self._folder.name] = self._folder
         self._used_folders = []
-        for path in filter(None, (model_dir, saved_model)):
-            self._keep(path)
+
+    def open(self, path: str | os.PathLike) -> None:
+        """Uses a run or a SavedModel."""
+        path = os.fspath(path)
+        self.task = task_of(path)
+        if _is_saved_model(path):
+            self._saved_model = path
+        else:
+            self.model_dir = path
+        self._keep(path)
 
     def __getstate__(self):
         raise UserError(
@@ -235,12 +239,10 @@ class RowPredictor(Predictor):
     """A model for rows of users' own documents.
 
     Attributes:
-        options: preprocessing, model and answer options, by name.
+        options: the options that were given, by name.
     """
 
-    def __init__(self, model_dir=None, saved_model=None, **options: Any):
-        super().__init__(model_dir, saved_model)
-        self.options = options
+    options: dict[str, Any]
 
     def predict(
         self,
@@ -366,12 +368,16 @@ def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=level)
 
 
-def task_of(path: str) -> tuple[str, dict[str, str]]:
-    """Returns the task of a run or SavedModel, and arguments of `Predictor`.
+def task_of(path: str | os.PathLike) -> str:
+    """Returns the task of a run or SavedModel.
 
     Raises a `UserError` if the directory is neither.
     """
-    if os.path.exists(os.path.join(path, "saved_model.pb")):
-        metadata = exported.read_metadata(path)
-        return metadata["task"], {"saved_model": path}
-    return runs.read(path)["task"], {"model_dir": path}
+    path = os.fspath(path)
+    if _is_saved_model(path):
+        return exported.read_metadata(path)["task"]
+    return runs.read(path)["task"]
+
+
+def _is_saved_model(path: str) -> bool:
+    return os.path.exists(os.path.join(path, "saved_model.pb"))

@@ -61,7 +61,7 @@ class ClassifyModelOptions:
             et al., "Wide & Deep Learning for Recommender Systems", 2016).
     """
 
-    pooling: str = "mean"
+    pooling: str = option("mean", one_of=["mean", "max", "cls"])
     word_counts: bool = True
 
 
