@@ -22,6 +22,7 @@ from etcmodel.errors import show
 from etcmodel.estimators import predictors
 from etcmodel.estimators import sources
 from etcmodel.estimators.arguments import suggest_names
+from etcmodel.estimators.predictors import Result
 from etcmodel.pipeline import atomic
 from etcmodel.pipeline import metadata_files
 from etcmodel.pipeline import options as options_lib
@@ -38,7 +39,7 @@ _SIZES = ("long_length", "global_length")
 _Estimator = TypeVar("_Estimator", bound="Estimator")
 
 
-class Estimator(predictors.RowPredictor):
+class Estimator(predictors.RowPredictor[Result]):
     """A model for users' own documents.
 
     `fit` trains in a temporary directory, with Keras 2; unless this process
@@ -87,9 +88,6 @@ class Estimator(predictors.RowPredictor):
         found = super()._describe()
         if self._source is not None:
             found["weights"] = self._source
-        labels = noted.get("labels") or ()
-        if labels:
-            found["labels"] = show(list(labels))
         for name in (*_SIZES, "units"):
             if noted.get(name):
                 found[name] = noted[name]
@@ -353,7 +351,10 @@ class Estimator(predictors.RowPredictor):
         return {name: options[name] for name in names if name in options}
 
     def _noted(self) -> dict[str, Any]:
-        """Returns the preprocessing configuration of the continued run."""
+        """Returns the preprocessing configuration of the trained model."""
+        if self._saved_model is not None:
+            metadata = exported.read_metadata(self._saved_model)
+            return metadata.get("preprocessing_config", {})
         note = self.model_dir and runs.read_records(self.model_dir)
         return note["preprocessing_config"] if note else {}
 

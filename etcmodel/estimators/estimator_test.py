@@ -194,10 +194,11 @@ class ClassifierTest(tf.test.TestCase):
             model.fit(iter(["a"]))
         options = read.call_args.args[0]
         self.assertIsNone(options.like)
-        expected = {"long_length": 16, "global_length": 8, "labels": labels}
+        expected = {"long_length": 16, "global_length": 8}
+        expected["labels"] = [*labels]
         expected |= {"units": "sentences", "text_field": "body"}
-        self.assertContainsSubset(
-            expected.items(), options.task_options.items()
+        self.assertEqual(
+            expected, {x: options.task_options[x] for x in expected}
         )
         self.assertNotIn("label_kind", options.task_options)
         for options, expected in (
@@ -317,6 +318,7 @@ class KindsTest(tf.test.TestCase):
                 verbose=False,
                 params={"task.model.encoder.num_hidden_layers": 1},
             )
+        self.model = model
         found = model.predict(["oslo is big", "brno is big"], progress=False)
         return model.evaluate(rows, progress=False), found
 
@@ -327,6 +329,29 @@ class KindsTest(tf.test.TestCase):
         self.assertLess(brno["label"] + 1, oslo["label"])
         self.assertBetween(brno["label"], 15, 46)
         self.assertBetween(oslo["label"], 15, 46)
+
+    def test_labels_of_other_types(self):
+        """Predictions have them, also of what is saved and exported."""
+        metrics, found = self._learn(3, np.int64(7))
+        # No label is unknown.
+        self.assertGreaterEqual(metrics["accuracy"], 0.5)
+        run, saved_model = (
+            os.path.join(self.get_temp_dir(), x) for x in ("run", "exported")
+        )
+        self.model.save(run)
+        self.model.export(saved_model)
+        text = ["oslo is big", "brno is big"]
+        for model in (self.model, *map(etcmodel.load, (run, saved_model))):
+            self.assertEqual([3, 7], model.labels)
+            self.assertIn("labels='[3, 7]'", repr(model))
+            again = model.predict(text, progress=False)
+            for one, other in zip(found, again, strict=True):
+                self.assertIs(int, type(other["label"]))
+                self.assertIn(other["label"], (3, 7))
+                self.assertEqual([3, 7], [*other["probabilities"]])
+                self.assertAllClose(
+                    one["probabilities"], other["probabilities"], 1e-5
+                )
 
     def test_several_labels(self):
         metrics, (oslo, brno) = self._learn(["north", "town"], ["town"])
@@ -400,7 +425,8 @@ class ErrorsTest(tf.test.TestCase):
 
         def predictions(records, *_):
             for record in records:
-                yield record, {"label": record.paragraphs[0][0]}
+                label = record.paragraphs[0][0]
+                yield record, {"label": label, "probabilities": {}}
 
         with (
             mock.patch.object(model, "_load") as loaded,
@@ -410,7 +436,13 @@ class ErrorsTest(tf.test.TestCase):
             loaded.return_value.has_queries = False
             with self.assertWarnsRegex(UserWarning, "prediction: 2.*record 1"):
                 found = model.predict(["a", "", "b", {"text": {"c": 1}}])
-            self.assertEqual([{"label": "a"}, {"label": "b"}], found[::2])
+            self.assertEqual(
+                [
+                    {"id": "0", "label": "a", "probabilities": {}},
+                    {"id": "2", "label": "b", "probabilities": {}},
+                ],
+                found[::2],
+            )
             for error, message in zip(
                 found[1::2],
                 ("it has no text", "expected a string"),
@@ -481,11 +513,22 @@ class ErrorsTest(tf.test.TestCase):
         )
         self.assertIn("<th>long_length</th><td>32</td>", model._repr_html_())
 
+    def test_labels_as_an_option(self):
+        model = etcmodel.DocumentClassifier(labels=np.array([4, 5]))
+        self.assertEqual([4, 5], model.labels)
+        self.assertEqual(["4", "5"], model._reading()["labels_as_json"])
+        self.assertEqual(
+            [True, "b"], etcmodel.DocumentClassifier(labels=[True, "b"]).labels
+        )
+        self.assertEmpty(etcmodel.DocumentClassifier().labels)
+
     def test_values_are_checked_at_once(self):
         for options, message in (
             ({"poolin": "max"}, "no option 'poolin'. Did you mean pooling"),
             ({"long_length": 0}, "`long_length` is 0"),
             ({"threshold": "high"}, "`threshold` is 'high'"),
+            ({"labels": "ab"}, "`labels` is 'ab', but must be a list"),
+            ({"labels": [1, [2]]}, r"`labels` is \[2\], but must be a string"),
             ({"pooling": "men"}, "`pooling` is 'men'.*one of mean, max, cls"),
         ):
             with self.assertRaisesRegex(UserError, message):

@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from typing import Literal
 
 from etcmodel.errors import UserError
+from etcmodel.errors import show
 from etcmodel.estimators import predictors
+from etcmodel.estimators import results
 from etcmodel.estimators.arguments import suggest_names
 from etcmodel.estimators.estimator import Estimator
 from etcmodel.estimators.estimator import start
+from etcmodel.estimators.results import Label
 
 AnswerEncoding = Literal["span", "bio"]
 ClassifierUnits = Literal["auto", "sentences", "texts", "paragraphs", "blocks"]
@@ -18,11 +21,11 @@ Pooling = Literal["mean", "max", "cls"]
 Units = Literal["auto", "sentences", "texts", "paragraphs"]
 
 
-class DocumentClassifier(Estimator):
+class DocumentClassifier(Estimator[results.Classification]):
     """Predicts one label, several labels or a number for documents.
 
-    `predict` returns a dict for each document: `label` (a string, a list or a
-    number) and `probabilities`, label -> probability.
+    `predict` returns a `results.Classification` for each document: a dict with
+    `id`, `label` and `probabilities`.
 
     Example:
         model = DocumentClassifier.from_pretrained("lifted")
@@ -32,7 +35,8 @@ class DocumentClassifier(Estimator):
     Args:
         label_kind: "single" for one label a document, "multiple" for several,
             "number" for a number; default: that of the training records.
-        labels: the labels; default: those of the training records.
+        labels: the labels; default: those of the training records. Labels are
+            predicted in the type that they have here or there.
         pooling: vector to classify by: the "mean" of the long tokens (default),
             their "max", or "cls", the global CLS token.
         word_counts: whether a linear function of how often each word piece
@@ -62,14 +66,25 @@ class DocumentClassifier(Estimator):
         id_field: str | None = None,
         label_field: str | None = None,
         label_kind: LabelKind | None = None,
-        labels: Sequence[str] | None = None,
+        labels: Sequence[Label] | None = None,
         pooling: Pooling | None = None,
         word_counts: bool | None = None,
         balanced: bool | None = None,
         label_smoothing: float | None = None,
         threshold: float | None = None,
     ):
-        super().__init__(locals())
+        arguments, self._as_json = locals(), []
+        if isinstance(labels, str):
+            raise UserError(f"`labels` is {show(labels)}, but must be a list.")
+        if labels is not None:
+            names = [results.label_name(x) for x in labels]
+            arguments = {**arguments, "labels": names}
+            self._as_json = [
+                name
+                for name, label in zip(names, labels, strict=True)
+                if not isinstance(label, str)
+            ]
+        super().__init__(arguments)
 
     @classmethod
     @suggest_names
@@ -87,7 +102,7 @@ class DocumentClassifier(Estimator):
         id_field: str | None = None,
         label_field: str | None = None,
         label_kind: LabelKind | None = None,
-        labels: Sequence[str] | None = None,
+        labels: Sequence[Label] | None = None,
         pooling: Pooling | None = None,
         word_counts: bool | None = None,
         balanced: bool | None = None,
@@ -104,12 +119,32 @@ class DocumentClassifier(Estimator):
         """
         return start(**locals())
 
+    @property
+    def labels(self) -> list[Label]:
+        """The labels; empty for numbers, and before training."""
+        noted = self._noted()
+        as_json = self._as_json or noted.get("labels_as_json", ())
+        names = self.options.get("labels") or noted.get("labels", ())
+        return [results.typed_label(x, as_json) for x in names]
 
-class SentenceSelector(Estimator):
+    def _describe(self):
+        found = super()._describe()
+        return {**found, "labels": show(self.labels)} if self.labels else found
+
+    def _reading(self):
+        as_json = {"labels_as_json": self._as_json} if self._as_json else {}
+        return {**super()._reading(), **as_json}
+
+    def _result(self, record, prediction):
+        as_json = self._load().sizes.get("labels_as_json", ())
+        return results.classification(record.id, prediction, as_json)
+
+
+class SentenceSelector(Estimator[list[results.ScoredUnit]]):
     """Scores the sentences or paragraphs of documents.
 
-    `predict` returns a list of dicts for each document, one for each unit:
-    `paragraph`, `number` in the paragraph, `text`, `probability` and
+    `predict` returns a list of `results.ScoredUnit` for each document: a dict
+    for each unit with `id`, `paragraph`, `number`, `text`, `probability` and
     `is_selected`.
 
     Args:
@@ -170,24 +205,15 @@ class SentenceSelector(Estimator):
         """
         return start(**locals())
 
-    def _friendly(self, prediction):
-        return [
-            {
-                "paragraph": unit.paragraph,
-                "number": unit.text,
-                "text": unit.content,
-                "probability": unit.score,
-                "is_selected": unit.is_selected,
-            }
-            for unit in prediction
-        ]
+    def _result(self, record, prediction):
+        return results.scored_units(record.id, prediction)
 
 
-class QuestionAnswerer(Estimator):
+class QuestionAnswerer(Estimator[results.Answer]):
     """Answers questions about documents.
 
-    `predict` returns a dict for each question: `answer` ("" for none),
-    `no_answer_probability` and `evidence`, a list of `(paragraph, number)`.
+    `predict` returns a `results.Answer` for each question: a dict with `id`,
+    `answer` ("" for none), `no_answer_probability` and `evidence`.
 
     Args:
         evidence: where records label no evidence, learn the unit with the
@@ -284,9 +310,8 @@ class QuestionAnswerer(Estimator):
         """
         return start(**locals())
 
-    def _friendly(self, prediction):
-        evidence = [x[:2] for x in prediction["evidence"] if x.is_selected]
-        return {**prediction, "evidence": evidence}
+    def _result(self, record, prediction):
+        return results.answer(record.id, prediction)
 
 
 _ESTIMATORS = {
@@ -307,7 +332,7 @@ def load(
     id_field: str | None = None,
     label_field: str | None = None,
     label_kind: LabelKind | None = None,
-    labels: Sequence[str] | None = None,
+    labels: Sequence[Label] | None = None,
     pooling: Pooling | None = None,
     word_counts: bool | None = None,
     balanced: bool | None = None,

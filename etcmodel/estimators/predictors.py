@@ -1,5 +1,6 @@
 """Predictions of a trained model, or of what `export` wrote, in Python."""
 
+import abc
 import html
 import os
 import tempfile
@@ -11,6 +12,9 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
+from typing import Generic
+from typing import Literal
+from typing import TypeVar
 
 from etcmodel.engine import export as export_lib
 from etcmodel.engine import progress as progress_lib
@@ -24,6 +28,7 @@ from etcmodel.serving import exported
 from etcmodel.tasks import registry
 from etcmodel.training import runs
 
+Result = TypeVar("Result")
 _ON_ERROR = ("return", "raise")
 # Temporary directories of models, by their paths.
 _FOLDERS = weakref.WeakValueDictionary()
@@ -163,16 +168,8 @@ class Predictor:
         Raises:
             UserError: the model is not trained, or a record cannot be used.
         """
-        return [
-            self._friendly(x)
-            for _, x in self._predictions(
-                self._read(records, "predict"), batch_size, progress
-            )
-        ]
-
-    def _friendly(self, prediction: Any) -> Any:
-        """Converts a prediction to what `predict` returns."""
-        return prediction
+        read = self._read(records, "predict")
+        return [x for _, x in self._predictions(read, batch_size, progress)]
 
     def _read(self, records: Iterable[Any], split: str) -> Iterator[Any]:
         """Yields records as the task's `Preprocessor` takes them."""
@@ -235,7 +232,7 @@ class _Errors(BadRecords):
         self.by_index[error.index] = error
 
 
-class RowPredictor(Predictor):
+class RowPredictor(Predictor, Generic[Result]):
     """A model for rows of users' own documents.
 
     Attributes:
@@ -249,9 +246,11 @@ class RowPredictor(Predictor):
         records: Iterable[Any],
         batch_size: int = 8,
         progress: bool = True,
-        on_error: str = "return",
-    ) -> list[Any]:
+        on_error: Literal["return", "raise"] = "return",
+    ) -> list[Result | RecordError]:
         """Predicts documents, in their order.
+
+        Returns one result for each, of the type that the class names.
 
         Args:
             records: strings, dicts with the fields of docs/own_documents.md, a
@@ -269,7 +268,7 @@ class RowPredictor(Predictor):
         """
         errors = _Errors(on_error)
         found = {
-            record.index: self._friendly(x)
+            record.index: self._result(record, x)
             for record, x in self._predictions(
                 self._read(records, "predict", errors), batch_size, progress
             )
@@ -282,6 +281,10 @@ class RowPredictor(Predictor):
             )
         found |= errors.by_index
         return [found[index] for index in sorted(found)]
+
+    @abc.abstractmethod
+    def _result(self, record: Any, prediction: Any) -> Result:
+        """Converts a record's prediction to what `predict` returns."""
 
     def evaluate(
         self, records: Iterable[Any], batch_size: int = 8, progress: bool = True
