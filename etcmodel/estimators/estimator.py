@@ -418,7 +418,7 @@ class Estimator(predictors.RowPredictor[Result]):
             self.model_dir,
             directory,
             dirs_exist_ok=True,
-            # The list is that of another directory.
+            # It lists the files of the original directory.
             ignore=shutil.ignore_patterns(own_files.FILE),
         )
         if overrides:
@@ -484,14 +484,14 @@ def _reason(error: Exception) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Returns what JSON has for a tuple, or a number of NumPy."""
+    """Converts tuples and NumPy's numbers to JSON's types."""
     if isinstance(value, np.generic):
         return value.item()
     return [*map(_plain, value)] if isinstance(value, tuple) else value
 
 
 def _paths(records: Any) -> Any:
-    """Returns rows as they are, and the names of files as one text."""
+    """Returns rows unchanged, and names of files joined by commas."""
     if isinstance(records, str | os.PathLike):
         return ",".join(files.find(os.fspath(records)))
     return records
@@ -501,7 +501,7 @@ _STYLES = {0: "quiet", 1: "auto", 2: "lines"}
 
 
 def _reporter(verbose: int) -> Reporter:
-    """Returns what shows progress for Keras' levels of verbosity."""
+    """Makes the reporter for a level of verbosity, as in Keras."""
     if verbose not in _STYLES:
         raise UserError(f"`verbose` is {show(verbose)}, but must be 0, 1 or 2.")
     return Reporter(_STYLES[int(verbose)])

@@ -39,7 +39,7 @@ _OPTIONS = {
 
 
 class ClassifierTest(tf.test.TestCase):
-    """One small training, and all that can be done with it."""
+    """Uses one small trained model in all ways."""
 
     @classmethod
     def setUpClass(cls):
@@ -77,7 +77,7 @@ class ClassifierTest(tf.test.TestCase):
             self.assertIn("pooling: max", stream.read())
 
     def test_predictions_are_those_of_the_command(self):
-        """Of rows, of texts alone, of a saved run and a SavedModel."""
+        """For rows, plain texts, a saved run and a SavedModel."""
         input_file = os.path.join(self.folder, "rows.jsonl")
         with open(input_file, "w", encoding="utf-8") as stream:
             stream.writelines(json.dumps(row) + "\n" for row in _ROWS)
@@ -136,7 +136,7 @@ class ClassifierTest(tf.test.TestCase):
         self.assertEqual(before, sorted(os.listdir(run)))
 
     def test_run_is_saved_whole_or_not_at_all(self):
-        """A limit of the files' size stands for a full disk."""
+        """Simulates a full disk by a limit on the sizes of files."""
         folder = tempfile.mkdtemp(dir=self.folder)
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
@@ -154,7 +154,7 @@ class ClassifierTest(tf.test.TestCase):
         return os.path.join(run, "vocab.txt")
 
     def test_fit_goes_on(self):
-        """Weights, labels and options are those of the run; no step counts."""
+        """Continues with the run's weights, labels and options."""
         run = pathlib.Path(self.folder, "first")
         self.model.save(run)
         model = etcmodel.load(run, text_field="body", label_field="town")
@@ -211,7 +211,7 @@ class ClassifierTest(tf.test.TestCase):
         self.assertStartsWith(options.init_checkpoint, self.model.model_dir)
 
     def test_options_after_training(self):
-        """Some hold at once, some after `fit`; none is ignored."""
+        """Some apply at once; others are errors until `fit`."""
         run = self.model.model_dir
         text = [_ROWS[0]["body"]]
         model = etcmodel.DocumentClassifier.from_pretrained(
@@ -251,7 +251,7 @@ class ClassifierTest(tf.test.TestCase):
         self.assertLen(model.predict(text, progress=False), 1)
 
     def test_a_run_lives_as_long_as_it_is_used(self):
-        """Also in another model's temporary directory."""
+        """Even in another model's temporary directory."""
         for make in (
             etcmodel.DocumentClassifier.from_pretrained,
             etcmodel.load,
@@ -294,7 +294,7 @@ class ClassifierTest(tf.test.TestCase):
 
 
 class KindsTest(tf.test.TestCase):
-    """Labels of other kinds: "oslo" and "brno" tell them."""
+    """Trains on other kinds of labels, which the towns determine."""
 
     def _learn(self, oslo, brno):
         folder = self.enterContext(tempfile.TemporaryDirectory())
@@ -323,7 +323,7 @@ class KindsTest(tf.test.TestCase):
         return model.evaluate(rows, progress=False), found
 
     def test_numbers(self):
-        """The mean alone has a squared error of 100."""
+        """Predicting the mean has a squared error of 100."""
         metrics, (oslo, brno) = self._learn(40.5, 20.5)
         self.assertLess(metrics["mean_squared_error"], 90)
         self.assertLess(brno["label"] + 1, oslo["label"])
@@ -398,7 +398,7 @@ class ErrorsTest(tf.test.TestCase):
             model.fit([{"text": "a"}], verbose=False)
 
     def test_rows_of_any_values(self):
-        """What is not used may be anything; what is used is checked."""
+        """Fields that are not used may hold anything."""
         rows = [{"text": "a \ud83d", "n": [float("inf")], "at": {1}}]
         model = self._make()
         with mock.patch.object(model, "_load") as loaded:

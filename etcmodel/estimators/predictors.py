@@ -74,7 +74,7 @@ class Predictor:
         )
 
     def _describe(self) -> dict[str, Any]:
-        """Returns what a person wants to know of the model, by name."""
+        """Returns what `repr` shows, by name."""
         state = "not trained"
         if self.model_dir is not None:
             state = "trained"
@@ -192,7 +192,7 @@ class Predictor:
 
         saved = self._load()
         num_cut, num_refused = saved.num_cut, saved.num_refused
-        # None hides the bar if stderr is no terminal; a notebook is none.
+        # With None, tqdm shows the bar in terminals alone.
         disable = not progress or None
         if progress and progress_lib.in_notebook():
             disable = False
@@ -367,7 +367,7 @@ def _warn(message: str) -> None:
         for number, frame in enumerate(reversed(frames), 1)
         if number == len(frames) or frame.filename != __file__
     )
-    # That of this function is the first.
+    # Level 1 is the line below.
     warnings.warn(message, stacklevel=level)
 
 
