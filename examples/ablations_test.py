@@ -12,8 +12,7 @@ _FOLDER = pathlib.Path(__file__).parent / "ablations"
 
 class AblationsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*sorted(x.name for x in _FOLDER.iterdir()))
-    def test_applies_to_its_experiment(self, name):
-        """And changes it."""
+    def test_changes_its_experiment(self, name):
         task = name.split("_")[0]
         registry.register_experiments(task)
         path = str(_FOLDER / name)

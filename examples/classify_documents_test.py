@@ -8,7 +8,7 @@ from examples import classify_documents
 
 class ExampleTest(tf.test.TestCase):
     def test_it_learns(self):
-        """Of records that it has not seen, in one training."""
+        """Predicts records that it has not seen, after one training."""
         train = Estimator.fit
         with mock.patch.object(Estimator, "fit", autospec=True) as fit:
             fit.side_effect = train

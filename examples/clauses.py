@@ -1,8 +1,8 @@
-"""A structure of one's own: a contract whose clauses refer to other clauses.
+"""Encodes your own structure: a contract whose clauses refer to other clauses.
 
-A clause is void if it says so, or if it says to read another one that does. So
-the model follows references, which the layout tells it as links: it is right
-about all new clauses, without links about nine of ten.
+A clause is void if it says so, or if it refers to a clause that says so. The
+layout gives the model these references as links. With them, it is right about
+all new clauses, without them about nine of ten.
 
     python -m examples.clauses /tmp/clauses
 """
@@ -18,7 +18,7 @@ from etcmodel.models import build_encoder
 from etcmodel.ops.attention import for_inference
 
 CLAUSES, WORDS = 6, 24
-# One global token a clause, tied to that of the clause it refers to.
+# Each clause has a global token, linked to that of the clause it refers to.
 SPEC = layout.LayoutSpec(
     [layout.Section("clauses", group_global=layout.GlobalToken(1))],
     [
@@ -32,10 +32,10 @@ SPEC = layout.LayoutSpec(
 
 
 def make_features(clauses: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Features of `<string>[batch, clauses]`, padded with ""; graph code."""
+    """Makes features of `<string>[batch, clauses]`, padded with ""."""
     clauses = tf.RaggedTensor.from_tensor(clauses, padding="")
     words = tf.strings.split(clauses)
-    # A vocabulary takes a tokenizer of `feature_utils.tokenizers`.
+    # Hashes stand for the ids of a vocabulary and its tokenizer.
     ids = tf.strings.to_hash_bucket_fast(words.flat_values, 90) + 2
     number = tf.strings.regex_replace(clauses, r"read clause (\d+)|.*", r"0\1")
     targets = tf.strings.to_number(number.flat_values, tf.int32) - 1
@@ -46,7 +46,7 @@ def make_features(clauses: tf.Tensor) -> dict[str, tf.Tensor]:
 
 
 def make_contracts(number: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Contracts `<string>[number, CLAUSES]`, and which clauses are void."""
+    """Makes contracts `<string>[number, CLAUSES]`, and which are void."""
     rng = np.random.default_rng(seed)
     void, refers = rng.integers(0, 2, [2, number, CLAUSES])
     other = rng.integers(0, CLAUSES, [number, CLAUSES])
@@ -57,7 +57,7 @@ def make_contracts(number: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main(folder: str, steps: int = 300) -> float:
-    """Trains, exports to the folder, and returns the accuracy on new ones."""
+    """Trains, exports to a folder, and returns the accuracy on new clauses."""
     tf.keras.utils.set_random_seed(0)
     config = EtcConfig.from_preset("tiny", vocab_size=92)
     used = ["global_output"]

@@ -22,7 +22,7 @@ class ClausesTest(tf.test.TestCase):
         self.assertBetween((features["refers"] >= 0).numpy().mean(), 0.4, 0.6)
 
     def test_learns_what_takes_links(self):
-        """Without them it is right about nine of ten."""
+        """Without links, it is right about nine of ten clauses."""
         self.assertGreater(clauses.main(self.get_temp_dir()), 0.95)
 
 

@@ -48,10 +48,12 @@ class ClassificationRecord(DocumentRecord, frozen=True):
         label: one label, a tuple of several, or a number; None if the row has
             no label.
         num_repeated: how many labels the row repeats.
+        labels_as_json: its labels that are not strings in the row.
     """
 
     label: str | tuple[str, ...] | float | None = None
     num_repeated: int = 0
+    labels_as_json: tuple[str, ...] = ()
 
     @property
     def counts(self):
@@ -69,6 +71,8 @@ class Labels:
         names: the labels, sorted; empty for numbers.
         singletons: the labels that only one document has.
         counts: how many documents have each label.
+        as_json: the labels that are whole numbers, or true and false, in all
+            records; none if there are both kinds.
         mean: the mean of the numbers.
         standard_deviation: the standard deviation of the numbers.
     """
@@ -81,6 +85,7 @@ class Labels:
     counts: Mapping[str, int] = dataclasses.field(
         default_factory=dict, compare=False
     )
+    as_json: tuple[str, ...] = dataclasses.field(default=(), compare=False)
 
 
 def kind_of(label: Label) -> Kind:
@@ -155,6 +160,7 @@ class _LabelReader:
         self._field = field
         self._kind = kind
         self._names = names
+        self.as_json = []
 
     def read(self, value: object) -> Label:
         """Returns the label in a value."""
@@ -205,18 +211,22 @@ class _LabelReader:
                 place, value, "a label: a string, a whole number, true or false"
             )
         name = value if isinstance(value, str) else json.dumps(value)
-        name = self._row.text(place, name, may_be_empty=False).strip()
-        return self._names.find(name)
+        name = self._row.text(place, name, may_be_empty=False)
+        name = self._names.find(name.strip())
+        if not isinstance(value, str):
+            self.as_json.append(name)
+        return name
 
 
 def _make(kind: str, names: Names, row: Row) -> ClassificationRecord:
     document = row.document()
     field = row.find(row.fields.label, LABEL_FIELDS)
     value = None if field is None else row.values[field]
-    label, num_repeated = None, 0
+    label, num_repeated, as_json = None, 0, ()
     # An empty cell is the only way to leave out a label in CSV.
     if value is not None and not (isinstance(value, str) and not value.strip()):
-        label = _LabelReader(row, field, kind, names).read(value)
+        reader = _LabelReader(row, field, kind, names)
+        label, as_json = reader.read(value), tuple(reader.as_json)
     if isinstance(label, tuple):
         distinct = tuple(x[0] for x in names.group(label))
         label, num_repeated = distinct, len(label) - len(distinct)
@@ -227,6 +237,7 @@ def _make(kind: str, names: Names, row: Row) -> ClassificationRecord:
         has_units=document.has_units,
         label=label,
         num_repeated=num_repeated,
+        labels_as_json=as_json,
         source=row.source,
     )
 
@@ -299,6 +310,7 @@ def find_labels(
     examples: dict[Kind, ClassificationRecord] = {}
     counts = collections.Counter()
     numbers = []
+    as_json, as_text = set(), set()
     num_labels = 0
     for record in records:
         label = record.label
@@ -312,6 +324,9 @@ def find_labels(
             numbers.append(label)
         else:
             counts.update(_labels_in(label))
+            as_json.update(record.labels_as_json)
+            texts = {*_labels_in(label)} - {*record.labels_as_json}
+            as_text.update(map(_normalized, texts))
             num_labels += kind == "multiple"
     if not examples:
         raise UserError(
@@ -365,7 +380,11 @@ def find_labels(
         )
     names = tuple(sorted(counts))
     singletons = tuple(x for x in names if counts[x] == 1)
-    return Labels(kind, names, singletons, counts=counts)
+    as_json = {x for x in as_json if _normalized(x) not in as_text}
+    # 1 and True are equal in Python.
+    has_both = len({x in ("true", "false") for x in as_json}) > 1
+    as_json = () if has_both else tuple(x for x in names if x in as_json)
+    return Labels(kind, names, singletons, counts=counts, as_json=as_json)
 
 
 def _classes_or_numbers(path: str, label: Label) -> UserError:
@@ -549,10 +568,8 @@ def _score_numbers(predictions, gold) -> dict[str, float]:
         for key, truth in gold.items()
     ]
     error = float(metrics.mean_squared_error(truths, found))
-    scores = {
-        "mean_squared_error": error,
-        "negative_mean_squared_error": -error,
-    }
+    scores = {"mean_squared_error": error}
+    scores["negative_mean_squared_error"] = -error
     if len(set(truths)) > 1 and len(set(found)) > 1:
         scores["spearman"] = float(stats.spearmanr(truths, found).statistic)
     return scores

@@ -155,6 +155,20 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
             classification.Labels(kind, names, singletons), self._find(values)
         )
 
+    @parameterized.parameters(
+        ([3, 10, 3, None], ("10", "3")),
+        ([True, False], ("false", "true")),
+        ([[3, "b"], [3]], ("3",)),
+        (["3", "b"], ()),
+        # In one record a string.
+        ([3, "3", 4], ("4",)),
+        ([3, "3.0", "b", 4], ("4",)),
+        # 1 == True.
+        ([1, True, "a"], ()),
+    )
+    def test_labels_that_are_not_strings(self, values, expected):
+        self.assertEqual(expected, self._find(values).as_json)
+
     def test_spellings_are_counted_together(self):
         """A document counts once, however often it repeats a label."""
         values = [[_NFD, _NFC], [_NFC], [_NFC, "b"]]

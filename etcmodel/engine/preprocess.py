@@ -415,12 +415,7 @@ def _write_notes(
         "task": task.name,
         "format": tfrecords.FORMAT,
         "split": split,
-        # How files were read does not change what is stored.
-        "preprocessing_config": {
-            name: value
-            for name, value in dataclasses.asdict(config).items()
-            if name not in task.reading
-        },
+        "preprocessing_config": task.stored_sizes(config),
         **vocabulary,
         "num_examples": count,
         "shards": shards,

@@ -48,7 +48,7 @@ class TrainedModel(NamedTuple):
 
     def answers(self) -> answers_lib.Answers:
         """Returns the model's answers, by the graph that is exported."""
-        module, _ = signatures.make_serving_module(
+        module = signatures.make_module(
             self.model, self.preprocessor, self.task_model
         )
         name = signatures.SERVING_DEFAULT

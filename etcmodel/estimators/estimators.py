@@ -1,514 +1,317 @@
-"""Models for users' own documents, trained and used in Python."""
+"""Classes for users' own documents, one a task, and `load`."""
 
-import dataclasses
-import difflib
 import os
-import shutil
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal
 
-import numpy as np
-
-from etcmodel.engine import preprocess
-from etcmodel.engine import processes
-from etcmodel.engine import shortcuts
-from etcmodel.engine import train
-from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 from etcmodel.estimators import predictors
-from etcmodel.estimators import sources
-from etcmodel.pipeline import atomic
-from etcmodel.pipeline import metadata_files
-from etcmodel.pipeline import options as options_lib
-from etcmodel.pipeline import own_files
-from etcmodel.readers import files
-from etcmodel.serving import exported
-from etcmodel.training import overlaps
-from etcmodel.training import runs
+from etcmodel.estimators import results
+from etcmodel.estimators.arguments import suggest_names
+from etcmodel.estimators.estimator import Estimator
+from etcmodel.estimators.estimator import start
+from etcmodel.estimators.results import Label
 
-# Sizes of the input that can be greater than those of the training records.
-_SIZES = ("long_length", "global_length")
-
-
-class Estimator(predictors.RowPredictor):
-    """A model for users' own documents.
-
-    `fit` trains in a temporary directory, with Keras 2; unless this process
-    uses that (`TF_USE_LEGACY_KERAS=1`), in a process of its own. `save` keeps
-    the run.
-
-    Attributes:
-        history: what the last `fit` measured: "loss", step -> loss; and
-            "validation", step -> name -> metric.
-    """
-
-    def __init__(self, model_dir=None, saved_model=None, **options):
-        super().__init__(model_dir, saved_model, **options)
-        self._check_options()
-        self.history: dict[str, Mapping[int, Any]] = {}
-        self._source = self._vocab_file = None
-        # The options that the run was trained with.
-        self._trained_with = {}
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        source: str | os.PathLike,
-        vocab_file: str | os.PathLike | None = None,
-        **options: Any,
-    ) -> "Estimator":
-        """Makes a model that starts from weights, or from random ones.
-
-        Args:
-            source: what `etcmodel lift` wrote, a run of `train`, a published
-                checkpoint, or the name of a preset such as "small", whose
-                weights are random. A directory of Hugging Face's library, or a
-                name in its hub, such as "google-bert/bert-base-uncased", is
-                lifted once; see `sources.find`. `fit` continues a run of the
-                same task, with the run's own options where none are given here.
-            vocab_file: the vocabulary; by default that beside the weights.
-            **options: the options in docs/own_documents.md, such as
-                `long_length` (preprocessing), `pooling` (model) and `threshold`
-                (predictions). With a run, `predict` uses options of predictions
-                and greater lengths at once; others need `fit`.
-
-        Raises:
-            UserError: there is no such option, or no vocabulary.
-        """
-        made = cls(**options)
-        source = sources.find(os.fspath(source))
-        made._source = source
-        made._keep(source)
-        sources.check(source)
-        vocab_file = vocab_file or sources.vocabulary_beside(source)
-        if vocab_file is None:
-            raise UserError(
-                f"{source} has no vocabulary. Name it with `vocab_file`."
-            )
-        made._vocab_file = os.fspath(vocab_file)
-        if (runs.find(source) or {}).get("task") == cls.task:
-            made.model_dir = source
-        return made
-
-    def _describe(self):
-        noted = {**self._noted(), **self.options}
-        found = super()._describe()
-        if self._source is not None:
-            found["weights"] = self._source
-        labels = noted.get("labels") or ()
-        if labels:
-            found["labels"] = show(list(labels))
-        for name in (*_SIZES, "units"):
-            if noted.get(name):
-                found[name] = noted[name]
-        return found
-
-    def _fields(self) -> dict[str, list[str]]:
-        spec = self._spec
-        return {
-            "preprocessing": [
-                x.name
-                for x in options_lib.flag_fields(
-                    spec.preprocessing_config_class
-                )
-            ],
-            "model": [x.name for x in dataclasses.fields(spec.model_options)],
-            "answers": [x.name for x in dataclasses.fields(spec.options)],
-        }
-
-    def _check_options(self) -> None:
-        known = sum(self._fields().values(), [])
-        for name in self.options:
-            if name not in known:
-                close = difflib.get_close_matches(name, known, n=1)
-                advice = f"Choose from: {', '.join(known)}."
-                if close:
-                    advice = f"Did you mean {close[0]}? {advice}"
-                raise UserError(
-                    f"{type(self).__name__} has no option {name!r}. {advice}"
-                )
-        self._check_values()
-
-    def _check_values(self) -> None:
-        """Raises an error for a value that no training could use."""
-        spec, fields = self._spec, self._fields()
-        values = {
-            kind: {
-                x: _plain(self.options[x]) for x in names if x in self.options
-            }
-            for kind, names in fields.items()
-        }
-        options_lib.check(
-            spec.make_preprocessing_config(values["preprocessing"])
-        )
-        for kinds, kind in (
-            (spec.model_options, "model"),
-            (spec.options, "answers"),
-        ):
-            options_lib.check(kinds(**values[kind]))
-
-    def fit(
-        self,
-        records: Iterable[Any] | str | os.PathLike,
-        validation: Iterable[Any] | str | os.PathLike | None = None,
-        *,
-        validation_fraction: float | None = None,
-        epochs: float | None = None,
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
-        patience: int | None = None,
-        seed: int | None = None,
-        small: bool = False,
-        skip_bad_records: bool = False,
-        max_record_bytes: int = files.MAX_RECORD_BYTES,
-        optimizer: str | None = None,
-        schedule: str | None = None,
-        params: Mapping[str, Any] | None = None,
-        callbacks: Sequence[Callable[[int, dict[str, float]], object]] = (),
-        verbose: int = 1,
-    ) -> "Estimator":
-        """Trains the model; with validation, the best checkpoint is kept.
-
-        Calling it again continues training with the same weights, options and
-        labels. To train on other labels, list all of them in the option
-        `labels`: then the head is initialized at random.
-
-        Args:
-            records: training records, as for `predict` but with labels; or the
-                name of a file. See docs/own_documents.md.
-            validation: validation records, in the same forms.
-            validation_fraction: share of `records` to validate with instead.
-            epochs: passes over the records; by default the experiment's.
-            batch_size: records of a step.
-            learning_rate: the highest one, after the warm-up.
-            patience: validations without a better metric after which training
-                stops.
-            seed: seed of weights, order, dropout and of the split by
-                `validation_fraction`.
-            small: a trial run; see `etcmodel train --small`.
-            skip_bad_records: leave out records that cannot be used.
-            max_record_bytes: maximum size of a record in a file; 0 for no
-                limit.
-            optimizer: "adamw" or "lamb".
-            schedule: how the learning rate decays after the warm-up: "linear",
-                "cosine" or "constant".
-            params: overrides of the training configuration, such as
-                `{"runtime.mixed_precision_dtype": "bfloat16"}`.
-            callbacks: functions of the step and the metrics of a validation,
-                called after it. Training stops if one returns True.
-            verbose: 1 shows a progress bar in a terminal or notebook and lines
-                elsewhere, 2 lines, 0 nothing.
-
-        Returns:
-            The model itself.
-
-        Raises:
-            UserError: records, options or weights do not fit.
-        """
-        reporter = _reporter(verbose)
-        self._check_options()
-        if not self.model_dir and self._source is None:
-            raise UserError(
-                "There are no weights to train. Make the model with "
-                "`from_pretrained`, or load a run: a SavedModel cannot be "
-                "trained."
-            )
-        folder = self._path(f"fit_{len(os.listdir(self._folder.name))}")
-        os.mkdir(folder)
-        reading = {
-            "skip_bad_records": skip_bad_records,
-            "max_record_bytes": max_record_bytes,
-        }
-        data = self._preprocess(
-            folder,
-            records,
-            validation,
-            validation_fraction,
-            seed,
-            reading,
-            reporter,
-        )
-        model_dir = os.path.join(folder, "run")
-        start = self._source
-        if self.model_dir:
-            start = runs.find_checkpoint(self.model_dir, None)
-        is_preset = not self.model_dir and not metadata_files.exists(start)
-        experiment = f"etc/{self.task}"
-        if self.model_dir:
-            experiment = runs.read(self.model_dir)["experiment"]
-        result = processes.train(
-            train.Options(
-                experiment=experiment,
-                model_dir=model_dir,
-                **data,
-                **{"preset" if is_preset else "init_checkpoint": start},
-                epochs=epochs,
-                batch_size=batch_size,
-                learning_rate=learning_rate,
-                patience=patience,
-                seed=seed,
-                small=small,
-                optimizer=optimizer,
-                schedule=schedule,
-                params_override=self._parameters(params or {}),
-            ),
-            reporter,
-            _all_of(callbacks),
-        )
-        self.history = {
-            "loss": dict(result.losses),
-            "validation": dict(result.validations),
-        }
-        self.model_dir, self._saved_model, self._loaded = model_dir, None, None
-        self._trained_with = dict(self.options)
-        return self
-
-    def _make_answers(self):
-        if self._saved_model is not None:
-            metadata = exported.read_metadata(self._saved_model)
-            had = {**metadata["preprocessing_config"], **metadata["options"]}
-            for name in self._other_options(had):
-                raise UserError(
-                    f"{name}={self.options[name]!r}: the SavedModel "
-                    f"{self._saved_model} has {had.get(name, 'its own')!r}. "
-                    "Load the run instead, or leave the option out."
-                )
-        return super()._make_answers()
-
-    def _other_options(self, had: dict[str, Any]) -> list[str]:
-        """Returns the names of options that are not those of the model."""
-        reading = self._spec.reading
-        return [
-            name
-            for name, value in self.options.items()
-            if name not in reading
-            and value not in (None, "auto", self._trained_with.get(name))
-            and _plain(value) != _plain(had.get(name))
-        ]
-
-    def _overrides(self) -> dict[str, Any]:
-        """Returns parameters of a run for options it was not trained with."""
-        fields, params = self._fields(), runs.read_params(self.model_dir)
-        had = {**self._noted(), **params["task"]["model"]}
-        overrides = {}
-        for name in self._other_options({**had, **params["task"]}):
-            value = _plain(self.options[name])
-            if name in fields["answers"]:
-                overrides[f"task.{name}"] = value
-            elif name in _SIZES:
-                overrides[f"task.model.{name}"] = value
-            else:
-                raise UserError(
-                    f"{name}={value!r}: the run {self.model_dir} has "
-                    f"{had.get(name)!r}. Call `fit` to train with the option, "
-                    "or leave it out."
-                )
-        return overrides
-
-    def _preprocess(
-        self, folder, records, validation, fraction, seed, reading, reporter
-    ) -> dict[str, str]:
-        """Preprocesses both collections of records."""
-        if validation is not None and fraction is not None:
-            raise UserError(
-                "Give either `validation` or `validation_fraction`."
-            )
-        common = {
-            "task": self.task,
-            "vocab_file": self._vocab_file,
-            "task_options": self._reading(),
-            **reading,
-        }
-        train_data = os.path.join(folder, "train")
-        like = None if self._has_other_labels() else self.model_dir
-        is_one = fraction is None
-        preprocess.preprocess(
-            preprocess.Options(
-                input=_paths(records),
-                output_dir=train_data if is_one else f"{folder}/records",
-                validation_fraction=fraction,
-                seed=seed or 0,
-                like=like,
-                **common,
-            ),
-            reporter,
-        )
-        if fraction is not None:
-            return {
-                "train_data": os.path.join(folder, "records", "train"),
-                "validation_data": os.path.join(folder, "records", "dev"),
-            }
-        if validation is None:
-            return {"train_data": train_data}
-        dev = os.path.join(folder, "dev")
-        preprocess.preprocess(
-            preprocess.Options(
-                input=_paths(validation),
-                output_dir=dev,
-                split="dev",
-                like=train_data,
-                **common,
-            ),
-            reporter,
-            "validation",
-        )
-        return {"train_data": train_data, "validation_data": dev}
-
-    def _reading(self) -> dict[str, Any]:
-        """Returns the task's options of `preprocess`."""
-        options = self.options
-        if self.model_dir:
-            # A run that `save` wrote can have greater lengths than its records.
-            model = runs.read_params(self.model_dir)["task"]["model"]
-            lengths = {x: model[x] for x in _SIZES if model.get(x)}
-            options = {**lengths, **options}
-        if self._has_other_labels():
-            # Keep the run's options except its labels.
-            noted = self._noted()
-            options = {
-                **{x: noted[x] for x in noted if not x.startswith("label")},
-                **options,
-            }
-        names = self._fields()["preprocessing"]
-        return {name: options[name] for name in names if name in options}
-
-    def _noted(self) -> dict[str, Any]:
-        """Returns the preprocessing configuration of the continued run."""
-        note = self.model_dir and runs.read_records(self.model_dir)
-        return note["preprocessing_config"] if note else {}
-
-    def _has_other_labels(self) -> bool:
-        """Returns whether the options name other labels than the run's."""
-        noted, options = self._noted(), self.options
-        if not noted:
-            return False
-        labels, kind = options.get("labels"), options.get("label_kind")
-        return (
-            labels is not None and [*labels] != [*noted.get("labels", ())]
-        ) or kind not in (None, "auto", noted.get("kind"))
-
-    def _parameters(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Returns the trainer's parameters that the options stand for."""
-        fields, found = self._fields(), {}
-        before = {}
-        if self.model_dir:
-            before = runs.read_params(self.model_dir)["task"]
-        for kind, place, values in (
-            ("model", "task.model", before.get("model", {})),
-            ("answers", "task", before),
-        ):
-            for name in fields[kind]:
-                value = _plain(self.options.get(name, values.get(name)))
-                if name in self.options or value is not None:
-                    found[f"{place}.{name}"] = value
-        return {**found, **given}
-
-    def save(self, directory: str | os.PathLike) -> None:
-        """Copies the run to a directory; `etcmodel.load` reads it.
-
-        Raises:
-            UserError: there is no run, the directory is not empty or is in the
-                run, or it cannot be written.
-        """
-        directory = os.fspath(directory)
-        if self.model_dir is None:
-            raise UserError("There is no run to save. Call `fit` first.")
-        place = overlaps.Place("directory", directory)
-        run = overlaps.Place("the model's run", self.model_dir)
-        overlaps.check([place], [run])
-        if overlaps.lies_in(directory, self.model_dir):
-            raise UserError(
-                f"{directory} is in the run that is saved. Choose another "
-                "directory."
-            )
-        overrides = self._overrides()
-        try:
-            with atomic.atomic_directory(directory) as partial:
-                self._copy_run(partial, overrides)
-        except (OSError, shutil.Error) as error:
-            raise UserError(
-                f"{directory} cannot be written: {_reason(error)}. Choose "
-                "another directory, or free space and try again."
-            ) from error
-
-    def _copy_run(self, directory: str, overrides: dict[str, Any]) -> None:
-        """Copies the run, with other parameters, into an empty directory."""
-        shutil.copytree(
-            self.model_dir,
-            directory,
-            dirs_exist_ok=True,
-            # The list is that of another directory.
-            ignore=shutil.ignore_patterns(own_files.FILE),
-        )
-        if overrides:
-            params = runs.read_params(directory)
-            runs.write_params(
-                directory, shortcuts.nested({**params, **overrides})
-            )
-
-    def export(
-        self, directory: str | os.PathLike, overwrite: bool = False
-    ) -> None:
-        """Writes a SavedModel that answers raw text; see docs/serving.md."""
-        if self.model_dir is None:
-            raise UserError("There is no run to export. Call `fit` first.")
-        self._export(os.fspath(directory), overwrite)
+AnswerEncoding = Literal["span", "bio"]
+ClassifierUnits = Literal["auto", "sentences", "texts", "paragraphs", "blocks"]
+Evidence = Literal["answer", "labelled"]
+LabelKind = Literal["auto", "single", "multiple", "number"]
+Pooling = Literal["mean", "max", "cls"]
+Units = Literal["auto", "sentences", "texts", "paragraphs"]
 
 
-class DocumentClassifier(Estimator):
+class DocumentClassifier(Estimator[results.Classification]):
     """Predicts one label, several labels or a number for documents.
 
-    `predict` returns a dict for each document: `label` (a string, a list or a
-    number) and `probabilities`, label -> probability.
+    `predict` returns a `results.Classification` for each document: a dict with
+    `id`, `label` and `probabilities`.
 
     Example:
         model = DocumentClassifier.from_pretrained("lifted")
         model.fit(records, validation_fraction=0.1, epochs=3)
         model.predict(["a long text ..."])
+
+    Args:
+        label_kind: "single" for one label a document, "multiple" for several,
+            "number" for a number; default: that of the training records.
+        labels: the labels; default: those of the training records. Labels are
+            predicted in the type that they have here or there.
+        pooling: vector to classify by: the "mean" of the long tokens (default),
+            their "max", or "cls", the global CLS token.
+        word_counts: whether a linear function of how often each word piece
+            occurs is learned, too (default: True).
+        balanced: whether labels are weighted so that every label has the same
+            total weight (default: False).
+        label_smoothing: probability that all labels share in training, from 0
+            to 1 (default: 0).
+        threshold: minimum probability of a chosen label, if documents have
+            several; default: chosen by validation, 0.5 without.
+        **others: see `Estimator`. `units` can also be "blocks" of `block_size`
+            tokens.
     """
 
     task = "classify"
 
+    @suggest_names
+    def __init__(
+        self,
+        *,
+        long_length: int | None = None,
+        global_length: int | None = None,
+        units: ClassifierUnits | None = None,
+        block_size: int | None = None,
+        text_field: str | None = None,
+        query_field: str | None = None,
+        id_field: str | None = None,
+        label_field: str | None = None,
+        label_kind: LabelKind | None = None,
+        labels: Sequence[Label] | None = None,
+        pooling: Pooling | None = None,
+        word_counts: bool | None = None,
+        balanced: bool | None = None,
+        label_smoothing: float | None = None,
+        threshold: float | None = None,
+    ):
+        arguments, self._as_json = locals(), []
+        if isinstance(labels, str):
+            raise UserError(f"`labels` is {show(labels)}, but must be a list.")
+        if labels is not None:
+            names = [results.label_name(x) for x in labels]
+            arguments = {**arguments, "labels": names}
+            self._as_json = [
+                name
+                for name, label in zip(names, labels, strict=True)
+                if not isinstance(label, str)
+            ]
+        super().__init__(arguments)
 
-class SentenceSelector(Estimator):
+    @classmethod
+    @suggest_names
+    def from_pretrained(
+        cls,
+        source: str | os.PathLike,
+        vocab_file: str | os.PathLike | None = None,
+        *,
+        long_length: int | None = None,
+        global_length: int | None = None,
+        units: ClassifierUnits | None = None,
+        block_size: int | None = None,
+        text_field: str | None = None,
+        query_field: str | None = None,
+        id_field: str | None = None,
+        label_field: str | None = None,
+        label_kind: LabelKind | None = None,
+        labels: Sequence[Label] | None = None,
+        pooling: Pooling | None = None,
+        word_counts: bool | None = None,
+        balanced: bool | None = None,
+        label_smoothing: float | None = None,
+        threshold: float | None = None,
+    ) -> "DocumentClassifier":
+        """Makes a classifier that starts from weights, or from random ones.
+
+        `source` is what `etcmodel lift` or `train` wrote, a published
+        checkpoint, a model of Hugging Face's library (a directory, or a name in
+        its hub, such as "google-bert/bert-base-uncased"), or a preset such as
+        "small", whose weights are random. A vocabulary is found beside the
+        weights; presets need a `vocab_file`. Options: see the class.
+        """
+        return start(**locals())
+
+    @property
+    def labels(self) -> list[Label]:
+        """The labels; empty for numbers, and before training."""
+        noted = self._noted()
+        as_json = self._as_json or noted.get("labels_as_json", ())
+        names = self.options.get("labels") or noted.get("labels", ())
+        return [results.typed_label(x, as_json) for x in names]
+
+    def _describe(self):
+        found = super()._describe()
+        return {**found, "labels": show(self.labels)} if self.labels else found
+
+    def _reading(self):
+        as_json = {"labels_as_json": self._as_json} if self._as_json else {}
+        return {**super()._reading(), **as_json}
+
+    def _result(self, record, prediction):
+        as_json = self._load().sizes.get("labels_as_json", ())
+        return results.classification(record.id, prediction, as_json)
+
+
+class SentenceSelector(Estimator[list[results.ScoredUnit]]):
     """Scores the sentences or paragraphs of documents.
 
-    `predict` returns a list of dicts for each document, one for each unit:
-    `paragraph`, `number` in the paragraph, `text`, `probability` and
+    `predict` returns a list of `results.ScoredUnit` for each document: a dict
+    for each unit with `id`, `paragraph`, `number`, `text`, `probability` and
     `is_selected`.
+
+    Args:
+        prior: initial probability that a unit is selected (default: 0.1).
+        query_ignore_hard_g2l: whether the query's global tokens attend to the
+            whole document (default: True).
+        threshold: minimum probability of a selected unit; default: chosen by
+            validation, 0.5 without.
+        **others: see `Estimator`.
     """
 
     task = "select"
 
-    def _friendly(self, prediction):
-        return [
-            {
-                "paragraph": unit.paragraph,
-                "number": unit.text,
-                "text": unit.content,
-                "probability": unit.score,
-                "is_selected": unit.is_selected,
-            }
-            for unit in prediction
-        ]
+    @suggest_names
+    def __init__(
+        self,
+        *,
+        long_length: int | None = None,
+        global_length: int | None = None,
+        units: Units | None = None,
+        block_size: int | None = None,
+        text_field: str | None = None,
+        query_field: str | None = None,
+        id_field: str | None = None,
+        label_field: str | None = None,
+        prior: float | None = None,
+        query_ignore_hard_g2l: bool | None = None,
+        threshold: float | None = None,
+    ):
+        super().__init__(locals())
+
+    @classmethod
+    @suggest_names
+    def from_pretrained(
+        cls,
+        source: str | os.PathLike,
+        vocab_file: str | os.PathLike | None = None,
+        *,
+        long_length: int | None = None,
+        global_length: int | None = None,
+        units: Units | None = None,
+        block_size: int | None = None,
+        text_field: str | None = None,
+        query_field: str | None = None,
+        id_field: str | None = None,
+        label_field: str | None = None,
+        prior: float | None = None,
+        query_ignore_hard_g2l: bool | None = None,
+        threshold: float | None = None,
+    ) -> "SentenceSelector":
+        """Makes a selector that starts from weights, or from random ones.
+
+        `source` is what `etcmodel lift` or `train` wrote, a published
+        checkpoint, a model of Hugging Face's library (a directory, or a name in
+        its hub, such as "google-bert/bert-base-uncased"), or a preset such as
+        "small", whose weights are random. A vocabulary is found beside the
+        weights; presets need a `vocab_file`. Options: see the class.
+        """
+        return start(**locals())
+
+    def _result(self, record, prediction):
+        return results.scored_units(record.id, prediction)
 
 
-class QuestionAnswerer(Estimator):
+class QuestionAnswerer(Estimator[results.Answer]):
     """Answers questions about documents.
 
-    `predict` returns a dict for each question: `answer` ("" for none),
-    `no_answer_probability` and `evidence`, a list of `(paragraph, number)`.
+    `predict` returns a `results.Answer` for each question: a dict with `id`,
+    `answer` ("" for none), `no_answer_probability` and `evidence`.
+
+    Args:
+        evidence: where records label no evidence, learn the unit with the
+            "answer" (default); or learn "labelled" evidence alone.
+        evidence_field: field with labelled evidence; default: "evidence" or
+            "supporting_facts".
+        answer_encoding: "span" for the first and last token of an answer
+            (default), "bio" for a label of every token.
+        answer_places: with "span", how many occurrences of an answer are right
+            in training, the first ones (default: 8).
+        query_ignore_hard_g2l: whether the question's global tokens attend to
+            the whole document (default: True).
+        supporting_fact_prior: initial probability that a unit is evidence
+            (default: 0.1).
+        no_answer_threshold: minimum probability of "no answer"; default: chosen
+            by validation, 0.5 without.
+        evidence_threshold: minimum probability of evidence (default: 0.5).
+        answer_in_evidence: whether answers must be in units above
+            `evidence_threshold`, or else in the most probable unit (default:
+            False).
+        max_answer_length: maximum length of an answer, in tokens (default: 30).
+        supporting_fact_weight: weight of the loss of evidence; each other loss
+            has the weight 1 (default: 1).
+        multiply_fact_probability: whether the answer is the span with the
+            highest product of its probability and that of its unit as evidence
+            (default: False).
+        **others: see `Estimator`.
     """
 
     task = "answer"
 
-    def _friendly(self, prediction):
-        evidence = [x[:2] for x in prediction["evidence"] if x.is_selected]
-        return {**prediction, "evidence": evidence}
+    @suggest_names
+    def __init__(
+        self,
+        *,
+        long_length: int | None = None,
+        global_length: int | None = None,
+        units: Units | None = None,
+        block_size: int | None = None,
+        text_field: str | None = None,
+        query_field: str | None = None,
+        id_field: str | None = None,
+        label_field: str | None = None,
+        evidence: Evidence | None = None,
+        evidence_field: str | None = None,
+        answer_encoding: AnswerEncoding | None = None,
+        answer_places: int | None = None,
+        query_ignore_hard_g2l: bool | None = None,
+        supporting_fact_prior: float | None = None,
+        no_answer_threshold: float | None = None,
+        evidence_threshold: float | None = None,
+        answer_in_evidence: bool | None = None,
+        max_answer_length: int | None = None,
+        supporting_fact_weight: float | None = None,
+        multiply_fact_probability: bool | None = None,
+    ):
+        super().__init__(locals())
+
+    @classmethod
+    @suggest_names
+    def from_pretrained(
+        cls,
+        source: str | os.PathLike,
+        vocab_file: str | os.PathLike | None = None,
+        *,
+        long_length: int | None = None,
+        global_length: int | None = None,
+        units: Units | None = None,
+        block_size: int | None = None,
+        text_field: str | None = None,
+        query_field: str | None = None,
+        id_field: str | None = None,
+        label_field: str | None = None,
+        evidence: Evidence | None = None,
+        evidence_field: str | None = None,
+        answer_encoding: AnswerEncoding | None = None,
+        answer_places: int | None = None,
+        query_ignore_hard_g2l: bool | None = None,
+        supporting_fact_prior: float | None = None,
+        no_answer_threshold: float | None = None,
+        evidence_threshold: float | None = None,
+        answer_in_evidence: bool | None = None,
+        max_answer_length: int | None = None,
+        supporting_fact_weight: float | None = None,
+        multiply_fact_probability: bool | None = None,
+    ) -> "QuestionAnswerer":
+        """Makes an answerer that starts from weights, or from random ones.
+
+        `source` is what `etcmodel lift` or `train` wrote, a published
+        checkpoint, a model of Hugging Face's library (a directory, or a name in
+        its hub, such as "google-bert/bert-base-uncased"), or a preset such as
+        "small", whose weights are random. A vocabulary is found beside the
+        weights; presets need a `vocab_file`. Options: see the class.
+        """
+        return start(**locals())
+
+    def _result(self, record, prediction):
+        return results.answer(record.id, prediction)
 
 
 _ESTIMATORS = {
@@ -516,68 +319,54 @@ _ESTIMATORS = {
 }
 
 
-def load(path: str | os.PathLike, **options: Any) -> predictors.Predictor:
+@suggest_names
+def load(
+    path: str | os.PathLike,
+    *,
+    long_length: int | None = None,
+    global_length: int | None = None,
+    units: ClassifierUnits | None = None,
+    block_size: int | None = None,
+    text_field: str | None = None,
+    query_field: str | None = None,
+    id_field: str | None = None,
+    label_field: str | None = None,
+    label_kind: LabelKind | None = None,
+    labels: Sequence[Label] | None = None,
+    pooling: Pooling | None = None,
+    word_counts: bool | None = None,
+    balanced: bool | None = None,
+    label_smoothing: float | None = None,
+    threshold: float | None = None,
+    prior: float | None = None,
+    query_ignore_hard_g2l: bool | None = None,
+    evidence: Evidence | None = None,
+    evidence_field: str | None = None,
+    answer_encoding: AnswerEncoding | None = None,
+    answer_places: int | None = None,
+    supporting_fact_prior: float | None = None,
+    no_answer_threshold: float | None = None,
+    evidence_threshold: float | None = None,
+    answer_in_evidence: bool | None = None,
+    max_answer_length: int | None = None,
+    supporting_fact_weight: float | None = None,
+    multiply_fact_probability: bool | None = None,
+) -> predictors.Predictor:
     """Loads a run of `train` or `fit`, or what `export` wrote, of any task.
 
-    Args:
-        path: its directory.
-        **options: how rows are read, such as `text_field`, and what else a
-            trained model can change; see `Estimator.from_pretrained`.
+    `path` is its directory. Options are those of the task's class, such as
+    `DocumentClassifier`. Names of fields apply to all models; for a run, new
+    thresholds and greater lengths apply at once, and other options need `fit`.
 
     Raises:
         UserError: the directory is none of these, or the task has no such
             option.
     """
-    path = os.fspath(path)
-    task, arguments = predictors.task_of(path)
+    options = {x: y for x, y in locals().items() if y is not None}
+    del options["path"]
+    task = predictors.task_of(path)
     if task not in _ESTIMATORS and options:
         raise UserError(f"{task} takes no options, got {', '.join(options)}.")
-    made = _ESTIMATORS.get(task, predictors.Predictor)(**arguments, **options)
-    made.task = task
-    if isinstance(made, Estimator):
-        if made.model_dir:
-            made._source = path
-            made._vocab_file = sources.vocabulary_beside(path)
+    made = _ESTIMATORS.get(task, predictors.Predictor)(**options)
+    made.open(path)
     return made
-
-
-def _reason(error: Exception) -> str:
-    """Returns why files cannot be copied, in one line."""
-    # All errors of `copytree`: source, target, reason.
-    if isinstance(error, shutil.Error) and isinstance(error.args[0], list):
-        return str(error.args[0][0][2])
-    return str(error)
-
-
-def _plain(value: Any) -> Any:
-    """Returns what JSON has for a tuple, or a number of NumPy."""
-    if isinstance(value, np.generic):
-        return value.item()
-    return [*map(_plain, value)] if isinstance(value, tuple) else value
-
-
-def _paths(records: Any) -> Any:
-    """Returns rows as they are, and the names of files as one text."""
-    if isinstance(records, str | os.PathLike):
-        return ",".join(files.find(os.fspath(records)))
-    return records
-
-
-_STYLES = {0: "quiet", 1: "auto", 2: "lines"}
-
-
-def _reporter(verbose: int) -> Reporter:
-    """Returns what shows progress for Keras' levels of verbosity."""
-    if verbose not in _STYLES:
-        raise UserError(f"`verbose` is {show(verbose)}, but must be 0, 1 or 2.")
-    return Reporter(_STYLES[int(verbose)])
-
-
-def _all_of(callbacks):
-    """Returns a function that calls all; True if one returns True."""
-    callbacks = list(callbacks)
-    if not callbacks:
-        return None
-    return lambda step, metrics: any(
-        [callback(step, metrics) is True for callback in callbacks]
-    )

@@ -1,5 +1,6 @@
 """Predictions of a trained model, or of what `export` wrote, in Python."""
 
+import abc
 import html
 import os
 import tempfile
@@ -11,6 +12,9 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
+from typing import Generic
+from typing import Literal
+from typing import TypeVar
 
 from etcmodel.engine import export as export_lib
 from etcmodel.engine import progress as progress_lib
@@ -24,6 +28,7 @@ from etcmodel.serving import exported
 from etcmodel.tasks import registry
 from etcmodel.training import runs
 
+Result = TypeVar("Result")
 _ON_ERROR = ("return", "raise")
 # Temporary directories of models, by their paths.
 _FOLDERS = weakref.WeakValueDictionary()
@@ -43,19 +48,23 @@ class Predictor:
 
     task = ""
 
-    def __init__(
-        self, model_dir: str | None = None, saved_model: str | None = None
-    ):
-        self.model_dir = model_dir
-        self._saved_model = saved_model
-        self._loaded = None
+    def __init__(self):
+        self.model_dir = self._saved_model = self._loaded = None
         self._lock = threading.Lock()
         # Lives as long as the model.
         self._folder = tempfile.TemporaryDirectory(prefix="etcmodel")
         _FOLDERS[self._folder.name] = self._folder
         self._used_folders = []
-        for path in filter(None, (model_dir, saved_model)):
-            self._keep(path)
+
+    def open(self, path: str | os.PathLike) -> None:
+        """Uses a run or a SavedModel."""
+        path = os.fspath(path)
+        self.task = task_of(path)
+        if _is_saved_model(path):
+            self._saved_model = path
+        else:
+            self.model_dir = path
+        self._keep(path)
 
     def __getstate__(self):
         raise UserError(
@@ -65,7 +74,7 @@ class Predictor:
         )
 
     def _describe(self) -> dict[str, Any]:
-        """Returns what a person wants to know of the model, by name."""
+        """Returns what `repr` shows, by name."""
         state = "not trained"
         if self.model_dir is not None:
             state = "trained"
@@ -159,16 +168,8 @@ class Predictor:
         Raises:
             UserError: the model is not trained, or a record cannot be used.
         """
-        return [
-            self._friendly(x)
-            for _, x in self._predictions(
-                self._read(records, "predict"), batch_size, progress
-            )
-        ]
-
-    def _friendly(self, prediction: Any) -> Any:
-        """Converts a prediction to what `predict` returns."""
-        return prediction
+        read = self._read(records, "predict")
+        return [x for _, x in self._predictions(read, batch_size, progress)]
 
     def _read(self, records: Iterable[Any], split: str) -> Iterator[Any]:
         """Yields records as the task's `Preprocessor` takes them."""
@@ -191,7 +192,7 @@ class Predictor:
 
         saved = self._load()
         num_cut, num_refused = saved.num_cut, saved.num_refused
-        # None hides the bar if stderr is no terminal; a notebook is none.
+        # With None, tqdm shows the bar in terminals alone.
         disable = not progress or None
         if progress and progress_lib.in_notebook():
             disable = False
@@ -231,25 +232,25 @@ class _Errors(BadRecords):
         self.by_index[error.index] = error
 
 
-class RowPredictor(Predictor):
+class RowPredictor(Predictor, Generic[Result]):
     """A model for rows of users' own documents.
 
     Attributes:
-        options: preprocessing, model and answer options, by name.
+        options: the options that were given, by name.
     """
 
-    def __init__(self, model_dir=None, saved_model=None, **options: Any):
-        super().__init__(model_dir, saved_model)
-        self.options = options
+    options: dict[str, Any]
 
     def predict(
         self,
         records: Iterable[Any],
         batch_size: int = 8,
         progress: bool = True,
-        on_error: str = "return",
-    ) -> list[Any]:
+        on_error: Literal["return", "raise"] = "return",
+    ) -> list[Result | RecordError]:
         """Predicts documents, in their order.
+
+        Returns one result for each, of the type that the class names.
 
         Args:
             records: strings, dicts with the fields of docs/own_documents.md, a
@@ -267,7 +268,7 @@ class RowPredictor(Predictor):
         """
         errors = _Errors(on_error)
         found = {
-            record.index: self._friendly(x)
+            record.index: self._result(record, x)
             for record, x in self._predictions(
                 self._read(records, "predict", errors), batch_size, progress
             )
@@ -280,6 +281,10 @@ class RowPredictor(Predictor):
             )
         found |= errors.by_index
         return [found[index] for index in sorted(found)]
+
+    @abc.abstractmethod
+    def _result(self, record: Any, prediction: Any) -> Result:
+        """Converts a record's prediction to what `predict` returns."""
 
     def evaluate(
         self, records: Iterable[Any], batch_size: int = 8, progress: bool = True
@@ -362,16 +367,20 @@ def _warn(message: str) -> None:
         for number, frame in enumerate(reversed(frames), 1)
         if number == len(frames) or frame.filename != __file__
     )
-    # That of this function is the first.
+    # Level 1 is the line below.
     warnings.warn(message, stacklevel=level)
 
 
-def task_of(path: str) -> tuple[str, dict[str, str]]:
-    """Returns the task of a run or SavedModel, and arguments of `Predictor`.
+def task_of(path: str | os.PathLike) -> str:
+    """Returns the task of a run or SavedModel.
 
     Raises a `UserError` if the directory is neither.
     """
-    if os.path.exists(os.path.join(path, "saved_model.pb")):
-        metadata = exported.read_metadata(path)
-        return metadata["task"], {"saved_model": path}
-    return runs.read(path)["task"], {"model_dir": path}
+    path = os.fspath(path)
+    if _is_saved_model(path):
+        return exported.read_metadata(path)["task"]
+    return runs.read(path)["task"]
+
+
+def _is_saved_model(path: str) -> bool:
+    return os.path.exists(os.path.join(path, "saved_model.pb"))

@@ -93,7 +93,7 @@ def _download(name: str, revision: str | None) -> str:
 
 
 def _fingerprint(folder: str) -> str:
-    """Returns what changes if a file of a directory is another one."""
+    """Returns a hash that changes if a file of a directory changes."""
     found = []
     for name in sorted(os.listdir(folder)):
         # The cache of the hub has links to files that never change.

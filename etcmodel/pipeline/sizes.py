@@ -37,7 +37,8 @@ def find_sizes(
             for name in LENGTHS
         }
     known = {*spec.size_names()} - {*spec.reading}
-    if metadata is not None and known != {*sizes}:
+    optional = spec.optional_sizes()
+    if metadata is not None and known - optional != {*sizes} - optional:
         raise UserError(
             f"{shards.METADATA_FILE} of the records has the sizes "
             f"{', '.join(sorted(sizes))}, but {spec.name} has "

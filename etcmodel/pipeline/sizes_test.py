@@ -28,6 +28,16 @@ class SizesTest(absltest.TestCase):
             self._find(long_length=8, global_length=2),
         )
 
+    def test_records_of_earlier_versions(self):
+        """They lack optional sizes, and are not stored with empty ones."""
+        spec = registry.get("classify")
+        noted = spec.stored_sizes(spec.make_preprocessing_config({}))
+        self.assertNotIn("labels_as_json", noted)
+        for more in ({}, {"labels_as_json": ["3"]}):
+            metadata = {"preprocessing_config": {**noted, **more}}
+            found = sizes.find_sizes(spec, metadata, types.SimpleNamespace())
+            self.assertEqual({**noted, **more}, found)
+
     def test_sizes_that_do_not_fit(self):
         noted = dict.fromkeys(registry.get("wikihop").size_names(), 3)
         for given, lengths, message in (

@@ -220,6 +220,24 @@ class TaskSpec:
         config_class = self.preprocessing_config_class
         return [field.name for field in dataclasses.fields(config_class)]
 
+    def optional_sizes(self) -> set[str]:
+        """Returns the names of sizes that are not stored if they are empty."""
+        config_class = self.preprocessing_config_class
+        return {
+            field.name
+            for field in dataclasses.fields(config_class)
+            if field.metadata.get("is_optional")
+        }
+
+    def stored_sizes(self, config: Any) -> dict[str, Any]:
+        """Returns the sizes that are stored, without how files are read."""
+        optional = self.optional_sizes()
+        return {
+            name: value
+            for name, value in dataclasses.asdict(config).items()
+            if name not in self.reading and (value or name not in optional)
+        }
+
 
 def _taken(options_class: type, source: Any) -> Any:
     """Makes options of the attributes of an object; others are defaults."""

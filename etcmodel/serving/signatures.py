@@ -91,6 +91,14 @@ def run_in_parts(
 def make_serving_module(
     model: tf.keras.Model, preprocessor: Preprocessor, task_model: TaskModel
 ) -> tuple[ServingModule, dict[str, dict[str, np.ndarray]]]:
+    """Makes a module and, by signature, the inputs of one small request."""
+    module = make_module(model, preprocessor, task_model)
+    return module, _requests(preprocessor)
+
+
+def make_module(
+    model: tf.keras.Model, preprocessor: Preprocessor, task_model: TaskModel
+) -> ServingModule:
     """Makes the module that `export_saved_model` saves.
 
     Its signatures:
@@ -103,8 +111,6 @@ def make_serving_module(
         example whole.
     *   `features`: takes the model's inputs (see `ExampleSchema.input_specs`),
         integers as int64, of any lengths; returns the model's outputs.
-
-    Returns the module and, by signature, the inputs of one small request.
     """
     specs = preprocessor.SCHEMA.input_specs()
     outputs_of = _make_outputs_of(model, specs)
@@ -118,7 +124,7 @@ def make_serving_module(
         with tf.control_dependencies(assert_same_sizes(inputs, axes)):
             return outputs_of(inputs)
 
-    module = ServingModule(
+    return ServingModule(
         variables=model_variables(model),
         resources=[preprocessor],
         functions={
@@ -136,7 +142,6 @@ def make_serving_module(
             ),
         },
     )
-    return module, _requests(preprocessor)
 
 
 def _make_outputs_of(

@@ -339,6 +339,8 @@ def _character_table(
         *range(0x2F800, 0x2FA20),
         *range(0xE0000, 0xE0200),
     ):
+        if _never_changes(chr(code)):
+            continue
         result = _convert(
             chr(code), lower_case, strip_accents, clean_text, chinese[code]
         )
@@ -349,15 +351,35 @@ def _character_table(
             if number == len(sequences):
                 sequences.append(result)
             entries[code] = 4 * number + _SEVERAL
-    distinct, blocks = np.unique(
-        entries.reshape(-1, _BLOCK), axis=0, return_inverse=True
-    )
+    distinct = {}
+    blocks = [
+        distinct.setdefault(block.tobytes(), len(distinct))
+        for block in entries.reshape(-1, _BLOCK)
+    ]
     return _CharacterTable(
-        blocks=(_BLOCK * blocks.reshape(-1)).astype(np.int32),
-        entries=distinct.reshape(-1),
+        blocks=_BLOCK * np.array(blocks, np.int32),
+        entries=np.frombuffer(b"".join(distinct), np.int32),
         starts=np.cumsum([0, *map(len, sequences)], dtype=np.int32),
         # Appends one, so that the table is not empty.
         sequences=np.array([*itertools.chain(*sequences), 0], np.int32),
+    )
+
+
+def _never_changes(char: str) -> bool:
+    """Tells quickly whether a character is a part of a word as it is.
+
+    Most are. False is always right, but slower.
+    """
+    category = unicodedata.category(char)
+    return (
+        (category[0] in "LNS" or category == "Cn")
+        and char > "~"
+        and char != "\ufffd"
+        and char.lower() == char
+        and not unicodedata.decomposition(char)
+        # Hangul is decomposed by rules, not by the table.
+        and not "\uac00" <= char <= "\ud7a3"
+        and char not in _FORMER_CATEGORY
     )
 
 

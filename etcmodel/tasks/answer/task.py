@@ -46,7 +46,7 @@ class AnswerModelOptions:
         supporting_fact_prior: initial probability that a unit is evidence.
     """
 
-    answer_encoding: str = "span"
+    answer_encoding: str = option("span", one_of=["span", "bio"])
     answer_places: int = 8
     query_ignore_hard_g2l: bool = True
     supporting_fact_prior: float = 0.1

@@ -35,6 +35,9 @@ def complete(
         units=units.found,
         kind=labels.kind,
         labels=names,
+        labels_as_json=tuple(
+            x for x in names if x in (*labels.as_json, *config.labels_as_json)
+        ),
         label_counts=tuple(labels.counts.get(x, 0) for x in names),
         label_mean=labels.mean,
         label_deviation=labels.standard_deviation,

@@ -49,6 +49,18 @@ class CompleteTest(tf.test.TestCase):
         )
         self.assertIn("Note: 1 of 3 labels have one record: ['ü'].", note)
 
+    def test_labels_that_are_not_strings(self):
+        for labels, values, expected in (
+            ((3, 7, 3), {}, ("3", "7")),
+            (("3", "7"), {}, ()),
+            # As `labels` are given in Python.
+            (("3", "7"), {"labels_as_json": ("3",)}, ("3",)),
+            ((3, 7), {"labels_as_json": ("9",)}, ("3", "7", "9")),
+        ):
+            values = {"labels": ("3", "7", "9"), **values}
+            config, _ = _complete(_read(*labels), **values)
+            self.assertEqual(expected, config.labels_as_json)
+
     def test_several_labels(self):
         config, note = _complete(_read(["b", "a"], [], ["b"], ["a"]))
         self.assertEqual(

@@ -25,6 +25,8 @@ class ClassifyPreprocessingConfig(DocumentPreprocessingConfig):
             training records.
         kind: the kind that "auto" found in the training records.
         labels: the labels, if they are not those of the training records.
+        labels_as_json: those of the labels that are whole numbers, true or
+            false in the training records, not strings.
         label_counts: how many training records have each label.
         label_mean: mean of the training records' numbers.
         label_deviation: their standard deviation.
@@ -33,6 +35,9 @@ class ClassifyPreprocessingConfig(DocumentPreprocessingConfig):
     label_kind: str = option("auto", one_of=list(classification.LABEL_KINDS))
     kind: str = option("", is_flag=False)
     labels: tuple[str, ...] = option((), several=True)
+    labels_as_json: tuple[str, ...] = option(
+        (), is_flag=False, is_optional=True
+    )
     label_counts: tuple[int, ...] = option((), is_flag=False)
     label_mean: float = option(0.0, is_flag=False)
     label_deviation: float = option(1.0, is_flag=False)
@@ -61,7 +66,7 @@ class ClassifyModelOptions:
             et al., "Wide & Deep Learning for Recommender Systems", 2016).
     """
 
-    pooling: str = "mean"
+    pooling: str = option("mean", one_of=["mean", "max", "cls"])
     word_counts: bool = True
 
 
