@@ -57,11 +57,6 @@ CASES = {
         "--part=squad --lift={bert} --seeds=1 --folds=0 --train={squad}"
         " --batch_size=1 --dtype=float32",
     ],
-    "benchmarks.preprocess": [
-        f"--task={task} --input={{{task}}} --vocab_file={{{task}_vocab}}"
-        " --batch_size=2 --seconds=0"
-        for task in ("wikihop", "hotpotqa", "nq")
-    ],
     "benchmarks.pretraining_small": [
         "--corpus={pretrain} --vocab_file={pretrain_vocab} --lift={bert}"
         " --steps=2 --lift_steps=2"
@@ -88,7 +83,7 @@ CASES = {
     ],
     "benchmarks.structure": [
         "--question_kinds=fixed --variants=full,flat --num_train=8"
-        " --num_heldout=4 --num_layers=1 --batch_size=4 --seconds=0"
+        " --num_heldout=4 --num_layers=1 --batch_size=4 --steps=2"
     ],
     "benchmarks.training_step": [
         "--experiment=etc/wikihop --records={records} --batch_size=3"
