@@ -18,7 +18,6 @@ import dataclasses
 import functools
 import itertools
 import math
-import os
 import sys
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -26,7 +25,6 @@ from collections.abc import Sequence
 from concurrent import futures
 from typing import Any
 
-import matplotlib
 import numpy as np
 import tensorflow as tf
 from absl import flags
@@ -37,18 +35,11 @@ from benchmarks import measure
 from benchmarks import program
 from etcmodel import feature_utils
 
-matplotlib.use("Agg")
-
-from matplotlib import pyplot  # noqa: E402
-
 DTYPES = ("float32", "mixed_bfloat16")
 PASSES = ("forward", "train")
 INPUTS = ("specs", "tensors")
-# Those that are not the package's; their masks and labels are always tensors.
-RECIPES = {
-    "appendix_a": appendix_a.blocked_attention,
-    "dense": appendix_a.full_attention,
-}
+# Not the package's; its masks and labels are always tensors.
+_RECIPE = "appendix_a"
 
 _SENTENCE_LENGTH = 27
 # How many arrays of the size of the scores are alive at once, about: scores,
@@ -62,19 +53,14 @@ FLAGS = {
     "dtypes": ([*DTYPES], "Dtype policies.", DTYPES),
     "passes": ([*PASSES], "Forward pass, or all gradients as well.", PASSES),
     "implementations": (
-        ["sparse", "streaming", "auto", *RECIPES],
-        f"What to measure: {', '.join(RECIPES)}, or any of the package's.",
+        ["sparse", "streaming", "auto", "full", _RECIPE],
+        f"What to measure: {_RECIPE}, or any of the package's.",
     ),
     "inputs": ([*INPUTS], "Masks and labels described, or tensors.", INPUTS),
     "modes": (
         [*gemm_floor.MODES],
         "Without and with XLA.",
         gemm_floor.MODES,
-    ),
-    "allocators": (
-        ["default"],
-        "What allocators are told.",
-        measure.ALLOCATORS,
     ),
     "global_length": (230, "Global tokens."),
     "heads": (12, "Attention heads."),
@@ -94,7 +80,7 @@ FLAGS = {
 # The later ones turn faster.
 _CASE_FLAGS = [name for name, x in FLAGS.items() if isinstance(x[0], list)]
 _COLUMNS = program.read_columns(
-    "implementation inputs mode allocator dtype pass length:d "
+    "implementation inputs mode dtype pass length:d "
     "median_ms:.2f q1_ms:.2f q3_ms:.2f warm_up_s:.2f peak_mb:.0f "
     "ratio_to_floor:.2f ratio_to_best_floor:.2f gflop_per_s:.1f"
 )
@@ -115,7 +101,12 @@ class Case:
     sizes: gemm_floor.Sizes
     dropout: float = 0.0
     preset: str = "base"
-    allocator: str = "default"
+
+    @property
+    def att_implementation(self) -> str:
+        """What layers are told; the recipe replaces "sparse"."""
+        is_recipe = self.implementation == _RECIPE
+        return "sparse" if is_recipe else self.implementation
 
     @property
     def compute_dtype(self) -> str:
@@ -172,27 +163,26 @@ def make_side_inputs(kind: str, sizes: gemm_floor.Sizes) -> dict[str, Any]:
     return side_inputs.to_dict()
 
 
-@functools.lru_cache(maxsize=1)
-def make_inputs(
-    shapes: tuple[tuple[int, ...], ...], dtype: str
-) -> list[tf.Tensor]:
-    """Makes random numbers, the same ones for all that are timed in turns."""
-    return [tf.cast(tf.random.normal(shape), dtype) for shape in shapes]
-
-
 def compile_step(
     case: Case,
     function: Callable[..., Sequence[tf.Tensor]],
-    inputs: Sequence[tf.Tensor],
+    shapes: Sequence[tuple[int, ...]],
     layer: tf.keras.layers.Layer,
 ) -> measure.Step:
-    """Compiles a step of a function whose outputs are shaped as first inputs.
+    """Compiles a step of a function of random inputs.
+
+    Args:
+        case: the case.
+        function: its outputs have the shapes of its first inputs.
+        shapes: of the inputs.
+        layer: has the weights.
 
     Returns:
         The step. It returns the outputs, or in training the sum of all outputs
         times constants, and the gradients for all inputs and the layer's
         weights.
     """
+    inputs = [tf.cast(tf.random.normal(x), case.compute_dtype) for x in shapes]
     if case.pass_name == "forward":
         step = function
     else:
@@ -214,7 +204,14 @@ def compile_step(
             return loss, tape.gradient(loss, [*inputs, *weights])
 
     compiled = tf.function(step, jit_compile=case.mode == "xla")
-    return lambda: compiled(*inputs)
+    if case.implementation != _RECIPE:
+        return lambda: compiled(*inputs)
+
+    def run():
+        with appendix_a.replaces_sparse():
+            return compiled(*inputs)
+
+    return run
 
 
 def stored_gigabytes(case: Case) -> float:
@@ -223,9 +220,7 @@ def stored_gigabytes(case: Case) -> float:
     block = sizes.radius + 1
     blocked = sizes.num_blocks * block * (3 * block + sizes.global_length)
     full = sizes.long_length * (sizes.long_length + sizes.global_length)
-    scores = {"streaming": 0, "full": full, "dense": full}.get(
-        case.implementation, blocked
-    )
+    scores = {"streaming": 0, "full": full}.get(case.implementation, blocked)
     arrays = _SCORE_ARRAYS[case.pass_name]
     return 4e-9 * arrays * sizes.batch * sizes.heads * scores
 
@@ -236,7 +231,7 @@ def make_cases(values: flags.FlagValues) -> list[Case]:
     sizes = {name: values[name].value for name in names - {"long_length"}}
     cases = {}
     for chosen in program.combinations(values, *_CASE_FLAGS):
-        recipe = chosen["implementations"] in RECIPES
+        recipe = chosen["implementations"] == _RECIPE
         case = Case(
             chosen["implementations"],
             "tensors" if recipe else chosen["inputs"],
@@ -246,7 +241,6 @@ def make_cases(values: flags.FlagValues) -> list[Case]:
             gemm_floor.Sizes(long_length=int(chosen["lengths"]), **sizes),
             dropout=values.dropout,
             preset=values.preset,
-            allocator=chosen["allocators"],
         )
         cases[case] = None
     return list(cases)
@@ -265,7 +259,7 @@ def make_program(
         make_products: the matrix products of a case's forward pass.
     """
     run = functools.partial(_measure, make_step, make_products)
-    return program.Program(name, FLAGS, _COLUMNS, run, _plot_lines)
+    return program.Program(name, FLAGS, _COLUMNS, run)
 
 
 def _measure(make_step, make_products, values) -> Iterator[program.Line]:
@@ -319,7 +313,7 @@ def _measure_group(make_step, products, cases, repeats, skipped):
             milliseconds[name] += times[name]
     floors = floor.evaluate(milliseconds)
     for mode, result in floors.items():
-        changes = dict(implementation="floor", inputs=None, allocator=None)
+        changes = dict(implementation="floor", inputs=None)
         yield _line(cases[0]) | changes | {"mode": mode} | result
     lowest = min(result["median_ms"] for result in floors.values())
     for case in cases:
@@ -345,9 +339,7 @@ def _measure_in_turns(make_step, cases, repeats, steps, results, skipped):
             told = (case.implementation, case.mode, *case.group)
             print(*told, file=sys.stderr, flush=True)
             with _skipping(case, skipped):
-                processes[case] = measure.StepProcess(
-                    make_step, case, allocator=case.allocator
-                )
+                processes[case] = measure.StepProcess(make_step, case)
                 stack.callback(processes[case].close)
         milliseconds = measure.time_interleaved({**steps, **processes}, repeats)
         for case, process in processes.items():
@@ -368,65 +360,3 @@ def _line(case):
     sizes = line.pop("sizes")
     line["pass"] = line.pop("pass_name")
     return {**line, "length": sizes.pop("long_length"), **sizes}
-
-
-def _plot_lines(folder: str, lines: Sequence[program.Line]) -> None:
-    title = "{benchmark}: {device}, {cpu}, {cores} cores".format(**lines[0])
-    plot(os.path.join(folder, "plot.png"), title, lines)
-
-
-def plot(path: str, title: str, lines: Sequence[program.Line]) -> None:
-    """Draws time and peak memory against length, a column a dtype and pass."""
-    columns = list(dict.fromkeys((x["dtype"], x["pass"]) for x in lines))
-    names = list(dict.fromkeys(_curve(x)[0] for x in lines))
-    figure, axes = pyplot.subplots(
-        2,
-        len(columns),
-        figsize=(2 + 4.5 * len(columns), 8),
-        sharex=True,
-        squeeze=False,
-    )
-    for column, (dtype, pass_name) in enumerate(columns):
-        axes[0, column].set_title(f"{dtype}, {pass_name}")
-        axes[1, column].set_xlabel("long tokens")
-        chosen = [
-            x for x in lines if (x["dtype"], x["pass"]) == (dtype, pass_name)
-        ]
-        for row, field in enumerate(("median_ms", "peak_mb")):
-            _draw(axes[row, column], chosen, field, names)
-    axes[0, 0].set_ylabel("milliseconds, median")
-    axes[1, 0].set_ylabel("peak memory, MB")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="center right", fontsize="small")
-    figure.suptitle(title)
-    figure.tight_layout(rect=(0, 0, 1 - 2.2 / figure.get_figwidth(), 1))
-    unfinished = f"{path}.unfinished"
-    figure.savefig(unfinished, format="png", dpi=120)
-    pyplot.close(figure)
-    os.replace(unfinished, path)
-
-
-def _curve(line):
-    """Which curve of a plot a line belongs to: its name and mode."""
-    inputs = "" if line["inputs"] in (None, "tensors") else f" {line['inputs']}"
-    return line["implementation"] + inputs, line["mode"]
-
-
-def _draw(axis, lines, field, names):
-    """Draws the curves of one panel; colours go by name, dashes by mode."""
-    curves = {}
-    for line in lines:
-        points = curves.setdefault(_curve(line), [])
-        if field in line:
-            points.append((line["length"], line[field]))
-    for (name, mode), points in curves.items():
-        axis.plot(
-            *zip(*sorted(points), strict=True) if points else ([], []),
-            color=f"C{names.index(name)}",
-            linestyle="--" if mode == "xla" else "-",
-            marker=".",
-            label=f"{name}, {mode}",
-        )
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
-    axis.grid(alpha=0.3)

@@ -32,18 +32,6 @@ import tensorflow as tf
 
 Step = Callable[[], Any]
 
-# What allocators are told. "default" is TensorFlow as it comes: its oneDNN
-# allocator keeps a pool of what tensors took, and the C library one of all that
-# is smaller than a threshold, which it raises as it goes. With "system" it goes
-# back to the system as soon as the tensor does, which takes time.
-ALLOCATORS = {
-    "default": {},
-    "system": {
-        "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",
-        "MALLOC_MMAP_THRESHOLD_": str(2**18),
-    },
-}
-
 
 def warm_up(step: Step) -> float:
     """Runs a step for the first time; returns seconds, with compilation."""
@@ -120,21 +108,14 @@ class StepProcess:
         make_step: a function of a module, so that it can be pickled. Makes
             inputs and weights, which do not count, and returns the step.
         *args: its arguments, which can be pickled.
-        allocator: a key of `ALLOCATORS`.
     """
 
-    def __init__(
-        self,
-        make_step: Callable[..., Step],
-        *args: Any,
-        allocator: str = "default",
-    ):
+    def __init__(self, make_step: Callable[..., Step], *args: Any):
         self._pool = futures.ProcessPoolExecutor(
             1, mp_context=multiprocessing.get_context("spawn")
         )
         try:
-            with environment_variables(ALLOCATORS[allocator]):
-                self.warm_up_seconds = self._call(_start, make_step, args)
+            self.warm_up_seconds = self._call(_start, make_step, args)
         except BaseException:
             self.close()
             raise

@@ -44,7 +44,6 @@ class Program(NamedTuple):
             strings.
         columns: fields of the lines that the table shows -> their formats.
         measure: takes the parsed flags and yields lines.
-        finish: takes folder and lines, and writes more files.
         environment: fields of all lines that differ from this process's.
     """
 
@@ -52,7 +51,6 @@ class Program(NamedTuple):
     flags: Mapping[str, tuple]
     columns: Mapping[str, str]
     measure: Callable[[flags.FlagValues], Iterator[Line]]
-    finish: Callable[[str, list[Line]], None] = lambda folder, lines: None
     environment: Mapping[str, Any] = {}
 
 
@@ -140,7 +138,6 @@ def run(program: Program, values: flags.FlagValues) -> list[Line]:
     print(f"\n{table}", end="")
     if values.output:
         write_text(os.path.join(values.output, "table.txt"), table)
-        program.finish(values.output, lines)
     return lines
 
 

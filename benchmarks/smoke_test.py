@@ -27,7 +27,7 @@ from testing import tasks
 
 _ATTENTION = """
     --lengths=32 --radius=7 --heads=2 --head_size=4 --global_length=6
-    --repeats=1 --dtypes=float32 --implementations=sparse,appendix_a,dense
+    --repeats=1 --dtypes=float32 --implementations=sparse,appendix_a,full
 """
 _HOTPOTQA = "--train={hotpotqa} --dev={hotpotqa} --batch_size=4"
 # Module -> the flags of one or more runs, which fill all columns together. The
@@ -194,8 +194,7 @@ class _Files:
 class _InThisProcess:
     """Stands in for a `measure.StepProcess`."""
 
-    def __init__(self, make_step, *args, allocator="default"):
-        del allocator
+    def __init__(self, make_step, *args):
         self._step = make_step(*args)
         self.warm_up_seconds = measure.warm_up(self._step)
 
