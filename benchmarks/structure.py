@@ -39,11 +39,14 @@ _LENGTHS = {
     "asked": (demo.LONG_LENGTH, demo.GLOBAL_LENGTH),
     "bridge": (351, 48),
 }
-# BERT's epsilon of 1e-6 would hide the first gradients.
-_OPTIMIZER = "trainer.optimizer_config.optimizer.adamw"
+# The optimizer of the demo: BERT's epsilon of 1e-6 would hide the first
+# gradients.
+_OPTIMIZER = "trainer.optimizer_config"
 _OVERRIDES = (
-    f"--params_override={_OPTIMIZER}.epsilon=1e-8,"
-    f"{_OPTIMIZER}.weight_decay_rate=0.0"
+    f"--params_override={_OPTIMIZER}.optimizer.adamw.epsilon=1e-8,"
+    f"{_OPTIMIZER}.optimizer.adamw.weight_decay_rate=0.0,"
+    f"{_OPTIMIZER}.learning_rate.polynomial.end_learning_rate=5e-4,"
+    f"{_OPTIMIZER}.warmup.linear.warmup_steps=20"
 )
 
 
@@ -101,7 +104,7 @@ PROGRAM = training_runs.make_program(
         "steps": (275, "Training steps."),
         "num_train": (4000, "Training records."),
         "num_heldout": (400, "Held-out records."),
-        "num_layers": (4, "Layers of the encoder."),
+        "num_layers": (3, "Layers of the encoder."),
         "batch_size": (16, "Records of a step."),
         "learning_rate": (1e-3, "Peak learning rate."),
         "seed": (1, "Seed of the corpus and the training."),
