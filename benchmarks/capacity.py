@@ -119,17 +119,7 @@ def _measure(values) -> Iterator[program.Line]:
         )
 
 
-PROGRAM = program.Program(
-    "capacity",
-    {
-        "lengths": (["65536"], "Long tokens."),
-        "global_length": (512, "Global tokens."),
-        "preset": ("base", "Name of the configuration."),
-        "grad_checkpointing_period": (1, "Layers of a checkpointed chain."),
-    },
-    program.read_columns("length:d seconds:.1f peak_gb:.1f before_gb:.1f"),
-    _measure,
-)
+PROGRAM = program.load("capacity", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

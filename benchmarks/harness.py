@@ -35,9 +35,6 @@ from benchmarks import measure
 from benchmarks import program
 from etcmodel import feature_utils
 
-DTYPES = ("float32", "mixed_bfloat16")
-PASSES = ("forward", "train")
-INPUTS = ("specs", "tensors")
 # Not the package's; its masks and labels are always tensors.
 _RECIPE = "appendix_a"
 
@@ -47,43 +44,6 @@ _SENTENCE_LENGTH = 27
 # training step their gradients.
 _SCORE_ARRAYS = {"forward": 4, "train": 8}
 _MAX_PROCESSES = 6
-
-FLAGS = {
-    "lengths": ([str(512 << i) for i in range(8)], "Long tokens."),
-    "dtypes": ([*DTYPES], "Dtype policies.", DTYPES),
-    "passes": ([*PASSES], "Forward pass, or all gradients as well.", PASSES),
-    "implementations": (
-        ["sparse", "streaming", "auto", "full", _RECIPE],
-        f"What to measure: {_RECIPE}, or any of the package's.",
-    ),
-    "inputs": ([*INPUTS], "Masks and labels described, or tensors.", INPUTS),
-    "modes": (
-        [*gemm_floor.MODES],
-        "Without and with XLA.",
-        gemm_floor.MODES,
-    ),
-    "global_length": (230, "Global tokens."),
-    "heads": (12, "Attention heads."),
-    "head_size": (64, "Size of each head."),
-    "radius": (84, "Long tokens that a long token sees to each side."),
-    "relative_vocab_size": (32, "Labels."),
-    "relative_pos_max_distance": (12, "Distance that labels end at."),
-    "batch": (1, "Rows."),
-    "repeats": (7, "How often each step is timed."),
-    "dropout": (0.0, "Rate of dropout in training steps."),
-    "memory_limit_gb": (
-        16.0,
-        "Skip what is expected to store more scores than this.",
-    ),
-    "preset": ("base", "The `EtcConfig` by which a layer shares weights."),
-}
-# The later ones turn faster.
-_CASE_FLAGS = [name for name, x in FLAGS.items() if isinstance(x[0], list)]
-_COLUMNS = program.read_columns(
-    "implementation inputs mode dtype pass length:d "
-    "median_ms:.2f q1_ms:.2f q3_ms:.2f warm_up_s:.2f peak_mb:.0f "
-    "ratio_to_floor:.2f ratio_to_best_floor:.2f gflop_per_s:.1f"
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +79,7 @@ class Case:
         return self.sizes.long_length, self.dtype, self.pass_name
 
 
-@functools.lru_cache(maxsize=len(INPUTS))
+@functools.lru_cache(maxsize=2)
 def make_side_inputs(kind: str, sizes: gemm_floor.Sizes) -> dict[str, Any]:
     """Makes masks and labels of text in sentences, with padding at the end.
 
@@ -225,12 +185,14 @@ def stored_gigabytes(case: Case) -> float:
     return 4e-9 * arrays * sizes.batch * sizes.heads * scores
 
 
-def make_cases(values: flags.FlagValues) -> list[Case]:
+def make_cases(
+    benchmark: program.Program, values: flags.FlagValues
+) -> list[Case]:
     """Makes all cases that the flags ask for; a group stands together."""
     names = {field.name for field in dataclasses.fields(gemm_floor.Sizes)}
     sizes = {name: values[name].value for name in names - {"long_length"}}
     cases = {}
-    for chosen in program.combinations(values, *_CASE_FLAGS):
+    for chosen in program.combinations(benchmark, values):
         recipe = chosen["implementations"] == _RECIPE
         case = Case(
             chosen["implementations"],
@@ -258,15 +220,19 @@ def make_program(
         make_step: makes the step of a case; a function of a module.
         make_products: the matrix products of a case's forward pass.
     """
-    run = functools.partial(_measure, make_step, make_products)
-    return program.Program(name, FLAGS, _COLUMNS, run)
+    made = program.load(
+        name, lambda values: _measure(make_step, make_products, made, values)
+    )
+    return made
 
 
-def _measure(make_step, make_products, values) -> Iterator[program.Line]:
+def _measure(
+    make_step, make_products, benchmark, values
+) -> Iterator[program.Line]:
     # Not a word about how many functions are traced.
     tf.get_logger().setLevel("ERROR")
     measure.prepare_devices()
-    cases = make_cases(values)
+    cases = make_cases(benchmark, values)
     skipped = {}
     for case in cases:
         size = stored_gigabytes(case)

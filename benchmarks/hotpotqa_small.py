@@ -393,65 +393,7 @@ def _measure(values, runs) -> Iterator[program.Line]:
     yield {"name": name, **sizes, **row, "seconds": seconds}
 
 
-PROGRAM = training_runs.make_program(
-    "hotpotqa_small",
-    {
-        "train": (
-            (),
-            "Training records; of a file that is given twice each record is "
-            "learned from twice as often.",
-        ),
-        "dev": (program.REQUIRED, "Records to measure on."),
-        "vocab_file": (None, program.VOCABULARY),
-        "lift": (
-            None,
-            "Directory of a BERT to begin with, whose vocabulary, width and "
-            "number of layers are taken.",
-        ),
-        "lift_option": ((), "A further flag of lift."),
-        "init": (
-            None,
-            "A run to begin with, such as one of `answer`, instead of a BERT.",
-        ),
-        "train_option": ((), "A further flag of train."),
-        "pretrain_text": (None, "Further texts to pre-train on."),
-        "squad": (None, "SQuAD's questions to learn from before."),
-        "squad_epochs": (2, "How often each of them is learned from."),
-        "steps": (400, "Training steps."),
-        "pretrain_steps": (0, "Steps of pre-training before, if lifted."),
-        "pseudo_steps": (0, "Steps on pseudo-questions before."),
-        "batch_size": (8, "Records a step."),
-        "copies": (
-            0,
-            "Copies of each training record, each with other of its paragraphs "
-            "as long_length has room for; 0 for the records as they are.",
-        ),
-        "pseudo_questions": (6, "Pseudo-questions of each training record."),
-        "seed": (1, "Seed of weights, order and sampling."),
-        "long_length": (2048, "Tokens of the long input in training."),
-        "evaluated_length": (0, "That in evaluation; 0 for long_length."),
-        "hidden_size": (128, "Of the encoder."),
-        "layers": (2, "Of the encoder."),
-        "learning_rate": (1e-3, "Peak learning rate of the last stage."),
-        "first_learning_rate": (2e-4, "That of all earlier stages."),
-        "answer_places": (1, "Occurrences of an answer that are right."),
-        "query_reads_all": (
-            0,
-            "1: the question's global tokens attend to all paragraphs.",
-        ),
-        "fact_prior": (0.5, "Initial probability of a supporting fact."),
-        "fact_threshold": (0.5, "See `HotpotQAOptions`."),
-        "fact_weight": (1.0, "Weight of the supporting facts' loss."),
-        "multiply_facts": (
-            0,
-            "1: chooses answers by the product of the probabilities of span "
-            "and supporting fact.",
-        ),
-    },
-    "name em:.1% f1:.1% sp_em:.1% sp_f1:.1% joint_em:.1% joint_f1:.1% "
-    "answer_type_accuracy:.1% supporting_fact_threshold:.2f seconds:.0f",
-    _measure,
-)
+PROGRAM = training_runs.make_program("hotpotqa_small", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

@@ -179,16 +179,7 @@ def kill_and_compare(runs, command, seconds, rng) -> program.Line:
     }
 
 
-PROGRAM = training_runs.make_program(
-    "kills",
-    {
-        "kills": (20, "How many commands are disturbed."),
-        "commands": (list(COMMANDS), "Which commands.", COMMANDS),
-        "seed": (0, "Of the moments."),
-    },
-    "name seconds undisturbed_seconds:.1f is_half is_equal left",
-    _measure,
-)
+PROGRAM = training_runs.make_program("kills", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

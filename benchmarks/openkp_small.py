@@ -81,20 +81,7 @@ def _measure(values, runs) -> Iterator[program.Line]:
     yield from runs.measure(rows, steps, rate, _BATCH_SIZE)
 
 
-PROGRAM = training_runs.make_program(
-    "openkp_small",
-    {
-        "lift": (None, "Directory of a BERT to begin with."),
-        "pages": (3000, "Pages to learn from."),
-        "heldout": (300, "Pages to measure on."),
-        "steps": (600, "Training steps."),
-        "lift_steps": (80, "The same of a BERT."),
-        "learning_rate": (1e-3, "The highest."),
-        "lift_learning_rate": (2e-4, "The same of a BERT."),
-    },
-    "name precision_at_3:.3f recall_at_3:.3f f1_at_3:.3f steps:d seconds:.0f",
-    _measure,
-)
+PROGRAM = training_runs.make_program("openkp_small", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

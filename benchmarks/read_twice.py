@@ -121,25 +121,7 @@ def _measure(values) -> Iterator[program.Line]:
         }
 
 
-PROGRAM = program.Program(
-    "read_twice",
-    {
-        "segments": (
-            [str(1 << i) for i in range(8)],
-            "Segments of a document.",
-        ),
-        "preset": ("base", "Name of the configuration."),
-        "overrides": ("{}", "Attributes of it to change, as JSON."),
-        "mentions": (32, "Mentions in a segment."),
-        "repeats": (3, "How often each is timed."),
-        "pass": ("forward", "What is measured.", ("forward", "training")),
-    },
-    program.read_columns(
-        "segments:d tokens:d us_per_token:.1f "
-        "first_read_us_per_token:.1f overhead:.1% peak_mb:.0f"
-    ),
-    _measure,
-)
+PROGRAM = program.load("read_twice", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

@@ -279,29 +279,7 @@ def _measure(values, runs) -> Iterator[program.Line]:
         yield {"name": variant, **dataset.score(answers, gold), **measured}
 
 
-PROGRAM = training_runs.make_program(
-    "read_twice_by_heart",
-    {
-        "task": ("narrativeqa", "Which.", _SIZES),
-        "input": (
-            program.REQUIRED,
-            "Official files, with their texts beside them.",
-        ),
-        "vocab_file": (None, "The vocabulary, unless it is the BERT's."),
-        "lift": (None, "Directory of a BERT to begin with."),
-        "variants": ([], "Memories.", _VARIANTS),
-        "stages": (
-            [],
-            "Segments of a part, parts of a step, steps, and rate: "
-            "8x9x1600x2e-3.",
-        ),
-        "hidden_size": (128, "Of the encoder, unless it is lifted."),
-    },
-    # Metrics of NarrativeQA, and of TriviaQA.
-    "name rouge_l:.1f bleu_1:.1f bleu_4:.1f meteor:.1f exact_match:.1f f1:.1f "
-    "span_loss:.3f seconds:.1f",
-    _measure,
-)
+PROGRAM = training_runs.make_program("read_twice_by_heart", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

@@ -96,22 +96,7 @@ def _measure(values) -> Iterator[program.Line]:
         yield {"preset": preset, **sizes, **times}
 
 
-PROGRAM = program.Program(
-    "read_twice_request",
-    {
-        "story": (program.REQUIRED, "A story, as NarrativeQA has them."),
-        "vocab_file": (
-            program.REQUIRED,
-            program.VOCABULARY,
-        ),
-        "presets": (["tiny", "base"], "Models."),
-        "repeats": (2, "Requests after the first."),
-    },
-    program.read_columns(
-        "preset tokens:d segments:d first_s:.1f median_s:.1f peak_mb:.0f"
-    ),
-    _measure,
-)
+PROGRAM = program.load("read_twice_request", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

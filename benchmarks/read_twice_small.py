@@ -105,17 +105,7 @@ def _measure(values, runs) -> Iterator[program.Line]:
     yield from runs.measure(rows, values.steps, values.learning_rate, _SEGMENTS)
 
 
-PROGRAM = training_runs.make_program(
-    "read_twice_small",
-    {
-        "records": (4000, "Documents to learn from."),
-        "heldout": (300, "Documents to measure on."),
-        "steps": (1500, "Training steps, of 256 segments."),
-        "learning_rate": (3e-3, "The highest."),
-    },
-    "name em:.1% span_loss:.3f steps:d seconds:.0f",
-    _measure,
-)
+PROGRAM = training_runs.make_program("read_twice_small", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

@@ -129,19 +129,7 @@ def _measure(values) -> Iterator[program.Line]:
                 yield {**line, "text": text, "milliseconds": x, "ratio": ratio}
 
 
-PROGRAM = program.Program(
-    "serving",
-    {
-        "lengths": (["256", "512", "1024", "4096"], "Long lengths, ascending."),
-        "preset": ("base", "The encoder."),
-        "layers": (4, "How many layers of it."),
-        "repeats": (7, "Requests of each kind."),
-    },
-    program.read_columns(
-        "model:d text:d milliseconds:.0f ratio:.2f export_s:.1f graph_mb:.1f"
-    ),
-    _measure,
-)
+PROGRAM = program.load("serving", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

@@ -43,9 +43,6 @@ CASES = {
     ],
     "benchmarks.kills": ["--kills=1 --commands=preprocess"],
     "benchmarks.layer": [f"{_ATTENTION} --passes=train --modes=graph"],
-    "benchmarks.openkp_head": [
-        "--preset=tiny --long_length=24 --global_length=4 --words=6 --repeats=1"
-    ],
     "benchmarks.openkp_small": [
         "--pages=6 --heldout=4 --steps=2",
         "--pages=6 --heldout=4 --lift={bert} --lift_steps=2",

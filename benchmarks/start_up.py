@@ -36,31 +36,8 @@ from benchmarks import program
 from etcmodel.models import EtcConfig
 from etcmodel.models import build_encoder
 
-MODELS = ("etcmodel", "keras", "keras_hub")
 _VOCAB_SIZE = 1000
 _BATCH_SIZE = 2
-_SHAPES = ("unknown", "known")
-FLAGS = {
-    "kerases": (["3", "2"], "Versions of Keras.", ("3", "2")),
-    "presets": (["tiny"], "Sizes, see `EtcConfig`."),
-    "layers": (["2", "6"], "Numbers of layers."),
-    "models": (["etcmodel", "keras"], "What is measured.", MODELS),
-    "shapes": (["unknown"], "What models know of lengths.", _SHAPES),
-    "compiled": (
-        ["false"],
-        "Whether XLA compiles the whole step.",
-        ("false", "true"),
-    ),
-    "length": (32, "Long tokens of an example."),
-    "global_length": (8, "Global tokens of an example."),
-}
-# The later ones turn faster.
-_CASE_FLAGS = [name for name, x in FLAGS.items() if isinstance(x[0], list)]
-_COLUMNS = program.read_columns(
-    "model keras preset layers:d shapes compiled build:.1f "
-    "first_fit:.1f built_optimizer:.1f step:.3f export:.1f load:.1f "
-    "first_request:.1f request:.3f"
-)
 
 
 class Case(NamedTuple):
@@ -265,7 +242,7 @@ def _measure(values) -> Iterator[program.Line]:
         raise app.UsageError(
             "--models: keras-hub is not installed. Run: pip install keras-hub"
         )
-    for chosen in program.combinations(values, *_CASE_FLAGS):
+    for chosen in program.combinations(PROGRAM, values):
         case = Case(
             chosen["models"],
             int(chosen["kerases"]),
@@ -281,7 +258,7 @@ def _measure(values) -> Iterator[program.Line]:
             yield measure_case(case)
 
 
-PROGRAM = program.Program("start_up", FLAGS, _COLUMNS, _measure)
+PROGRAM = program.load("start_up", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

@@ -92,26 +92,7 @@ def _measure(values, runs) -> Iterator[program.Line]:
             yield {"question_kind": kind, "variant": variant, **line}
 
 
-PROGRAM = training_runs.make_program(
-    "structure",
-    {
-        "question_kinds": (
-            [*corpus.QUESTION_KINDS],
-            "Kinds of questions.",
-            corpus.QUESTION_KINDS,
-        ),
-        "variants": ([*VARIANTS], "Models to train.", VARIANTS),
-        "steps": (275, "Training steps."),
-        "num_train": (4000, "Training records."),
-        "num_heldout": (400, "Held-out records."),
-        "num_layers": (3, "Layers of the encoder."),
-        "batch_size": (16, "Records of a step."),
-        "learning_rate": (1e-3, "Peak learning rate."),
-        "seed": (1, "Seed of the corpus and the training."),
-    },
-    "question_kind variant accuracy:.1% seconds:.0f",
-    _measure,
-)
+PROGRAM = training_runs.make_program("structure", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

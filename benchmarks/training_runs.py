@@ -47,7 +47,7 @@ LIFT = {
 }
 # Commands choose their Keras, whatever this process has.
 ENVIRONMENT = {"keras": importlib.metadata.version("tf_keras")}
-_FLAGS = {"directory": (None, "New directory for all runs, to keep them.")}
+_FLAGS = {"directory": [None, "New directory for all runs, to keep them."]}
 
 
 class Training(NamedTuple):
@@ -243,8 +243,6 @@ class Runs:
 
 def make_program(
     name: str,
-    flags: Mapping[str, tuple],
-    columns: str,
     measure: Callable[[flags.FlagValues, Runs], Iterator[program.Line]],
 ) -> program.Program:
     """Makes a benchmark; `measure` also takes the runs, and yields lines.
@@ -260,11 +258,8 @@ def make_program(
             with tempfile.TemporaryDirectory() as directory:
                 yield from measure(values, Runs(directory))
 
-    return program.Program(
-        *(name, _FLAGS | flags, program.read_columns(columns)),
-        measure_in_directory,
-        environment=ENVIRONMENT,
-    )
+    made = program.load(name, measure_in_directory, environment=ENVIRONMENT)
+    return made._replace(flags=_FLAGS | made.flags)
 
 
 def run_name(label: str) -> str:

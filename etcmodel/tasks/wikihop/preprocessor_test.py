@@ -108,6 +108,18 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllEqual(made["l2g_linked_ids"][0], [2, -1, 2] + [-1] * 7)
 
+    def test_control_characters_are_spaces(self):
+        made, expected = (
+            self._features(
+                [f"x{space}rome"],
+                [[f"new{space}rome"]],
+                [[f"Big{space}rome{space}of"]],
+            )
+            for space in ("\0", " ")
+        )
+        for name, value in expected.items():
+            self.assertAllEqual(value, made[name], name)
+
     def test_of_equal_candidates_the_first_is_mentioned(self):
         """But each keeps its own token, and each record its candidates."""
         made = self._features(
