@@ -69,7 +69,7 @@ def replaces_sparse() -> contextlib.AbstractContextManager:
 
 
 def _cut(tensor, block):
-    """`[batch, length, ...]` as `[batch, blocks, block, ...]`, zero-padded."""
+    """Cuts and pads to `[batch, blocks, block, ...]`."""
     batch, length, *inner = tensor.shape
     missing = -length % block
     tensor = tf.pad(tensor, [[0, 0], [0, missing], *[[0, 0] for _ in inner]])
@@ -79,7 +79,7 @@ def _cut(tensor, block):
 
 
 def _join(blocks):
-    """`[batch, blocks, ...]` as `[batch * blocks, ...]`."""
+    """Returns `[batch, blocks, ...]` as `[batch * blocks, ...]`."""
     return tf.reshape(blocks, [-1, *blocks.shape[2:]])
 
 
@@ -94,7 +94,7 @@ def _three_blocks(tensor, block):
 
 
 def _band_to_slots(band):
-    """A band over the slots of three blocks, `[batch * blocks, b, 3 * b]`.
+    """Spreads a band over three blocks, `[batch * blocks, b, 3 * b]`.
 
     Slots before the first and after the last token are 0.
     """

@@ -1,11 +1,11 @@
-"""What the benchmarks of attention and of a layer share.
+"""Shared by the benchmarks of attention and of a layer.
 
-Cases (an implementation under one set of conditions), their inputs, the flags
-and the measurement: times in turns, against the time of the matrix products
+Has cases (an implementation under one set of conditions), their inputs and the
+measurement: interleaved times, compared with the time of the matrix products
 alone, and memory.
 
-Each case has a process of its own. One that takes more memory than there is
-ends its own process only.
+Each case has a process of its own. A case that runs out of memory ends its own
+process only.
 
 The text fills 90 % of each row with sentences of 27 tokens, or longer ones
 where there are too few global tokens for that. Each sentence has a global token
@@ -64,7 +64,7 @@ class Case:
 
     @property
     def att_implementation(self) -> str:
-        """What layers are told; the recipe replaces "sparse"."""
+        """Implementation that the layers get; the recipe replaces "sparse"."""
         is_recipe = self.implementation == _RECIPE
         return "sparse" if is_recipe else self.implementation
 
@@ -75,7 +75,7 @@ class Case:
 
     @property
     def group(self) -> tuple[int, str, str]:
-        """What cases must have in common to be timed in turns."""
+        """Conditions that cases timed in turns have in common."""
         return self.sizes.long_length, self.dtype, self.pass_name
 
 
@@ -105,7 +105,7 @@ def make_side_inputs(kind: str, sizes: gemm_floor.Sizes) -> dict[str, Any]:
     )
 
     def repeat(row):
-        """The same for the whole batch, `[batch, length]`."""
+        """Repeats a row for the whole batch, `[batch, length]`."""
         return tf.tile(row[tf.newaxis], [sizes.batch, 1])
 
     side_inputs = feature_utils.make_global_local_transformer_side_inputs(
@@ -241,8 +241,6 @@ def _measure(
     for _, members in itertools.groupby(cases, lambda case: case.group):
         members = list(members)
         products = make_products(members[0])
-        if members[0].pass_name == "train":
-            products = gemm_floor.with_gradients(products)
         yield from _measure_group(
             make_step, products, members, values.repeats, skipped
         )
@@ -264,8 +262,10 @@ def _skipping(case, skipped):
 
 
 def _measure_group(make_step, products, cases, repeats, skipped):
-    """Lines of cases that are timed in turns, and of their floor."""
-    floor = gemm_floor.Floor(products, cases[0].compute_dtype)
+    """Yields lines of cases that are timed in turns, and of their floor."""
+    floor = gemm_floor.Floor(
+        products, cases[0].compute_dtype, cases[0].pass_name == "train"
+    )
     for step in floor.steps.values():
         measure.warm_up(step)
     milliseconds = collections.defaultdict(list)
@@ -321,7 +321,7 @@ def _measure_in_turns(make_step, cases, repeats, steps, results, skipped):
 
 
 def _line(case):
-    """The conditions of a line."""
+    """Returns the conditions of a line."""
     line = dataclasses.asdict(case)
     sizes = line.pop("sizes")
     line["pass"] = line.pop("pass_name")

@@ -2,7 +2,7 @@ r"""HotpotQA from a few hundred records, and random weights or those of a BERT.
 
 Trains a small model in stages, each of which begins with the weights of the one
 before it, and prints the official metrics in percent on records that it has not
-seen, next to two baselines that no one has to train:
+seen, next to two baselines without training:
 
 *   word overlap: the supporting facts are the sentences that share the most
     words with the question (how many sentences, is chosen on the training

@@ -87,7 +87,7 @@ def _run(step: Step) -> None:
 
 
 def _time(step: Step) -> float:
-    """Milliseconds of one run."""
+    """Returns the milliseconds of one run."""
     start = time.perf_counter()
     _run(step)
     return 1e3 * (time.perf_counter() - start)
@@ -135,7 +135,7 @@ class StepProcess:
         return self._call(_peak_here)
 
     def close(self) -> None:
-        """Ends the process."""
+        """Returns ends the process."""
         self._pool.shutdown(cancel_futures=True)
 
 
@@ -147,7 +147,7 @@ class Timed(NamedTuple):
 
     @property
     def median(self) -> float:
-        """Of the milliseconds."""
+        """Median of the milliseconds."""
         return float(np.median(self.milliseconds))
 
 

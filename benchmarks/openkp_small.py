@@ -1,18 +1,16 @@
-r"""OpenKP's model on generated pages: what looks and all occurrences are worth.
+r"""Ablation of visual features: OpenKP's model on generated pages.
 
-The keyphrases of the pages are their headings (see `testing.openkp`), so that
-how a node looks tells which phrases they are. The same small model learns them
-with and without visual features, and from the first or the best occurrence of
-each:
+The keyphrases of the pages are their headings (see `testing.openkp`), so the
+looks of a node identify them. The same small model learns them with and without
+visual features, and from the first or the best occurrence of each:
 
     python -m benchmarks.openkp_small
 
-prints precision, recall and F1 at 3 on pages that it has not seen, and the
-seconds of the training. With `--lift` the pages have headings, too, that are no
-keyphrases by what they say ("contact us"), and those that are measured on have
-neither a word of a keyphrase nor such a heading in common with those that are
-learned from. A BERT learns them, and next to it a model of its sizes that
-begins with random weights:
+prints precision, recall and F1 at 3 on held-out pages, and the seconds of the
+training. With `--lift`, some headings are not keyphrases because of their
+meaning ("contact us"), and held-out pages share neither keyphrase words nor
+such headings with training pages. A lifted BERT is compared with a model of the
+same sizes from random weights:
 
     python -m benchmarks.openkp_small --lift=all-MiniLM-L6-v2
 """

@@ -1,8 +1,7 @@
 r"""Pre-training on a small text: from random weights, or those of a BERT.
 
-Pre-trains small models with the package's own commands, with masked words and
-sentences (CPC), and with masked words alone; and measures them on articles that
-they have not seen, next to what guesses without looking at the text:
+Pre-trains small models with masked words and sentences (CPC), and with masked
+words alone, and measures them on held-out articles, with two baselines:
 
 *   the unigram entropy: the loss of knowing how frequent each word of the
     training articles is, and nothing else (0.5 added to each count);

@@ -1,8 +1,7 @@
-r"""What ReadTwice costs, and how that grows with the length of documents.
+r"""Measures time and memory of ReadTwice by the length of documents.
 
-One document of 1, 2, 4, ... segments is a batch, with as many random mentions
-in each segment. Measured are the whole model and, in turns with it, its first
-read alone:
+A batch is one document of 1, 2, 4, ... segments, with the same number of random
+mentions in each segment. The whole model alternates with its first read alone:
 
     python -m benchmarks.read_twice --segments=1,8,64 --output=FOLDER
 

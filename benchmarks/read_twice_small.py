@@ -1,4 +1,4 @@
-r"""What the second read is worth: answers that another segment tells.
+r"""Ablation of the memory: answers from another segment.
 
 In generated documents of HotpotQA's format some people are each in a city, and
 one of them has the ring. Every paragraph is a segment of its own: where a

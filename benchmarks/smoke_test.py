@@ -267,7 +267,7 @@ class SmokeTest(tf.test.TestCase, parameterized.TestCase):
         self.assertContainsSubset(self.program.columns, found)
 
     def test_no_benchmark_is_missing(self):
-        """But those that protect the package with a test of their own."""
+        """Except those that have a test of their own."""
         folder = pathlib.Path(program.__file__).parent
         found = {
             f"benchmarks.{path.stem}"

@@ -28,7 +28,7 @@ from absl import flags
 from benchmarks import program
 from etcmodel.models import EtcConfig
 
-# Of an encoder's configuration: what makes it as a BERT, but for its weights.
+# Attributes of an encoder's configuration that follow from the lifted BERT.
 _SIZES = (
     "hidden_size",
     "num_hidden_layers",
@@ -39,7 +39,7 @@ _SIZES = (
     "absolute_positions",
     "max_absolute_position_embeddings",
 )
-# How a BERT is lifted where only its positions and means are to be compared.
+# Flags of `lift`.
 LIFT = {
     "local_radius": 42,
     "absolute_positions": "paragraph",
@@ -119,7 +119,7 @@ class Training(NamedTuple):
 
 
 class Runs:
-    """Runs commands in a directory, where everything goes by its name."""
+    """Runs commands in a directory; names are paths in it."""
 
     def __init__(self, directory: str):
         self.directory = directory
@@ -276,7 +276,7 @@ def run_command(name: str, *options: str, **given: Any) -> None:
         **given: further flags; those that are None are left out.
 
     Raises:
-        RuntimeError: it failed, and said why.
+        RuntimeError: it failed.
     """
     options += tuple(f"--{k}={x}" for k, x in given.items() if x is not None)
     command = [sys.executable, "-m", "etcmodel", name, *options]

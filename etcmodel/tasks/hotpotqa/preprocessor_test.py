@@ -250,15 +250,15 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLess(max(got["global_units"]), len(got["units"]))
 
     def test_what_is_not_utf8_is_replaced(self):
-        record = (b"w51\xff", [(b"\xff", [b"\xffw71\x00w72"])])
+        record = (b"w51\x00w52\xff", [(b"\xff", [b"\xffw71\x00w72"])])
         got = self._build(record, 8, 8)
         self.assertEqual(
             got["units"], ["\ufffd".encode(), "\ufffdw71 w72".encode()]
         )
-        self.assertEqual(got["long_token_ids"], [101, 51, 71, 72, 0, 0, 0, 0])
+        self.assertEqual(got["long_token_ids"], [101, 51, 52, 71, 72, 0, 0, 0])
         # In bytes of what replaces it.
-        self.assertEqual(got["long_starts"][2:4], [3, 7])
-        self.assertEqual(got["long_ends"][2:4], [6, 10])
+        self.assertEqual(got["long_starts"][3:5], [3, 7])
+        self.assertEqual(got["long_ends"][3:5], [6, 10])
 
     _ODD = (
         # Empty ones in the middle keep their places.
