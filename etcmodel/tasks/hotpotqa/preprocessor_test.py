@@ -207,6 +207,10 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(
             got["long_ends"], [-1, -1, 2, 2, 3, 5, 9, 15, 3, 6, -1, -1]
         )
+        # "é ##t ##é" is one word.
+        self.assertEqual(
+            got["long_word_cuts"], [0, 0, 0, 2, 3, 1, 0, 0, 0, 0, 0, 0]
+        )
 
     @parameterized.named_parameters(
         ("no_paragraphs", ("w51", [])),
