@@ -1,8 +1,8 @@
 r"""HotpotQA from a few hundred records, and random weights or those of a BERT.
 
-Trains a small model in stages, each of which begins with the weights of the one
-before it, and prints the official metrics in percent on records that it has not
-seen, next to two baselines without training:
+Trains a small model in stages, each from the weights of the previous one, and
+prints the official metrics in percent on held-out records, after those of two
+baselines:
 
 *   word overlap: the supporting facts are the sentences that share the most
     words with the question (how many sentences, is chosen on the training
@@ -14,8 +14,7 @@ seen, next to two baselines without training:
     python -m benchmarks.hotpotqa_small --train=train_200.json \
         --train=2wiki_train_500.json --dev=dev_95.json --vocab_file=vocab.txt
 
-The model has no pre-training: what it learns is what these records hold. With
-`--lift` it begins as a BERT, which `lift` takes from a directory:
+The model has no pre-training. With `--lift`, it starts from a BERT:
 
     python -m benchmarks.hotpotqa_small --lift=all-MiniLM-L6-v2 \
         --lift_option=--absolute_positions=paragraph \
@@ -28,10 +27,10 @@ The model has no pre-training: what it learns is what these records hold. With
         --train=2wiki_train_500.json --dev=dev_95.json \
         --train_option=--params_override=runtime.mixed_precision_dtype=bfloat16
 
-There it learns from pseudo-questions about the paragraphs of the records, and
-then from copies of the records, each with other paragraphs of its own (see
-`augmentation`). With `--pretrain_steps` it learns from the texts of the
-records, and of `--pretrain_text`, before all that.
+It first learns from pseudo-questions about the paragraphs of the records, then
+from copies of the records, each with other distractors (see `augmentation`).
+With `--pretrain_steps`, it starts with pre-training on the texts of the records
+and of `--pretrain_text`.
 
 With `--squad` it first learns to answer SQuAD's questions, each among three
 paragraphs, by the task `answer`:
@@ -49,7 +48,7 @@ paragraphs, by the task `answer`:
 With `--copies=3 --long_length=640 --evaluated_length=2048 --steps=282
 --fact_weight=0.2 --multiply_facts=1` the last stage takes half the time.
 
-`--init` begins with a run instead, such as one of `answer` by
+`--init` starts from a run instead, such as one of `answer` by
 `benchmarks.own_documents --part=squad --directory=DIR`.
 """
 
@@ -220,7 +219,7 @@ def add_paragraphs(
 
 
 class Stages:
-    """Trains a model in stages; each begins with the one before it."""
+    """Trains a model in stages; each starts from the previous one."""
 
     def __init__(
         self,

@@ -2,12 +2,11 @@
 
 *   Time and memory of a step are measured in the same process, which has
     nothing else to do, under the same settings.
-*   Times are taken interleaved: every round runs each step once, in another
-    order, so that a machine that slows down slows all of them.
-*   Memory is what the process holds at its highest point above what it held
-    before the step first ran: activations, gradients and outputs, what
-    allocators keep for later and compilation takes, but neither inputs nor
-    weights.
+*   Times are interleaved: every round runs each step once, in another order, so
+    that a machine that slows down slows all of them.
+*   Memory is the peak of the process minus its memory before the first run:
+    activations, gradients, outputs, pools of allocators and compilation, but
+    neither inputs nor weights.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
-"""Runs every benchmark at its smallest size: it fills all of its columns.
+"""Runs every benchmark at its smallest size, and checks its columns.
 
-The commands of trainings are played: `preprocess` and `lift` run in this
-process, `train` checks its configuration and trains nothing, and `evaluate` and
-`predict` write what is read of them.
+Commands of trainings are replaced: `preprocess` and `lift` run in this process,
+`train` only checks its configuration, and `evaluate` and `predict` write files
+with fixed values.
 """
 
 import importlib

@@ -1,9 +1,8 @@
-"""The driver of all benchmarks that train with the package's own commands.
+"""Runs the commands of benchmarks that train.
 
-A benchmark says as data what is preprocessed and trained: `Runs` has a method
-for each command, and `Training` is one run of `train`. Commands are processes
-of their own, as users start them: training needs Keras 2, which a process has
-to choose before it loads TensorFlow.
+`Runs` has a method for each command, and `Training` has the settings of one run
+of `train`. Each command has a process of its own, because training needs Keras
+2, which a process must choose before it loads TensorFlow.
 """
 
 import importlib.metadata
