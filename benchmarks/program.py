@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import pathlib
+import sys
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -157,6 +158,10 @@ def main(program: Program) -> None:
         run(program, flags.FLAGS)
 
     define_flags(program, flags.FLAGS)
+    # Shows them with `--help`.
+    for name in (*program.flags, "output"):
+        flag = flags.FLAGS[name]
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     app.run(parsed)
 
 
