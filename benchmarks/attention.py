@@ -1,21 +1,18 @@
-r"""How long the attention of the long queries takes, and how much memory.
+r"""Time and memory of the attention of the long tokens.
 
 Measures queries, keys and values that are there already: local attention with
 global side keys, masks and labels under one softmax, forward or with all
 gradients, in graph mode or compiled by XLA. Implementations are those of the
-package (`att_implementation`), the recipe of the paper's Appendix A
-(`appendix_a`) and attention of all pairs (`dense`). What they are held against
-is the time of the matrix products alone (`gemm_floor.py`).
+package (`att_implementation`; `full` computes all pairs) and the recipe of the
+paper's Appendix A (`appendix_a`). They are compared with the time of the matrix
+products alone (`gemm_floor.py`).
 
     python -m benchmarks.attention --lengths=4096 --modes=graph \
         --implementations=sparse,appendix_a --output=FOLDER
-
-prints JSON lines and a table, and leaves them, and a plot, in the folder.
 """
 
 import tensorflow as tf
 
-from benchmarks import appendix_a
 from benchmarks import gemm_floor
 from benchmarks import harness
 from benchmarks import measure
@@ -37,46 +34,30 @@ def make_step(case: harness.Case) -> measure.Step:
         dtype=case.dtype,
     )
     layer.build(long)
-    side_inputs = harness.make_side_inputs(case.inputs, sizes)
-    masks, labels = appendix_a.long_pairs(side_inputs)
-    training = case.pass_name == "train"
+    given = harness.make_side_inputs(case.inputs, sizes)
 
     def attend(queries, keys, values, side_keys, side_values):
-        if case.implementation not in harness.RECIPES:
-            return [
-                layer(
-                    *(queries, keys, values),
-                    side_keys=side_keys,
-                    side_values=side_values,
-                    att_mask=masks[0],
-                    relative_att_ids=labels[0],
-                    side_att_mask=masks[1],
-                    side_relative_att_ids=labels[1],
-                    att_implementation=case.implementation,
-                    training=training,
-                )
-            ]
-        tables = layer.qkv_relative_attention
         return [
-            harness.RECIPES[case.implementation](
-                *(queries, keys, values, side_keys, side_values),
-                *(masks, labels),
-                (
-                    tf.cast(tables.relative_emb_table, queries.dtype),
-                    tf.cast(tables.relative_bias_table, queries.dtype),
-                ),
-                case.dropout if training else 0.0,
+            layer(
+                *(queries, keys, values),
+                side_keys=side_keys,
+                side_values=side_values,
+                att_mask=given["l2l_att_mask"],
+                relative_att_ids=given["l2l_relative_att_ids"],
+                side_att_mask=given["l2g_att_mask"],
+                side_relative_att_ids=given["l2g_relative_att_ids"],
+                att_implementation=case.att_implementation,
+                training=case.pass_name == "train",
             )
         ]
 
-    inputs = harness.make_inputs(
-        (long, long, long, side, side), case.compute_dtype
+    return harness.compile_step(
+        case, attend, (long, long, long, side, side), layer
     )
-    return harness.compile_step(case, attend, inputs, layer)
 
 
 def make_products(case: harness.Case) -> list[gemm_floor.Product]:
-    """The matrix products of the attention alone."""
+    """Returns the matrix products of the attention alone."""
     return gemm_floor.attention_products(case.sizes)
 
 

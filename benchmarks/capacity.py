@@ -1,14 +1,14 @@
-r"""How long a text a model can be trained on, and with how much memory.
+r"""Measures the longest text that fits a training step, and its memory.
 
 One training step of the whole encoder (embeddings, all layers, gradients of all
 weights, plain stochastic gradient descent) with gradient checkpointing:
 
     python -m benchmarks.capacity --lengths=8192,65536
 
-The loss is a fixed function of the outputs; what a task puts on top is small.
-Each length runs in a process of its own. Measured are the seconds of the step,
-the peak of the process's resident memory, and what of that there was before the
-step (weights, inputs, libraries).
+The loss is a fixed function of the outputs; the head of a task is small. Each
+length runs in a process of its own. Columns are the seconds of the step, the
+peak of the process's resident memory, and its memory before the step (weights,
+inputs, libraries).
 """
 
 import time
@@ -119,17 +119,7 @@ def _measure(values) -> Iterator[program.Line]:
         )
 
 
-PROGRAM = program.Program(
-    "capacity",
-    {
-        "lengths": (["65536"], "Long tokens."),
-        "global_length": (512, "Global tokens."),
-        "preset": ("base", "Name of the configuration."),
-        "grad_checkpointing_period": (1, "Layers of a checkpointed chain."),
-    },
-    program.read_columns("length:d seconds:.1f peak_gb:.1f before_gb:.1f"),
-    _measure,
-)
+PROGRAM = program.load("capacity", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

@@ -64,7 +64,7 @@ def make_step(experiment: str):
 def _measure(values) -> Iterator[program.Line]:
     from testing import compiled
 
-    for experiment in values.experiments:
+    for experiment in values.experiments or EXPERIMENTS:
         start = time.perf_counter()
         step, batch = make_step(experiment)
         found = compiled.offenders(step, *batch)
@@ -76,12 +76,7 @@ def _measure(values) -> Iterator[program.Line]:
         }
 
 
-PROGRAM = program.Program(
-    name="compiled_steps",
-    flags={"experiments": ([*EXPERIMENTS], "Which experiments.", EXPERIMENTS)},
-    columns=program.read_columns("experiment offenders:d first seconds:.1f"),
-    measure=_measure,
-)
+PROGRAM = program.load("compiled_steps", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

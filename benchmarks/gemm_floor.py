@@ -4,10 +4,8 @@ A floor for global-local attention and for a whole layer: each product on its
 own, on random numbers, and nothing else. The local band is cut as in the
 paper's Appendix A, blocks of `radius + 1` queries against three blocks of keys.
 Projections of one input are one product, and global queries meet global and
-long keys in one.
-
-In a training step each product `C = A B` is followed by `dA = dC B^T` and
-`dB = A^T dC`; nothing is computed a second time.
+long keys in one. In a training step each product `C = A B` is followed by
+`dA = dC B^T` and `dB = A^T dC`; nothing is computed a second time.
 
 Each product reads its factors from memory and writes its result there. Code
 that keeps scores in a cache, and never writes them, may be faster than that.
@@ -15,7 +13,6 @@ that keeps scores in a cache, and never writes them, may be faster than that.
 
 import dataclasses
 import math
-from collections.abc import Callable
 from collections.abc import Hashable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -60,66 +57,33 @@ class Sizes:
 
 
 class Product(NamedTuple):
-    """A product of two (stacks of) matrices.
-
-    Shapes are those of the factors as they are stored; `transpose_a` and
-    `transpose_b` swap their last two axes.
-    """
+    """A product of two (stacks of) matrices, of which b may be transposed."""
 
     name: str
     shape_a: tuple[int, ...]
     shape_b: tuple[int, ...]
-    transpose_a: bool = False
     transpose_b: bool = False
 
     @property
-    def shape_c(self) -> tuple[int, ...]:
-        """Shape of the result."""
-        rows = self.shape_a[-1 if self.transpose_a else -2]
-        columns = self.shape_b[-2 if self.transpose_b else -1]
-        return (*self.shape_a[:-2], rows, columns)
-
-    @property
     def flops(self) -> int:
-        """Additions and multiplications."""
-        inner = self.shape_a[-2 if self.transpose_a else -1]
-        return 2 * inner * math.prod(self.shape_c)
-
-    def gradients(self) -> list["Product"]:
-        """Returns the two products of the backward pass."""
-        if self.transpose_a:
-            raise ValueError(f"{self.name}: no gradients with transpose_a")
-        a, b, c = self.shape_a, self.shape_b, self.shape_c
-        names = f"{self.name}, dA", f"{self.name}, dB"
-        if self.transpose_b:
-            return [
-                Product(names[0], c, b),
-                Product(names[1], c, a, transpose_a=True),
-            ]
-        return [
-            Product(names[0], c, b, transpose_b=True),
-            Product(names[1], a, c, transpose_a=True),
-        ]
-
-
-def with_gradients(products: Sequence[Product]) -> list[Product]:
-    """Adds the products of the backward pass."""
-    return [p for product in products for p in (product, *product.gradients())]
+        """Additions and multiplications of the forward pass."""
+        columns = self.shape_b[-2 if self.transpose_b else -1]
+        return 2 * math.prod(self.shape_a) * columns
 
 
 def attention_products(sizes: Sizes) -> list[Product]:
-    """Returns products of the long queries' attention, forward."""
+    """Returns products of the long queries' attention."""
     block = sizes.radius + 1
-    blocks = sizes.batch * sizes.heads * sizes.num_blocks
     stacks = sizes.batch * sizes.heads
+    blocks = stacks * sizes.num_blocks
     size = sizes.head_size
     local = (blocks, 3 * block, size)
     side = (stacks, sizes.global_length, size)
     long = (stacks, sizes.long_length, size)
     return [
-        Product("l2l scores", (blocks, block, size), local, transpose_b=True),
+        Product("l2l scores", (blocks, block, size), local, True),
         Product("l2l values", (blocks, block, 3 * block), local),
-        Product("l2g scores", long, side, transpose_b=True),
+        Product("l2g scores", long, side, True),
         Product("l2g values", (*long[:2], sizes.global_length), side),
         _label_product("long labels", sizes, sizes.long_length),
     ]
@@ -128,7 +92,7 @@ def attention_products(sizes: Sizes) -> list[Product]:
 def layer_products(
     sizes: Sizes, intermediate_size: int, share_qkv_projections: bool
 ) -> list[Product]:
-    """Returns products of a whole layer, forward.
+    """Returns products of a whole layer.
 
     Args:
         sizes: sizes of the attention.
@@ -136,10 +100,6 @@ def layer_products(
         share_qkv_projections: whether one query, one key and one value
             projection serve all four pieces, so that each input has 3
             projections rather than 5.
-
-    Returns:
-        Those of `attention_products`, of the global queries, and of everything
-        that each stream has for itself.
     """
     hidden = sizes.hidden_size
     stacks = sizes.batch * sizes.heads
@@ -147,7 +107,7 @@ def layer_products(
     queries = (stacks, sizes.global_length, sizes.head_size)
     keys = (stacks, all_length, sizes.head_size)
     products = attention_products(sizes) + [
-        Product("global scores", queries, keys, transpose_b=True),
+        Product("global scores", queries, keys, True),
         Product("global values", (*queries[:2], all_length), keys),
         _label_product("global labels", sizes, sizes.global_length),
     ]
@@ -169,105 +129,84 @@ def layer_products(
 def _label_product(name, sizes, length):
     """Queries with all label vectors, which the rows of a batch share."""
     heads, size = sizes.heads, sizes.head_size
-    return Product(
-        name,
-        (heads, sizes.batch * length, size),
-        (heads, sizes.relative_vocab_size, size),
-        transpose_b=True,
-    )
+    labels = (heads, sizes.relative_vocab_size, size)
+    return Product(name, (heads, sizes.batch * length, size), labels, True)
 
 
 class Floor:
     """Times a list of products.
 
-    The floor is the sum of the medians of all products. As one function makes
-    all of them in a single call, what a call takes without any work counts
-    once.
+    The floor is the sum of the medians of all products. The time of a call
+    without any work counts once.
+
+    Args:
+        products: the products.
+        dtype: dtype of the factors.
+        with_gradients: whether each is followed by those of its gradients.
 
     Attributes:
-        products: the products.
-        steps: what to time, by name: each product, those of equal shapes once,
-            in both modes.
+        steps: what to time, by name.
     """
 
-    def __init__(self, products: Sequence[Product], dtype: str):
-        self.products = list(products)
+    def __init__(
+        self, products: Sequence[Product], dtype: str, with_gradients: bool
+    ):
+        self._products = [Product("call", (1, 1), (1, 1)), *products]
         self._dtype = dtype
-        self._factors = {}
+        self._with_gradients = with_gradients
         self.steps: dict[Hashable, measure.Step] = {
-            _step_name(mode, product): self._make_step(mode, product)
+            (mode, product): self._make_step(mode, product)
             for mode in MODES
-            for product in [_NO_WORK, *self.products]
+            for product in self._products
         }
 
-    def _make_step(self, mode: str, product: Product) -> Callable[[], Any]:
-        a, b = self._factor(product.shape_a), self._factor(product.shape_b)
+    def _make_step(self, mode: str, product: Product) -> measure.Step:
+        a, b = (
+            tf.cast(tf.random.uniform(shape, -1.0, 1.0), self._dtype)
+            for shape in (product.shape_a, product.shape_b)
+        )
 
         @tf.function(jit_compile=mode == "xla")
         def multiply(a, b):
-            return tf.matmul(
-                a,
-                b,
-                transpose_a=product.transpose_a,
-                transpose_b=product.transpose_b,
-            )
+            with tf.GradientTape() as tape:
+                tape.watch([a, b])
+                c = tf.matmul(a, b, transpose_b=product.transpose_b)
+            if not self._with_gradients:
+                return c
+            return c, tape.gradient(c, [a, b], output_gradients=c)
 
         return lambda: multiply(a, b)
-
-    def _factor(self, shape: tuple[int, ...]) -> tf.Tensor:
-        if shape not in self._factors:
-            self._factors[shape] = tf.cast(
-                tf.random.uniform(shape, -1.0, 1.0), self._dtype
-            )
-        return self._factors[shape]
 
     def evaluate(
         self, milliseconds: Mapping[Hashable, Sequence[float]]
     ) -> dict[str, dict[str, Any]]:
-        """Computes the floor from the times of the steps.
-
-        Args:
-            milliseconds: of each step; other names do not matter.
+        """Computes the floor from the milliseconds of the steps.
 
         Returns:
             For each mode `median_ms`, `gflop`, `gflop_per_s`, and `products`
             with `name` and these same fields of each product, without the
             call.
         """
-
-        def median(mode, product):
-            times = milliseconds[_step_name(mode, product)]
-            return float(np.median(times))
-
         floors = {}
         for mode in MODES:
-            call = median(mode, _NO_WORK)
-            products = []
-            for product in self.products:
-                # The smallest ones are no longer than the clock's jitter.
-                alone = max(median(mode, product) - call, 1e-6)
-                products.append(
-                    {"name": product.name} | _rate(alone, product.flops)
-                )
-            floors[mode] = _rate(
-                call + sum(p["median_ms"] for p in products),
-                sum(product.flops for product in self.products),
+            call, *times = (
+                float(np.median(milliseconds[mode, x])) for x in self._products
             )
+            products = [
+                # The smallest ones are no longer than the clock's jitter.
+                {"name": x.name} | self._rate(max(time - call, 1e-6), [x])
+                for x, time in zip(self._products[1:], times, strict=True)
+            ]
+            total = call + sum(x["median_ms"] for x in products)
+            floors[mode] = self._rate(total, self._products[1:])
             floors[mode]["products"] = products
         return floors
 
-
-_NO_WORK = Product("call", (1, 1), (1, 1))
-
-
-def _step_name(mode, product):
-    """Products that differ in name only are one step."""
-    return ("floor", mode, *product[1:])
-
-
-def _rate(milliseconds, flops):
-    return {
-        "median_ms": milliseconds,
-        "gflop": flops / 1e9,
-        "gflop_per_s": flops / 1e6 / milliseconds,
-    }
+    def _rate(self, milliseconds, products):
+        passes = 3 if self._with_gradients else 1
+        flops = passes * sum(x.flops for x in products)
+        return {
+            "median_ms": milliseconds,
+            "gflop": flops / 1e9,
+            "gflop_per_s": flops / 1e6 / milliseconds,
+        }

@@ -1,11 +1,11 @@
-"""What the benchmarks of attention and of a layer share.
+"""Shared by the benchmarks of attention and of a layer.
 
-Cases (an implementation under one set of conditions), their inputs, the flags
-and the measurement: times in turns, against the time of the matrix products
+Has cases (an implementation under one set of conditions), their inputs and the
+measurement: interleaved times, compared with the time of the matrix products
 alone, and memory.
 
-Each case has a process of its own. One that takes more memory than there is
-ends its own process only.
+Each case has a process of its own. A case that runs out of memory ends its own
+process only.
 
 The text fills 90 % of each row with sentences of 27 tokens, or longer ones
 where there are too few global tokens for that. Each sentence has a global token
@@ -18,7 +18,6 @@ import dataclasses
 import functools
 import itertools
 import math
-import os
 import sys
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -26,7 +25,6 @@ from collections.abc import Sequence
 from concurrent import futures
 from typing import Any
 
-import matplotlib
 import numpy as np
 import tensorflow as tf
 from absl import flags
@@ -37,18 +35,8 @@ from benchmarks import measure
 from benchmarks import program
 from etcmodel import feature_utils
 
-matplotlib.use("Agg")
-
-from matplotlib import pyplot  # noqa: E402
-
-DTYPES = ("float32", "mixed_bfloat16")
-PASSES = ("forward", "train")
-INPUTS = ("specs", "tensors")
-# Those that are not the package's; their masks and labels are always tensors.
-RECIPES = {
-    "appendix_a": appendix_a.blocked_attention,
-    "dense": appendix_a.full_attention,
-}
+# Not the package's; its masks and labels are always tensors.
+_RECIPE = "appendix_a"
 
 _SENTENCE_LENGTH = 27
 # How many arrays of the size of the scores are alive at once, about: scores,
@@ -56,48 +44,6 @@ _SENTENCE_LENGTH = 27
 # training step their gradients.
 _SCORE_ARRAYS = {"forward": 4, "train": 8}
 _MAX_PROCESSES = 6
-
-FLAGS = {
-    "lengths": ([str(512 << i) for i in range(8)], "Long tokens."),
-    "dtypes": ([*DTYPES], "Dtype policies.", DTYPES),
-    "passes": ([*PASSES], "Forward pass, or all gradients as well.", PASSES),
-    "implementations": (
-        ["sparse", "streaming", "auto", *RECIPES],
-        f"What to measure: {', '.join(RECIPES)}, or any of the package's.",
-    ),
-    "inputs": ([*INPUTS], "Masks and labels described, or tensors.", INPUTS),
-    "modes": (
-        [*gemm_floor.MODES],
-        "Without and with XLA.",
-        gemm_floor.MODES,
-    ),
-    "allocators": (
-        ["default"],
-        "What allocators are told.",
-        measure.ALLOCATORS,
-    ),
-    "global_length": (230, "Global tokens."),
-    "heads": (12, "Attention heads."),
-    "head_size": (64, "Size of each head."),
-    "radius": (84, "Long tokens that a long token sees to each side."),
-    "relative_vocab_size": (32, "Labels."),
-    "relative_pos_max_distance": (12, "Distance that labels end at."),
-    "batch": (1, "Rows."),
-    "repeats": (7, "How often each step is timed."),
-    "dropout": (0.0, "Rate of dropout in training steps."),
-    "memory_limit_gb": (
-        16.0,
-        "Skip what is expected to store more scores than this.",
-    ),
-    "preset": ("base", "The `EtcConfig` by which a layer shares weights."),
-}
-# The later ones turn faster.
-_CASE_FLAGS = [name for name, x in FLAGS.items() if isinstance(x[0], list)]
-_COLUMNS = program.read_columns(
-    "implementation inputs mode allocator dtype pass length:d "
-    "median_ms:.2f q1_ms:.2f q3_ms:.2f warm_up_s:.2f peak_mb:.0f "
-    "ratio_to_floor:.2f ratio_to_best_floor:.2f gflop_per_s:.1f"
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +61,12 @@ class Case:
     sizes: gemm_floor.Sizes
     dropout: float = 0.0
     preset: str = "base"
-    allocator: str = "default"
+
+    @property
+    def att_implementation(self) -> str:
+        """Implementation that the layers get; the recipe replaces "sparse"."""
+        is_recipe = self.implementation == _RECIPE
+        return "sparse" if is_recipe else self.implementation
 
     @property
     def compute_dtype(self) -> str:
@@ -124,11 +75,11 @@ class Case:
 
     @property
     def group(self) -> tuple[int, str, str]:
-        """What cases must have in common to be timed in turns."""
+        """Conditions that cases timed in turns have in common."""
         return self.sizes.long_length, self.dtype, self.pass_name
 
 
-@functools.lru_cache(maxsize=len(INPUTS))
+@functools.lru_cache(maxsize=2)
 def make_side_inputs(kind: str, sizes: gemm_floor.Sizes) -> dict[str, Any]:
     """Makes masks and labels of text in sentences, with padding at the end.
 
@@ -154,7 +105,7 @@ def make_side_inputs(kind: str, sizes: gemm_floor.Sizes) -> dict[str, Any]:
     )
 
     def repeat(row):
-        """The same for the whole batch, `[batch, length]`."""
+        """Repeats a row for the whole batch, `[batch, length]`."""
         return tf.tile(row[tf.newaxis], [sizes.batch, 1])
 
     side_inputs = feature_utils.make_global_local_transformer_side_inputs(
@@ -172,27 +123,26 @@ def make_side_inputs(kind: str, sizes: gemm_floor.Sizes) -> dict[str, Any]:
     return side_inputs.to_dict()
 
 
-@functools.lru_cache(maxsize=1)
-def make_inputs(
-    shapes: tuple[tuple[int, ...], ...], dtype: str
-) -> list[tf.Tensor]:
-    """Makes random numbers, the same ones for all that are timed in turns."""
-    return [tf.cast(tf.random.normal(shape), dtype) for shape in shapes]
-
-
 def compile_step(
     case: Case,
     function: Callable[..., Sequence[tf.Tensor]],
-    inputs: Sequence[tf.Tensor],
+    shapes: Sequence[tuple[int, ...]],
     layer: tf.keras.layers.Layer,
 ) -> measure.Step:
-    """Compiles a step of a function whose outputs are shaped as first inputs.
+    """Compiles a step of a function of random inputs.
+
+    Args:
+        case: the case.
+        function: its outputs have the shapes of its first inputs.
+        shapes: of the inputs.
+        layer: has the weights.
 
     Returns:
         The step. It returns the outputs, or in training the sum of all outputs
         times constants, and the gradients for all inputs and the layer's
         weights.
     """
+    inputs = [tf.cast(tf.random.normal(x), case.compute_dtype) for x in shapes]
     if case.pass_name == "forward":
         step = function
     else:
@@ -214,7 +164,14 @@ def compile_step(
             return loss, tape.gradient(loss, [*inputs, *weights])
 
     compiled = tf.function(step, jit_compile=case.mode == "xla")
-    return lambda: compiled(*inputs)
+    if case.implementation != _RECIPE:
+        return lambda: compiled(*inputs)
+
+    def run():
+        with appendix_a.replaces_sparse():
+            return compiled(*inputs)
+
+    return run
 
 
 def stored_gigabytes(case: Case) -> float:
@@ -223,20 +180,20 @@ def stored_gigabytes(case: Case) -> float:
     block = sizes.radius + 1
     blocked = sizes.num_blocks * block * (3 * block + sizes.global_length)
     full = sizes.long_length * (sizes.long_length + sizes.global_length)
-    scores = {"streaming": 0, "full": full, "dense": full}.get(
-        case.implementation, blocked
-    )
+    scores = {"streaming": 0, "full": full}.get(case.implementation, blocked)
     arrays = _SCORE_ARRAYS[case.pass_name]
     return 4e-9 * arrays * sizes.batch * sizes.heads * scores
 
 
-def make_cases(values: flags.FlagValues) -> list[Case]:
+def make_cases(
+    benchmark: program.Program, values: flags.FlagValues
+) -> list[Case]:
     """Makes all cases that the flags ask for; a group stands together."""
     names = {field.name for field in dataclasses.fields(gemm_floor.Sizes)}
     sizes = {name: values[name].value for name in names - {"long_length"}}
     cases = {}
-    for chosen in program.combinations(values, *_CASE_FLAGS):
-        recipe = chosen["implementations"] in RECIPES
+    for chosen in program.combinations(benchmark, values):
+        recipe = chosen["implementations"] == _RECIPE
         case = Case(
             chosen["implementations"],
             "tensors" if recipe else chosen["inputs"],
@@ -246,7 +203,6 @@ def make_cases(values: flags.FlagValues) -> list[Case]:
             gemm_floor.Sizes(long_length=int(chosen["lengths"]), **sizes),
             dropout=values.dropout,
             preset=values.preset,
-            allocator=chosen["allocators"],
         )
         cases[case] = None
     return list(cases)
@@ -264,15 +220,19 @@ def make_program(
         make_step: makes the step of a case; a function of a module.
         make_products: the matrix products of a case's forward pass.
     """
-    run = functools.partial(_measure, make_step, make_products)
-    return program.Program(name, FLAGS, _COLUMNS, run, _plot_lines)
+    made = program.load(
+        name, lambda values: _measure(make_step, make_products, made, values)
+    )
+    return made
 
 
-def _measure(make_step, make_products, values) -> Iterator[program.Line]:
+def _measure(
+    make_step, make_products, benchmark, values
+) -> Iterator[program.Line]:
     # Not a word about how many functions are traced.
     tf.get_logger().setLevel("ERROR")
     measure.prepare_devices()
-    cases = make_cases(values)
+    cases = make_cases(benchmark, values)
     skipped = {}
     for case in cases:
         size = stored_gigabytes(case)
@@ -281,8 +241,6 @@ def _measure(make_step, make_products, values) -> Iterator[program.Line]:
     for _, members in itertools.groupby(cases, lambda case: case.group):
         members = list(members)
         products = make_products(members[0])
-        if members[0].pass_name == "train":
-            products = gemm_floor.with_gradients(products)
         yield from _measure_group(
             make_step, products, members, values.repeats, skipped
         )
@@ -304,8 +262,10 @@ def _skipping(case, skipped):
 
 
 def _measure_group(make_step, products, cases, repeats, skipped):
-    """Lines of cases that are timed in turns, and of their floor."""
-    floor = gemm_floor.Floor(products, cases[0].compute_dtype)
+    """Yields lines of cases that are timed in turns, and of their floor."""
+    floor = gemm_floor.Floor(
+        products, cases[0].compute_dtype, cases[0].pass_name == "train"
+    )
     for step in floor.steps.values():
         measure.warm_up(step)
     milliseconds = collections.defaultdict(list)
@@ -319,7 +279,7 @@ def _measure_group(make_step, products, cases, repeats, skipped):
             milliseconds[name] += times[name]
     floors = floor.evaluate(milliseconds)
     for mode, result in floors.items():
-        changes = dict(implementation="floor", inputs=None, allocator=None)
+        changes = dict(implementation="floor", inputs=None)
         yield _line(cases[0]) | changes | {"mode": mode} | result
     lowest = min(result["median_ms"] for result in floors.values())
     for case in cases:
@@ -345,9 +305,7 @@ def _measure_in_turns(make_step, cases, repeats, steps, results, skipped):
             told = (case.implementation, case.mode, *case.group)
             print(*told, file=sys.stderr, flush=True)
             with _skipping(case, skipped):
-                processes[case] = measure.StepProcess(
-                    make_step, case, allocator=case.allocator
-                )
+                processes[case] = measure.StepProcess(make_step, case)
                 stack.callback(processes[case].close)
         milliseconds = measure.time_interleaved({**steps, **processes}, repeats)
         for case, process in processes.items():
@@ -363,70 +321,8 @@ def _measure_in_turns(make_step, cases, repeats, steps, results, skipped):
 
 
 def _line(case):
-    """The conditions of a line."""
+    """Returns the conditions of a line."""
     line = dataclasses.asdict(case)
     sizes = line.pop("sizes")
     line["pass"] = line.pop("pass_name")
     return {**line, "length": sizes.pop("long_length"), **sizes}
-
-
-def _plot_lines(folder: str, lines: Sequence[program.Line]) -> None:
-    title = "{benchmark}: {device}, {cpu}, {cores} cores".format(**lines[0])
-    plot(os.path.join(folder, "plot.png"), title, lines)
-
-
-def plot(path: str, title: str, lines: Sequence[program.Line]) -> None:
-    """Draws time and peak memory against length, a column a dtype and pass."""
-    columns = list(dict.fromkeys((x["dtype"], x["pass"]) for x in lines))
-    names = list(dict.fromkeys(_curve(x)[0] for x in lines))
-    figure, axes = pyplot.subplots(
-        2,
-        len(columns),
-        figsize=(2 + 4.5 * len(columns), 8),
-        sharex=True,
-        squeeze=False,
-    )
-    for column, (dtype, pass_name) in enumerate(columns):
-        axes[0, column].set_title(f"{dtype}, {pass_name}")
-        axes[1, column].set_xlabel("long tokens")
-        chosen = [
-            x for x in lines if (x["dtype"], x["pass"]) == (dtype, pass_name)
-        ]
-        for row, field in enumerate(("median_ms", "peak_mb")):
-            _draw(axes[row, column], chosen, field, names)
-    axes[0, 0].set_ylabel("milliseconds, median")
-    axes[1, 0].set_ylabel("peak memory, MB")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="center right", fontsize="small")
-    figure.suptitle(title)
-    figure.tight_layout(rect=(0, 0, 1 - 2.2 / figure.get_figwidth(), 1))
-    unfinished = f"{path}.unfinished"
-    figure.savefig(unfinished, format="png", dpi=120)
-    pyplot.close(figure)
-    os.replace(unfinished, path)
-
-
-def _curve(line):
-    """Which curve of a plot a line belongs to: its name and mode."""
-    inputs = "" if line["inputs"] in (None, "tensors") else f" {line['inputs']}"
-    return line["implementation"] + inputs, line["mode"]
-
-
-def _draw(axis, lines, field, names):
-    """Draws the curves of one panel; colours go by name, dashes by mode."""
-    curves = {}
-    for line in lines:
-        points = curves.setdefault(_curve(line), [])
-        if field in line:
-            points.append((line["length"], line[field]))
-    for (name, mode), points in curves.items():
-        axis.plot(
-            *zip(*sorted(points), strict=True) if points else ([], []),
-            color=f"C{names.index(name)}",
-            linestyle="--" if mode == "xla" else "-",
-            marker=".",
-            label=f"{name}, {mode}",
-        )
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
-    axis.grid(alpha=0.3)

@@ -1,8 +1,8 @@
 r"""HotpotQA from a few hundred records, and random weights or those of a BERT.
 
-Trains a small model in stages, each of which begins with the weights of the one
-before it, and prints the official metrics in percent on records that it has not
-seen, next to two baselines that no one has to train:
+Trains a small model in stages, each from the weights of the previous one, and
+prints the official metrics in percent on held-out records, after those of two
+baselines:
 
 *   word overlap: the supporting facts are the sentences that share the most
     words with the question (how many sentences, is chosen on the training
@@ -14,8 +14,7 @@ seen, next to two baselines that no one has to train:
     python -m benchmarks.hotpotqa_small --train=train_200.json \
         --train=2wiki_train_500.json --dev=dev_95.json --vocab_file=vocab.txt
 
-The model has no pre-training: what it learns is what these records hold. With
-`--lift` it begins as a BERT, which `lift` takes from a directory:
+The model has no pre-training. With `--lift`, it starts from a BERT:
 
     python -m benchmarks.hotpotqa_small --lift=all-MiniLM-L6-v2 \
         --lift_option=--absolute_positions=paragraph \
@@ -28,10 +27,10 @@ The model has no pre-training: what it learns is what these records hold. With
         --train=2wiki_train_500.json --dev=dev_95.json \
         --train_option=--params_override=runtime.mixed_precision_dtype=bfloat16
 
-There it learns from pseudo-questions about the paragraphs of the records, and
-then from copies of the records, each with other paragraphs of its own (see
-`augmentation`). With `--pretrain_steps` it learns from the texts of the
-records, and of `--pretrain_text`, before all that.
+It first learns from pseudo-questions about the paragraphs of the records, then
+from copies of the records, each with other distractors (see `augmentation`).
+With `--pretrain_steps`, it starts with pre-training on the texts of the records
+and of `--pretrain_text`.
 
 With `--squad` it first learns to answer SQuAD's questions, each among three
 paragraphs, by the task `answer`:
@@ -49,7 +48,7 @@ paragraphs, by the task `answer`:
 With `--copies=3 --long_length=640 --evaluated_length=2048 --steps=282
 --fact_weight=0.2 --multiply_facts=1` the last stage takes half the time.
 
-`--init` begins with a run instead, such as one of `answer` by
+`--init` starts from a run instead, such as one of `answer` by
 `benchmarks.own_documents --part=squad --directory=DIR`.
 """
 
@@ -220,7 +219,7 @@ def add_paragraphs(
 
 
 class Stages:
-    """Trains a model in stages; each begins with the one before it."""
+    """Trains a model in stages; each starts from the previous one."""
 
     def __init__(
         self,
@@ -393,65 +392,7 @@ def _measure(values, runs) -> Iterator[program.Line]:
     yield {"name": name, **sizes, **row, "seconds": seconds}
 
 
-PROGRAM = training_runs.make_program(
-    "hotpotqa_small",
-    {
-        "train": (
-            (),
-            "Training records; of a file that is given twice each record is "
-            "learned from twice as often.",
-        ),
-        "dev": (program.REQUIRED, "Records to measure on."),
-        "vocab_file": (None, program.VOCABULARY),
-        "lift": (
-            None,
-            "Directory of a BERT to begin with, whose vocabulary, width and "
-            "number of layers are taken.",
-        ),
-        "lift_option": ((), "A further flag of lift."),
-        "init": (
-            None,
-            "A run to begin with, such as one of `answer`, instead of a BERT.",
-        ),
-        "train_option": ((), "A further flag of train."),
-        "pretrain_text": (None, "Further texts to pre-train on."),
-        "squad": (None, "SQuAD's questions to learn from before."),
-        "squad_epochs": (2, "How often each of them is learned from."),
-        "steps": (400, "Training steps."),
-        "pretrain_steps": (0, "Steps of pre-training before, if lifted."),
-        "pseudo_steps": (0, "Steps on pseudo-questions before."),
-        "batch_size": (8, "Records a step."),
-        "copies": (
-            0,
-            "Copies of each training record, each with other of its paragraphs "
-            "as long_length has room for; 0 for the records as they are.",
-        ),
-        "pseudo_questions": (6, "Pseudo-questions of each training record."),
-        "seed": (1, "Seed of weights, order and sampling."),
-        "long_length": (2048, "Tokens of the long input in training."),
-        "evaluated_length": (0, "That in evaluation; 0 for long_length."),
-        "hidden_size": (128, "Of the encoder."),
-        "layers": (2, "Of the encoder."),
-        "learning_rate": (1e-3, "Peak learning rate of the last stage."),
-        "first_learning_rate": (2e-4, "That of all earlier stages."),
-        "answer_places": (1, "Occurrences of an answer that are right."),
-        "query_reads_all": (
-            0,
-            "1: the question's global tokens attend to all paragraphs.",
-        ),
-        "fact_prior": (0.5, "Initial probability of a supporting fact."),
-        "fact_threshold": (0.5, "See `HotpotQAOptions`."),
-        "fact_weight": (1.0, "Weight of the supporting facts' loss."),
-        "multiply_facts": (
-            0,
-            "1: chooses answers by the product of the probabilities of span "
-            "and supporting fact.",
-        ),
-    },
-    "name em:.1% f1:.1% sp_em:.1% sp_f1:.1% joint_em:.1% joint_f1:.1% "
-    "answer_type_accuracy:.1% supporting_fact_threshold:.2f seconds:.0f",
-    _measure,
-)
+PROGRAM = training_runs.make_program("hotpotqa_small", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

@@ -2,9 +2,9 @@
 
 Each command, and what it needs, first runs undisturbed. Then it is killed
 (SIGKILL) at a random moment while it replaces that output, and run again,
-several times over. What is there under the final name must always be whole;
-what is made at last must equal, bit for bit, what the undisturbed one made, and
-nothing else may be left.
+several times over. The output under the final name must always be complete. The
+last output must equal the undisturbed one bit for bit, and no other file may be
+left.
 
     python -m benchmarks.kills --kills=20
 """
@@ -179,16 +179,7 @@ def kill_and_compare(runs, command, seconds, rng) -> program.Line:
     }
 
 
-PROGRAM = training_runs.make_program(
-    "kills",
-    {
-        "kills": (20, "How many commands are disturbed."),
-        "commands": (list(COMMANDS), "Which commands.", COMMANDS),
-        "seed": (0, "Of the moments."),
-    },
-    "name seconds undisturbed_seconds:.1f is_half is_equal left",
-    _measure,
-)
+PROGRAM = training_runs.make_program("kills", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

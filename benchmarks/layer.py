@@ -1,8 +1,9 @@
-r"""How long one global-local transformer layer takes, and how much memory.
+r"""Time and memory of one global-local transformer layer.
 
 The whole layer: projections, attention of the long and of the global tokens,
 feed-forward parts, residual connections and normalization. Everything else is
-as in `attention.py`, the flags too:
+as in `attention.py`, the flags too; `appendix_a` changes the attention of the
+long tokens only:
 
     python -m benchmarks.layer --lengths=4096 --passes=train --dtypes=float32 \
         --implementations=sparse,appendix_a --output=FOLDER
@@ -10,7 +11,6 @@ as in `attention.py`, the flags too:
 
 import tensorflow as tf
 
-from benchmarks import appendix_a
 from benchmarks import gemm_floor
 from benchmarks import harness
 from benchmarks import measure
@@ -48,36 +48,25 @@ def make_step(case: harness.Case) -> measure.Step:
     tf.keras.utils.set_random_seed(1)
     layer = make_layer(case)
     side_inputs = harness.make_side_inputs(case.inputs, sizes)
-    training = case.pass_name == "train"
 
     def apply(long_input, global_input):
-        if case.implementation in harness.RECIPES:
-            return appendix_a.transformer_layer(
-                layer,
-                harness.RECIPES[case.implementation],
-                long_input,
-                global_input,
-                side_inputs,
-                training=training,
-            )
         return layer(
             long_input,
             global_input,
             **side_inputs,
-            att_implementation=case.implementation,
-            training=training,
+            att_implementation=case.att_implementation,
+            training=case.pass_name == "train",
         )
 
     shapes = tuple(
         (sizes.batch, length, sizes.hidden_size)
         for length in (sizes.long_length, sizes.global_length)
     )
-    inputs = harness.make_inputs(shapes, case.compute_dtype)
-    return harness.compile_step(case, apply, inputs, layer)
+    return harness.compile_step(case, apply, shapes, layer)
 
 
 def make_products(case: harness.Case) -> list[gemm_floor.Product]:
-    """The matrix products of a layer."""
+    """Returns the matrix products of a layer."""
     layer = make_layer(case)
     return gemm_floor.layer_products(
         case.sizes,

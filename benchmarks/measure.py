@@ -2,12 +2,11 @@
 
 *   Time and memory of a step are measured in the same process, which has
     nothing else to do, under the same settings.
-*   Times are taken interleaved: every round runs each step once, in another
-    order, so that a machine that slows down slows all of them.
-*   Memory is what the process holds at its highest point above what it held
-    before the step first ran: activations, gradients and outputs, what
-    allocators keep for later and compilation takes, but neither inputs nor
-    weights.
+*   Times are interleaved: every round runs each step once, in another order, so
+    that a machine that slows down slows all of them.
+*   Memory is the peak of the process minus its memory before the first run:
+    activations, gradients, outputs, pools of allocators and compilation, but
+    neither inputs nor weights.
 """
 
 import contextlib
@@ -31,18 +30,6 @@ import numpy as np
 import tensorflow as tf
 
 Step = Callable[[], Any]
-
-# What allocators are told. "default" is TensorFlow as it comes: its oneDNN
-# allocator keeps a pool of what tensors took, and the C library one of all that
-# is smaller than a threshold, which it raises as it goes. With "system" it goes
-# back to the system as soon as the tensor does, which takes time.
-ALLOCATORS = {
-    "default": {},
-    "system": {
-        "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",
-        "MALLOC_MMAP_THRESHOLD_": str(2**18),
-    },
-}
 
 
 def warm_up(step: Step) -> float:
@@ -99,7 +86,7 @@ def _run(step: Step) -> None:
 
 
 def _time(step: Step) -> float:
-    """Milliseconds of one run."""
+    """Returns the milliseconds of one run."""
     start = time.perf_counter()
     _run(step)
     return 1e3 * (time.perf_counter() - start)
@@ -120,21 +107,14 @@ class StepProcess:
         make_step: a function of a module, so that it can be pickled. Makes
             inputs and weights, which do not count, and returns the step.
         *args: its arguments, which can be pickled.
-        allocator: a key of `ALLOCATORS`.
     """
 
-    def __init__(
-        self,
-        make_step: Callable[..., Step],
-        *args: Any,
-        allocator: str = "default",
-    ):
+    def __init__(self, make_step: Callable[..., Step], *args: Any):
         self._pool = futures.ProcessPoolExecutor(
             1, mp_context=multiprocessing.get_context("spawn")
         )
         try:
-            with environment_variables(ALLOCATORS[allocator]):
-                self.warm_up_seconds = self._call(_start, make_step, args)
+            self.warm_up_seconds = self._call(_start, make_step, args)
         except BaseException:
             self.close()
             raise
@@ -154,7 +134,7 @@ class StepProcess:
         return self._call(_peak_here)
 
     def close(self) -> None:
-        """Ends the process."""
+        """Returns ends the process."""
         self._pool.shutdown(cancel_futures=True)
 
 
@@ -166,7 +146,7 @@ class Timed(NamedTuple):
 
     @property
     def median(self) -> float:
-        """Of the milliseconds."""
+        """Median of the milliseconds."""
         return float(np.median(self.milliseconds))
 
 

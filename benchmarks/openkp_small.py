@@ -1,18 +1,16 @@
-r"""OpenKP's model on generated pages: what looks and all occurrences are worth.
+r"""Ablation of visual features: OpenKP's model on generated pages.
 
-The keyphrases of the pages are their headings (see `testing.openkp`), so that
-how a node looks tells which phrases they are. The same small model learns them
-with and without visual features, and from the first or the best occurrence of
-each:
+The keyphrases of the pages are their headings (see `testing.openkp`), so the
+looks of a node identify them. The same small model learns them with and without
+visual features, and from the first or the best occurrence of each:
 
     python -m benchmarks.openkp_small
 
-prints precision, recall and F1 at 3 on pages that it has not seen, and the
-seconds of the training. With `--lift` the pages have headings, too, that are no
-keyphrases by what they say ("contact us"), and those that are measured on have
-neither a word of a keyphrase nor such a heading in common with those that are
-learned from. A BERT learns them, and next to it a model of its sizes that
-begins with random weights:
+prints precision, recall and F1 at 3 on held-out pages, and the seconds of the
+training. With `--lift`, some headings are not keyphrases because of their
+meaning ("contact us"), and held-out pages share neither keyphrase words nor
+such headings with training pages. A lifted BERT is compared with a model of the
+same sizes from random weights:
 
     python -m benchmarks.openkp_small --lift=all-MiniLM-L6-v2
 """
@@ -81,20 +79,7 @@ def _measure(values, runs) -> Iterator[program.Line]:
     yield from runs.measure(rows, steps, rate, _BATCH_SIZE)
 
 
-PROGRAM = training_runs.make_program(
-    "openkp_small",
-    {
-        "lift": (None, "Directory of a BERT to begin with."),
-        "pages": (3000, "Pages to learn from."),
-        "heldout": (300, "Pages to measure on."),
-        "steps": (600, "Training steps."),
-        "lift_steps": (80, "The same of a BERT."),
-        "learning_rate": (1e-3, "The highest."),
-        "lift_learning_rate": (2e-4, "The same of a BERT."),
-    },
-    "name precision_at_3:.3f recall_at_3:.3f f1_at_3:.3f steps:d seconds:.0f",
-    _measure,
-)
+PROGRAM = training_runs.make_program("openkp_small", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

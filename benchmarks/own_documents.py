@@ -310,46 +310,7 @@ def _measure(values, runs) -> Iterator[program.Line]:
         precision.set_global_policy(before)
 
 
-_ALL_FOLDS = [str(x) for x in range(_NUM_FOLDS)]
-PROGRAM = training_runs.make_program(
-    "own_documents",
-    {
-        "part": (
-            "authors",
-            "Which comparison to run.",
-            ("authors", "squad", "select"),
-        ),
-        "lift": (program.REQUIRED, "Directory of a BERT to begin with."),
-        "lift_option": ((), "A further flag of lift."),
-        "layers": (0, "Number of first layers to lift; 0 for all."),
-        "init": (None, "A run to begin with instead of the lifted BERT."),
-        "train": ((), "Training records."),
-        "dev": (None, "Records to measure on; not for squad."),
-        "seeds": (["1", "2", "3"], "Seeds of weights, order and dropout."),
-        "folds": (
-            _ALL_FOLDS,
-            "Folds of squad to measure on, each with a model of its own.",
-            _ALL_FOLDS,
-        ),
-        "epochs": (3.0, "Passes over the training records."),
-        "batch_size": (16, "Records a step."),
-        "learning_rate": (2e-4, "Peak learning rate."),
-        "units": (None, "What has a global token, see `preprocess`."),
-        "label_smoothing": (0.0, "Label smoothing of `classify`."),
-        "threshold": (0.5, "Probability from which on `select` selects."),
-        "dtype": (
-            "bfloat16",
-            "Compute dtype of all models. bfloat16 is slower on processors "
-            "without bfloat16 instructions.",
-            ("bfloat16", "float32"),
-        ),
-        "long_length": (4096, "Tokens of the long input; squad has 512."),
-        "global_length": (192, "Tokens of the global input."),
-    },
-    "name seed accuracy:.3f exact_match:.3f precision:.3f recall:.3f f1:.3f "
-    "questions seconds:.0f",
-    _measure,
-)
+PROGRAM = training_runs.make_program("own_documents", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

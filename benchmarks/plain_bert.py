@@ -70,7 +70,7 @@ def make_encoder(source: Bert) -> tf.keras.layers.Layer:
 
 
 def _names(num_layers: int) -> list[str]:
-    """Names of a BERT's weights, in the order of the encoder's."""
+    """Returns names of a BERT's weights, in the order of the encoder's."""
     embeddings = ("word", "position", "token_type")
     names = [f"embeddings.{x}_embeddings" for x in embeddings]
     names += _norm("embeddings.LayerNorm")
@@ -189,7 +189,7 @@ def read_squad(
 
 
 def _loss(position, logits):
-    """The cross-entropy of a position, in float32 whatever the policy."""
+    """Computes the cross-entropy of a position in float32."""
     return tf.keras.losses.sparse_categorical_crossentropy(
         position, tf.cast(logits, tf.float32), from_logits=True
     )

@@ -1,8 +1,7 @@
 r"""Pre-training on a small text: from random weights, or those of a BERT.
 
-Pre-trains small models with the package's own commands, with masked words and
-sentences (CPC), and with masked words alone; and measures them on articles that
-they have not seen, next to what guesses without looking at the text:
+Pre-trains small models with masked words and sentences (CPC), and with masked
+words alone, and measures them on held-out articles, with two baselines:
 
 *   the unigram entropy: the loss of knowing how frequent each word of the
     training articles is, and nothing else (0.5 added to each count);
@@ -128,30 +127,7 @@ def _measure(values, runs) -> Iterator[program.Line]:
         )
 
 
-PROGRAM = training_runs.make_program(
-    "pretraining_small",
-    {
-        "corpus": (
-            program.REQUIRED,
-            "Text to learn from, as `preprocess --task=pretrain` reads.",
-        ),
-        "vocab_file": (program.REQUIRED, program.VOCABULARY),
-        "lift": (None, "Directory of a BERT of that vocabulary."),
-        "only": ((), "A row to train, if not all."),
-        "steps": (600, "Training steps, of 8 examples of 512 tokens."),
-        "lift_steps": (250, "The same, of the lifted model."),
-        "hidden_size": (256, "Of the encoder, unless it is lifted."),
-        "layers": (4, "Of the encoder, unless it is lifted."),
-        "held_out_every": (5, "One article of so many is measured on."),
-        "draws": (8, "How often."),
-        "learning_rate": (1e-3, "The highest."),
-        "lift_learning_rate": (5e-4, "The same, of the lifted model."),
-    },
-    "name mlm_loss:.3f first_mlm_loss:.3f mlm_accuracy:.3f cpc_accuracy:.3f "
-    "first_cpc_accuracy:.3f cpc_loss:.3f first_cpc_loss:.3f cpc_chance:.3f "
-    "seconds:.0f",
-    _measure,
-)
+PROGRAM = training_runs.make_program("pretraining_small", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

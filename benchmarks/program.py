@@ -1,12 +1,14 @@
-"""The frame of all benchmarks: flags, lines of JSON, a table, files.
+"""Runs benchmarks: flags, lines of JSON, a table, files.
 
-A benchmark is data and a function. Its flags are a table, its columns another,
-and the function yields a line for everything that was measured.
+A benchmark has flags and columns in `data/programs.yaml`, and a function that
+yields a line for everything that was measured.
 """
 
 import itertools
 import json
 import os
+import pathlib
+import sys
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -14,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
+import yaml
 from absl import app
 from absl import flags
 
@@ -21,15 +24,12 @@ from benchmarks import measure
 
 Line = dict[str, Any]
 
-REQUIRED = object()
-VOCABULARY = "WordPiece vocabulary or SentencePiece model."
+_TABLE = pathlib.Path(__file__).parent / "data" / "programs.yaml"
 _DEFINE = {
     int: flags.DEFINE_integer,
     float: flags.DEFINE_float,
     str: flags.DEFINE_string,
     list: flags.DEFINE_list,
-    # May be given several times.
-    tuple: flags.DEFINE_multi_string,
 }
 
 
@@ -38,21 +38,17 @@ class Program(NamedTuple):
 
     Attributes:
         name: of the benchmark.
-        flags: name -> default, help, and what may be chosen, if that is fixed.
-            The default's type is the flag's; a list is written with commas, a
-            tuple by giving the flag several times. `REQUIRED` and None are
-            strings.
+        flags: name -> default, help and maybe choices; see
+            `data/programs.yaml`.
         columns: fields of the lines that the table shows -> their formats.
         measure: takes the parsed flags and yields lines.
-        finish: takes folder and lines, and writes more files.
         environment: fields of all lines that differ from this process's.
     """
 
     name: str
-    flags: Mapping[str, tuple]
+    flags: Mapping[str, Sequence]
     columns: Mapping[str, str]
     measure: Callable[[flags.FlagValues], Iterator[Line]]
-    finish: Callable[[str, list[Line]], None] = lambda folder, lines: None
     environment: Mapping[str, Any] = {}
 
 
@@ -66,13 +62,15 @@ def define_flags(program: Program, values: flags.FlagValues) -> None:
     for name, (default, text, *choices) in program.flags.items():
         if choices:
             text += f" Of {', '.join(choices[0])}."
-        if default is REQUIRED or default is None:
+        if default == "several":
+            flags.DEFINE_multi_string(name, [], text, flag_values=values)
+        elif default is None or default == "required":
             flags.DEFINE_string(
                 name,
                 None,
                 text,
                 flag_values=values,
-                required=default is REQUIRED,
+                required=default is not None,
             )
         else:
             _DEFINE[type(default)](name, default, text, flag_values=values)
@@ -92,10 +90,18 @@ def parse(program: Program, *arguments: str) -> flags.FlagValues:
     return values
 
 
+def load(name: str, measure: Callable, **given: Any) -> Program:
+    """Makes the benchmark of a name; `given` are further attributes."""
+    entry = yaml.safe_load(_TABLE.read_text("utf-8"))[name]
+    columns = read_columns(entry["columns"])
+    return Program(name, entry["flags"], columns, measure, **given)
+
+
 def combinations(
-    values: flags.FlagValues, *names: str
+    program: Program, values: flags.FlagValues
 ) -> Iterator[dict[str, str]]:
-    """Yields all combinations of what list flags say."""
+    """Yields all combinations of the list flags; later ones vary faster."""
+    names = [x for x, (y, *_) in program.flags.items() if isinstance(y, list)]
     for chosen in itertools.product(*(values[name].value for name in names)):
         yield dict(zip(names, chosen, strict=True))
 
@@ -140,7 +146,6 @@ def run(program: Program, values: flags.FlagValues) -> list[Line]:
     print(f"\n{table}", end="")
     if values.output:
         write_text(os.path.join(values.output, "table.txt"), table)
-        program.finish(values.output, lines)
     return lines
 
 
@@ -153,6 +158,10 @@ def main(program: Program) -> None:
         run(program, flags.FLAGS)
 
     define_flags(program, flags.FLAGS)
+    # Shows them with `--help`.
+    for name in (*program.flags, "output"):
+        flag = flags.FLAGS[name]
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     app.run(parsed)
 
 

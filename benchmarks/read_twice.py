@@ -1,8 +1,7 @@
-r"""What ReadTwice costs, and how that grows with the length of documents.
+r"""Measures time and memory of ReadTwice by the length of documents.
 
-One document of 1, 2, 4, ... segments is a batch, with as many random mentions
-in each segment. Measured are the whole model and, in turns with it, its first
-read alone:
+A batch is one document of 1, 2, 4, ... segments, with the same number of random
+mentions in each segment. The whole model alternates with its first read alone:
 
     python -m benchmarks.read_twice --segments=1,8,64 --output=FOLDER
 
@@ -121,25 +120,7 @@ def _measure(values) -> Iterator[program.Line]:
         }
 
 
-PROGRAM = program.Program(
-    "read_twice",
-    {
-        "segments": (
-            [str(1 << i) for i in range(8)],
-            "Segments of a document.",
-        ),
-        "preset": ("base", "Name of the configuration."),
-        "overrides": ("{}", "Attributes of it to change, as JSON."),
-        "mentions": (32, "Mentions in a segment."),
-        "repeats": (3, "How often each is timed."),
-        "pass": ("forward", "What is measured.", ("forward", "training")),
-    },
-    program.read_columns(
-        "segments:d tokens:d us_per_token:.1f "
-        "first_read_us_per_token:.1f overhead:.1% peak_mb:.0f"
-    ),
-    _measure,
-)
+PROGRAM = program.load("read_twice", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

@@ -1,9 +1,9 @@
-r"""Long documents learned by heart: questions that a served model answers.
+r"""Memorizes long documents, and asks the exported model.
 
-A model of ReadTwice learns a few official records, is exported, and is asked
-the same questions again, each with its whole document as one request of raw
-text. It has seen all of them: this tells that whole books pass through labels,
-parts, memories and decoding, and nothing about questions that are new.
+A model of ReadTwice learns a few official records, is exported, and gets the
+same questions again, each with its whole document as one request of raw text.
+This shows that labels, parts, memories and decoding handle whole books, not how
+well the model answers new questions.
 
 A small model and NarrativeQA's stories:
 
@@ -17,13 +17,13 @@ each segment's own alone:
         --input=qa/web-train.json --lift=all-MiniLM-L6-v2 --variants=E,SS
 
 A stage `8x9x1600x2e-3` reads parts of 8 segments, 9 of them a step, for 1,600
-steps, at a rate of 2e-3 at most; with `xbest` behind it, each question of
-NarrativeQA is learned with its best span alone, not with all that are like one.
-Each stage begins with the weights of the one before it.
+steps, at a rate of 2e-3 at most; with `xbest`, only the best span of each
+question of NarrativeQA is learned. Each stage starts from the weights of the
+previous one.
 
-It prints the official metrics of the answers, those of NarrativeQA next to what
-the best spans of the stories score; the loss of spans, and the seconds of the
-training.
+Columns are the official metrics of the answers, the loss of spans, and the
+seconds of the training. For NarrativeQA, the first row has the metrics of the
+best spans of the stories.
 """
 
 import csv
@@ -104,11 +104,11 @@ class Stage(NamedTuple):
 
 
 def read_stages(values: flags.FlagValues) -> list[Stage]:
-    """Returns the stages that the flag says, or what the task needs.
+    """Returns the stages of the flag, or the default ones of the task.
 
     Raises:
-        app.UsageError: one is not written as the flag says, or needs the best
-            spans of a task that has none.
+        app.UsageError: a stage cannot be read, or needs best spans outside of
+            NarrativeQA.
     """
     stages = []
     for text in values.stages or _STAGES[values.task]:
@@ -125,12 +125,11 @@ def read_stages(values: flags.FlagValues) -> list[Stage]:
 
 
 def best_spans(records: Iterable[NarrativeQARecord]) -> dict[str, str]:
-    """Finds what a reader of spans says at best.
+    """Finds the upper bound of a reader of spans.
 
     Returns:
-        Record id -> of all that is learned, which is answers that are in the
-        story and spans that are like them, what has the best ROUGE-L; "" if
-        there is nothing.
+        Record id -> the learned span with the best ROUGE-L; "" if there is
+        none.
     """
     spec = registry.get("read_twice_narrativeqa")
     builder = preprocessor.NarrativeQAPreprocessor(
@@ -155,8 +154,8 @@ def write_best_spans(
 ) -> str:
     """Writes NarrativeQA's questions with their best spans as only answers.
 
-    And copies of the stories. Returns the csv file, without the questions that
-    have no span.
+    Copies the stories. Returns the csv file, which leaves out questions without
+    a span.
     """
     found = [x for x in records if best[x.id]]
     for path in {os.path.abspath(x.source.path) for x in found}:
@@ -279,29 +278,7 @@ def _measure(values, runs) -> Iterator[program.Line]:
         yield {"name": variant, **dataset.score(answers, gold), **measured}
 
 
-PROGRAM = training_runs.make_program(
-    "read_twice_by_heart",
-    {
-        "task": ("narrativeqa", "Which.", _SIZES),
-        "input": (
-            program.REQUIRED,
-            "Official files, with their texts beside them.",
-        ),
-        "vocab_file": (None, "The vocabulary, unless it is the BERT's."),
-        "lift": (None, "Directory of a BERT to begin with."),
-        "variants": ([], "Memories.", _VARIANTS),
-        "stages": (
-            [],
-            "Segments of a part, parts of a step, steps, and rate: "
-            "8x9x1600x2e-3.",
-        ),
-        "hidden_size": (128, "Of the encoder, unless it is lifted."),
-    },
-    # Metrics of NarrativeQA, and of TriviaQA.
-    "name rouge_l:.1f bleu_1:.1f bleu_4:.1f meteor:.1f exact_match:.1f f1:.1f "
-    "span_loss:.3f seconds:.1f",
-    _measure,
-)
+PROGRAM = training_runs.make_program("read_twice_by_heart", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

@@ -1,4 +1,4 @@
-r"""What it costs to ask about a whole book.
+r"""Measures time and memory of a question about a whole book.
 
 A model of ReadTwice with random weights is exported, and asked about a story
 through `serving_default`, in a process of its own that has loaded nothing else:
@@ -8,8 +8,8 @@ text processing, mentions, both reads and decoding.
         --vocab_file=vocab.txt --presets=tiny,base
 
 prints the tokens and segments of the story, the seconds of the first request
-and of the median of others, and the megabytes of the process at its greatest,
-the model and TensorFlow included.
+and of the median of others, and the peak memory of the process in megabytes,
+including the model and TensorFlow.
 """
 
 import os
@@ -96,22 +96,7 @@ def _measure(values) -> Iterator[program.Line]:
         yield {"preset": preset, **sizes, **times}
 
 
-PROGRAM = program.Program(
-    "read_twice_request",
-    {
-        "story": (program.REQUIRED, "A story, as NarrativeQA has them."),
-        "vocab_file": (
-            program.REQUIRED,
-            program.VOCABULARY,
-        ),
-        "presets": (["tiny", "base"], "Models."),
-        "repeats": (2, "Requests after the first."),
-    },
-    program.read_columns(
-        "preset tokens:d segments:d first_s:.1f median_s:.1f peak_mb:.0f"
-    ),
-    _measure,
-)
+PROGRAM = program.load("read_twice_request", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

@@ -134,14 +134,7 @@ def _measure(values) -> Iterator[program.Line]:
             yield score(language, "xquad", passages)
 
 
-PROGRAM = program.Program(
-    "sentence_splitting",
-    {"languages_dir": (None, "Folder with a file for each language.")},
-    program.read_columns(
-        "source language boundaries:d precision:.3f recall:.3f"
-    ),
-    _measure,
-)
+PROGRAM = program.load("sentence_splitting", _measure)
 
 if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -1,12 +1,12 @@
-"""What a request costs: short texts in a model for long ones.
+"""Measures requests with short texts to a model for long ones.
 
     python -m benchmarks.serving
 
 A HotpotQA model with random weights is exported for the longest texts and for
 each shorter length. Every SavedModel gets requests of texts of each length, one
 record at a time, through `serving_default`: text processing, model, decoding.
-Measured are the time and size of each export, the milliseconds of a request,
-and how many times longer that is than with the model for that very length.
+Columns are the time and size of each export, the milliseconds of a request, and
+their ratio to those of the model for that length.
 """
 
 import os
@@ -48,7 +48,7 @@ def request(length: int) -> dict[str, tf.Tensor]:
 
 
 def _size(directory: str) -> float:
-    """Megabytes of the graph; the weights are those of every model."""
+    """Returns megabytes of the graph; the weights are those of every model."""
     return os.path.getsize(os.path.join(directory, "saved_model.pb")) / 1e6
 
 
@@ -129,19 +129,7 @@ def _measure(values) -> Iterator[program.Line]:
                 yield {**line, "text": text, "milliseconds": x, "ratio": ratio}
 
 
-PROGRAM = program.Program(
-    "serving",
-    {
-        "lengths": (["256", "512", "1024", "4096"], "Long lengths, ascending."),
-        "preset": ("base", "The encoder."),
-        "layers": (4, "How many layers of it."),
-        "repeats": (7, "Requests of each kind."),
-    },
-    program.read_columns(
-        "model:d text:d milliseconds:.0f ratio:.2f export_s:.1f graph_mb:.1f"
-    ),
-    _measure,
-)
+PROGRAM = program.load("serving", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

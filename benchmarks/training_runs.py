@@ -1,9 +1,8 @@
-"""The driver of all benchmarks that train with the package's own commands.
+"""Runs the commands of benchmarks that train.
 
-A benchmark says as data what is preprocessed and trained: `Runs` has a method
-for each command, and `Training` is one run of `train`. Commands are processes
-of their own, as users start them: training needs Keras 2, which a process has
-to choose before it loads TensorFlow.
+`Runs` has a method for each command, and `Training` has the settings of one run
+of `train`. Each command has a process of its own, because training needs Keras
+2, which a process must choose before it loads TensorFlow.
 """
 
 import importlib.metadata
@@ -28,7 +27,7 @@ from absl import flags
 from benchmarks import program
 from etcmodel.models import EtcConfig
 
-# Of an encoder's configuration: what makes it as a BERT, but for its weights.
+# Attributes of an encoder's configuration that follow from the lifted BERT.
 _SIZES = (
     "hidden_size",
     "num_hidden_layers",
@@ -39,7 +38,7 @@ _SIZES = (
     "absolute_positions",
     "max_absolute_position_embeddings",
 )
-# How a BERT is lifted where only its positions and means are to be compared.
+# Flags of `lift`.
 LIFT = {
     "local_radius": 42,
     "absolute_positions": "paragraph",
@@ -47,7 +46,7 @@ LIFT = {
 }
 # Commands choose their Keras, whatever this process has.
 ENVIRONMENT = {"keras": importlib.metadata.version("tf_keras")}
-_FLAGS = {"directory": (None, "New directory for all runs, to keep them.")}
+_FLAGS = {"directory": [None, "New directory for all runs, to keep them."]}
 
 
 class Training(NamedTuple):
@@ -119,7 +118,7 @@ class Training(NamedTuple):
 
 
 class Runs:
-    """Runs commands in a directory, where everything goes by its name."""
+    """Runs commands in a directory; names are paths in it."""
 
     def __init__(self, directory: str):
         self.directory = directory
@@ -243,8 +242,6 @@ class Runs:
 
 def make_program(
     name: str,
-    flags: Mapping[str, tuple],
-    columns: str,
     measure: Callable[[flags.FlagValues, Runs], Iterator[program.Line]],
 ) -> program.Program:
     """Makes a benchmark; `measure` also takes the runs, and yields lines.
@@ -260,11 +257,8 @@ def make_program(
             with tempfile.TemporaryDirectory() as directory:
                 yield from measure(values, Runs(directory))
 
-    return program.Program(
-        *(name, _FLAGS | flags, program.read_columns(columns)),
-        measure_in_directory,
-        environment=ENVIRONMENT,
-    )
+    made = program.load(name, measure_in_directory, environment=ENVIRONMENT)
+    return made._replace(flags=_FLAGS | made.flags)
 
 
 def run_name(label: str) -> str:
@@ -281,7 +275,7 @@ def run_command(name: str, *options: str, **given: Any) -> None:
         **given: further flags; those that are None are left out.
 
     Raises:
-        RuntimeError: it failed, and said why.
+        RuntimeError: it failed.
     """
     options += tuple(f"--{k}={x}" for k, x in given.items() if x is not None)
     command = [sys.executable, "-m", "etcmodel", name, *options]

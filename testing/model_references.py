@@ -6,7 +6,7 @@ from testing import references
 
 
 def contrastive_loss(kernel, predictions, encodings, weights):
-    """The `BatchContrastiveLoss` of each item, and whether it is right."""
+    """Returns the `BatchContrastiveLoss` and accuracy of each item."""
     kernel, predictions, encodings = (
         np.asarray(x, np.float64) for x in (kernel, predictions, encodings)
     )
@@ -33,7 +33,6 @@ _ACTIVATIONS = {
 
 
 def language_model_head(head, hidden_states, table):
-    """The logits of a `LanguageModelHead`."""
     x = references.dense(head.dense, hidden_states)
     x = _ACTIVATIONS[head.hidden_act](x)
     x = references.normalize(head.layer_norm, x, head.layer_norm_epsilon)
@@ -49,7 +48,7 @@ def coreference_loss(
     labels_mask=None,
     labels_weight=None,
 ):
-    """The `BatchCoreferenceResolutionLoss` of each item, pair by pair."""
+    """Computes the `BatchCoreferenceResolutionLoss` of each item."""
     states = np.asarray(states, np.float64)
     if layer.apply_linear_layer:
         states = states @ np.array(layer.linear.kernel, np.float64)
@@ -74,7 +73,7 @@ def coreference_loss(
 
 
 def _processed_memories(model, memory, labels, document, position, mode):
-    """What `summary_postprocessing_type` makes of memories."""
+    """Processes memories as `summary_postprocessing_type` says."""
     kind = model.config.summary_postprocessing_type
     extraction = model.summary_extraction
     if kind == "linear":
@@ -100,7 +99,7 @@ def _processed_memories(model, memory, labels, document, position, mode):
 
 
 def read_twice(model, batch, mode="doc"):
-    """The output of a `ReadTwiceModel`."""
+    """Returns the output of a `ReadTwiceModel`."""
     batch = {name: np.array(x) for name, x in batch.items()}
     config, ids = model.config, batch["token_ids"]
     length = ids.shape[1]

@@ -12,7 +12,7 @@ from testing.tasks import write_small_records
 
 @functools.cache
 def small_records(task: str = "wikihop") -> str:
-    """Directory of nine tiny TFRecords, written once; they are read only."""
+    """Returns a directory of nine tiny records, which must not change."""
     directory = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return write_small_records(directory, 9, task)

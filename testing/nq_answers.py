@@ -6,7 +6,7 @@ from etcmodel.tasks.nq import model as model_lib
 
 
 def zero_logits(windows: int, length: int) -> dict[str, np.ndarray]:
-    """Logits that prefer nothing."""
+    """Makes equal logits."""
     logits = {
         f"{name}_logits": np.zeros([windows, length], np.float32)
         for name in model_lib.POSITIONS
@@ -16,7 +16,7 @@ def zero_logits(windows: int, length: int) -> dict[str, np.ndarray]:
 
 
 def _reference_span(start_logits, end_logits, words, max_words):
-    """Score, first word and last word of the best span of a window."""
+    """Returns score, first word and last word of the best span of a window."""
     best_start = None
     for i, word in enumerate(words):
         if word >= 0 and (
@@ -43,7 +43,7 @@ def _reference_span(start_logits, end_logits, words, max_words):
 
 
 def _reference_page(windows, candidates, null_threshold, max_short):
-    """The answers of one page, in plain Python.
+    """Returns the answers of one page, in plain Python.
 
     Source: ETC paper, Appendix C (NQ, Inference).
 
@@ -99,7 +99,7 @@ def _reference_page(windows, candidates, null_threshold, max_short):
 def reference_pages(
     logits, words, record, candidates, null_threshold=0.0, max_words=38
 ) -> list[dict]:
-    """The answers of every page.
+    """Returns the answers of every page.
 
     Args:
         logits: as from the model.
@@ -127,7 +127,7 @@ def reference_pages(
 
 
 def random_batch(rng, pages=4, length=24):
-    """Pages of 1 to 4 windows with logits that often tie and sum exactly.
+    """Makes pages of 1 to 4 windows with logits that often tie.
 
     Some windows have no text, and some pages no candidates.
     """

@@ -14,7 +14,7 @@ VOCAB[250] = "##x"
 
 
 def read_real_pages():
-    """The records of two files of real pages."""
+    """Returns the records of two files of real pages."""
     return [
         record
         for name in ("00", "01")
@@ -25,7 +25,6 @@ def read_real_pages():
 
 
 def make_config(long_length, stride, question_length, **more):
-    """A config of small sizes."""
     return NQPreprocessingConfig(
         long_length=long_length,
         stride=stride,
@@ -35,7 +34,7 @@ def make_config(long_length, stride, question_length, **more):
 
 
 def plain_windows(question, pieces, special, config):
-    """The windows of a page, in plain Python, as the paper describes them.
+    """Computes the windows of a page as the paper describes them.
 
     Args:
         question: token ids.

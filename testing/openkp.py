@@ -53,7 +53,7 @@ def make_page(
     words: Sequence[str] = WORDS,
     other_headings: Sequence[str] = (),
 ) -> dict:
-    """A page as in the official files, another one for each seed.
+    """Returns a page as in the official files, another one for each seed.
 
     Two of `other_headings` stand there, and are no keyphrases.
     """
@@ -101,7 +101,7 @@ def make_page(
 
 
 def _nodes(rng, kinds) -> list[dict]:
-    """The nodes, each within a column and with a parent."""
+    """Returns the nodes, each within a column and with a parent."""
     nodes, start, y, block_before = [], 0, rng.randint(40, 120), None
     for kind, text in kinds:
         end = start + len(text.split())

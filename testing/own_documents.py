@@ -16,7 +16,7 @@ SIZES = ("--long_length=32", "--global_length=16")
 
 
 def _texts(number: int) -> list[list[str]]:
-    """Texts of one or two paragraphs, of which the first tells the city."""
+    """Makes texts of one or two paragraphs; the first names the city."""
     city, other = CITIES[number % 3], CITIES[(number + 1) % 3]
     paragraphs = [["Jan is here.", f"He is in {city}."]]
     if number % 2:

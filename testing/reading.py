@@ -24,7 +24,7 @@ SIZES = (
 
 
 def make_text(number: int) -> tuple[str, str, str]:
-    """A question, a text, and its answer: a city that the text names once."""
+    """Returns a question, a text, and its answer, which occurs once."""
     city = _CITIES[number % 4]
     lines = ["It rains here."] * (3 + number % 5)
     lines.insert(number % 3, f"Jan lives in {city}.")

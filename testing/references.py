@@ -6,7 +6,6 @@ from testing import attention_cases
 
 
 def project(projection, x):
-    """The output of a `ProjectAttentionHeads`."""
     kernel = np.array(projection.linear.kernel, np.float64)
     flat = np.array(x, np.float64) @ kernel + np.array(projection.linear.bias)
     heads, size = projection.num_heads, projection.size_per_head
@@ -14,12 +13,11 @@ def project(projection, x):
 
 
 def dense(layer, x):
-    """The output of a `Dense` layer."""
     return x @ np.array(layer.kernel, np.float64) + np.array(layer.bias)
 
 
 def fused_side_attention(layer, main, side=None, mask=None):
-    """The output of a `FusedSideAttention`; `mask` has all columns."""
+    """Returns the output of a `FusedSideAttention`; `mask` has all columns."""
     keys = project(layer.main_key_projection, main)
     values = project(layer.main_value_projection, main)
     if side is not None:
@@ -38,14 +36,13 @@ def fused_side_attention(layer, main, side=None, mask=None):
 
 
 def normalize(layer, x, epsilon=1e-12):
-    """The output of a layer normalization."""
     x = x - x.mean(-1, keepdims=True)
     x = x / np.sqrt((x * x).mean(-1, keepdims=True) + epsilon)
     return x * np.array(layer.gamma, np.float64) + np.array(layer.beta)
 
 
 def _softmax_of_best(scores, k):
-    """Softmax of the k highest scores of a list; 0 for the others."""
+    """Returns softmax of the k highest scores of a list; 0 for the others."""
     probs = np.zeros(len(scores))
     best = np.argsort(-np.array(scores), kind="stable")[:k]
     if len(best):
@@ -63,7 +60,7 @@ def side_attention(
     side_pos=None,
     att_value_mask=None,
 ):
-    """The output of a `SideAttention`, one token and head at a time."""
+    """Returns the output of a `SideAttention`, one token and head at a time."""
     main, side = np.asarray(main, np.float64), np.asarray(side, np.float64)
     batch, main_len, hidden = main.shape
     side = np.broadcast_to(side, (batch, *side.shape[-2:]))
@@ -132,7 +129,6 @@ def side_attention(
 
 
 def relative_attention(layer, from_seq, to_seq, att_mask, relative_att_ids):
-    """The output of a `RelativeAttention`."""
     tables = layer.qkv_relative_attention
     attended = attention_cases.reference_attention(
         project(layer.query_projection, from_seq),
@@ -148,7 +144,6 @@ def relative_attention(layer, from_seq, to_seq, att_mask, relative_att_ids):
 
 
 def fused_attention(layer, call):
-    """Both outputs of a `FusedGlobalLocalAttention`, by the paper."""
     inputs = {"l": call["long_input"], "g": call["global_input"]}
     outputs = []
     # The order of the keys is that of the masks' columns.
@@ -192,7 +187,7 @@ def fused_attention(layer, call):
 
 
 def residual_block(block, x, inner):
-    """The output of a residual block whose inner layer gives `inner`."""
+    """Computes a residual block whose inner layer gives `inner`."""
     return normalize(block.normalization_layers[0], x + inner)
 
 
@@ -202,13 +197,12 @@ def gelu(x):
 
 
 def feed_forward(layer, x, activation=gelu):
-    """The output of two dense layers."""
     x = activation(dense(layer.layers[0], x))
     return dense(layer.layers[1], x)
 
 
 def side_transformer(layer, main, sides, mask=None):
-    """The output of a `TransformerWithSideInputLayers`.
+    """Returns the output of a `TransformerWithSideInputLayers`.
 
     `mask` is `<int>[batch, main, main + side]`, whatever the sides are.
     """
@@ -240,7 +234,7 @@ def side_transformer(layer, main, sides, mask=None):
 
 
 def _residual_streams(block, streams, inner, pre):
-    """A residual block around a function of a list of arrays to one."""
+    """Applies a residual block around a function of several arrays."""
 
     def normalized(streams):
         return [
@@ -254,7 +248,7 @@ def _residual_streams(block, streams, inner, pre):
 
 
 def transformer(stack, streams, side_inputs, pre, activation=gelu):
-    """Both outputs of a `GlobalLocalTransformerLayers`, by section 3."""
+    """Computes a `GlobalLocalTransformerLayers` by section 3."""
 
     def attend(streams):
         inputs = dict(zip(("long_input", "global_input"), streams, strict=True))

@@ -5,7 +5,6 @@ import os
 
 
 def wikihop(**changes):
-    """A small record as in the official files."""
     record = {
         "id": "WH_1",
         "query": "country_of_citizenship jan novak",
@@ -17,7 +16,7 @@ def wikihop(**changes):
 
 
 def hotpotqa(**changes):
-    """A small record as in the official files; None removes a field."""
+    """Returns a small record as in the official files; None removes a field."""
     record = {
         "_id": "5a7a",
         "question": "In which country was Jan born?",
@@ -51,7 +50,6 @@ def _span(start, end, **more):
 
 
 def nq(**changes):
-    """A small record in the original format."""
     record = {
         "annotations": [
             {
@@ -94,7 +92,7 @@ def nq(**changes):
 
 
 def simplified_nq(record):
-    """The record as in `simplified-nq-train.jsonl`."""
+    """Returns the record as in `simplified-nq-train.jsonl`."""
     names = ("annotations", "document_url", "example_id", "question_text")
     names += ("long_answer_candidates",)
     simplified = {name: record[name] for name in names}
@@ -110,7 +108,7 @@ OPENKP_HEADING = [48.0, 619.0, 114.0, 36.0, 1.0, 0.0, 1.0, 0.0, 26.0, 0.0]
 
 
 def openkp_node(start, end, text=None, features=None):
-    """A node of the page, by single spaces: of its seven words one is empty."""
+    """Returns a node of seven words, of which one is empty."""
     if text is None:
         text = " ".join(_OPENKP_WORDS.split(" ")[start:end])
     return {
@@ -123,7 +121,6 @@ def openkp_node(start, end, text=None, features=None):
 
 
 def openkp(nodes=None, **changes):
-    """A small record as in the official files."""
     nodes = [openkp_node(0, 2), openkp_node(2, 7)] if nodes is None else nodes
     return {
         "url": "http://a.com",
@@ -135,7 +132,6 @@ def openkp(nodes=None, **changes):
 
 
 def triviaqa(**changes):
-    """A small record as in the official files."""
     return {
         "QuestionId": "tc_1",
         "QuestionSource": "http://a.com",
@@ -184,12 +180,10 @@ DOCUMENT = {
 
 
 def classification(**changes):
-    """A small row with a label."""
     return {"id": "7", "text": "Brno is in Moravia.", "label": "city"} | changes
 
 
 def selection(**changes):
-    """A small row with a selected sentence."""
     return {
         "id": "7",
         "query": "Where is Brno?",
@@ -202,7 +196,6 @@ def selection(**changes):
 
 
 def question_answering(**changes):
-    """A small row with an answer."""
     return {
         "id": "7",
         "question": "Where is Brno?",

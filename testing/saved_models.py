@@ -1,4 +1,4 @@
-"""What is stored in a SavedModel."""
+"""Reads the content of a SavedModel."""
 
 import os
 
@@ -14,14 +14,13 @@ from etcmodel.serving import warmup
 
 
 def stored_functions(saved_model):
-    """The functions of a SavedModel."""
     with open(os.path.join(saved_model, "saved_model.pb"), "rb") as file:
         stored = saved_model_pb2.SavedModel.FromString(file.read())
     return stored.meta_graphs[0].graph_def.library.function
 
 
 def names_of_stored_gradients(saved_model):
-    """The operations of a SavedModel that have a gradient of their own."""
+    """Returns the operations of a SavedModel with custom gradients."""
     return [
         (function.signature.name, node.name)
         for function in stored_functions(saved_model)
@@ -62,7 +61,7 @@ message_type {
 
 
 def read_warmup_requests(saved_model_dir):
-    """Pairs of signature name and inputs, read by the protobuf library."""
+    """Reads pairs of signature name and inputs by the protobuf library."""
     pool = descriptor_pool.DescriptorPool()
     file = descriptor_pb2.FileDescriptorProto()
     pool.Add(text_format.Parse(_MESSAGES, file))

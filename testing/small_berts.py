@@ -60,7 +60,7 @@ HEAD = {
 
 
 def make_weights(seed=0, shapes=None):
-    """Weights of all sizes, by the names of `bert_names`."""
+    """Returns weights of all sizes, by the names of `bert_names`."""
     rng = np.random.default_rng(seed)
     return {
         name: (0.4 * rng.normal(size=shape) + name.endswith("gamma")).astype(
@@ -78,7 +78,7 @@ def write_json(folder, name, content):
 
 
 def write_hugging_face(folder, weights, prefix="", head="", **config):
-    """A directory as Hugging Face has it, of PyTorch's names and layouts."""
+    """Writes a directory of Hugging Face's, of PyTorch's names and layouts."""
     write_json(
         folder,
         "config.json",
@@ -108,7 +108,7 @@ def write_hugging_face(folder, weights, prefix="", head="", **config):
 
 
 def write_original(folder, weights, **config):
-    """A checkpoint as Google's code has it."""
+    """Writes a checkpoint of Google's code."""
     write_json(
         folder, "bert_config.json", {"hidden_act": "gelu", **SIZES, **config}
     )
@@ -135,7 +135,7 @@ def write_original(folder, weights, **config):
 
 
 def hidden_states(weights, sizes, ids, exact=True, position=0):
-    """What BERT makes of a text, in NumPy and float64.
+    """Computes BERT's hidden states of a text, in NumPy and float64.
 
     Args:
         weights: by the names of `bert_names`.
@@ -222,7 +222,7 @@ def write_vocab(path, tokens):
 
 
 def encode_long(model, ids):
-    """What an `EtcModel` makes of a text alone, `[length, hidden_size]`."""
+    """Returns an `EtcModel`'s output for a text, `[length, hidden_size]`."""
     config = model.config
     labels = np.random.default_rng(0).integers(
         config.relative_vocab_size,

@@ -41,7 +41,6 @@ NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
 def make_config(**kwargs):
-    """A `ReadTwiceConfig` of small sizes."""
     arguments = dict(
         vocab_size=VOCAB,
         max_seq_length=LENGTH,
@@ -55,7 +54,7 @@ def make_config(**kwargs):
 
 
 def make_model(seed=0, dtype=None, **kwargs):
-    """A built model with weights of all sizes but the norms' at random."""
+    """Builds a model with random weights, except the norms'."""
     model = read_twice_model.ReadTwiceModel(make_config(**kwargs), dtype=dtype)
     model.build(None)
     rng = np.random.default_rng(seed)
@@ -66,7 +65,7 @@ def make_model(seed=0, dtype=None, **kwargs):
 
 
 def make_batch(seed=1):
-    """Three segments of document 1, one of 2, one that is padding."""
+    """Returns three segments of document 1, one of 2, one that is padding."""
     rng = np.random.default_rng(seed)
     ids = rng.integers(1, VOCAB, size=[5, LENGTH])
     ids[2, 4:] = 0

@@ -5,7 +5,6 @@ import tensorflow as tf
 
 
 def logit_names(encoding):
-    """Names of the logits of an encoding."""
     answer = (
         ["answer_bio_logits"]
         if encoding == "bio"
@@ -19,7 +18,7 @@ LONG, GLOBAL = 70, 24
 
 
 def _random_record(rng, num_paragraphs):
-    """One record as the layout engine would place it, with its texts.
+    """Returns one record as the layout engine would place it, with its texts.
 
     Some titles and sentences have no token or are empty, some have no place in
     the input.
@@ -73,7 +72,6 @@ def _dense(records, name, length, pad=-1):
 
 
 def inputs_of(records, long_length=LONG, global_length=GLOBAL):
-    """Features, context and texts of a batch."""
     features = {
         "long_token_type_ids": _dense(records, "types", long_length, pad=0),
         "long_sentence_ids": _dense(records, "sentences", long_length),
@@ -102,7 +100,7 @@ def _sigmoid(values):
 
 
 def find_runs(labels, sentences):
-    """First and last token of every run, in plain Python."""
+    """Returns first and last token of every run, in plain Python."""
     runs = []
     is_open = False
     for i, (label, sentence) in enumerate(zip(labels, sentences, strict=True)):
@@ -117,7 +115,7 @@ def find_runs(labels, sentences):
 
 
 def _candidates(logits, i, types, sentences, cuts, max_answer_length):
-    """All spans of record i: (rank, begin, end, probability, sentence)."""
+    """Yields spans of record i: (rank, begin, end, probability, sentence)."""
     # The first and the last token of each one's word.
     firsts, lasts = [], []
     for j, cut in enumerate(cuts):
@@ -159,7 +157,7 @@ def _candidates(logits, i, types, sentences, cuts, max_answer_length):
 
 
 def _best_span(logits, i, record, threshold, max_answer_length):
-    """The answer by trying every span: its text and probability, or None."""
+    """Tries every span; returns the best text and probability, or None."""
     facts = _sigmoid(logits["supporting_fact_logits"][i].astype(np.float64))
     spans = list(
         _candidates(
@@ -188,7 +186,7 @@ def _best_span(logits, i, record, threshold, max_answer_length):
 
 
 def reference_answer(logits, i, record, threshold, max_answer_length):
-    """The answer's type, text and probability, in plain Python."""
+    """Returns the answer's type, text and probability, in plain Python."""
     kinds = _softmax(logits["answer_type_logits"][i].astype(np.float64))
     kind = int(kinds.argmax())
     span = _best_span(logits, i, record, threshold, max_answer_length)
@@ -198,7 +196,7 @@ def reference_answer(logits, i, record, threshold, max_answer_length):
 
 
 def reference_facts(logits, i, record):
-    """(paragraph, sentence) -> probability, of sentences with text."""
+    """Returns (paragraph, sentence) -> probability, of sentences with text."""
     places = [
         (paragraph, place)
         for paragraph, size in enumerate(record["sizes"])
@@ -235,7 +233,6 @@ def _random_logits(
 
 
 def random_batch(seed, encoding):
-    """Records, and logits for them."""
     rng = np.random.default_rng(seed)
     # The last one has no text at all.
     records = [_random_record(rng, n) for n in (1, 2, 3, 2, 3, 1, 0)]

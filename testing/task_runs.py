@@ -55,7 +55,6 @@ class Run(tasks.EndToEndTestCase):
 
     @classmethod
     def write_data(cls):
-        """Generated records."""
         write, cls.features = tasks.SMALL_RECORDS[cls.task]
         return write(cls.root, NUM_RECORDS)
 

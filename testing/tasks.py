@@ -39,7 +39,7 @@ from testing import reading
 
 
 def run_cli(*arguments: str) -> tuple[int, str, str]:
-    """Exit code, output and error output of a command in this process."""
+    """Runs a command in this process; returns exit code and both outputs."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = command_line.main(list(arguments))
@@ -50,22 +50,20 @@ class CommandTestCase(tf.test.TestCase, parameterized.TestCase):
     """Tests of commands, each with a `directory` of its own."""
 
     def setUp(self):
-        """Makes the directory."""
         super().setUp()
         self.directory = tempfile.mkdtemp(dir=self.get_temp_dir())
 
     def path(self, *names: str) -> str:
-        """A path in the directory."""
         return os.path.join(self.directory, *names)
 
     def assert_succeeds(self, result: tuple[int, str, str]) -> str:
-        """A command, as of `run_cli`, ended well; returns its output."""
+        """Checks that a command succeeded; returns its output."""
         code, out, err = result
         self.assertEqual((0, ""), (code, err))
         return out
 
     def assert_fails(self, result: tuple[int, str, str], *messages: str):
-        """A command ended with an error that all the patterns match."""
+        """Checks that a command failed with an error of these patterns."""
         code, out, err = result
         self.assertEqual((1, ""), (code, out))
         self.assertStartsWith(err, "Error: ")
@@ -75,13 +73,11 @@ class CommandTestCase(tf.test.TestCase, parameterized.TestCase):
 
 
 def read_json(path: str):
-    """The content of a JSON file."""
     with open(path, encoding="utf-8") as stream:
         return json.load(stream)
 
 
 def write_json(path: str, value) -> None:
-    """Writes a JSON file."""
     with open(path, "w", encoding="utf-8") as stream:
         json.dump(value, stream)
 
@@ -91,7 +87,7 @@ REMOVE = object()
 
 
 def changed(record, place: str, value):
-    """A copy of a JSON record with another value at a place like `a[0].b`."""
+    """Copies a JSON record, with another value at a place like `a[0].b`."""
     record = copy.deepcopy(record)
     *keys, last = [
         int(key) if key.isdigit() else key for key in re.findall(r"\w+", place)
@@ -200,7 +196,7 @@ _JSON_LINES = ("classify", "openkp", "read_twice_narrativeqa", "select")
 
 
 class EndToEndTestCase(tf.test.TestCase):
-    """From a data file to a SavedModel: records learned by heart.
+    """Memorizes records, from a data file to a SavedModel.
 
     A subclass says what is learned, and how; the run is made once for it.
 
@@ -226,12 +222,11 @@ class EndToEndTestCase(tf.test.TestCase):
 
     @classmethod
     def write_data(cls) -> tuple[str, str]:
-        """Paths of the data file and of the vocabulary."""
+        """Returns paths of the data file and of the vocabulary."""
         raise NotImplementedError
 
     @classmethod
     def setUpClass(cls):
-        """Preprocesses, trains and exports."""
         super().setUpClass()
         cls.root = tempfile.mkdtemp()
         cls.addClassCleanup(shutil.rmtree, cls.root)
@@ -253,7 +248,7 @@ class EndToEndTestCase(tf.test.TestCase):
 
     @classmethod
     def train_flags(cls, overrides: Mapping = MappingProxyType({})) -> list:
-        """The flags of `train`; parameters may be added or replaced."""
+        """Returns the flags of `train`; parameters may be added or replaced."""
         encoder = "task.model.encoder"
         rate = "trainer.optimizer_config.learning_rate.polynomial"
         intervals = ("steps_per_loop", "summary_interval")
@@ -283,12 +278,11 @@ class EndToEndTestCase(tf.test.TestCase):
 
     @classmethod
     def path(cls, *names: str) -> str:
-        """A path in the directory."""
         return os.path.join(cls.root, *names)
 
     @staticmethod
     def run_command(*arguments: str) -> str:
-        """What a command prints; it must succeed."""
+        """Runs a command that must succeed; returns its output."""
         code, out, err = run_cli(*arguments)
         if code:
             raise AssertionError(err)
@@ -297,7 +291,7 @@ class EndToEndTestCase(tf.test.TestCase):
     @classmethod
     @functools.cache
     def evaluate(cls, *arguments: str) -> dict:
-        """The metrics of the last checkpoint, with further flags."""
+        """Returns the metrics of the last checkpoint, with further flags."""
         output = cls.path("metrics.json")
         cls.run_command(
             "evaluate",
@@ -308,7 +302,7 @@ class EndToEndTestCase(tf.test.TestCase):
         return read_json(output)
 
     def predict(self, path: str, *arguments: str) -> tuple[str, Any]:
-        """What `predict` prints, and what it writes: JSON, or a list of it."""
+        """Returns the output of `predict` and the content of its file."""
         output = self.path("predictions.json")
         printed = self.run_command(
             "predict",
@@ -325,7 +319,6 @@ class EndToEndTestCase(tf.test.TestCase):
         return printed, json.loads("".join(lines))
 
     def read_stats(self) -> dict:
-        """What `preprocess` counted."""
         return read_json(os.path.join(self.records, "stats.json"))
 
 

@@ -1,4 +1,4 @@
-"""A small task for the tests of the frame: the longest word of a text.
+"""A small task for tests: find the longest word of a text.
 
 Texts are cut into windows of as many words as the long input has room for. The
 model has a logit for every token; a record's answer is the word with the
@@ -49,19 +49,16 @@ FORMAT = Format(
 
 
 def gold(record: ToyRecord) -> str | None:
-    """The longest word; None if the file does not tell."""
     return record.answer
 
 
 def score(predictions, gold):
-    """Share of right answers, and of answers at all."""
     right = [predictions.get(name) == answer for name, answer in gold.items()]
     given = [bool(predictions.get(name)) for name in gold]
     return {"right": float(np.mean(right)), "given": float(np.mean(given))}
 
 
 def write_predictions(predictions, stream):
-    """As JSON."""
     json.dump(predictions, stream)
 
 
@@ -135,7 +132,7 @@ class ToyPreprocessor(EtcPreprocessor):
     rows_at_once = 2
 
     def build(self, text):
-        """Windows of words, each of which is one token."""
+        """Makes windows of words, each of which is one token."""
         words = tf.strings.split(text)
         words = words.with_row_splits_dtype(tf.int64)
         ids = self.tokenizer.tokenize(words.values)[:, :1]
@@ -159,7 +156,6 @@ class ToyPreprocessor(EtcPreprocessor):
 
     @staticmethod
     def raw(record):
-        """The text."""
         return {"text": record.text}
 
     def labels(self, record, view, split):
@@ -181,7 +177,6 @@ class ToyPreprocessor(EtcPreprocessor):
         )
 
     def describe(self, record):
-        """The answer."""
         return [("answer", record.answer)]
 
 
@@ -191,11 +186,9 @@ class Model(task_model.EtcTaskModel):
     METRICS = ("accuracy",)
 
     def encoder_options(self):
-        """Flat."""
         return {"structure": ToyPreprocessor.LAYOUT, "flat_sequence": True}
 
     def head(self, config):
-        """`logits` `<float32>[batch, long]`."""
         layer = make_logits_layer(1, config.initializer_range, "words")
         return lambda encoded, inputs: {
             "logits": self.model_options.scale
@@ -207,11 +200,9 @@ class Model(task_model.EtcTaskModel):
         return {**fields, "label": tf.maximum(fields["longest"], 0)}
 
     def loss_names(self):
-        """One."""
         return ("word",)
 
     def losses(self, outputs, labels):
-        """Cross entropy."""
         return {
             "word": tf.nn.sparse_softmax_cross_entropy_with_logits(
                 labels["label"], outputs["logits"]
@@ -219,12 +210,11 @@ class Model(task_model.EtcTaskModel):
         }
 
     def metrics(self, outputs, labels):
-        """Whether it is the greatest."""
         best = tf.argmax(outputs["logits"], axis=1, output_type=tf.int32)
         return {"accuracy": tf.cast(best == labels["label"], tf.float32)}
 
     def select_candidates(self, outputs, features, context):
-        """The best word of each window."""
+        """Returns the best word of each window."""
         del features
         logits = tf.where(context["words"] >= 0, outputs["logits"], -1e9)
         best = tf.argmax(logits, axis=1)
@@ -234,7 +224,7 @@ class Model(task_model.EtcTaskModel):
         }
 
     def decode(self, chosen, owner, text):
-        """The word of the best window, if it is above the threshold."""
+        """Returns the word of the best window, if it is above the threshold."""
         words = text["text_words"]
         batch = words.nrows(tf.int32)
         best = tf.math.unsorted_segment_max(chosen["logit"], owner, batch)
@@ -249,7 +239,7 @@ class Model(task_model.EtcTaskModel):
         return {"answer": tf.where(is_given, found, ""), "logit": best}
 
     def to_prediction(self, answers, text):
-        """The answer of a text that has words."""
+        """Returns the answer of a text that has words."""
         words = tf.compat.as_text(text["text"]).split()
         return answers["answer"].decode() if words else ""
 
@@ -287,7 +277,6 @@ def _write_vocab(directory):
 
 
 def make_preprocessor(directory, **sizes):
-    """The preprocessor of the toy task."""
     return TASK.make_preprocessor(Sizes(**sizes), _write_vocab(directory))
 
 

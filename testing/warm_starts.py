@@ -19,7 +19,7 @@ MLM = "cls.predictions.transform."
 
 
 def make_weights(rows=14, head=False, types=2, positions=9):
-    """Weights of these sizes, by the names of `bert_names`."""
+    """Returns weights of these sizes, by the names of `bert_names`."""
     shapes = small_berts.SHAPES | (small_berts.HEAD if head else {})
     weights = small_berts.make_weights(
         shapes=shapes
@@ -35,7 +35,7 @@ def make_weights(rows=14, head=False, types=2, positions=9):
 
 
 def write(folder, weights=None, lines=LINES, prefix="bert.", **config):
-    """A directory as Hugging Face's library writes it; returns the weights."""
+    """Writes a directory as Hugging Face's library does; returns weights."""
     weights = weights or make_weights()
     rows = len(weights["embeddings.word_embeddings"])
     head = config.pop("head", MLM)
@@ -59,7 +59,7 @@ def rewrite(folder, rename=lambda x: x, file="model.safetensors", **metadata):
 
 
 def documented_sources():
-    """Sources that docs/warm_starts.md says are lifted, and refused."""
+    """Returns sources that docs/warm_starts.md says are lifted, and refused."""
     text = unicodedata.normalize("NFC", _DOCS.read_text("utf-8"))
     return [
         re.findall(r"^\| ([^|]+) \|", part, re.MULTILINE)[2:]

@@ -67,7 +67,7 @@ class BuildFileTest(unittest.TestCase):
         self.assertLessEqual(len(lines), 340)
 
     def test_every_module_has_a_test_of_its_own(self):
-        """But what tests share, and benchmarks, which have a smoke test."""
+        """Except `testing/`, and benchmarks, which have a smoke test."""
         names = {modules.target_of(path) for path in modules.module_files()}
         for name in names:
             if not name.endswith(("_test", "/__init__")):

@@ -1,27 +1,24 @@
-"""Whether two checkouts make the same of the same data.
+"""Compares what two checkouts make of the same data.
 
     python -m tools.compare_checkouts ../before . --keep=/tmp/before
 
-For every task, on real records in the official formats, with small sizes:
+Runs `python -m etcmodel` in each checkout, with its `.venv` if it has one, for
+every task, on real records in the official formats, with small sizes:
 
-  stored    `preprocess`: every value of every example, and the notes beside
+  stored    `preprocess`: every value of every example, and the metadata files
   losses    `train`: losses and metrics of each step, from the same weights
   metrics   `evaluate`: the metrics of the same weights
   answers   `export` and `predict`: the answers of the same weights
 
-Prints what differs; the exit code is 1 if anything does. Fields that only one
-checkout has are listed, and are no difference.
-
-It runs `python -m etcmodel` in each checkout, with its `.venv` if it has one.
-The second is given the checkpoints of the first, so initial weights need not
-agree. Names may differ: `--rename=OLD=NEW` replaces words of the commands for
-the second one (flags, overrides, experiments), and names of what is compared.
-With `--keep`, what the first one makes is kept and used again. All takes 25
-minutes.
+Prints the differences; the exit code is 1 if there are any. Fields that only
+one checkout has are listed, and are no difference. The second checkout is given
+the checkpoints of the first. `--rename=OLD=NEW` replaces words of the commands
+for the second one (flags, overrides, experiments), and names of what is
+compared. With `--keep`, the results of the first one are kept and used again.
+All of it takes 25 minutes.
 """
 
 import argparse
-import itertools
 import json
 import math
 import os
@@ -46,16 +43,16 @@ _STEPS = ("stored", "losses", "metrics", "answers")
 
 
 class Case(NamedTuple):
-    """A task, what it learns from, and what it is asked.
+    """A task and its data files.
 
     Attributes:
-        task: its name.
-        train: the data file of `preprocess --split=train`.
-        dev: that of `preprocess --split=dev`, and of `predict`.
+        task: name of the task.
+        train: data file of `preprocess --split=train`.
+        dev: data file of `preprocess --split=dev` and of `predict`.
         experiment: what is trained; nothing if empty.
-        flags: of `preprocess`.
-        overrides: of the configuration.
-        answers: how many records of `dev` are answered; None for all.
+        flags: further flags of `preprocess`.
+        overrides: overrides of the configuration.
+        answers: number of records of `dev` that are answered; None for all.
     """
 
     task: str
@@ -95,14 +92,14 @@ CASES = (
         *("read_twice_narrativeqa", *_NARRATIVEQA, "read_twice/narrativeqa"),
         *(_VALID, (), 3),
     ),
-    # What else is stored.
+    # Compared as they are stored, not trained.
     Case("hotpotqa", "hotpotqa/2wiki_train_500.json"),
     Case("nq", _NQ[1], flags=("--fixed_block_size=97",)),
     Case("openkp", _OPENKP[0], flags=("--fixed_block_size=53",)),
     Case("read_twice_pretrain", _TEXT[0]),
     Case("read_twice_triviaqa", _TRIVIAQA[1]),
 )
-# Random weights, but far enough from nothing that answers differ.
+# Random weights, large enough that answers differ.
 _OVERRIDES = (
     "task.model.encoder.initializer_range=0.3",
     "task.train_data.global_batch_size={batch}",
@@ -126,12 +123,7 @@ class Checkout(NamedTuple):
     renames: Mapping[str, str]
 
     def run(self, done: pathlib.Path, *arguments: str) -> None:
-        """Runs a command of `etcmodel`.
-
-        Args:
-            done: a file beside its results that tells that it has been run;
-                then it is not run again.
-            *arguments: the command and its flags.
+        """Runs a command of `etcmodel`, unless the file `done` exists.
 
         Raises:
             RuntimeError: it fails.
@@ -140,16 +132,21 @@ class Checkout(NamedTuple):
             return
         python = self.path / ".venv" / "bin" / "python"
         command = [str(python if python.exists() else sys.executable)]
-        command += ["-m", "etcmodel", *map(self._rename, arguments)]
+        command += ["-m", "etcmodel"]
+        for text in arguments:
+            for old, new in self.renames.items():
+                text = re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", new, text)
+            command.append(text)
+        # Makes the order in which inputs are masked reproducible.
+        deterministic = str(int(arguments[0] == "train"))
+        given = {
+            "PYTHONPATH": str(self.path),
+            "TF_DETERMINISTIC_OPS": deterministic,
+        }
         finished = subprocess.run(
             command,
             cwd=self.path,
-            env=dict(
-                os.environ,
-                PYTHONPATH=str(self.path),
-                # The order in which inputs are masked is no accident then.
-                TF_DETERMINISTIC_OPS=str(int(arguments[0] == "train")),
-            ),
+            env=os.environ | given,
             capture_output=True,
             text=True,
             check=False,
@@ -161,14 +158,9 @@ class Checkout(NamedTuple):
             )
         done.touch()
 
-    def _rename(self, text: str) -> str:
-        for old, new in self.renames.items():
-            text = re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", new, text)
-        return text
-
 
 def stored(folder: pathlib.Path) -> Iterator[dict[str, list]]:
-    """The examples of a folder of `preprocess`, as plain values."""
+    """Yields the examples of a folder of `preprocess`, as plain values."""
     for path in sorted(folder.glob("*.tfrecord.gz")):
         for serialized in tf.data.TFRecordDataset(str(path), "GZIP"):
             example = tf.train.Example.FromString(serialized.numpy())
@@ -180,7 +172,7 @@ def stored(folder: pathlib.Path) -> Iterator[dict[str, list]]:
 
 
 def logged(folder: pathlib.Path) -> dict[str, dict[str, float]]:
-    """What `train` logged after step 1: name -> step -> value."""
+    """Returns what `train` logged after step 1: name -> step -> value."""
     found = {}
     for path in sorted(folder.rglob("events.out.*")):
         for serialized in tf.data.TFRecordDataset(str(path)):
@@ -195,7 +187,7 @@ def logged(folder: pathlib.Path) -> dict[str, dict[str, float]]:
 
 
 def _json(path: pathlib.Path) -> Any:
-    """The content of a file of JSON, or of JSON in lines."""
+    """Returns the content of a file of JSON or of JSON lines."""
     text = path.read_text("utf-8")
     try:
         return json.loads(text)
@@ -204,17 +196,16 @@ def _json(path: pathlib.Path) -> Any:
 
 
 class Differences:
-    """What differs, and what only one of two values has.
+    """Collects the differences of two values.
 
     Args:
         renames: old -> new name of fields.
         ignored: names of fields that need not agree.
-        tolerance: how far apart numbers may be, relative to the larger one or
-            to 1.
+        tolerance: of numbers, relative to the larger one or to 1.
 
     Attributes:
         different: a line for each difference.
-        only: names that only one of them has, with how often.
+        only: name that only one of the values has -> number of occurrences.
     """
 
     def __init__(
@@ -249,7 +240,7 @@ class Differences:
                 before = len(self.different)
                 self.compare(f"{place} [{i}]", x, y)
                 if not isinstance(x, dict) and len(self.different) > before:
-                    # The first one of a list of numbers is enough.
+                    # One difference in a list of numbers is enough.
                     break
         elif not self._are_same(first, second):
             self.different.append(f"{place}: {first!r:.80} -> {second!r:.80}")
@@ -274,7 +265,10 @@ def few_records(source: pathlib.Path, number: int, target: pathlib.Path):
 
 
 class Comparison:
-    """The commands of one case in both checkouts."""
+    """Runs the commands of one case in both checkouts.
+
+    The methods are named after what is compared, and return it for both.
+    """
 
     def __init__(self, case: Case, checkouts: Sequence[Checkout], data):
         self._case = case
@@ -282,80 +276,72 @@ class Comparison:
         # Two runs of a task must not be in one folder.
         name = f"{CASES.index(case)}_{case.task}"
         self._both = [(x, x.folder / name) for x in checkouts]
-        self._folders = [folder for _, folder in self._both]
-        for folder in self._folders:
+        for _, folder in self._both:
             folder.mkdir(parents=True, exist_ok=True)
 
-    def _preprocess(self) -> None:
-        for split in ("train", "dev"):
-            file = getattr(self._case, split)
-            for checkout, folder in self._both if file else ():
-                checkout.run(
-                    folder / split / "done",
-                    *("preprocess", f"--task={self._case.task}", "--overwrite"),
-                    f"--input={self._data / file}",
-                    f"--vocab_file={self._data / _VOCABULARY}",
-                    *(f"--output_dir={folder / split}", f"--split={split}"),
-                    *("--num_shards=1", *self._case.flags),
-                )
-
     def stored(self) -> list[dict]:
-        """What `preprocess` wrote, in both."""
-        self._preprocess()
-        return [
-            {
-                split.name: {
-                    **{path.name: _json(path) for path in split.glob("*.json")},
-                    "examples": list(stored(split)),
-                }
-                for split in (folder / "train", folder / "dev")
-            }
-            for folder in self._folders
-        ]
-
-    def _train(self, steps: int) -> None:
-        """Trains up to a step, from which both go on with the same weights."""
-        blocks = re.search(r"num_blocks\w+=(\d+)", " ".join(self._case.flags))
-        overrides = ",".join((*_OVERRIDES, *self._case.overrides)).format(
-            steps=steps, batch=blocks[1] if blocks else 2
-        )
+        """Compares what `preprocess` writes."""
+        case = self._case
+        found = []
         for checkout, folder in self._both:
-            checkout.run(
-                folder / f"trained_{steps}",
-                *("train", f"--experiment={self._case.experiment}"),
-                *("--mode=train", "--small", "--seed=1"),
-                f"--model_dir={folder / 'run'}",
-                f"--train_data={folder / 'train'}",
-                f"--validation_data={folder / 'dev'}",
-                f"--params_override={overrides}",
-            )
-        first, second = self._folders
-        for path in (first / "run").glob(f"ckpt-{steps}.*"):
-            shutil.copy(path, second / "run")
+            found.append({})
+            for split, file in (("train", case.train), ("dev", case.dev)):
+                output = folder / split
+                if file:
+                    checkout.run(
+                        output / "done",
+                        *("preprocess", f"--task={case.task}", "--overwrite"),
+                        f"--input={self._data / file}",
+                        f"--vocab_file={self._data / _VOCABULARY}",
+                        *(f"--output_dir={output}", f"--split={split}"),
+                        *("--num_shards=1", *case.flags),
+                    )
+                found[-1][split] = {
+                    **{x.name: _json(x) for x in output.glob("*.json")},
+                    "examples": list(stored(output)),
+                }
+        return found
 
     def losses(self) -> list[dict]:
-        """What `train` logged, in both."""
-        self._preprocess()
+        """Compares what `train` logs.
+
+        Both checkouts continue from the first one's weights.
+        """
+        blocks = re.search(r"num_blocks\w+=(\d+)", " ".join(self._case.flags))
+        overrides = ",".join((*_OVERRIDES, *self._case.overrides))
+        runs = [folder / "run" for _, folder in self._both]
         for steps in (1, _TRAIN_STEPS):
-            self._train(steps)
-        return [logged(folder / "run") for folder in self._folders]
+            given = overrides.format(
+                steps=steps, batch=blocks[1] if blocks else 2
+            )
+            for checkout, folder in self._both:
+                checkout.run(
+                    folder / f"trained_{steps}",
+                    *("train", f"--experiment={self._case.experiment}"),
+                    *("--mode=train", "--small", "--seed=1"),
+                    f"--model_dir={folder / 'run'}",
+                    f"--train_data={folder / 'train'}",
+                    f"--validation_data={folder / 'dev'}",
+                    f"--params_override={given}",
+                )
+            for path in runs[0].glob(f"ckpt-{steps}.*"):
+                shutil.copy(path, runs[1])
+        return [logged(run) for run in runs]
 
     def metrics(self) -> list[dict]:
-        """What `evaluate` measures, in both."""
-        self.losses()
+        """Compares the output of `evaluate`."""
         for checkout, folder in self._both:
             checkout.run(
                 folder / "evaluated",
                 *("evaluate", f"--model_dir={folder / 'run'}"),
                 *("--checkpoint=last", f"--output={folder / 'metrics.json'}"),
             )
-        return [_json(folder / "metrics.json") for folder in self._folders]
+        return [_json(folder / "metrics.json") for _, folder in self._both]
 
     def answers(self) -> list:
-        """What `predict` writes, in both."""
+        """Compares the output of `predict`."""
         if self._case.answers == 0:
             return [None, None]
-        self.losses()
         asked = self._data / self._case.dev
         for checkout, folder in self._both:
             checkout.run(
@@ -375,7 +361,7 @@ class Comparison:
                 *(f"--input={asked}", "--overwrite"),
                 f"--output={folder / 'answers.json'}",
             )
-        return [_json(folder / "answers.json") for folder in self._folders]
+        return [_json(folder / "answers.json") for _, folder in self._both]
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -389,22 +375,21 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     for name in ("first", "second"):
         add(name, type=lambda path: pathlib.Path(path).resolve())
     add("--tasks", nargs="+", default=tasks, choices=tasks, metavar="TASK")
-    add("--compare", nargs="+", default=_STEPS, choices=_STEPS, metavar="WHAT")
     add(
         "--rename",
         action="append",
         default=[],
         metavar="OLD=NEW",
-        help="what the second one calls a flag, an override or a field",
+        help="name of a flag, override or field in the second one",
     )
     add("--ignore", nargs="+", default=[], help="fields that need not agree")
     add(
         "--tolerance",
         type=float,
         default=1e-4,
-        help="of losses, metrics and scores; what is stored must be equal",
+        help="of losses, metrics and scores; stored values must be equal",
     )
-    add("--keep", type=pathlib.Path, help="a folder for what the first makes")
+    add("--keep", type=pathlib.Path, help="folder for the results of the first")
     add(
         "--data",
         type=pathlib.Path,
@@ -434,15 +419,15 @@ def main(arguments: Sequence[str]) -> int:
             Checkout(options.first, kept, {}),
             Checkout(options.second, work / "second", renames),
         )
-        cases = [x for x in CASES if x.task in options.tasks]
-        for case, step in itertools.product(cases, _STEPS):
-            if step not in options.compare:
-                continue
-            if step != "stored" and not case.experiment:
-                continue
+        steps = [
+            (case, Comparison(case, checkouts, options.data), step)
+            for case in CASES
+            for step in (_STEPS if case.experiment else _STEPS[:1])
+            if case.task in options.tasks
+        ]
+        for case, comparison, step in steps:
             tolerance = 0.0 if step == "stored" else options.tolerance
             found = Differences(renames, ignored, tolerance)
-            comparison = Comparison(case, checkouts, options.data)
             try:
                 found.compare(step, *getattr(comparison, step)())
             except RuntimeError as error:

@@ -31,7 +31,7 @@ _ENGINE_LEVELS = 5
 
 
 def module_files() -> list[pathlib.Path]:
-    """All Python files of the project, relative to the root, sorted."""
+    """Returns all Python files of the project, relative to the root, sorted."""
     return sorted(
         path.relative_to(ROOT)
         for folder in FOLDERS
@@ -40,7 +40,7 @@ def module_files() -> list[pathlib.Path]:
 
 
 def distribution_names() -> dict[str, str]:
-    """Top-level module -> what requirements.txt calls its distribution."""
+    """Returns module -> name of its distribution in requirements.txt."""
     found = importlib.metadata.packages_distributions()
     return {
         module: re.sub(r"[-_.]+", "-", names[0]).lower()
@@ -49,12 +49,12 @@ def distribution_names() -> dict[str, str]:
 
 
 def target_of(path: pathlib.Path) -> str:
-    """A module's path without the ending."""
+    """Returns a module's path without the ending."""
     return path.with_suffix("").as_posix()
 
 
 class _Source(NamedTuple):
-    """What is to be known of a module's text."""
+    """Imports of a module, and whether it uses Keras."""
 
     imports: frozenset[str]  # Dotted names it takes, as `module.name`.
     strings: frozenset[str]  # Dotted names of the project in its strings.
@@ -92,13 +92,13 @@ def _source(target: str) -> _Source:
 
 
 def imported_names(target: str) -> frozenset[str]:
-    """All dotted names that a module takes from others, as `module.name`."""
+    """Returns dotted names that a module imports, as `module.name`."""
     return _source(target).imports
 
 
 @functools.cache
 def _target_of_name(name: str) -> str | None:
-    """The module that a dotted name is, or that defines it.
+    """Returns the module that a dotted name is, or that defines it.
 
     A name that a package takes from one of its modules is that module's:
     `etcmodel.layers.RelativeAttention` is in `etcmodel/layers/attention`.
@@ -119,7 +119,7 @@ def _target_of_name(name: str) -> str | None:
 
 @functools.cache
 def imports_of(target: str, strings: bool = True) -> frozenset[str]:
-    """The modules of the project that a module imports names from.
+    """Returns the modules of the project that a module imports names from.
 
     With `strings` also those that it names in strings, as registries do
     (`"etcmodel.tasks.nq.pipeline:make"`). A package's `__init__` counts where
@@ -134,7 +134,7 @@ def imports_of(target: str, strings: bool = True) -> frozenset[str]:
 
 
 def closure(target: str) -> frozenset[str]:
-    """A module and all that it depends on, directly or not."""
+    """Returns a module and all that it depends on, directly or not."""
     seen, waiting = set(), [target]
     while waiting:
         current = waiting.pop()
@@ -154,7 +154,7 @@ def _uses_engine(target: str) -> bool:
 
 @functools.cache
 def place_of(test: str) -> tuple[int, bool]:
-    """Under which Keras a test module means something.
+    """Determines under which Keras a test module runs.
 
     Returns:
         The Keras: 2 if the test needs the Model Garden or what is built on it,
@@ -169,12 +169,12 @@ def place_of(test: str) -> tuple[int, bool]:
 
 
 def own_test(target: str) -> str:
-    """The test of a module; a test is its own."""
+    """Returns the test of a module; a test is its own."""
     return target if target.endswith("_test") else f"{target}_test"
 
 
 def tests_of(changed: Iterable[str], all_dependents: bool = False) -> list[str]:
-    """The tests of some modules and of the modules that import them, sorted.
+    """Returns the tests of modules and of those that import them, sorted.
 
     With `all_dependents` also of what depends on them indirectly.
     """

@@ -1,18 +1,17 @@
-"""Breaks the code in known ways, and sees that tests fail.
+"""Breaks the code in known ways, and checks that tests fail.
 
     python -m tools.mutate                    all mutations
-    python -m tools.mutate ops datasets       those of rooms of the package
+    python -m tools.mutate ops datasets       mutations of these rooms
     python -m tools.mutate etcmodel/layers/dropout.py
     python -m tools.mutate --list
 
-tools/mutations/ lists them, chosen by hand: what a mask, a loss or a cut rule
-must never do. Tools that make every small change, as mutmut and cosmic-ray do,
-are out of reach here: cosmic-ray counts 39,000 in the package, and one costs
-ten seconds at least, as its tests load TensorFlow.
+tools/mutations/ lists them, chosen by hand. Tools that make every small change
+take too long here: cosmic-ray counts 39,000 in the package, and each takes ten
+seconds or more, since its tests load TensorFlow.
 
 Each mutation is made in a copy of the project, where its tests run until the
-first failure; what fails must pass without the mutation. The exit code is 1 if
-no test notices one.
+first failure; that test must pass without the mutation. The exit code is 1 if a
+mutation goes unnoticed.
 """
 
 import argparse
@@ -61,11 +60,11 @@ class Mutation(NamedTuple):
 
     @property
     def file(self) -> str:
-        """The module's file, relative to the root."""
+        """File of the module, relative to the root."""
         return self.function.partition(":")[0].replace(".", "/") + ".py"
 
     def applied_to(self, text: str) -> str:
-        """The module with the mutation, without its comments.
+        """Returns the module's text with the mutation, without comments.
 
         Raises:
             ValueError: the function or what is to be replaced is not there, or
@@ -112,13 +111,13 @@ class Mutation(NamedTuple):
 
 
 def _parse(text: str) -> ast.AST:
-    """An expression or a statement."""
+    """Parses an expression or a statement."""
     (statement,) = ast.parse(text.strip()).body
     return statement.value if isinstance(statement, ast.Expr) else statement
 
 
 def _places(root: ast.AST) -> Iterator[tuple[tuple, ast.AST]]:
-    """All nodes below one, in order: parent, field, index, and the node."""
+    """Yields all nodes below one: parent, field, index, and the node."""
     for field, value in ast.iter_fields(root):
         many = isinstance(value, list)
         for index, node in enumerate(value if many else [value]):
@@ -128,7 +127,7 @@ def _places(root: ast.AST) -> Iterator[tuple[tuple, ast.AST]]:
 
 
 def _match(pattern, node, found: dict[str, ast.AST]) -> dict | None:
-    """What the letters of a pattern stand for; None if it does not match."""
+    """Returns the nodes that letters stand for; None without a match."""
     if isinstance(pattern, ast.Name) and re.fullmatch("[A-Z]", pattern.id):
         if not isinstance(node, ast.expr):
             return None
@@ -167,7 +166,7 @@ class _Fill(ast.NodeTransformer):
 
 
 def read_mutations() -> list[Mutation]:
-    """All mutations of tools/mutations/.
+    """Reads all mutations of tools/mutations/.
 
     Raises:
         ValueError: one does not fit the function as it is, changes nothing, or

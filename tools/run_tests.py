@@ -1,21 +1,19 @@
-"""Runs the tests, each under the Keras that it is about.
+"""Runs the tests, each under its Keras.
 
-    ./run_tests.sh                              style and everything
+    ./run_tests.sh                              style and all tests
     ./run_tests.sh etcmodel/layers -k dropout   some; pytest's own options
-    ./run_tests.sh --changed                    tests of what is not committed
-    ./run_tests.sh --changed main               ... of what differs from main
-    ./run_tests.sh --lf                         what failed last time
-    ./run_tests.sh --keras=2                    those that are about one Keras
+    ./run_tests.sh --changed                    tests of uncommitted changes
+    ./run_tests.sh --changed main               tests of the difference to main
+    ./run_tests.sh --lf                         tests that failed last time
+    ./run_tests.sh --keras=2                    tests of one Keras
 
-With `--everywhere`, tests run under both Kerases, or the one that is given,
-whatever they are about.
+With `--everywhere`, all tests run under both Kerases, or under the given one.
 
 `--changed` runs the tests of the modules that have changed and of those that
 import them; with `--all-dependents` of all that depends on them. It goes by
-imports, not by the lines that a test runs, as pytest-testmon does: functions
-that are traced, and runs that tests share, are those of the first test alone.
-Everything, or many files without options, is run by two processes of
-pytest-xdist.
+imports, not by the lines that a test runs: pytest-testmon would count traced
+functions and shared runs for the first test only. All tests, or many files
+without options, run in two processes of pytest-xdist.
 """
 
 import argparse
@@ -36,7 +34,7 @@ _ALWAYS = ("etcmodel/imports_test", "tools/build_file_test")
 
 
 def _git(*arguments: str) -> list[str]:
-    """The lines that git prints.
+    """Returns the lines that git prints.
 
     Raises:
         SystemExit: it fails.
@@ -57,7 +55,7 @@ def _git(*arguments: str) -> list[str]:
 
 
 def changed_tests(ref: str, all_dependents: bool) -> list[str]:
-    """Test files to run for what differs from a commit, new files included.
+    """Returns the test files for the difference to a commit.
 
     Raises:
         SystemExit: git does not know the commit, or this is no git checkout.
@@ -76,7 +74,7 @@ def changed_tests(ref: str, all_dependents: bool) -> list[str]:
 
 
 def is_placed(test: str, keras: int) -> bool:
-    """Whether some of a file's tests run under a Keras."""
+    """Tells whether some of a file's tests run under a Keras."""
     path = pathlib.Path(test.split("::")[0])
     own, _ = modules.place_of(modules.target_of(path))
     text = (modules.ROOT / path).read_text("utf-8")
@@ -84,7 +82,7 @@ def is_placed(test: str, keras: int) -> bool:
 
 
 def command_of(keras: int, arguments: Sequence[str]) -> dict:
-    """Arguments of `subprocess.run` for pytest under a Keras."""
+    """Returns arguments of `subprocess.run` for pytest under a Keras."""
     return dict(
         args=[
             *(sys.executable, "-m", "pytest"),
@@ -104,14 +102,14 @@ def command_of(keras: int, arguments: Sequence[str]) -> dict:
 
 
 def check_style() -> None:
-    """Lets ruff look at all files.
+    """Checks the style of all files.
 
     Raises:
-        SystemExit: it has complaints.
+        SystemExit: ruff complains.
     """
     for arguments, advice in (
         (["format", "--check"], "Run: .venv/bin/ruff format ."),
-        (["check"], "Many of them are mended by: .venv/bin/ruff check --fix ."),
+        (["check"], "Fix many of them: .venv/bin/ruff check --fix ."),
     ):
         command = [sys.executable, "-m", "ruff", *arguments, "--quiet", "."]
         if subprocess.run(command, cwd=modules.ROOT, check=False).returncode:

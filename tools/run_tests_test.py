@@ -89,7 +89,7 @@ class RunTestsTest(unittest.TestCase):
         )
 
     def run_tool(self, *arguments, code=0):
-        """What the tool prints, and which tests ran under which Keras."""
+        """Returns the output, and which tests ran under which Keras."""
         environment = {
             name: value
             for name, value in os.environ.items()

@@ -1,4 +1,4 @@
-"""What pytest does here beyond its own: where tests run, seeds, garbage.
+"""A pytest plugin: the Keras of each test, seeds, garbage collection.
 
 Used by conftest.py. A test runs under one Keras, which follows from what its
 module imports (see `modules.place_of`), or under both if it is marked so.
@@ -16,7 +16,7 @@ from tools import run_tests
 
 
 def keras_in_use() -> int:
-    """Which Keras `tf.keras` is in this process: 2 or 3."""
+    """Returns the version of `tf.keras` in this process: 2 or 3."""
     legacy = os.environ.get("TF_USE_LEGACY_KERAS", "").lower()
     return 2 if legacy in ("1", "true") else 3
 
@@ -35,7 +35,7 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "both_kerases: runs under Keras 3 and under Keras 2"
     )
-    # Graphs are made of many objects, and next to none of them is garbage.
+    # Graphs have many objects, and few of them are garbage.
     gc.set_threshold(50_000, 20, 20)
 
 
@@ -45,7 +45,7 @@ def pytest_report_header(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Does not even import what is about the other Keras."""
+    """Skips files of the other Keras without importing them."""
     if config.getoption("--placed") and collection_path.match("*_test.py"):
         path = collection_path.relative_to(modules.ROOT).as_posix()
         if not run_tests.is_placed(path, keras_in_use()):
@@ -54,7 +54,7 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out what is about the other Keras."""
+    """Deselects tests of the other Keras."""
     # `tf.test.TestCase` has one in every class, and always skips it.
     items[:] = [item for item in items if item.name != "test_session"]
     if not config.getoption("--placed"):
@@ -77,17 +77,17 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    """Does not look through the imported modules whenever it collects."""
+    """Excludes the imported modules from garbage collection."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_runtest_setup():
-    """Lets initial weights be the same whatever tests ran before."""
+    """Seeds Keras, so that initial weights do not depend on other tests."""
     keras = sys.modules.get("keras" if keras_in_use() == 3 else "tf_keras")
     if keras is not None:
-        # TensorFlow's own is set by `tf.test.TestCase`. To set it makes all
-        # functions be optimized again. Keras 2 has it from `compat.v2`.
+        # `tf.test.TestCase` sets TensorFlow's seed. Setting it here would make
+        # TensorFlow optimize all functions again.
         tensorflow = sys.modules["tensorflow"]
         with (
             mock.patch.object(tensorflow.random, "set_seed"),
@@ -98,7 +98,7 @@ def pytest_runtest_setup():
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
-    """Nor through what earlier files have left behind."""
+    """Collects garbage after each file, and freezes the rest."""
     if nextitem is None or nextitem.path != item.path:
         gc.collect()
         gc.freeze()

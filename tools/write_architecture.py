@@ -1,7 +1,7 @@
-"""Draws which rooms import which, into docs/architecture.md.
+"""Draws the imports between rooms into docs/architecture.md.
 
-The picture is a Mermaid graph, which GitHub shows as one. Run from the root of
-the project when the arrows have changed; a test compares them:
+The picture is a Mermaid graph. Run it from the root of the project when imports
+between rooms change; a test compares them:
 
     python -m tools.write_architecture
 """
@@ -18,13 +18,13 @@ ROOMS = sum(modules.LEVELS, ())
 
 
 def room_of(target: str) -> str | None:
-    """The room of a module such as `"etcmodel/tasks/nq/task"`, or None."""
+    """Returns the room of a module, `"etcmodel/tasks/nq/task"`, or None."""
     match = re.match(r"etcmodel/(\w+)/", target)
     return match.group(1) if match and match.group(1) in ROOMS else None
 
 
 def arrows() -> set[tuple[str, str]]:
-    """Pairs of a room and another one that its modules import.
+    """Returns pairs of a room and another one that its modules import.
 
     Tests and what they share do not count, nor what leads to a room only by
     way of another: an arrow from `tasks` to `layers` is left out where there
@@ -50,14 +50,14 @@ def arrows() -> set[tuple[str, str]]:
 
 
 def picture() -> str:
-    """The graph as Mermaid reads it."""
+    """Returns the graph as Mermaid reads it."""
     lines = ["flowchart TD", *(f"    {room}" for room in ROOMS)]
     lines += [f"    {a} --> {b}" for a, b in sorted(arrows())]
     return "\n".join(lines) + "\n"
 
 
 def with_picture(page: str) -> str:
-    """The page with the picture in its place."""
+    """Returns the page with the picture in its place."""
     start = page.index(START) + len(START)
     return page[:start] + picture() + page[page.index(END, start) :]
 

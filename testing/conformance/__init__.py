@@ -1,1 +1,1 @@
-"""What every layer has to be able to do, tried on tables of layers."""
+"""Checks that every layer must pass, over tables of layers."""

@@ -1,7 +1,4 @@
-"""What a table of Keras layers says of each, and tools to compare results.
-
-See `checks`, which tries it.
-"""
+"""Rows of a table of Keras layers, and tools to compare results."""
 
 import collections
 import contextlib
@@ -52,11 +49,11 @@ class Input:
     are_breakpoints: bool = False
 
     def shape(self, sizes: Mapping[str, int | None]) -> list[int | None]:
-        """The shape, with the sizes of the named axes."""
+        """Returns the shape, with the sizes of the named axes."""
         return shape_of(self.axes, sizes)
 
     def make(self, name: str, sizes: Mapping[str, int]) -> np.ndarray:
-        """Values that depend on the name and the sizes alone."""
+        """Makes values that depend on the name and the sizes alone."""
         generator = np.random.RandomState(zlib.crc32(name.encode()))
         shape = self.shape(sizes)
         if self.dtype == "bool":
@@ -74,22 +71,22 @@ class Input:
 
 
 def breakpoints(*axes) -> Input:
-    """`<int32>` breakpoints of two axes; the last token is padding."""
+    """Returns `<int32>` breakpoints of two axes; the last token is padding."""
     return Input(axes, "int32", are_breakpoints=True)
 
 
 def floats(*axes) -> Input:
-    """`<float32>` of these axes."""
+    """Returns `<float32>` of these axes."""
     return Input(axes)
 
 
 def bools(*axes) -> Input:
-    """`<bool>` of these axes, such as a mask."""
+    """Returns `<bool>` of these axes, such as a mask."""
     return Input(axes, "bool")
 
 
 def ints(below: int | str, *axes, min_value: int = 0) -> Input:
-    """`<int32>` of these axes, from `min_value` to `below - 1`; see `Input`."""
+    """Returns `<int32>` of these axes; see `Input`."""
     return Input(axes, "int32", min_value, below)
 
 
@@ -149,20 +146,18 @@ class Case:
         ]
 
     def make_layer(self, variant=None, **options):
-        """A layer with these arguments, or those of a variant."""
+        """Makes a layer with these arguments, or those of a variant."""
         arguments = self.arguments if variant is None else variant
         arguments = arguments() if callable(arguments) else arguments
         return self.layer_class(**arguments, **options)
 
     def make_inputs(self, sizes=None) -> dict[str, tf.Tensor]:
-        """Values of the inputs, by name."""
         return {
             name: tf.constant(value.make(name, sizes or SIZES))
             for name, value in self.inputs.items()
         }
 
     def takes_training(self) -> bool:
-        """Whether a call of the layer has an argument `training`."""
         return "training" in inspect.signature(self.layer_class.call).parameters
 
     def call(self, layer, inputs: Mapping, **options) -> list:
@@ -177,12 +172,12 @@ class Case:
 
 
 def flatten(outputs) -> list:
-    """The tensors of a nested structure, without None."""
+    """Returns the tensors of a nested structure, without None."""
     return [x for x in tf.nest.flatten(outputs) if x is not None]
 
 
 def shape_of(axes, sizes: Mapping[str, int | None]) -> list[int | None]:
-    """A shape, with the sizes of the named axes."""
+    """Returns a shape, with the sizes of the named axes."""
     return [sizes[axis] if isinstance(axis, str) else axis for axis in axes]
 
 
@@ -192,7 +187,7 @@ def unknown_sizes() -> Mapping[str, None]:
 
 
 def weight_names(layer) -> list[tuple[str, set[str]]]:
-    """What the weights of a layer are called, and what they should be.
+    """Returns the names of the weights of a layer, and the expected ones.
 
     A weight is called after the layers that lead to it, by their names, and
     ends with its own, such as "encoder/dense/kernel". One in a layer that
@@ -243,7 +238,7 @@ def assert_close(actual, expected, tolerance: float = 1e-5, message="") -> None:
 
 
 def relative_error(actual, expected) -> float:
-    """The size of the difference of all tensors, as a share of theirs."""
+    """Computes the size of the difference, relative to that of the tensors."""
     pairs = list(zip(flatten(actual), flatten(expected), strict=True))
     difference = [
         np.sum(np.square(to_float(x) - to_float(y))) for x, y in pairs
@@ -253,17 +248,16 @@ def relative_error(actual, expected) -> float:
 
 
 def to_float(tensor) -> np.ndarray:
-    """A tensor's values, `<float64>`."""
     return tf.cast(tensor, tf.float64).numpy()
 
 
 def as_arrays(outputs) -> list[np.ndarray]:
-    """The outputs as arrays that any process can read."""
+    """Returns the outputs as arrays that any process can read."""
     return [np.array(x) for x in flatten(outputs)]
 
 
 def gradients_of(case: Case, layer) -> dict[str, tf.Tensor]:
-    """The gradient of each trainable weight, by its path.
+    """Returns the gradient of each trainable weight, by its path.
 
     What is differentiated is the sum of all float outputs, each element times a
     random number, so that no symmetry makes anything zero.
@@ -292,12 +286,11 @@ def gradients_of(case: Case, layer) -> dict[str, tf.Tensor]:
 
 
 def tf_variable(weight) -> tf.Variable:
-    """The `tf.Variable` of a weight."""
     return weight if isinstance(weight, tf.Variable) else weight.value
 
 
 def serializable_classes(package: str) -> set[type]:
-    """The layers that the modules of a package, at any depth, register.
+    """Returns the layers that the modules of a package register.
 
     Args:
         package: its name.
@@ -324,7 +317,7 @@ def serializable_classes(package: str) -> set[type]:
 
 
 def as_configuration(value):
-    """What a configuration should say of an argument, by Keras's own rules."""
+    """Returns an argument as Keras's own rules write a configuration."""
     if isinstance(value, list | tuple):
         return [as_configuration(item) for item in value]
     if dataclasses.is_dataclass(value):
@@ -335,7 +328,6 @@ def as_configuration(value):
 
 
 def as_json(value) -> object:
-    """A value as it comes back from a JSON file."""
     return json.loads(json.dumps(value))
 
 

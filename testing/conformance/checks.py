@@ -1,4 +1,4 @@
-"""What every Keras layer has to be able to do, as checks over a table.
+"""Checks that every Keras layer must pass, over a table of layers.
 
 A test module lists its layers as `cases.Case`s, makes a `suite.Suite` of them
 and lets `make_test_case` write the tests: one of each check for each case. The
@@ -43,7 +43,7 @@ from testing.conformance.suite import Suite
 
 
 def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:
-    """Under the other Keras weights have the same paths and give the same.
+    """Checks that weights have the same paths under the other Keras.
 
     So weights get from one Keras to the other, in an `.npz` file for instance.
     Of the formats only SavedModels do so. `.keras` files are never read, as the
@@ -111,7 +111,7 @@ def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:
 
 
 def check_config(prepared: Prepared) -> None:
-    """A configuration says all, and makes a layer that gives the same."""
+    """Checks that a configuration is complete and makes an equal layer."""
     case = prepared.case
     parameters = {
         parameter.name
@@ -159,7 +159,7 @@ def check_config(prepared: Prepared) -> None:
 
 
 def check_default_name(prepared: Prepared) -> None:
-    """Layers without names are called as their case, and not all the same."""
+    """Checks the names of layers that were given none."""
     names = [prepared.case.make_layer().name for _ in range(2)]
     assert names[0] != names[1], names
     for name in names:
@@ -168,7 +168,7 @@ def check_default_name(prepared: Prepared) -> None:
 
 
 def check_variable_names(prepared: Prepared) -> None:
-    """Names of weights are unique, and tell the layers that they are in."""
+    """Checks that names of weights are unique and name their layers."""
     seen = set()
     for layer in prepared.layers_of(prepared.model):
         for name, names in weight_names(layer):
@@ -178,7 +178,7 @@ def check_variable_names(prepared: Prepared) -> None:
 
 
 def check_calls(prepared: Prepared) -> None:
-    """Eagerly, in graphs and in functional models numbers are the same.
+    """Checks that eager calls, graphs and functional models agree.
 
     The graphs know none of the lengths.
     """
@@ -220,7 +220,7 @@ def check_calls(prepared: Prepared) -> None:
 
 
 def check_output_shape(prepared: Prepared) -> None:
-    """Shapes of the outputs follow from those of the inputs."""
+    """Checks that shapes of outputs follow from those of the inputs."""
     case = prepared.case
     if not case.has_output_shape:
         return
@@ -243,7 +243,7 @@ def check_output_shape(prepared: Prepared) -> None:
 
 
 def as_shapes(structure) -> list[tuple]:
-    """The shapes in a nested structure."""
+    """Returns the shapes in a nested structure."""
     if isinstance(structure, tf.TensorShape):
         return [tuple(structure.as_list())]
     if all(x is None or isinstance(x, int) for x in structure):
@@ -252,7 +252,7 @@ def as_shapes(structure) -> list[tuple]:
 
 
 def check_training(prepared: Prepared) -> None:
-    """Dropout is applied in training alone, and else nothing is random."""
+    """Checks that only dropout in training is random."""
     case, layer = prepared.case, prepared.layer
     inputs, expected = case.make_inputs(), prepared.expected[0]
     takes_training = case.takes_training()
@@ -270,34 +270,34 @@ def check_training(prepared: Prepared) -> None:
 
 
 def check_restored(prepared: Prepared, form: str, expected) -> None:
-    """A file gives the same in a fresh process."""
+    """Checks the outputs of a file in a fresh process."""
     actual = prepared.suite.restored[prepared.name, form]
     assert not isinstance(actual, str), f"{form} failed\n{actual}"
     assert_close(actual, expected, message=f"of a {form}")
 
 
 def check_saved_model(prepared: Prepared) -> None:
-    """A SavedModel gives the same for all lengths, without the package."""
+    """Checks a SavedModel, at all lengths and without the package."""
     expected = sum(prepared.expected, [])
     check_restored(prepared, "saved_model", expected)
 
 
 def check_keras_file(prepared: Prepared) -> None:
-    """A functional model in a `.keras` file gives the same."""
+    """Checks a functional model in a `.keras` file."""
     model = prepared.model
     expected = model(prepared.case.make_inputs())
     check_restored(prepared, "keras", expected)
 
 
 def check_weights_file(prepared: Prepared) -> None:
-    """A functional model of other weights gives the same with a file's."""
+    """Checks a weights file that replaces other weights of a model."""
     model = prepared.model
     expected = model(prepared.case.make_inputs())
     check_restored(prepared, "weights", expected)
 
 
 def check_checkpoint(prepared: Prepared) -> None:
-    """A `tf.train.Checkpoint` holds all weights, and gives the same."""
+    """Checks that a `tf.train.Checkpoint` holds all weights."""
     layer = prepared.layer
     with tempfile.TemporaryDirectory() as folder:
         path = tf.train.Checkpoint(layer=layer).write(folder + "/checkpoint")
@@ -313,7 +313,7 @@ def check_checkpoint(prepared: Prepared) -> None:
 
 
 def check_gradients(prepared: Prepared) -> None:
-    """Every weight is trained, but those of which the table knows better."""
+    """Checks that every weight is trained, except those in the table."""
     case, layer = prepared.case, prepared.layer
     gradients = gradients_of(case, layer)
     assert len(gradients) == len(layer.trainable_variables)
@@ -330,7 +330,7 @@ def check_gradients(prepared: Prepared) -> None:
 
 
 def check_initial_weights(prepared: Prepared) -> None:
-    """No two matrices of two fresh layers are equal, but for zeros."""
+    """Checks that matrices of two fresh layers differ, unless zero."""
     assert prepared.model.weights or not prepared.layer.weights
     matrices = [x for x in prepared.initial_weights if x.ndim > 1]
     for i, x in enumerate(matrices):
@@ -339,7 +339,7 @@ def check_initial_weights(prepared: Prepared) -> None:
 
 
 def check_mixed_precision(prepared: Prepared, policy: str) -> None:
-    """In a mixed policy numbers and gradients stay near those of float32."""
+    """Checks that a mixed policy stays near float32, with gradients."""
     case, reference = prepared.case, prepared.layer
     compute_dtype = policy.removeprefix("mixed_")
     layer = case.make_layer(dtype=policy)
@@ -391,7 +391,7 @@ class _Around(tf.keras.Model):
 
 
 def check_quantized(prepared: Prepared) -> None:
-    """With kernels of 8 bits, which Keras 3 has, outputs stay near."""
+    """Checks that outputs stay near with 8-bit kernels (Keras 3)."""
     if not hasattr(tf.keras.Model, "quantize"):
         return
     case, inputs = prepared.case, prepared.case.make_inputs()

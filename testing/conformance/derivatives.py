@@ -47,7 +47,7 @@ class _Function:
         ]
 
     def value(self):
-        """`<float64>[]`; the floats are those of `point`."""
+        """Computes `<float64>[]` at `point`."""
         inputs = self.inputs | dict(zip(self.names, self.point, strict=True))
         generator = np.random.RandomState(7)
         total = tf.zeros([], tf.float64)
@@ -62,7 +62,6 @@ class _Function:
         return total
 
     def gradient(self):
-        """Of each input and variable."""
         sources = [*self.point, *self.variables]
         with tf.GradientTape() as tape:
             tape.watch(self.point)
@@ -73,7 +72,7 @@ class _Function:
         ]
 
     def second(self):
-        """Second derivatives along the direction, by a tape in a tape."""
+        """Returns second derivatives along the direction, by two tapes."""
         sources = [*self.point, *self.variables]
         with tf.GradientTape() as tape:
             tape.watch(self.point)
@@ -84,7 +83,7 @@ class _Function:
         ]
 
     def forward_mode(self):
-        """The derivative along the direction, `<float64>[]`."""
+        """Returns the derivative along the direction, `<float64>[]`."""
         sources = [*self.point, *self.variables]
         with tf.autodiff.ForwardAccumulator(
             sources, self.direction
@@ -107,7 +106,7 @@ class _Function:
             x.assign(value)
 
     def difference(self, function, step) -> list[np.ndarray]:
-        """A central difference of a list of tensors along the direction."""
+        """Returns a central difference of tensors along the direction."""
         values = []
         for sign in (1, -1):
             with self.moved(sign * step):
@@ -116,7 +115,7 @@ class _Function:
 
 
 def check_derivatives(prepared: Prepared) -> None:
-    """First and second derivatives and forward mode equal differences."""
+    """Checks derivatives and forward mode against differences."""
     function = _Function(prepared.case)
     function.value()
     if not function.direction:

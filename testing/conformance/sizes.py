@@ -41,7 +41,7 @@ def make_step(prepared: Prepared):
 
 
 def check_compiled(prepared: Prepared) -> None:
-    """XLA compiles forward and backward passes of unknown sizes.
+    """Checks that XLA compiles both passes of unknown sizes.
 
     The batch has one example: XLA treats axes of size 1 specially.
     """
@@ -59,7 +59,7 @@ def check_compiled(prepared: Prepared) -> None:
 
 
 def check_empty(prepared: Prepared) -> None:
-    """Empty inputs have outputs of the right shape and finite gradients."""
+    """Checks the shapes and gradients of empty inputs."""
     case = prepared.case
     axes = {x for value in case.inputs.values() for x in value.axes}
     step = make_step(prepared)

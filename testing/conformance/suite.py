@@ -30,7 +30,7 @@ from testing.conformance.cases import unknown_sizes
 
 
 class Prepared:
-    """What several checks of a case of a suite share."""
+    """Objects that several checks of a case share."""
 
     def __init__(self, suite: "Suite", name: str, case: Case):
         self.suite = suite
@@ -74,7 +74,7 @@ class Prepared:
         return apply.get_concrete_function()
 
     def make_model(self):
-        """A functional model of two layers without names."""
+        """Returns a functional model of two layers without names."""
         inputs = {
             name: tf.keras.Input(
                 value.shape(unknown_sizes())[1:], dtype=value.dtype, name=name
@@ -88,7 +88,7 @@ class Prepared:
 
     @functools.cached_property
     def model(self):
-        """The same, of random weights."""
+        """Functional model of two layers, with random weights."""
         model = self.make_model()
         self.initial_weights = model.get_weights()
         for seed, layer in enumerate(self.layers_of(model)):
@@ -96,7 +96,6 @@ class Prepared:
         return model
 
     def layers_of(self, model) -> list:
-        """The two layers of a model."""
         return [x for x in model.layers if type(x) is self.case.layer_class]
 
 
@@ -130,7 +129,7 @@ class Suite(dict[str, Prepared]):
 
     @functools.cached_property
     def restored(self) -> dict[tuple[str, str], Any]:
-        """What all that was saved gives in a fresh process.
+        """Outputs of all that was saved, in a fresh process.
 
         By case and format: the outputs there, or the text of an exception.
         """
@@ -178,7 +177,7 @@ class Suite(dict[str, Prepared]):
     def read(
         self, folder: pathlib.Path, names: Iterable[str]
     ) -> dict[tuple[str, str], Any]:
-        """What all files but the SavedModels of some cases give."""
+        """Returns the outputs of all files except SavedModels."""
         results = {}
         for name in names:
             prepared = self[name]

@@ -207,6 +207,10 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(
             got["long_ends"], [-1, -1, 2, 2, 3, 5, 9, 15, 3, 6, -1, -1]
         )
+        # "é ##t ##é" is one word.
+        self.assertEqual(
+            got["long_word_cuts"], [0, 0, 0, 2, 3, 1, 0, 0, 0, 0, 0, 0]
+        )
 
     @parameterized.named_parameters(
         ("no_paragraphs", ("w51", [])),
@@ -250,15 +254,15 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLess(max(got["global_units"]), len(got["units"]))
 
     def test_what_is_not_utf8_is_replaced(self):
-        record = (b"w51\xff", [(b"\xff", [b"\xffw71\x00w72"])])
+        record = (b"w51\x00w52\xff", [(b"\xff", [b"\xffw71\x00w72"])])
         got = self._build(record, 8, 8)
         self.assertEqual(
             got["units"], ["\ufffd".encode(), "\ufffdw71 w72".encode()]
         )
-        self.assertEqual(got["long_token_ids"], [101, 51, 71, 72, 0, 0, 0, 0])
+        self.assertEqual(got["long_token_ids"], [101, 51, 52, 71, 72, 0, 0, 0])
         # In bytes of what replaces it.
-        self.assertEqual(got["long_starts"][2:4], [3, 7])
-        self.assertEqual(got["long_ends"][2:4], [6, 10])
+        self.assertEqual(got["long_starts"][3:5], [3, 7])
+        self.assertEqual(got["long_ends"][3:5], [6, 10])
 
     _ODD = (
         # Empty ones in the middle keep their places.

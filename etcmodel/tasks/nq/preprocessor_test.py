@@ -230,11 +230,13 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
             )
 
     def test_invalid_utf8(self):
-        page = (b"\xfft11", [b"\xff", b"t201\xe9", b"t202"], [(0, 3)])
+        page = (b"\xfft11\x00t12", [b"\xff", b"t201\xe9", b"t202"], [(0, 3)])
         config = make_config(10, 3, 2)
         self.assertEqual(
             plain(self._build([page], config)),
-            plain_windows([11], [(201, 1, 0), (202, 2, 0)], _SPECIAL, config),
+            plain_windows(
+                [11, 12], [(201, 1, 0), (202, 2, 0)], _SPECIAL, config
+            ),
         )
 
     def test_empty_rows_and_batches(self):
