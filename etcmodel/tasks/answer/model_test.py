@@ -1,4 +1,3 @@
-import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -154,41 +153,6 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class LossTest(tf.test.TestCase):
-    def test_losses_of_no_answer(self):
-        """It has a type, but neither a first nor a last token."""
-        model = TASK.make_model()
-        labels = model.labels(
-            {},
-            {
-                "answer_type": tf.constant([3]),
-                "supporting_facts": tf.constant([[-1, 0]]),
-                "answer_begins": tf.RaggedTensor.from_row_lengths(
-                    tf.zeros([0], tf.int32), [0]
-                ),
-                "answer_ends": tf.RaggedTensor.from_row_lengths(
-                    tf.zeros([0], tf.int32), [0]
-                ),
-            },
-        )
-        losses = model.losses(
-            {
-                "answer_type_logits": tf.zeros([1, 4]),
-                "supporting_fact_logits": tf.zeros([1, 2]),
-                "answer_begin_logits": tf.ones([1, 3]),
-                "answer_end_logits": tf.ones([1, 3]),
-            },
-            labels,
-        )
-        self.assertAllClose(
-            {
-                "answer_type": [np.log(4)],
-                "supporting_facts": [np.log(2)],
-                "answer_begin": [0.0],
-                "answer_end": [0.0],
-            },
-            losses,
-        )
-
     def test_all_places_are_right(self):
         """Of the answer's three, the first two where no more are asked for."""
         fields = {
@@ -203,27 +167,6 @@ class LossTest(tf.test.TestCase):
             labels = model.labels({}, dict(fields))
             for name in ("answer_begin", "answer_end"):
                 self.assertAllEqual(expected, labels[name])
-
-    def test_forms_of_an_answer_share_tokens(self):
-        """ "in Brno" at 3 and 4, "Brno" at 4, and again at 7."""
-        fields = {
-            "answer_begins": tf.ragged.constant([[3, 4, 7, 4]], tf.int32),
-            "answer_ends": tf.ragged.constant([[4, 4, 7, 4]], tf.int32),
-        }
-        options = TASK.model_options(answer_places=2)
-        labels = TASK.make_model(options).labels({}, fields)
-        self.assertAllEqual([[3, 4]], labels["answer_begin"])
-        self.assertAllEqual([[4, 7]], labels["answer_end"])
-
-    def test_the_query_reads_everything(self):
-        """Under the hard mask, as the CLS, unless options say otherwise."""
-        for options, expected in (
-            ({}, [8, 5]),
-            ({"query_ignore_hard_g2l": False}, [8]),
-        ):
-            model = TASK.make_model(TASK.model_options(**options))
-            exempt = model.encoder_options()["ignore_hard_g2l_types"]
-            self.assertAllEqual(expected, exempt)
 
 
 if __name__ == "__main__":

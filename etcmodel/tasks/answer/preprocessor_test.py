@@ -1,17 +1,10 @@
 """Tests of question answering's preprocessor: where answers stand."""
 
-import tempfile
-
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.inspection.pictures import inspect
-from etcmodel.models import EtcConfig
-from etcmodel.pipeline import example_maker
 from etcmodel.tasks.answer.task import TASK
-from testing.tasks import encode_records
-from testing.tasks import without_tracing
-from testing.tasks import write_test_vocab
+from testing.records import RecordsTestCase
 
 # Two paragraphs, of two sentences and of one.
 _STRING = "Žán is in Brno. Is Brno big?\n\nBrno is Brno."
@@ -25,44 +18,17 @@ def _at(text, start):
     return [{"text": text, "answer_start": start}]
 
 
-class RecordsTest(tf.test.TestCase, parameterized.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.vocab_file = write_test_vocab(
-            cls.enterClassContext(tempfile.TemporaryDirectory()),
-            "zan is in brno . big ? where",
-        )
-        cls.enterClassContext(without_tracing())
-        cls.writers = {}
+class RecordsTest(RecordsTestCase):
+    TASK = TASK
+    WORDS = "zan is in brno . big ? where"
+    SIZES = {"long_length": 40, "global_length": 16}
 
-    def _make(self, units, document, answers, sizes=(), **row):
-        """A writer, and a record that is read as it says."""
-        values = {"long_length": 40, "global_length": 16, **dict(sizes)}
-        config = TASK.make_preprocessing_config({"units": units, **values})
+    def _write(self, units, document, answers, split="dev", sizes=(), **row):
+        """Returns the stored values of a row of a data file, and the counts."""
+        sizes = {"units": units, **dict(sizes)}
         row = {"text": document, "answers": answers, **row}
-        rows = [{"question": "Where?", **row}]
-        (record,) = TASK.format(config).read_rows(rows, "predict")
-        if config not in self.writers:
-            self.writers[config] = example_maker.of_task(
-                TASK, config, self.vocab_file
-            )
-        return self.writers[config], record
-
-    def _write(self, *args, split="dev", **row):
-        """Stored numbers and texts (None if nothing is), and the counts."""
-        writer, record = self._make(*args, **row)
-        ((rows, counts),) = encode_records(writer, [record], split)
-        if not rows:
-            return None, counts
-        (row,) = rows
-        features = tf.train.Example.FromString(row).features.feature
-        return {
-            name: list(getattr(x, x.WhichOneof("kind")).value)
-            if x.WhichOneof("kind")
-            else []
-            for name, x in features.items()
-        }, counts
+        record = self.read({"question": "Where?", **row}, **sizes)
+        return self.store(record, split, **sizes)
 
     def _spans(self, stored):
         """Unit of the record and text there, from bytes, of each answer."""
@@ -124,14 +90,6 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(int(not expected), counts["answers_in_no_unit"])
         self.assertEqual(0, counts["answers_cut"])
 
-    def test_bytes_in_a_unit(self):
-        """ "Žán is in " has twelve bytes."""
-        stored, _ = self._write("sentences", _STRING, _at("Brno", 10))
-        # CLS, "where ?", and the fourth token.
-        self.assertEqual([6], stored["answer_begins"])
-        self.assertEqual(12, stored["long_starts"][6])
-        self.assertEqual(16, stored["long_ends"][6])
-
     def test_answer_across_sentences(self):
         """Counted, and not learned; paragraphs have it whole."""
         answer = _at("Brno. Is", 10)
@@ -184,8 +142,9 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_answer_that_is_cut(self):
         """There is room for the first sentence alone."""
-        args = ("sentences", _STRING, _at("big", 24), {"long_length": 8})
-        stored, counts = self._write(*args)
+        args = ("sentences", _STRING, _at("big", 24))
+        sizes = {"long_length": 8}
+        stored, counts = self._write(*args, sizes=sizes)
         self.assertEqual([], stored["answer_begins"])
         self.assertEqual(
             (1, 1, 1),
@@ -193,7 +152,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
                 counts[x] for x in ("answers_cut", "evidence", "evidence_cut")
             ),
         )
-        self.assertIsNone(self._write(*args, split="train")[0])
+        self.assertIsNone(self._write(*args, "train", sizes)[0])
 
     # A paragraph and its units, twice.
     @parameterized.parameters(
@@ -270,24 +229,6 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(
             (1, 1), (counts["answers_moved"], counts["answers_not_in_text"])
         )
-
-    def test_no_labels_for_prediction(self):
-        stored, _ = self._write("sentences", _STRING, "Brno", split="predict")
-        self.assertNoCommonElements(
-            ["answer_type", "answer_begins", "supporting_facts", "gold"], stored
-        )
-        stored, _ = self._write("sentences", _STRING, "Brno")
-        self.assertEqual([b'[["Brno"], null]'], stored["gold"])
-
-    def test_what_inspect_shows(self):
-        writer, record = self._make("sentences", _TITLED, "Brno")
-        shown = inspect(writer, record, EtcConfig.from_preset("tiny"))
-        self.assertEqual(
-            "[CLS]|where|?|par 0|unit 0.0|unit 0.1|unit 0.2|par 1|unit 1.0",
-            "|".join(shown.global_labels),
-        )
-        told = dict(shown.summary)
-        self.assertEqual(("Where?", ["Brno"]), (told["query"], told["answer"]))
 
 
 if __name__ == "__main__":

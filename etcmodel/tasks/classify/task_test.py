@@ -2,36 +2,12 @@
 
 import tensorflow as tf
 from absl.testing import parameterized
-from official.core import exp_factory
 
 from etcmodel.errors import UserError
-from etcmodel.tasks import registry
 from etcmodel.tasks.classify.task import TASK
 
 
 class TaskTest(tf.test.TestCase, parameterized.TestCase):
-    def test_sizes(self):
-        config = TASK.make_preprocessing_config({})
-        self.assertEqual(
-            (4096, 512), (config.long_length, config.global_length)
-        )
-        self.assertEqual(("auto", 64), (config.units, config.block_size))
-        config = TASK.make_preprocessing_config({"units": "blocks"})
-        self.assertEqual("blocks", config.units)
-
-    def test_experiments(self):
-        registry.register_experiments("classify")
-        for name in TASK.experiments:
-            params = exp_factory.get_exp_config(name)
-            encoder = params.task.model.encoder.to_config()
-            large = "large" in name
-            self.assertEqual(24 if large else 12, encoder.num_hidden_layers)
-            self.assertEqual(int(large), encoder.grad_checkpointing_period)
-            self.assertFalse(encoder.use_hard_g2l_mask)
-            self.assertEqual("mean", params.task.model.pooling)
-            best = params.trainer.best_checkpoint_eval_metric
-            self.assertEqual("score", best)
-
     @parameterized.parameters(
         ("number", 3, 3.0),
         ("number", "1.5", 1.5),

@@ -1,4 +1,4 @@
-"""Tests of HotpotQA's `labels`."""
+"""Tests of labels by hand, and of those of real records."""
 
 import re
 
@@ -8,7 +8,11 @@ from absl.testing import parameterized
 
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.datasets.hotpotqa.records import Paragraph
+from etcmodel.pipeline.preprocessor import RecordView
+from etcmodel.pipeline.preprocessor import on_host
 from etcmodel.tasks.hotpotqa import labels
+from etcmodel.tasks.hotpotqa.task import TASK
+from testing.helpers import real_data_path
 
 _CONTEXT = (
     Paragraph("Jan", ("Jan was born in Brno.", " He paints.")),
@@ -215,6 +219,57 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
         )
         # 3 Jan | 4 He 5 paints
         self.assertEqual(got.begins, [5])
+
+
+class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        ("bert_uncased_vocab.txt", set()),
+        # Adjacent punctuation is one piece.
+        (
+            "gpt2.model",
+            {("International Watch Co.,", "International Watch Co.")},
+        ),
+    )
+    def test_labelled_tokens_spell_the_answer(self, vocab, expected):
+        path = real_data_path("hotpotqa/dev_95.json")
+        records = list(TASK.dataset.FORMAT.read(path, "train"))
+        preprocessor = TASK.make_preprocessor(
+            TASK.make_preprocessing_config({}), real_data_path(f"vocab/{vocab}")
+        )
+        made = on_host(preprocessor(**preprocessor.raw_batch(records)))
+        spans, unlike = 0, set()
+        for i, record in enumerate(records):
+            view = RecordView(made, i)
+            places = {
+                name: view.features[name][0]
+                for name in ("long_starts", "long_ends", "long_word_cuts")
+            }
+            sources = view.long_sources[0]
+            got = labels.make_labels(
+                record, 2, sources, view.global_sources[0], places
+            )
+            self.assertEqual(
+                got.answer_type, {"yes": 1, "no": 2}.get(record.answer, 0)
+            )
+            # The paper's lengths cut none of these records.
+            self.assertEqual(got.kept_facts, len(record.fact_positions))
+            self.assertLen(got.begins, got.found)
+            self.assertTrue(got.can_be_learned)
+            for begin, end in zip(got.begins, got.ends, strict=True):
+                spans += 1
+                _, group, unit, _ = sources[begin]
+                self.assertAllEqual(sources[begin, :3], sources[end, :3])
+                paragraph = record.context[group]
+                text = (paragraph.title, *paragraph.sentences)[unit]
+                if unit:
+                    self.assertIn((group, unit - 1), record.fact_positions)
+                start = places["long_starts"][begin]
+                text = text.encode()[start : places["long_ends"][end]]
+                # SentencePiece's tokens include the space before them.
+                text = text.decode().removeprefix(" ")
+                if text.lower() != record.answer.lower():
+                    unlike.add((text, record.answer))
+        self.assertEqual((137, expected), (spans, unlike))
 
 
 if __name__ == "__main__":

@@ -119,18 +119,6 @@ class HandMadeTest(tf.test.TestCase):
                 else:
                     self.assertEqual(0 if "yes_no" in name else -1, value)
 
-    def test_no_pages(self):
-        decoded = decoding.decode_pages(
-            decoding.answer_windows(
-                nq_answers.zero_logits(0, 5), tf.zeros([0, 5], tf.int32), 38
-            ),
-            tf.zeros([0], tf.int32),
-            tf.zeros([0, 3], tf.int32),
-            tf.zeros([0, 3], tf.int32),
-        )
-        for value in decoded.values():
-            self.assertEqual([0], value.shape)
-
 
 class GraphTest(tf.test.TestCase):
     def setUp(self):

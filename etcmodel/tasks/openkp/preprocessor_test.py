@@ -1,8 +1,5 @@
 """Tests of OpenKP's preprocessor."""
 
-import json
-import os
-
 import msgspec
 import numpy as np
 import tensorflow as tf
@@ -11,22 +8,22 @@ from absl.testing import parameterized
 from etcmodel.datasets import openkp
 from etcmodel.errors import RecordError
 from etcmodel.feature_utils.text import tokenizers
-from etcmodel.pipeline import example_maker
 from etcmodel.readers.records import Source
-from etcmodel.tasks.openkp import preprocessor
 from etcmodel.tasks.openkp.task import TASK
+from testing.records import RecordsTestCase
+from testing.records import stored_values
 from testing.tasks import encode_records
 
-_VOCAB = [
-    *tokenizers.WORDPIECE_RESERVED_TOKENS,
-    *"star trek discovery season 1 jason isaac and doug ##s".split(),
-]
 # That of the original code's tests, in two nodes.
 _TEXT = "Star Trek Discovery Season 1 Jason Isaacs Jason Isaacs and Doug"
 
 
 def _ids(text):
-    return [_VOCAB.index(token) for token in text.split()]
+    vocab = [
+        *tokenizers.WORDPIECE_RESERVED_TOKENS,
+        *FeaturesTest.WORDS.split(),
+    ]
+    return [vocab.index(token) for token in text.split()]
 
 
 def _record(spans=((0, 6), (6, 11)), text=_TEXT, annotations=None):
@@ -42,13 +39,15 @@ def _record(spans=((0, 6), (6, 11)), text=_TEXT, annotations=None):
     )
 
 
-class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
-    def _writer(self, *sizes):
-        path = os.path.join(self.get_temp_dir(), "vocab.txt")
-        with open(path, "w") as file:
-            file.write("\n".join(_VOCAB))
-        return example_maker.of_task(
-            TASK, TASK.preprocessing_config_class(*sizes), path
+class FeaturesTest(RecordsTestCase):
+    TASK = TASK
+    WORDS = "star trek discovery season 1 jason isaac and doug ##s"
+
+    def _writer(self, long_length=16, global_length=4, fixed_block_size=0):
+        return self.writer(
+            long_length=long_length,
+            global_length=global_length,
+            fixed_block_size=fixed_block_size,
         )
 
     def _build(self, record, *sizes):
@@ -63,11 +62,9 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         (written,) = encode_records(self._writer(*sizes), [record], split)
         if not written.examples:
             return None, written.counts
-        stored = tf.train.Example.FromString(written.examples[0])
-        return [
-            [*stored.features.feature[name].int64_list.value]
-            for name in ("label_starts", "label_sizes")
-        ], written.counts
+        stored = stored_values(written.examples[0])
+        names = ("label_starts", "label_sizes")
+        return [stored.get(x, []) for x in names], written.counts
 
     def test_small_example(self):
         """As the worked example of the original code's description."""
@@ -136,15 +133,6 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([0, 0, 2, -1, -1, -1], got["long_sentence_ids"])
         self.assertEqual(3, np.count_nonzero(got["global_token_ids"]))
 
-    def test_many_nodes(self):
-        text = " ".join(["star"] * 10000)
-        record = _record([(i, i + 1) for i in range(10000)], text)
-        got = self._build(record, 64, 32)
-        self.assertEqual(32, np.count_nonzero(got["long_token_ids"]))
-        self.assertEqual(
-            [*range(32)], [x[0] for x in got["first_occurrences"]][:32]
-        )
-
     def _request(self, starts, ends, looks):
         """Builds the second of three pages of five words each.
 
@@ -209,15 +197,6 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             ):
                 encode_records(writer, [_record(((3, 6), (0, 2)))], split)
 
-    def test_nodes_of_a_request_are_as_many_everywhere(self):
-        for num_ends, num_looks in ((1, 2), (3, 2), (2, 1), (2, 3)):
-            with self.assertRaisesRegex(
-                tf.errors.InvalidArgumentError, "number of nodes"
-            ):
-                self._request(
-                    (0, 1), range(1, 1 + num_ends), tf.zeros([num_looks, 20])
-                )
-
     def test_a_page_without_nodes(self):
         """It has nothing to read, and can be answered."""
         record = _record(spans=(), annotations=(("doug",),))
@@ -264,26 +243,6 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(
             [[], []], self._label((("doug",),), 16, 4, split="predict")[0]
         )
-
-    def test_names(self):
-        processor = self._writer(16, 4).preprocessor
-        self.assertEqual(
-            "28 pt: Isaacs Jason Isaacs",
-            processor.name_global(_record(), "nodes", 0, 1),
-        )
-        self.assertEqual(
-            [("keyphrases", "a, b; c")],
-            processor.describe(_record(annotations=(("a", "b"), ("c",)))),
-        )
-
-    def test_raw_is_what_the_file_has(self):
-        raw = preprocessor.OpenKPPreprocessor.raw(_record())
-        self.assertEqual(_TEXT, " ".join(raw["words"]))
-        self.assertEqual(
-            ([0, 6], [6, 11]), (raw["node_starts"], raw["node_ends"])
-        )
-        self.assertEqual([0.0, 20.0], [x[0] for x in raw["node_features"]])
-        self.assertTrue(json.dumps(raw))
 
 
 if __name__ == "__main__":

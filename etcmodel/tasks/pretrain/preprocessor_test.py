@@ -189,47 +189,6 @@ class CommandTest(tasks.CommandTestCase):
         self.assertEqual(39 / 50, stats["packing_efficiency"])
         self.assertEqual(2, stats["texts_per_example"])
 
-    def test_empty_files(self):
-        """Some may be skipped, and are told; all of them may not."""
-        with open(self.path("text.txt.empty"), "wb") as stream:
-            stream.write(b" \n")
-        arguments = f"--input={self.path('text.txt*')}", "--skip_bad_records"
-        out = self.assert_succeeds(self.preprocess(b"A one. " * 7, *arguments))
-        for message in ("Skipped 1 bad", "empty file", "text.txt.empty"):
-            self.assertIn(message, out)
-        self.assert_fails(
-            self.preprocess(b"", *arguments, "--overwrite"),
-            "no usable record",
-            "2  empty file",
-        )
-
-    def test_a_file_is_a_document(self):
-        text = b"A one.\n\n" * 7
-        self.assert_fails(
-            self.preprocess(text),
-            "no usable record",
-            "documents of too few sentences: 7",
-        )
-        self.assert_succeeds(self.preprocess(text, "--documents=file"))
-
-    def test_mistakes(self):
-        for text, messages in (
-            (b"One sentence.", ["of too few sentences: 1"]),
-            (b" \n", ["text.txt.*no text", "--skip_bad_records"]),
-            ("Die Höhe. ".encode("latin-1") * 9, ["not UTF-8", "record 0"]),
-            ("A one. ".encode("utf-16-le") * 9, ["NUL", "Convert the file"]),
-        ):
-            self.assert_fails(self.preprocess(text), *messages)
-            self.assertFalse(os.path.exists(self.path("out")))
-        self.assert_fails(
-            self.preprocess(b"A.", "--documents=pages"),
-            "'pages', expected one of auto, blank_lines, wikitext, file",
-        )
-        self.assert_fails(
-            self.preprocess(b"A.", "--min_sentences=0"),
-            "min_sentences=0.*positive",
-        )
-
 
 if __name__ == "__main__":
     tf.test.main()

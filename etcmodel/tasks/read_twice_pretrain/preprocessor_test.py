@@ -6,12 +6,10 @@ import tensorflow as tf
 
 from etcmodel.datasets.documents import Document
 from etcmodel.datasets.documents import Mention
-from etcmodel.errors import BadRecords
 from etcmodel.errors import UserError
 from etcmodel.pipeline import example_maker
 from etcmodel.pipeline.tfrecords import find_files
 from etcmodel.tasks.read_twice_pretrain.task import TASK
-from testing.helpers import real_data_path
 from testing.tasks import encode_records
 from testing.tasks import run_cli
 from testing.tasks import without_tracing
@@ -111,18 +109,6 @@ class FeaturesTest(tf.test.TestCase):
         self.assertAllEqual([1, 2], parts[1]["block_pos"])
         self.assertLen({x["block_ids"][0] for x in parts}, 3)
         self.assertEqual(1, written.counts["documents_divided"])
-
-    def test_batches_do_not_matter(self):
-        path = real_data_path("wikitext/wiki.valid.raw")
-        vocab_file = real_data_path("vocab/bert_uncased_vocab.txt")
-        config = TASK.make_preprocessing_config({"block_length": 64})
-        writer = example_maker.of_task(TASK, config, vocab_file)
-        documents = list(TASK.dataset.FORMAT.read(path, "train", BadRecords()))[
-            :8
-        ]
-        together = encode_records(writer, documents, "train")
-        alone = [encode_records(writer, [x], "train")[0] for x in documents]
-        self.assertEqual(together, alone)
 
     def test_mistakes(self):
         with self.assertRaisesRegex(UserError, "do not fit: block_length is 1"):

@@ -45,11 +45,6 @@ class TrainerTest(tf.test.TestCase):
         self.assertAllClose(9, documents)
         self.assertEqual(17, segments)
 
-    def test_segments_are_not_trimmed(self):
-        self.params.trim_batches = True
-        with self.assertRaisesRegex(UserError, "trim_batches is not for"):
-            self._task()
-
     def test_losses_and_metrics(self):
         """Those of a batch are means of its documents."""
         task = self._task()
@@ -117,20 +112,6 @@ class TrainerTest(tf.test.TestCase):
         logs = task.aggregate_logs(step_outputs={"candidates": batch})
         metrics = task.reduce_aggregated_logs(logs)
         self.assertAllClose(200 / 3, metrics["exact_match"])
-
-    def test_a_run_lends_its_head(self):
-        """All begins as it is there, not the encoder alone."""
-        model = self._task().build_model()
-        self.params.init_checkpoint = tf.train.Checkpoint(model=model).save(
-            os.path.join(self.get_temp_dir(), "run", "ckpt")
-        )
-        task = self._task()
-        begun = task.build_model()
-        pairs = [*zip(model.weights, begun.weights, strict=True)]
-        self.assertNotAllEqual(*pairs[-2])
-        task.initialize(begun)
-        for expected, found in pairs:
-            self.assertAllEqual(expected, found)
 
     def test_finds_a_damaged_example(self):
         """Of several records and segments."""

@@ -72,16 +72,6 @@ class SelectTest(tf.test.TestCase):
             ):
                 TASK.make_model(TASK.model_options(prior=prior)).head(config)
 
-    def test_the_query_reads_everything(self):
-        """Under the hard mask, as the CLS, unless options say otherwise."""
-        for options, expected in (
-            ({}, [8, 5]),
-            ({"query_ignore_hard_g2l": False}, [8]),
-        ):
-            model = TASK.make_model(TASK.model_options(**options))
-            exempt = model.encoder_options()["ignore_hard_g2l_types"]
-            self.assertAllEqual(expected, exempt)
-
 
 if __name__ == "__main__":
     tf.test.main()

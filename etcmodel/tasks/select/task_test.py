@@ -1,30 +1,15 @@
 """Tests of selection's options and experiments."""
 
 import tensorflow as tf
-from official.core import exp_factory
 
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
-from etcmodel.tasks import registry
 from etcmodel.tasks.select.task import TASK
 
 _ROW = {"paragraphs": [["Jan sings.", "He paints."], ["It rains."]]}
 
 
 class TaskTest(tf.test.TestCase):
-    def test_experiments(self):
-        registry.register_experiments("select")
-        for name in TASK.experiments:
-            params = exp_factory.get_exp_config(name)
-            encoder = params.task.model.encoder.to_config()
-            large = "large" in name
-            self.assertEqual(24 if large else 12, encoder.num_hidden_layers)
-            self.assertEqual(int(large), encoder.grad_checkpointing_period)
-            self.assertTrue(encoder.use_hard_g2l_mask)
-            self.assertEqual(0.1, params.task.model.prior)
-            best = params.trainer.best_checkpoint_eval_metric
-            self.assertEqual("f1", best)
-
     def _read(self, units, selected):
         format_ = TASK.format(TASK.make_preprocessing_config({"units": units}))
         (record,) = format_.read_rows([{**_ROW, "selected": selected}])

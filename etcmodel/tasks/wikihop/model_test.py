@@ -46,29 +46,6 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
             model(features)["logits"], model(unlinked)["logits"]
         )
 
-    @parameterized.parameters(True, False)
-    def test_hard_mask_exempts_candidates(self, exempt):
-        """Without the exemption a candidate sees its own tokens only."""
-        config = EtcConfig.from_preset(
-            "tiny", vocab_size=20, num_hidden_layers=1, use_hard_g2l_mask=True
-        )
-        model = self._model(
-            config,
-            candidate_ignore_hard_g2l=exempt,
-            query_ignore_hard_g2l=False,
-        )
-        features = model_inputs.wikihop()
-        ids = features["long_token_ids"].numpy()
-        ids[:, 5:7] = 11  # Other words in a sentence without a mention.
-        changed = dict(features, long_token_ids=tf.constant(ids))
-        # In one layer they reach a candidate only by its own attention.
-        before = model(features)["logits"][:, :2]
-        after = model(changed)["logits"][:, :2]
-        if exempt:
-            self.assertNotAllClose(before, after)
-        else:
-            self.assertAllEqual(before, after)
-
 
 class LossTest(tf.test.TestCase):
     def setUp(self):

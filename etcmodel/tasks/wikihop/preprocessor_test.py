@@ -6,7 +6,6 @@ import os
 import pathlib
 import re
 
-import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -17,38 +16,35 @@ from etcmodel.errors import RecordError
 from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils.text import sentences
 from etcmodel.feature_utils.text import tokenizers
-from etcmodel.inspection import pictures
-from etcmodel.models import EtcConfig
 from etcmodel.pipeline import example_maker
 from etcmodel.readers.records import Source
 from etcmodel.tasks.wikihop import preprocessor
 from etcmodel.tasks.wikihop.task import TASK
 from testing.helpers import real_data_path
+from testing.records import RecordsTestCase
+from testing.records import stored_values
 from testing.tasks import encode_records
-from testing.tasks import without_tracing
 from testing.tasks import write_test_vocab
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "multiple_choice.md"
-VOCAB = [
-    *tokenizers.WORDPIECE_RESERVED_TOKENS,
-    *["new", "york", "rome", "city", "big", "is", "a", "place", "of", "x"],
-    *[".", "_", "##s"],
-]
 
 
 def ids(text):
-    return [VOCAB.index(token) for token in text.split()]
+    vocab = [
+        *tokenizers.WORDPIECE_RESERVED_TOKENS,
+        *FeaturesTest.WORDS.split(),
+    ]
+    return [vocab.index(token) for token in text.split()]
 
 
-class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
-    def _preprocessor(self, *sizes):
-        path = os.path.join(self.get_temp_dir(), "vocab.txt")
-        with open(path, "w") as file:
-            file.write("\n".join(VOCAB))
-        return preprocessor.WikiHopPreprocessor(
-            TASK.preprocessing_config_class(*sizes),
-            tokenizers.WordpieceTokenizer(path),
-        )
+class FeaturesTest(RecordsTestCase):
+    TASK = TASK
+    WORDS = "new york rome city big is a place of x . _ ##s"
+
+    def _preprocessor(self, long_length=10, global_length=10):
+        return self.writer(
+            long_length=long_length, global_length=global_length
+        ).preprocessor
 
     def test_small_example(self):
         """As the worked example of the original code's description."""
@@ -101,7 +97,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def _features(self, *inputs):
-        return self._preprocessor(10, 10).build(*inputs).layout.features
+        return self._preprocessor().build(*inputs).layout.features
 
     def test_empty_candidates_keep_their_place(self):
         made = self._features(["x"], [["", " ", "rome"]], [["Rome"]])
@@ -122,64 +118,6 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             [[0, 1, 2, -1, 1], [0, 1, -1, 0, -1]],
         )
 
-    @parameterized.named_parameters(
-        ("nothing", [""], [[]], [[]]),
-        ("no_documents", ["x"], [["rome"]], [[]]),
-        ("empty_documents", ["x"], [["rome"]], [["", " \n", "", "Rome."]]),
-        ("no_candidates", ["x"], [[]], [["Rome."]]),
-        ("invalid_utf8", [b"x\xff"], [[b"\xc3\x28"]], [[b"\xe4\xb8 rome \0"]]),
-        ("many_candidates", ["x"], [["new york"] * 5000], [["Rome. York."]]),
-        ("long_query", ["x " * 5000], [["rome"]], [["Rome."]]),
-        ("long_candidate", ["x"], [["rome " * 5000, "x"]], [["Rome."]]),
-        ("long_sentence", ["x"], [["rome"]], [["rome " * 5000, "x"]]),
-        ("long_document", ["x"], [["rome"]], [["Rome is big. " * 3000]]),
-        ("many_documents", ["x"], [["rome"]], [["Rome. X."] * 3000]),
-    )
-    def test_any_size_fits(self, query, candidates, supports):
-        made = (
-            self._preprocessor(40, 20, 9)
-            .build(
-                tf.constant(query),
-                tf.ragged.constant(candidates, dtype=tf.string, ragged_rank=1),
-                tf.ragged.constant(supports, dtype=tf.string, ragged_rank=1),
-            )
-            .layout
-        )
-        got = {name: x.numpy()[0] for name, x in made.features.items()}
-        self.assertLen(got["long_token_ids"], 40)
-        self.assertLen(got["global_token_ids"], 20)
-        kept = sum(int(x.kept_tokens[0]) for x in made.counts.values())
-        self.assertEqual(kept, np.count_nonzero(got["long_token_ids"]))
-        documents = made.counts["documents"]
-        self.assertAllLessEqual(documents.kept_units, 9)
-        types = got["global_token_type_ids"]
-        self.assertAllEqual(documents.kept_groups, [np.sum(types == 7)])
-        choices = made.counts["candidates"].kept_units
-        self.assertAllEqual(choices, [np.sum(types == 6)])
-        # Every index is that of a used global token.
-        used = np.count_nonzero(got["global_token_ids"])
-        for name in ("sentence", "paragraph"):
-            self.assertAllLess(got[f"long_{name}_ids"], used)
-        self.assertAllLess(got["l2g_linked_ids"], max(int(choices[0]), 1))
-
-    def test_inputs_of_different_batch_sizes(self):
-        processor = self._preprocessor(20, 14)
-        call = tf.function(
-            processor,
-            input_signature=[x.spec for x in processor.INPUTS.values()],
-        )
-        two, one = [["rome"], ["x"]], [["rome"]]
-        for query, candidates, supports, name in (
-            (["x", "x"], one, two, "candidates"),
-            (["x", "x"], two, one, "supports"),
-            (["x"], two, two, "candidates|supports"),
-        ):
-            with self.assertRaisesRegex(
-                tf.errors.InvalidArgumentError,
-                f"({name}) differ in their number of records",
-            ):
-                call(query, candidates, supports)
-
 
 _RECORD = WikiHopRecord(
     id="a",
@@ -191,39 +129,21 @@ _RECORD = WikiHopRecord(
 )
 
 
-class RecordsTest(tf.test.TestCase):
-    def setUp(self):
-        super().setUp()
-        self.enterContext(without_tracing())
-        self.vocab_file = write_test_vocab(
-            self.get_temp_dir(),
-            "austria poland country jan lives in brno . he is a cook",
-        )
-
-    def _writer(self, **sizes):
-        return example_maker.of_task(
-            TASK, TASK.make_preprocessing_config(sizes), self.vocab_file
-        )
-
-    def _write(self, record, split="train", **sizes):
-        """What is stored, and the counts."""
-        (((serialized,), counts),) = encode_records(
-            self._writer(**sizes), [record], split
-        )
-        example = tf.train.Example.FromString(serialized)
-        return example.features.feature, counts
+class RecordsTest(RecordsTestCase):
+    TASK = TASK
+    WORDS = "austria poland country jan lives in brno . he is a cook"
 
     def test_stored_labels_and_counts(self):
-        stored, counts = self._write(_RECORD, "dev")
+        stored, counts = self.store(_RECORD)
         # The answer's place, though its case and spaces differ.
-        self.assertEqual([1.0], stored["label_id"].float_list.value)
+        self.assertEqual([1.0], stored["label_id"])
         for name, texts in (
             ("example_id", [b"a"]),
             ("query", [b"country jan"]),
             ("candidates", [b"Austria", b" poland"]),
         ):
-            self.assertEqual(texts, stored[name].bytes_list.value)
-        self.assertEqual([b'"Poland"'], stored["gold"].bytes_list.value)
+            self.assertEqual(texts, stored[name])
+        self.assertEqual([b'"Poland"'], stored["gold"])
         self.assertEqual(
             counts,
             {
@@ -264,10 +184,10 @@ class RecordsTest(tf.test.TestCase):
         )
         (written,) = encode_records(writer, [record], "train")
         (example,) = written.examples
-        stored = tf.train.Example.FromString(example).features.feature
-        self.assertEqual([0.0], stored["label_id"].float_list.value)
-        self.assertLen(stored["global_token_ids"].int64_list.value, 16)
-        types = [*stored["global_token_type_ids"].int64_list.value]
+        stored = stored_values(example)
+        self.assertEqual([0.0], stored["label_id"])
+        self.assertLen(stored["global_token_ids"], 16)
+        types = stored["global_token_type_ids"]
         # Four options, six tokens of the question, two paragraphs of two
         # sentences, whose type is 0.
         self.assertEqual(
@@ -281,13 +201,9 @@ class RecordsTest(tf.test.TestCase):
         self.assertNotIn(
             b"[UNK]",
             writer.preprocessor.tokenizer.id_to_token(
-                [*stored["long_token_ids"].int64_list.value]
+                stored["long_token_ids"]
             ).numpy(),
         )
-
-    def test_no_labels_for_prediction(self):
-        stored, _ = self._write(_RECORD, "predict")
-        self.assertNoCommonElements(["label_id", "gold"], stored)
 
     def test_what_is_cut_is_counted(self):
         """In what order it is cut, `layout/engine_test` checks."""
@@ -302,7 +218,7 @@ class RecordsTest(tf.test.TestCase):
                 {"tokens": 10, "sentences": 2, "documents": 1},
             ),
         ):
-            _, counts = self._write(_RECORD, **sizes)
+            _, counts = self.store(_RECORD, "train", **sizes)
             cut = {
                 name.removesuffix("_cut"): number
                 for name, number in counts.items()
@@ -324,11 +240,8 @@ class RecordsTest(tf.test.TestCase):
             ("york", "new york city", "new york", "york city"),
             "york",
         )
-        stored, counts = self._write(record)
-        links = [
-            [*stored[f"l2g_linked_ids{x}"].int64_list.value]
-            for x in ("", "_2", "_3")
-        ]
+        stored, counts = self.store(record, "train")
+        links = [stored[f"l2g_linked_ids{x}"] for x in ("", "_2", "_3")]
         own = [0, 1, 1, 1, 2, 2, 3, 3, -1]
         self.assertEqual(
             links,
@@ -350,7 +263,7 @@ class RecordsTest(tf.test.TestCase):
         long = WikiHopRecord(
             *("b", "jan " * 99, ("jan",), ("brno",), "brno"), source=source
         )
-        writer = self._writer(long_length=50, global_length=40)
+        writer = self.writer(long_length=50, global_length=40)
         for record, message in (
             # One place of 40 is the query's.
             (
@@ -365,20 +278,6 @@ class RecordsTest(tf.test.TestCase):
                 rf"d.json, record 3 \(id 'b'\).*{message}.*`global_length`",
             ):
                 encode_records(writer, [_RECORD, record], "train")
-
-    def test_what_inspect_shows(self):
-        shown = pictures.inspect(
-            self._writer(long_length=14, global_length=20),
-            _RECORD,
-            EtcConfig.from_preset("tiny"),
-        )
-        self.assertEqual(
-            "Austria| poland|country|jan|doc 0|sent 0.0|doc 1|sent 1.0",
-            "|".join(shown.global_labels),
-        )
-        told = dict(shown.summary)
-        self.assertEqual("country jan", told["query"])
-        self.assertEqual("Poland", told["answer"])
 
 
 class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
@@ -440,41 +339,6 @@ class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertAllEqual(
                     made[name][i], values, f"{record['id']} {name}"
                 )
-
-    @parameterized.parameters("gpt2.model", "bert_uncased_vocab.txt")
-    def test_a_record_does_not_depend_on_its_batch(self, vocab):
-        """Nor on padding."""
-        processor = self._preprocessor(vocab)
-        together = processor(*self._inputs(self.records)).layout.features
-        self.assertCountEqual(
-            together, preprocessor.WikiHopPreprocessor.SCHEMA.input_specs()
-        )
-        for i in (0, 4, 21):
-            query, candidates, supports = self._inputs([self.records[i]])
-            padded = processor(
-                query,
-                tf.pad(candidates.to_tensor(), [[0, 0], [0, 3]]),
-                tf.pad(supports.to_tensor(), [[0, 0], [0, 2]]),
-            ).layout.features
-            for name, values in together.items():
-                self.assertAllEqual(padded[name][0], values[i], name)
-
-    def test_sentencepiece_special_ids_and_links(self):
-        processor = self._preprocessor("gpt2.model")
-        made = processor(*self._inputs(self.records[:3])).layout.features
-        types = made["global_token_type_ids"].numpy()
-        tokens = made["global_token_ids"].numpy()
-        for kind, token in ((6, 42), (5, 41), (7, 43)):
-            self.assertAllEqual(np.unique(tokens[types == kind]), [token])
-        # Record 0: mentions of candidates in whatever case.
-        linked = made["l2g_linked_ids"].numpy()
-        ids_ = made["long_token_ids"].numpy()[0, linked[0] == 1]
-        pieces = processor.tokenizer.id_to_token(ids_).numpy().tolist()
-        self.assertIn("▁Olympic".encode(), pieces)
-        self.assertIn("▁ol".encode(), pieces)
-        # Not of the candidates' own tokens alone.
-        in_documents = made["long_token_type_ids"] == 1
-        self.assertAllGreater(np.sum((linked >= 0) & in_documents, axis=1), 5)
 
 
 if __name__ == "__main__":
