@@ -188,7 +188,8 @@ class ToyPreprocessor(EtcPreprocessor):
 class Model(task_model.EtcTaskModel):
     """A dense layer."""
 
-    METRICS = ("accuracy",)
+    LOSSES = ("word",)
+    METRICS = {"accuracy": ("logits", "label")}
 
     def encoder_options(self):
         """Flat."""
@@ -206,10 +207,6 @@ class Model(task_model.EtcTaskModel):
         """The label, none being the first token."""
         return {**fields, "label": tf.maximum(fields["longest"], 0)}
 
-    def loss_names(self):
-        """One."""
-        return ("word",)
-
     def losses(self, outputs, labels):
         """Cross entropy."""
         return {
@@ -217,11 +214,6 @@ class Model(task_model.EtcTaskModel):
                 labels["label"], outputs["logits"]
             )
         }
-
-    def metrics(self, outputs, labels):
-        """Whether it is the greatest."""
-        best = tf.argmax(outputs["logits"], axis=1, output_type=tf.int32)
-        return {"accuracy": tf.cast(best == labels["label"], tf.float32)}
 
     def select_candidates(self, outputs, features, context):
         """The best word of each window."""

@@ -37,7 +37,7 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
         titles: tf.Tensor | tf.RaggedTensor,
         texts: tf.Tensor | tf.RaggedTensor,
     ) -> Encoded:
-        """Builds the features of a batch; see `DocumentPreprocessor`."""
+        """Builds the features of a batch of `INPUTS`."""
         units = documents.find_units(titles, texts, self.kind)
         ids, starts, ends = self.tokenizer.tokenize_with_offsets(units.texts)
         made = self.lay_out(
@@ -65,21 +65,19 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
             view.long_sources[0],
             {name: view.features[name][0] for name in span_decoding.FIELDS},
         )
-        # The unit's number in its group, which counts titles.
+        # Index of each paragraph's first unit. A group counts titles, too.
         first = {}
         for i, unit in enumerate(units):
             first.setdefault(unit.paragraph, i)
-        spans = [
-            finder.find(
-                units[i].paragraph, i - first[units[i].paragraph], start, end
+        kept = finder.find_all(
+            (
+                units[i].paragraph,
+                i - first[units[i].paragraph],
+                units[i].content,
+                start,
+                end,
             )
             for i, start, end in found
-        ]
-        kept = [x for x in spans if x is not None]
-        num_inexact = sum(
-            span is not None
-            and len(finder.text(units[i].content, *span)) > end - start
-            for span, (i, start, end) in zip(spans, found, strict=True)
         )
         evidence = labelled
         if evidence is None and self.config.evidence == "answer":
@@ -92,9 +90,11 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
         answer_type = _TYPES[record.answer_type]
         is_span = answer_type == span_decoding.SPAN
         counts |= {
-            "answers_cut": int(bool(is_span and found and not kept)),
+            "answers_cut": int(bool(is_span and found and not kept.begins)),
             "answers_moved": record.answers_moved + num_moved,
-            "answers_with_more_text": int(num_inexact == len(kept) > 0),
+            "answers_with_more_text": int(
+                kept.num_inexact == len(kept.begins) > 0
+            ),
             "answers_in_no_unit": int(is_span and not found),
             "answers_yes_or_no": int(record.answer_type in ("yes", "no")),
             "no_answers": int(record.answer_type == "none"),
@@ -104,10 +104,10 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
         learned = {
             "supporting_facts": is_evidence,
             "answer_type": answer_type,
-            "answer_begins": [x for x, _ in kept],
-            "answer_ends": [x for _, x in kept],
+            "answer_begins": kept.begins,
+            "answer_ends": kept.ends,
         }
-        is_kept = split != "train" or kept or not is_span
+        is_kept = split != "train" or kept.begins or not is_span
         return Labelled([learned if is_kept else None], {}, counts)
 
     def describe(self, record):

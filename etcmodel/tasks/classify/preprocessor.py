@@ -58,13 +58,7 @@ class ClassifyPreprocessor(documents.DocumentPreprocessor):
         titles: tf.Tensor | tf.RaggedTensor,
         texts: tf.Tensor | tf.RaggedTensor,
     ) -> Encoded:
-        """Builds the features of a batch.
-
-        Args:
-            query: `<string>[batch, query texts]`, ragged, or padded with "".
-            titles: `<string>[batch, paragraphs]`, likewise.
-            texts: `<string>[batch, paragraphs, texts]`, likewise.
-        """
+        """Builds the features of a batch of `INPUTS`."""
         units = documents.find_units(titles, texts, self.kind)
         ids = self.tokenizer.tokenize(units.texts)
         if self.kind == "blocks":

@@ -41,7 +41,7 @@ CLS = layout.Section(
     cut="keep",
     tokens=("cls",),
 )
-# A rough test; `sentences` also checks what follows the punctuation.
+# Approximate; `sentences` also checks the text after the punctuation.
 _MARKS = set(".!?…。！？।؟")
 _MARKS_ALONE = re.compile("[。！？।]")
 # Matches each run once, however long it is.
@@ -72,12 +72,10 @@ def find_units(
     Example: the title `["Oslo"]` and texts `[["It rains. It snows.", "Why?"]]`
     have the "sentences" `[["Oslo", "It rains.", "It snows.", "Why?"]]` of the
     numbers `[[-1, 0, 1, 2]]`, and the "paragraphs" `[["Oslo", "It rains. It
-    snows. Why?"]]` `[[-1, 0]]`. A text without a character is no unit.
+    snows. Why?"]]` `[[-1, 0]]`. An empty text is no unit.
 
-    Args:
-        titles: `<string>[batch, paragraphs]`, padded with "", or ragged.
-        contents: `<string>[batch, paragraphs, texts]`, likewise.
-        kind: one of `UNITS`.
+    Titles are `<string>[batch, paragraphs]`, contents `<string>[batch,
+    paragraphs, texts]`, padded with "" or ragged; `kind` is one of `UNITS`.
     """
     if kind in ("paragraphs", "blocks"):
         # [batch, paragraphs]
@@ -134,12 +132,9 @@ def find_units(
 def make_layout(
     kind: str, query_level: str, values: Sequence[layout.Value] = ()
 ) -> layout.LayoutSpec:
-    """Makes the layout of documents.
+    """Makes the layout of documents for one of `UNITS`.
 
-    Args:
-        kind: one of `UNITS`.
-        query_level: parts of a query with a global token: "unit" or "token".
-        values: values to lay out with the tokens.
+    `query_level` and `values` are attributes of `DocumentPreprocessor`.
     """
     has_paragraphs = kind in ("sentences", "texts")
     query_global = layout.GlobalToken("question", token_types.QUESTION_GLOBAL)
@@ -215,10 +210,7 @@ class DocumentPreprocessor(EtcPreprocessor):
     ) -> layout.Layout:
         """Lays out a query and the tokens of units; graph code.
 
-        Args:
-            query: `<string>[batch, query texts]`, padded with "", or ragged.
-            token_ids: `<int32>[batch, (paragraphs), (units), (tokens)]`.
-            **values: the values of `VALUES`.
+        Token ids are `<int32>[batch, (paragraphs), (units), (tokens)]`.
         """
         query = tokenizers.sanitize(texts.without_padding(query))
         query_ids = layout.one_group(self.tokenizer.tokenize(query))
@@ -254,10 +246,7 @@ class DocumentPreprocessor(EtcPreprocessor):
         view: RecordView,
         names: tuple[str | None, str | None] = ("paragraphs", "units"),
     ) -> dict[str, int]:
-        """Counts what was cut, and records without a query.
-
-        `names` has the names of groups and units; see `count_cut`.
-        """
+        """Counts what was cut (see `count_cut`), and missing queries."""
         return {
             **record.counts,
             **count_cut(view, {"document": names}),
@@ -325,10 +314,7 @@ class UnitsFinder:
 
     Args:
         kind: "auto", or the given kind of units.
-        has_blocks: whether they may be blocks.
-
-    Attributes:
-        found: the kind of units, once all records were seen.
+        has_blocks: whether units may be blocks.
     """
 
     def __init__(self, kind: str, has_blocks: bool = True):
@@ -337,7 +323,7 @@ class UnitsFinder:
         self._given = self._structured = self._total = 0
 
     def see(self, record):
-        """Checks a record, and returns it."""
+        """Counts how a record is structured, and returns it."""
         self._total += 1
         self._given += record.has_units
         texts_ = [t for s in record.sections for p in s.paragraphs for t in p]
@@ -347,7 +333,10 @@ class UnitsFinder:
 
     @property
     def found(self) -> str:
-        """The kind of units; raises a `UserError` if records differ."""
+        """The kind of units of all seen records.
+
+        Raises a `UserError` if only some records have given units.
+        """
         if self._kind != "auto":
             return self._kind
         if self._given == self._total > 0:

@@ -63,36 +63,6 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual((7, 3, 2), found.shape)
 
     @parameterized.parameters("span", "bio")
-    def test_unknown_shapes(self, encoding):
-        records, logits = span_answers.random_batch(6, encoding)
-        arguments = logits, *span_answers.inputs_of(records)
-
-        def unknown(value):
-            if isinstance(value, tf.RaggedTensor):
-                return tf.RaggedTensorSpec([None, None], value.dtype)
-            return tf.TensorSpec([None] * len(value.shape), value.dtype)
-
-        decode = tf.function(
-            lambda *x: _decode(*x, 0.5),
-            input_signature=tf.nest.map_structure(unknown, arguments),
-        )
-        expected = _decode(*arguments, 0.5)
-        for name, value in decode(*arguments).items():
-            if value.dtype == tf.string:
-                self.assertAllEqual(expected[name], value)
-            else:
-                self.assertAllClose(expected[name], value)
-        # No record, with and without lengths.
-        for lengths in ((span_answers.LONG, span_answers.GLOBAL), (0, 0)):
-            rng = np.random.default_rng(0)
-            logits = span_answers._random_logits(rng, [], encoding, *lengths)
-            result = decode(logits, *span_answers.inputs_of([], *lengths))
-            self.assertEqual([0], result["answer"].shape)
-            self.assertEqual(
-                0, result["supporting_fact_probabilities"].shape[0]
-            )
-
-    @parameterized.parameters("span", "bio")
     def test_compiles(self, encoding):
         """At static shapes, as a TPU needs it."""
         records, logits = span_answers.random_batch(7, encoding)

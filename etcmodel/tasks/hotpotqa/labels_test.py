@@ -127,16 +127,16 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
             )
             last = 6 if answer == "born" else 9
             self.assertEqual((got.begins, got.ends), ([expected], [last]))
-            self.assertEqual(int(answer != "born"), got.inexact)
+            self.assertEqual(int(answer != "born"), got.num_inexact)
 
     def test_spans_with_more_text_than_the_answer(self):
         context = (Paragraph("A", ("South Koreans.", "South Korea")),)
         both = [("A", 0), ("A", 1)]
         made = _labels("South Korea", both, context)
         # The one that is a word of its own.
-        self.assertEqual((1, 0), (len(made.begins), made.inexact))
+        self.assertEqual((1, 0), (len(made.begins), made.num_inexact))
         made = _labels("South Korea", both[:1], context)
-        self.assertEqual((1, 1), (len(made.begins), made.inexact))
+        self.assertEqual((1, 1), (len(made.begins), made.num_inexact))
 
     def test_answer_across_sentences_is_not_found(self):
         got = _labels("Brno. He", [("Jan", 0), ("Jan", 1)])

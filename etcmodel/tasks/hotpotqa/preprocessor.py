@@ -26,8 +26,8 @@ from etcmodel.tasks.documents import documents
 from etcmodel.tasks.documents import span_decoding
 from etcmodel.tasks.hotpotqa import labels
 
-# A title or sentence that does not fit is left out as a whole; shorter ones
-# after it may still fit.
+# A title or sentence that does not fit is left out as a whole; later, shorter
+# ones may fit.
 LAYOUT = layout.LayoutSpec(
     sections=(
         documents.CLS,
@@ -110,13 +110,7 @@ class HotpotQAPreprocessor(EtcPreprocessor):
         titles: tf.Tensor | tf.RaggedTensor,
         sentences: tf.Tensor | tf.RaggedTensor,
     ) -> Encoded:
-        """Builds the features of a batch.
-
-        Args:
-            question: `<string>[batch]`.
-            titles: `<string>[batch, paragraphs]`, ragged, or padded with "".
-            sentences: `<string>[batch, paragraphs, sentences]`, likewise.
-        """
+        """Builds the features of a batch of `INPUTS`."""
         # [batch, (paragraphs), (1 + sentences)]
         context = tokenizers.sanitize(
             texts.without_padding(
@@ -192,7 +186,9 @@ class HotpotQAPreprocessor(EtcPreprocessor):
             "answers_not_in_text": int(
                 made.answer_type == labels.SPAN and not made.found
             ),
-            "answers_with_more_text": int(made.inexact == len(made.begins) > 0),
+            "answers_with_more_text": int(
+                made.num_inexact == len(made.begins) > 0
+            ),
             "answers_cut": int(made.found > 0 and not made.begins),
             "answers_yes_or_no": int(made.answer_type != labels.SPAN),
         }

@@ -128,38 +128,6 @@ class GraphTest(tf.test.TestCase):
         self.logits = {key: tf.constant(x) for key, x in logits.items()}
         self.words = tf.constant(words, tf.int32)
 
-    def test_unknown_shapes(self):
-        _, _, record, candidates = self.batch
-        inputs = (
-            self.logits,
-            self.words,
-            tf.constant(record, tf.int32),
-            tf.constant(_padded(candidates)),
-        )
-
-        @tf.function(
-            input_signature=tf.nest.map_structure(
-                lambda x: tf.TensorSpec([None] * x.shape.rank, x.dtype), inputs
-            )
-        )
-        def everything(logits, words, record, candidates):
-            return decoding.decode_pages(
-                decoding.answer_windows(logits, words, 38),
-                record,
-                candidates[..., 0],
-                candidates[..., 1],
-            )
-
-        decoded = everything(*inputs)
-        self.assertEqual(
-            decode(*self.batch),
-            {name: value.numpy().tolist() for name, value in decoded.items()},
-        )
-        for name, value in decoded.items():
-            self.assertEqual(
-                tf.float32 if "score" in name else tf.int32, value.dtype
-            )
-
     def test_windows_compile(self):
         inputs = self.logits, self.words, 38
         expected = decoding.answer_windows(*inputs)

@@ -140,6 +140,8 @@ class OpenKP(EtcTaskModel):
     node (ETC paper, section 4.1 and Appendix C).
     """
 
+    LOSSES = ("cross_entropy",)
+
     def encoder_options(self):
         """Returns the options of flat sequences with visual features."""
         options = self.model_options
@@ -187,7 +189,6 @@ class OpenKP(EtcTaskModel):
 
     def labels(self, features, fields):
         """Returns the keyphrases, at most three."""
-        del features
         return {
             **fields,
             **{
@@ -197,10 +198,6 @@ class OpenKP(EtcTaskModel):
                 for name in ("label_starts", "label_sizes")
             },
         }
-
-    def loss_names(self):
-        """Returns the names of the losses."""
-        return ("cross_entropy",)
 
     def losses(self, outputs, labels):
         """Computes `phrase_losses`."""
@@ -222,7 +219,6 @@ class OpenKP(EtcTaskModel):
 
     def select_candidates(self, outputs, features, context):
         """Selects the most probable phrases, each once if within a node."""
-        del features
         logits = self._logits(outputs, context)
         batch, sizes, length = tf.unstack(tf.shape(logits))
         # [batch, 1]
@@ -251,7 +247,6 @@ class OpenKP(EtcTaskModel):
 
         Case does not matter. The best occurrence gives the probability.
         """
-        del owner
         # [batch, 100]
         phrases = join_words(
             text["visible_words"], candidates["starts"], candidates["sizes"]
@@ -268,5 +263,4 @@ class OpenKP(EtcTaskModel):
 
     def to_prediction(self, answers, text):
         """Returns the keyphrases, the best first."""
-        del text
         return [x.decode("utf-8") for x in answers["keyphrases"] if x]

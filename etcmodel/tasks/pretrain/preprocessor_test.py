@@ -162,33 +162,5 @@ class PretrainPreprocessorTest(tf.test.TestCase):
             example_maker.of_task(TASK, PretrainPreprocessingConfig(), path)
 
 
-class CommandTest(tasks.CommandTestCase):
-    def preprocess(self, text, *arguments):
-        path = self.path("text.txt")
-        with open(path, "wb") as stream:
-            stream.write(text)
-        vocab_file = tasks.write_test_vocab(self.path(), "a one two .")
-        return tasks.run_cli(
-            "preprocess",
-            "--task=pretrain",
-            f"--input={path}",
-            f"--vocab_file={vocab_file}",
-            f"--output_dir={self.path('out')}",
-            "--num_shards=1",
-            *arguments,
-        )
-
-    def test_statistics(self):
-        text = b"A one. " * 7 + b"\n\nToo short.\n\n" + b"Two. " * 9
-        out = self.assert_succeeds(
-            self.preprocess(text, "--long_length=50", "--global_length=20")
-        )
-        self.assertIn("Wrote 2 of 3 records", out)
-        stats = tasks.read_json(self.path("out", "stats.json"))
-        self.assertEqual(1, stats["documents_of_too_few_sentences"])
-        self.assertEqual(39 / 50, stats["packing_efficiency"])
-        self.assertEqual(2, stats["texts_per_example"])
-
-
 if __name__ == "__main__":
     tf.test.main()

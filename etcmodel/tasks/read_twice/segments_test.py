@@ -2,10 +2,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.feature_utils.text import tokenizers
-from etcmodel.tasks.read_twice import mention_finder
 from etcmodel.tasks.read_twice import segments
-from testing.helpers import real_data_path
 
 CLS = 9
 
@@ -214,62 +211,6 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(1, labels[1])
         self.assertLen(set(labels.tolist()), 3)
         self.assertGreaterEqual(min(labels[0], labels[2]), 2)
-
-
-class SegmentBuilderTest(tf.test.TestCase):
-    def test_real_articles(self):
-        """Text and mentions come back from the segments."""
-        with open(
-            real_data_path("wikitext/wiki.valid.raw"), encoding="utf-8"
-        ) as file:
-            text = file.read()
-        texts = ["", *(" = " + x for x in text.split("\n = ")[1:5])]
-        tokenizer = tokenizers.make_tokenizer(
-            real_data_path("vocab/bert_uncased_vocab.txt")
-        )
-        builder = segments.SegmentBuilder(
-            segments.SegmentConfig(128, 24), tokenizer
-        )
-
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-        def build(texts):
-            mentions = mention_finder.find_mentions(texts)
-            return builder.build(texts, mentions), mentions
-
-        output, mentions = build(tf.constant(texts))
-        ids, documents = output.token_ids.numpy(), output.documents.numpy()
-        self.assertAllEqual(ids[:, 0], [101] * len(ids))
-        for index, text in enumerate(texts):
-            rows = ids[documents == index]
-            together = [x for row in rows for x in row[1:] if x]
-            self.assertEqual(
-                together, tokenizer.tokenize([text])[0].numpy().tolist()
-            )
-            self.assertAllEqual(
-                output.block_pos[documents == index],
-                np.arange(1, len(rows) + 1),
-            )
-        number = int(tf.reduce_sum(output.mentions_cut)) + int(
-            tf.math.count_nonzero(output.annotation_labels)
-        )
-        self.assertEqual(number, mentions.labels.flat_values.shape[0])
-        # What the tokens of a mention spell is what gave it its label.
-        words = {}
-        for row, begins, ends, labels in zip(
-            ids,
-            output.annotation_begins.numpy(),
-            output.annotation_ends.numpy(),
-            output.annotation_labels.numpy(),
-            strict=True,
-        ):
-            for begin, end, label in zip(begins, ends, labels, strict=True):
-                if label and end < 127:  # Not cut.
-                    words.setdefault(label, set()).add(
-                        tuple(row[begin : end + 1])
-                    )
-        self.assertGreater(len(words), 30)
-        for spellings in words.values():
-            self.assertLen(spellings, 1)
 
 
 if __name__ == "__main__":

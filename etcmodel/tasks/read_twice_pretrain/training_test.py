@@ -18,8 +18,8 @@ from testing.tasks import run_cli
 from testing.tasks import write_small_records
 
 _NUM_DOCUMENTS = 80
-_STEPS = 200
-_TASK, _CONFIG = trainer.task_classes(TASK)
+_STEPS = 120
+_TASK, _ = trainer.task_classes(TASK)
 
 
 class PretrainTest(tf.test.TestCase, parameterized.TestCase):
@@ -41,10 +41,10 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_memories_tell_masked_entities(self):
-        """As in Table 4: with memories, and of each segment alone."""
+        """Compares memories and none (ReadTwice paper, Table 4)."""
         directory = self.get_temp_dir()
         train = write_small_records(
-            directory, 500, "read_twice_pretrain", seed=1
+            directory, 300, "read_twice_pretrain", seed=1
         )
         model_dir = os.path.join(directory, "run")
         config = "trainer.optimizer_config"
@@ -218,7 +218,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
             results,
         )
 
-    def test_mistakes(self):
+    def test_configurations_that_do_not_fit(self):
         params = self._params()
         task = _TASK(params.task)
         params.task.train_data.global_batch_size = BLOCKS + 1
@@ -235,15 +235,6 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         params.task.model.cross_block_attention_mode = "docs"
         with self.assertRaisesRegex(UserError, "'docs'. Expected one of 'doc'"):
             _TASK(params.task).build_model()
-        for name, value, message in (
-            ("mlm_fraction_to_mask", 15.0, "15.0, but must be a fraction"),
-            ("mlm_entity_fraction_to_mask", -0.1, "must be a fraction"),
-            ("coreference_weight", -1.0, "must be at least 0"),
-        ):
-            with self.assertRaisesRegex(UserError, f"task.{name}.*{message}"):
-                _TASK(params.task.replace(**{name: value}))
-        with self.assertRaisesRegex(UserError, "no preprocessing_config.json"):
-            _TASK(_CONFIG())
 
 
 if __name__ == "__main__":

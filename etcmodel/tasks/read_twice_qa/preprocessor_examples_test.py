@@ -189,46 +189,6 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual([b"small_0"], texts["example_id"].bytes_list.value)
             self.assertEqual(split == "dev", example_schema.GOLD in texts)
 
-    def test_real_hotpotqa(self):
-        """Spans, yes and no, and which paragraphs support them."""
-        path = real_data_path("hotpotqa/dev_95.json")
-        records = list(answer_only.FORMAT.read(path))
-        records = [
-            *records[:12],
-            *[x for x in records[12:] if x.answer in ("yes", "no")],
-        ]
-        counts, fields, texts = self._write(
-            "read_twice_hotpotqa",
-            records,
-            real_data_path("vocab/bert_uncased_vocab.txt"),
-            "dev",
-            block_length=320,
-        )
-        found = {}
-        options = set()
-        for i, example in enumerate(fields):
-            found |= self._answers(example, texts[i])
-            options |= {*example["option"].numpy().tolist()}
-            # Two paragraphs of each question, of one segment each.
-            self.assertAllEqual(
-                2 * len(texts[i]["example_id"].bytes_list.value),
-                tf.reduce_sum(example["is_supporting"]),
-            )
-        self.assertLen(found, len(records))
-        self.assertLen(options, 3)
-        for record in records:
-            expected = record.answer.lower()
-            if expected in ("yes", "no"):
-                self.assertEqual(set(), found[record.id])
-            else:
-                # A name in a longer word is widened to its tokens.
-                self.assertIn(expected, " ".join(found[record.id]).lower())
-        # Some paragraphs have two.
-        self.assertGreater(
-            sum(x["segments"] for x in counts),
-            sum(len(x.context) for x in records),
-        )
-
     def test_real_story(self):
         """The best spans of a whole book.
 

@@ -1,6 +1,8 @@
 """Tests of the Model Garden task of ReadTwice's questions."""
 
 import os
+import shutil
+import tempfile
 
 import tensorflow as tf
 from official.core import exp_factory
@@ -16,12 +18,20 @@ from testing.tasks import write_json
 
 
 class TrainerTest(tf.test.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        registry.register_experiments("read_twice_triviaqa")
+        cls.directory = cls.enterClassContext(tempfile.TemporaryDirectory())
+        cls.written = tasks.write_small_records(
+            cls.directory, 9, "read_twice_triviaqa"
+        )
+
     def setUp(self):
         super().setUp()
-        registry.register_experiments("read_twice_triviaqa")
-        self.records = tasks.write_small_records(
-            self.get_temp_dir(), 9, "read_twice_triviaqa"
-        )
+        # Some tests change the files.
+        self.records = os.path.join(self.create_tempdir().full_path, "records")
+        shutil.copytree(self.written, self.records)
         self.params = exp_factory.get_exp_config("read_twice/triviaqa").task
         self.params.validation_data.input_path = self.records
         self.params.validation_data.global_batch_size = 8
@@ -136,10 +146,10 @@ class TrainerTest(tf.test.TestCase):
         )
 
     def test_bad_configurations(self):
-        self.params.combine = "mean"
-        with self.assertRaisesRegex(UserError, "task: combine is 'mean'"):
+        self.params.trim_batches = True
+        with self.assertRaisesRegex(UserError, "trim_batches is not for"):
             self._task()
-        self.params.combine = "max"
+        self.params.trim_batches = False
         self.params.model.cross_block_attention_mode = "page"
         with self.assertRaisesRegex(UserError, "mode is 'page'"):
             self._task()

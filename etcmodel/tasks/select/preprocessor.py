@@ -23,7 +23,7 @@ class SelectPreprocessor(documents.DocumentPreprocessor):
     )
 
     def build(self, query, titles, texts) -> Encoded:
-        """Builds the features of a batch; see `DocumentPreprocessor`."""
+        """Builds the features of a batch of `INPUTS`."""
         units = documents.find_units(titles, texts, self.kind)
         made = self.lay_out(
             query,

@@ -136,21 +136,6 @@ class DecodingTest(tf.test.TestCase, parameterized.TestCase):
                 np.zeros([2, width]), result["candidate_probabilities"]
             )
 
-    def test_dynamic_shapes_and_half_precision(self):
-        decode = tf.function(
-            model_lib.decode_answers,
-            input_signature=[
-                tf.TensorSpec([None, None], tf.float16),
-                tf.TensorSpec([None, None], tf.string),
-            ],
-        )
-        result = decode(
-            tf.constant([[2.0, 1.0, -10000.0]], tf.float16),
-            tf.constant([["x", "y"]]),
-        )
-        self.assertAllEqual([b"x"], result["answer"])
-        self.assertEqual(tf.float32, result["candidate_probabilities"].dtype)
-
     def test_answer_as_given_and_as_wide_as_the_request(self):
         task_model = TASK.make_model()
         chosen = {"logits": tf.constant([[1.0, 3.0], [2.0, 5.0]])}

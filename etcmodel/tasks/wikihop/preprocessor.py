@@ -24,12 +24,12 @@ from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.pipeline.preprocessor import count_cut
 from etcmodel.tasks.wikihop import mentions
 
-# Maximum number of nested names that are linked: "york" and "new york" are
-# mentioned in "new york city".
+# Maximum number of candidates that a token mentions: "york" in "new york city"
+# mentions "york", "new york" and "new york city".
 MAX_MENTIONS = 3
 
-# The query takes its room first, then the candidates; the documents share the
-# rest, and those with the most sentences lose the last of them.
+# The query is placed first, then the candidates. If documents do not fit, those
+# with the most sentences lose their last ones.
 LAYOUT = layout.LayoutSpec(
     sections=(
         layout.Section(
@@ -116,14 +116,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
         candidates: tf.Tensor | tf.RaggedTensor,
         supports: tf.Tensor | tf.RaggedTensor,
     ) -> Encoded:
-        """Builds the features of a batch.
-
-        Args:
-            query: `<string>[batch]`.
-            candidates: `<string>[batch, candidates]`, ragged, or padded
-                with "".
-            supports: the documents, `<string>[batch, documents]`, likewise.
-        """
+        """Builds the features of a batch of `INPUTS`; supports are documents."""
         names = normalize_candidates(candidates)
         ids = layout.groups_of_one(self.tokenizer.tokenize(names))
         document_ids, mentioned = self._tokenize_documents(
