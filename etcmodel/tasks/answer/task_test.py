@@ -7,7 +7,7 @@ from etcmodel.tasks.answer.task import TASK
 
 
 class TaskTest(tf.test.TestCase):
-    def test_evidence_is_of_units(self):
+    def test_evidence_refers_to_units(self):
         row = {
             **{"question": "Who?", "paragraphs": [["Jan.", "Eve."], ["Bo."]]},
             **{"answers": "Eve", "evidence": [[0, 1]]},
@@ -17,7 +17,7 @@ class TaskTest(tf.test.TestCase):
             (record,) = TASK.format(config).read_rows([row])
             self.assertEqual((expected,), record.evidence)
 
-    def test_answers_are_in_no_block(self):
+    def test_units_cannot_be_blocks(self):
         with self.assertRaisesRegex(UserError, "'blocks', expected one of"):
             TASK.make_preprocessing_config({"units": "blocks"})
 

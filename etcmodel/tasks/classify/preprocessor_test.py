@@ -16,14 +16,14 @@ _TEXT = "Jan sings. He paints.\n\nIt rains."
 
 
 def _read(*labels, split="train", text=_TEXT, **reading):
-    """Records of a text with these labels; None for none."""
+    """Returns records of a text with these labels; None for no label."""
     rows = [{"text": text, "query": "Who?", "label": x} for x in labels]
     format_ = classification.make_format(**reading)
     return list(format_.read_rows(rows, split))
 
 
 def _complete(records, **values):
-    """The configuration, and what was printed."""
+    """Returns the completed configuration, and the printed text."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         config = preprocessor.complete(
@@ -34,7 +34,7 @@ def _complete(records, **values):
 
 class CompleteTest(tf.test.TestCase):
     def test_one_label(self):
-        """Sorted, whatever their order; one that occurs once is told."""
+        """Labels are sorted; a note lists labels with one record."""
         config, note = _complete(_read("b", "ü", "b", "a", "a", "b"))
         self.assertEqual(
             ("single", ("a", "b", "ü"), (2, 3, 1), "sentences"),
@@ -59,12 +59,12 @@ class CompleteTest(tf.test.TestCase):
         )
         self.assertEqual((), config.label_counts)
 
-    def test_labels_that_are_given(self):
+    def test_given_labels(self):
         config, _ = _complete(_read("b", "a", "b"), labels=["b", "c", "a"])
         self.assertEqual(("b", "c", "a"), config.labels)
         self.assertEqual((2, 0, 1), config.label_counts)
 
-    def test_text_without_structure_is_in_blocks(self):
+    def test_text_without_structure_has_blocks(self):
         config, _ = _complete(_read("a", "b", text="no mark"))
         self.assertEqual("blocks", config.units)
 

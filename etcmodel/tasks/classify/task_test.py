@@ -17,14 +17,14 @@ class TaskTest(tf.test.TestCase, parameterized.TestCase):
     def test_other_records_are_read_as_the_training_records(
         self, kind, label, expected
     ):
-        """Alone, 3 would be the label "3", and "a" one label."""
+        """Read on their own, 3 would be the label "3", and "a" one label."""
         config = TASK.make_preprocessing_config({"kind": kind})
         rows = TASK.format(config).read_rows([{"text": "x", "label": label}])
         (record,) = rows
         self.assertEqual(expected, record.label)
 
-    def test_labels_are_those_of_the_training_records(self):
-        """CSV has "1.0" or "True" where JSON has 1 or true."""
+    def test_labels_match_those_of_the_training_records(self):
+        """A CSV file has "1.0" or "True" for 1 or true in a JSON file."""
         for labels, label, expected in (
             (["0", "1"], "1.0", "1"),
             (["False", "True"], True, "True"),
@@ -40,11 +40,11 @@ class TaskTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("single", (0.5,)), ("number", (0.5,)), ("multiple", TASK.tuned.values)
     )
-    def test_threshold_is_chosen_for_several_labels_alone(self, kind, values):
+    def test_threshold_is_only_tuned_for_several_labels(self, kind, values):
         sizes = {"kind": kind}
         self.assertEqual(values, TASK.tuned.to_try(None, sizes))
 
-    def test_label_kind_that_the_training_records_do_not_have(self):
+    def test_label_kind_that_differs_from_the_training_records(self):
         with self.assertRaisesRegex(
             UserError, "label_kind is 'number', .* are 'single'"
         ):

@@ -54,7 +54,7 @@ class FindUnitsTest(tf.test.TestCase, parameterized.TestCase):
         ),
     )
     def test_by_hand(self, first, indices):
-        """A title is whole, and so are initials in a sentence."""
+        """Titles and initials are not split."""
         kind = self.id().rsplit("_", 1)[-1]
         for ragged in (False, True):
             titles, texts = tf.constant(_TITLES), tf.constant(_TEXTS)
@@ -71,7 +71,7 @@ class FindUnitsTest(tf.test.TestCase, parameterized.TestCase):
             )
             self.assertEqual([indices, [[0]]], units.numbers.to_list())
 
-    def test_nothing(self):
+    def test_empty_documents(self):
         for kind in ("sentences", "paragraphs"):
             units = documents.find_units(
                 tf.zeros([2, 0], tf.string),
@@ -105,7 +105,7 @@ class UnitsFinderTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("sentences", [SENTENCES, ONE_TEXT, SENTENCES], False),
         ("blocks", [ONE_TEXT, ONE_TEXT, SENTENCES], False),
-        # Two paragraphs are a structure.
+        # Two paragraphs count as structure.
         ("sentences", [(("", (("a",), ("b",))),)], False),
         ("texts", [SENTENCES], True),
     )
@@ -134,13 +134,13 @@ class UnitsFinderTest(tf.test.TestCase, parameterized.TestCase):
         ('a ("b!")', True),
         ('"a.", b', True),
         ("a।b", True),
-        # Its time must not grow with the square of the length.
+        # Takes linear time.
         ("." * 300_000 + "a", False),
     )
     def test_sentence_ends(self, text, expected):
         self.assertEqual(expected, documents._has_sentence_end(text))
 
-    def test_given(self):
+    def test_given_units(self):
         config = DocumentPreprocessingConfig(units="paragraphs")
         record = _record(*self.SENTENCES)
         self.assertEqual(config, documents.complete_units(config, [record]))
@@ -162,7 +162,7 @@ class RawTest(tf.test.TestCase):
     def test_titles_of_sections(self):
         record = _record(
             ["A", [("a.", "b."), ("c.",)]],
-            # Headings with no text of their own, before others and at the end.
+            # Headings without text, before others and at the end.
             ["B", []],
             ["", []],
             ["C", [("d.",)]],

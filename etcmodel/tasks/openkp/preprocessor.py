@@ -26,8 +26,8 @@ from etcmodel.tasks.openkp import ngrams
 
 _NODE = layout.GlobalToken("sentence", token_types.GLOBAL)
 _NUM_FEATURES = len(openkp.FEATURES)
-# The first node that does not fit and all later ones are left out; if it is the
-# very first node, it is cropped.
+# The first node that does not fit and all later ones are left out. A very first
+# node that does not fit is cropped.
 _NODES = layout.Section(
     "nodes",
     token_types.SENTENCE,
@@ -153,7 +153,7 @@ class OpenKPPreprocessor(EtcPreprocessor):
         )
 
         def of_nodes(values):
-            """Removes padding, <dtype>[batch, (1), (nodes), ...]."""
+            """Removes padding: `[batch, (1), (nodes), ...]`."""
             return layout.one_group(
                 ragged_rows.keep(values, tf.reshape(is_node, [-1]))
             )
@@ -196,7 +196,7 @@ class OpenKPPreprocessor(EtcPreprocessor):
     def labels(self, record, view, split):
         """Labels the first occurrence of each keyphrase.
 
-        Of several annotations, uses the one with most phrases in the text.
+        Uses the annotation with the most phrases in the text.
         """
         if view.host["is_refused"]:
             raise record.error(

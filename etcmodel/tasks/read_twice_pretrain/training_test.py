@@ -18,7 +18,7 @@ from testing.tasks import run_cli
 from testing.tasks import write_small_records
 
 _NUM_DOCUMENTS = 80
-_STEPS = 120
+_STEPS = 200
 _TASK, _ = trainer.task_classes(TASK)
 
 
@@ -44,7 +44,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         """Compares memories and none (ReadTwice paper, Table 4)."""
         directory = self.get_temp_dir()
         train = write_small_records(
-            directory, 300, "read_twice_pretrain", seed=1
+            directory, 500, "read_twice_pretrain", seed=1
         )
         model_dir = os.path.join(directory, "run")
         config = "trainer.optimizer_config"

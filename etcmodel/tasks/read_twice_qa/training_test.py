@@ -30,7 +30,9 @@ class TrainerTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
         # Some tests change the files.
-        self.records = os.path.join(self.create_tempdir().full_path, "records")
+        self.records = os.path.join(
+            tempfile.mkdtemp(dir=self.directory), "records"
+        )
         shutil.copytree(self.written, self.records)
         self.params = exp_factory.get_exp_config("read_twice/triviaqa").task
         self.params.validation_data.input_path = self.records

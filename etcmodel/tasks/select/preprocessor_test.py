@@ -24,15 +24,15 @@ class RecordsTest(RecordsTestCase):
         row = {"text": document, "query": "Who?", "selected": selected}
         return self.store(self.read(row, **sizes), split, **sizes)
 
-    # Behind a CLS and two tokens of the query.
+    # After a CLS and two tokens of the query.
     @parameterized.parameters(
         # Two paragraphs, of two units and of one.
         ("sentences", _STRING, ["He paints."], [1, 0, 1, 0, 0], 1),
         ("sentences", _STRING, [], [0, 0, 0, 0, 0], 0),
         ("sentences", _STRING, [[0, -1]], [1, 1, 1, 0, 0], 2),
         ("sentences", _STRING, ["paints", "rains."], [1, 0, 1, 1, 1], 2),
-        # A paragraph, its title and two units, numbered with the empty one; an
-        # empty paragraph, which has a global token, too; and one of one unit.
+        # A paragraph with a title and two units, numbered 0 and 2; an empty
+        # paragraph with a global token; and a paragraph with one unit.
         ("texts", _LISTS, [[0, 2]], [1, 1, 0, 1, 0, 0, 0], 1),
         ("texts", _LISTS, [[0, 0], [2, 0]], [1, 1, 1, 0, 0, 1, 1], 2),
         ("texts", _LISTS, [["Jan", 2]], [1, 1, 0, 1, 0, 0, 0], 1),
@@ -58,7 +58,7 @@ class RecordsTest(RecordsTestCase):
                 ),
             )
 
-    def test_what_is_stored_to_decode(self):
+    def test_stored_units(self):
         stored, _ = self._write("texts", _LISTS, [[0, 2]])
         for name, expected in (
             ("global_units", [-1, -1, -1, -1, 0, 1, 2, -1, -1, 3]),
@@ -72,8 +72,8 @@ class RecordsTest(RecordsTestCase):
         )
         self.assertEqual([b"[[[0, 2]], []]"], stored["gold"])
 
-    def test_units_that_are_not_there(self):
-        """What is cut, or empty, is left out of training."""
+    def test_missing_units_are_left_out_of_training(self):
+        """One is cut, one is empty."""
         for args, sizes, counted in (
             # CLS, "who ?" and the first of two sentences.
             (("sentences", _STRING, ["It rains."]), {"long_length": 6}, "cut"),

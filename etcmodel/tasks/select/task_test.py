@@ -15,7 +15,7 @@ class TaskTest(tf.test.TestCase):
         (record,) = format_.read_rows([{**_ROW, "selected": selected}])
         return record.selected
 
-    def test_units_say_how_positions_are_read(self):
+    def test_positions_depend_on_units(self):
         self.assertEqual(((0, 1),), self._read("texts", [[0, 1]]))
         self.assertEqual(((0, 1),), self._read("auto", [[0, 1]]))
         # The whole paragraph.
@@ -24,7 +24,7 @@ class TaskTest(tf.test.TestCase):
         with self.assertRaisesRegex(RecordError, "Leave `units` out"):
             self._read("sentences", [[0, 1]])
 
-    def test_blocks_cannot_be_selected(self):
+    def test_units_cannot_be_blocks(self):
         with self.assertRaisesRegex(UserError, "'blocks', expected one of"):
             TASK.make_preprocessing_config({"units": "blocks"})
 

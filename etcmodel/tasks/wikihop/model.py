@@ -21,7 +21,7 @@ def example_losses(
     """Computes the cross entropy over candidates, `<float32>[batch]`.
 
     With label smoothing s and n candidates, the target of the right candidate
-    is `1 - s + s / n`, that of the others `s / n`. Logits are `[batch, global]`,
+    is `1 - s + s / n`, that of others `s / n`. Logits are `[batch, global]`,
     labels are indices of the right candidates, `<int>[batch]`.
     """
     # [batch, global]

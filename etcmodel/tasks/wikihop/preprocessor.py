@@ -116,7 +116,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
         candidates: tf.Tensor | tf.RaggedTensor,
         supports: tf.Tensor | tf.RaggedTensor,
     ) -> Encoded:
-        """Builds the features of a batch of `INPUTS`; supports are documents."""
+        """Builds the features of a batch of `INPUTS`."""
         names = normalize_candidates(candidates)
         ids = layout.groups_of_one(self.tokenizer.tokenize(names))
         document_ids, mentioned = self._tokenize_documents(
