@@ -18,12 +18,12 @@ NULL, YES, NO, LONG, SHORT = range(5)
 
 
 def annotation(long=(-1, -1), short=(), yes_no="none"):
-    """An annotation of these spans of words."""
+    """Makes an annotation of spans of words."""
     return Annotation(*long, tuple(short), yes_no)
 
 
 def make(answer, words, windows, page_start=4):
-    """The labels for windows that are (start, size) pairs."""
+    """Makes labels for windows given as (start, size) pairs."""
     return labels.make_window_labels(
         answer,
         np.array(words, np.int32),
@@ -62,14 +62,14 @@ class ChooseAnnotationTest(tf.test.TestCase, parameterized.TestCase):
         ("L-", 1),
         ("--Y-L", 2),
     )
-    def test_two_have_to_agree_that_there_is_one(self, kinds, expected):
+    def test_two_annotators_must_have_an_answer(self, kinds, expected):
         of_kind = {
             "-": annotation(),
             "L": annotation((3, 9)),
             "S": annotation((3, 9), [(4, 5)]),
             "Y": annotation((3, 9), yes_no="yes"),
         }
-        # Each is an object of its own.
+        # Different objects, compared by identity.
         answers = [
             Annotation(x.long_start, x.long_end, x.short_answers, x.yes_no)
             for x in map(of_kind.get, kinds)
@@ -79,10 +79,10 @@ class ChooseAnnotationTest(tf.test.TestCase, parameterized.TestCase):
 
 
 def _reference(answer, words, windows, page_start):
-    """The labels by looking at every token."""
+    """Makes labels by checking every token."""
 
     def shown_ends(start, end, window):
-        """Where the first and the last token of some words are shown."""
+        """Returns positions of the first and last token of words, or 0."""
         tokens = [i for i, word in enumerate(words) if start <= word < end]
         places = []
         for token in (tokens[0], tokens[-1]) if tokens else ():
@@ -103,7 +103,7 @@ def _reference(answer, words, windows, page_start):
         kind = {"yes": YES, "no": NO}.get(answer.yes_no)
         if kind is None and ends:
             kind = SHORT
-        # Yes and no are told by the long answer alone.
+        # Yes and no depend on the long answer.
         seen = short if kind == SHORT else long
         made.append((*short, *long, (kind or LONG) if any(seen) else NULL))
     return made
@@ -123,11 +123,11 @@ class WindowLabelsTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     @parameterized.named_parameters(
-        # Of the long answer, the tokens 3 to 6; of the short one, 4 and 5.
+        # The long answer has the tokens 3 to 6, the short one 4 and 5.
         ("all", (0, 10), (8, 9, 7, 10, SHORT)),
         ("half_short_at_the_end", (1, 4), (7, 0, 6, 0, SHORT)),
         ("half_short_at_the_start", (5, 5), (0, 4, 0, 5, SHORT)),
-        # The ends of the long answer are told, but what counts is the short.
+        # Without the short answer the type is null.
         ("long_start_only", (0, 4), (0, 0, 7, 0, NULL)),
         ("long_end_only", (6, 4), (0, 0, 0, 4, NULL)),
         ("empty", (0, 0), (0, 0, 0, 0, NULL)),
@@ -138,7 +138,7 @@ class WindowLabelsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(got, WindowLabels(*expected))
 
     def test_random_answers(self):
-        """Of words with no token, one or several, in windows of any size."""
+        """Words have any number of tokens, windows any size."""
         rng = np.random.default_rng(0)
         kinds = set()
         for _ in range(300):

@@ -22,7 +22,7 @@ class HeadTest(tf.test.TestCase):
         self.types = np.array([[1, 3, 3, 1, 1], [1, 3, 1, 3, 0]], np.int32)
 
     def _head(self, **options):
-        """A head whose weights all have values of their own."""
+        """Makes a head with random weights."""
         head = model_lib.NQHead(**options)
         head(self.inputs, self.types)
         head.set_weights(
@@ -49,7 +49,7 @@ class HeadTest(tf.test.TestCase):
             np.array(x)
             for x in (head.answer_type.kernel, head.answer_type.bias)
         )
-        # Null, yes, no, long, short: of the first token.
+        # The first token has the types: null, yes, no, long, short.
         self.assertAllClose(
             self.inputs[:, 0] @ kernel + bias,
             logits["answer_type_logits"],
@@ -65,7 +65,7 @@ class TaskModelTest(tf.test.TestCase):
         logits = {
             name: rng.normal(size=[3, 6]).astype(np.float32) for name in _NAMES
         }
-        # What cannot be chosen takes no part.
+        # Masked positions have no share.
         for value in logits.values():
             value[:, 1:3] = -10000.0
         types = rng.uniform(size=[3, 5]) + np.eye(5)[[0, 1, 2]]
@@ -84,7 +84,7 @@ class TaskModelTest(tf.test.TestCase):
         self.assertAllEqual([1, 0, 1], metrics.pop("answer_type_accuracy"))
         self.assertEmpty(metrics)
 
-    def test_short_answers_of_at_most_38_words(self):
+    def test_short_answers_have_at_most_38_words(self):
         logits = zero_logits(1, 60)
         logits["short_answer_end_logits"][0] = np.arange(60)
         logits["long_answer_end_logits"][0] = np.arange(60)
@@ -94,7 +94,7 @@ class TaskModelTest(tf.test.TestCase):
         self.assertAllEqual([38], chosen["short_end"])
         self.assertAllEqual([60], chosen["long_end"])
 
-    def test_predicts_answers_however_low_their_scores_are(self):
+    def test_predictions_have_answers_with_any_score(self):
         columns = {
             "best_long_answer_start": [0, 6, -1],
             "best_long_answer_end": [5, 11, -1],
@@ -103,7 +103,7 @@ class TaskModelTest(tf.test.TestCase):
             "best_short_answer_end": [3, -1, -1],
             "short_answer_score": np.array([-4.0, 1.5, -2e9], np.float32),
             "best_yes_no": np.array([0, 2, 1], np.int32),
-            # What is given only above a threshold is not what is scored.
+            # Answers above the threshold are not scored.
             "long_answer_start": [-1, 6, -1],
             "long_answer_end": [-1, 11, -1],
             "yes_no": [0, 0, 0],

@@ -56,12 +56,12 @@ _OUTSIDE = Annotation(5, 6, ((5, 6),), "none")
 
 
 def _changed(**changes):
-    """The record with changes."""
+    """Returns the record with changes."""
     return msgspec.structs.replace(_RECORD, **changes)
 
 
 def _labels(*values):
-    """Labels of a window."""
+    """Returns the labels of a window."""
     return dict(zip(WindowLabels._fields, values, strict=True))
 
 

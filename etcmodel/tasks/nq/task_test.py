@@ -38,16 +38,15 @@ class SizesTest(tf.test.TestCase, parameterized.TestCase):
             "-1.0",
         ),
     )
-    def test_sizes_that_do_not_fit(self, sizes, more, message):
+    def test_impossible_sizes(self, sizes, more, message):
         with self.assertRaisesRegex(ValueError, message):
             make_config(*sizes, **more)
 
-    def test_default_stride_does_not_fit_short_inputs(self):
-        """As the commands tell it."""
+    def test_default_stride_is_too_long_for_short_inputs(self):
         with self.assertRaisesRegex(UserError, "not fit: stride is 2048"):
             TASK.make_preprocessing_config({"long_length": 512, "stride": None})
 
-    def test_sizes_that_just_fit(self):
+    def test_minimal_sizes(self):
         make_config(36, 1, 32, global_length=34)
         make_config(64, 53, 8, global_length=10)
         make_config(64, 8, 8, global_length=4, fixed_block_size=16)

@@ -15,7 +15,7 @@ from testing.tasks import encode_records
 
 class DivideTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        # By tokens, by sentences, exactly full, and nothing.
+        # Divided by tokens or sentences; full parts; no sentences.
         ([3, 3, 2, 6, 1], 8, 3, [(0, 3), (3, 5)]),
         ([3, 3, 2, 6, 1], 7, 9, [(0, 2), (2, 3), (3, 5)]),
         ([1, 1, 1, 1, 1], 9, 2, [(0, 2), (2, 4), (4, 5)]),
@@ -57,7 +57,7 @@ class PretrainPreprocessorTest(tf.test.TestCase):
             "The cats saw a dog. One\n\nTwo cows.", "A cat."
         )
         (example,) = map(self._read, first.examples)
-        # An empty line ends a sentence, too.
+        # An empty line also ends a sentence.
         self.assertEqual(
             {
                 "words": "the cat ##s saw a dog . one two [UNK] .",
@@ -82,7 +82,7 @@ class PretrainPreprocessorTest(tf.test.TestCase):
         (example,) = map(self._read, second.examples)
         self.assertEqual("a cat .", example["words"])
 
-    def test_long_ones_are_divided(self):
+    def test_long_documents_and_sentences_are_divided(self):
         (written,) = self._write(
             "Cats cats. One. Two. A dog.", long_length=4, global_length=2
         )
@@ -100,7 +100,7 @@ class PretrainPreprocessorTest(tf.test.TestCase):
         )
         self.assertEqual(1, written.counts["sentences_divided"])
         self.assertEqual(1, written.counts["documents_divided"])
-        # The rest of a word that was cut is no continuation.
+        # The second part of a cut word is no continuation.
         (written,) = self._write("A one two cats.", long_length=4)
         _, rest = map(self._read, written.examples)
         self.assertEqual("##s .", rest["words"])
@@ -123,15 +123,14 @@ class PretrainPreprocessorTest(tf.test.TestCase):
         self.assertLen(enough.examples, 1)
 
     def test_packing(self):
-        """Within both limits; the statistics by hand."""
+        """Packs texts within both limits."""
         config = PretrainPreprocessingConfig(
             long_length=8, global_length=3, min_sentences=1
         )
         writer = example_maker.of_task(TASK, config, self.vocab_file)
         packer = writer.make_packer()
         packed = []
-        # 4 tokens and 1 sentence, then 4 and 2, which makes the 8 tokens full;
-        # 3 and 1, then 4 and 2, which makes the 3 sentences full.
+        # The first two texts have 8 tokens, the others 3 sentences.
         for text in ("A the dog.", "Dog. One.", "A cat.", "Two. One."):
             (made,) = writer.make_examples(
                 [documents.Document(id="0", text=text)], "train"

@@ -13,7 +13,7 @@ def ragged(rows):
 
 class LocateSpansTest(tf.test.TestCase):
     def test_spans_touch_tokens(self):
-        # "Jan lives in Brno", nothing, and one word at byte 2.
+        # "Jan lives in Brno", an empty text, and one word at byte 2.
         starts = ragged([[0, 4, 10, 13], [], [2]])
         ends = ragged([[3, 9, 12, 17], [], [5]])
         first, last = segments.locate_spans(
@@ -45,8 +45,7 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
         output = self.cut(
             [[11, 12, 13, 14, 16], [], [21, 22, 23]],
             [
-                # The second goes on behind its segment, the third touches
-                # no token.
+                # The second mention is cut, the third has no token.
                 [(0, 0, 5), (2, 3, 6), (3, 2, 7), (4, 4, 1)],
                 [(0, -1, 5)],
                 [(0, 2, 8), (1, 1, 9), (2, 2, 10)],
@@ -126,8 +125,8 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
             ],
         ),
     )
-    def test_overlaps_begin_with_a_word(self, overlap, expected):
-        """The original's own example, and a text within one word."""
+    def test_overlaps_start_with_a_word(self, overlap, expected):
+        """The original's example, and a text that starts with a long word."""
         ids = ragged(
             [
                 [1, 2, 3, 10, 11, 20, 21, 22, 23, 31, 32, 33, 34],
@@ -161,8 +160,7 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
             ],
         )
 
-    def test_rooms_differ(self):
-        """As many tokens fit as a text's own prefix leaves room for."""
+    def test_texts_with_different_room(self):
         words = ragged([[0] * 5, [0] * 5, [0] * 2])
         windows = segments.find_windows(words, tf.constant([2, 4, 4]), 1)
         self.assertAllEqual([0, 0, 0, 0, 1, 1, 2], windows.texts)
@@ -170,7 +168,7 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([2, 3, 4, 5, 4, 5, 2], windows.ends)
 
     def test_mentions_in_overlaps(self):
-        """A mention is in each window that it begins in."""
+        """Each window has the mentions that begin in it."""
         windows = segments.Windows(
             tf.constant([0, 0, 1]),
             tf.constant([0, 3, 0]),
@@ -184,13 +182,13 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
             tf.constant([1, 1, 2]),
             2,
         )
-        # The second goes on behind its first window.
+        # The first window cuts the second mention.
         self.assertAllEqual([[3, 4], [1, 0], [2, 0]], begins)
         self.assertAllEqual([[4, 5], [3, 0], [2, 0]], ends)
         self.assertAllEqual([[5, 6], [6, 0], [8, 0]], labels)
         self.assertAllEqual([0, 0, 0], cut)
 
-    def test_nothing(self):
+    def test_empty_documents(self):
         output = self.cut([[], []], [[], []])
         self.assertEqual([0, 4], output.token_ids.shape)
         self.assertEqual([0, 2], output.annotation_labels.shape)

@@ -63,7 +63,7 @@ class FeaturesTest(tf.test.TestCase):
         )
         found = Document("b", "jan Jan. Brno jan")
         (first, second) = encode_records(writer, [given, found], "train")
-        # Its 8 tokens with four in a segment.
+        # 8 tokens, four in a segment.
         (stored,) = map(read, first.examples)
         self.assertAllEqual(
             stored["token_ids"],

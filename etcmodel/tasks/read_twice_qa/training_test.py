@@ -43,7 +43,7 @@ class TrainerTest(tf.test.TestCase):
         return task_factory.get_task(self.params)
 
     def test_documents_count_once(self):
-        """Whatever their number of segments, and padding not at all."""
+        """Weights of a document's segments sum to 1; padding has 0."""
         task = self._task()
         documents = segments = 0.0
         for inputs, labels in task.build_inputs(self.params.validation_data):
@@ -58,7 +58,7 @@ class TrainerTest(tf.test.TestCase):
         self.assertEqual(17, segments)
 
     def test_losses_and_metrics(self):
-        """Those of a batch are means of its documents."""
+        """Losses of a batch are means over documents."""
         task = self._task()
         model = task.build_model()
         metrics = task.build_metrics(training=False)
@@ -90,7 +90,7 @@ class TrainerTest(tf.test.TestCase):
             )
 
     def test_records_without_text_are_wrong(self):
-        """One of three, all others of which are answered as labelled."""
+        """One of three records has no text; others get the labelled answer."""
         write, sizes = tasks.SMALL_RECORDS["read_twice_triviaqa"]
         directory = os.path.join(self.get_temp_dir(), "with_empty")
         path, vocab_file = write(directory, 3)
@@ -126,7 +126,7 @@ class TrainerTest(tf.test.TestCase):
         self.assertAllClose(200 / 3, metrics["exact_match"])
 
     def test_finds_a_damaged_example(self):
-        """Of several records and segments."""
+        """The example has several records and segments."""
         task = self._task()
         self.assertIsNone(damaged_records.find(task))
         (*_, path) = find_files(self.records)
@@ -137,7 +137,7 @@ class TrainerTest(tf.test.TestCase):
         with tf.io.TFRecordWriter(path, options) as writer:
             writer.write(first)
             writer.write(example.SerializeToString())
-        # Sizes would tell, too.
+        # Otherwise sizes of files would show the damage.
         note_file = os.path.join(self.records, "preprocessing_config.json")
         note = read_json(note_file)
         del note["shards"], note["checksum"]
@@ -147,7 +147,7 @@ class TrainerTest(tf.test.TestCase):
             rf"{path}, record 1 \(id .*token_ids.*task read_twice_triviaqa",
         )
 
-    def test_bad_configurations(self):
+    def test_configurations_that_do_not_fit(self):
         self.params.trim_batches = True
         with self.assertRaisesRegex(UserError, "trim_batches is not for"):
             self._task()

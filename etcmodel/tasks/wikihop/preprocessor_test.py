@@ -47,7 +47,7 @@ class FeaturesTest(RecordsTestCase):
         ).preprocessor
 
     def test_small_example(self):
-        """As the worked example of the original code's description."""
+        """The original's worked example."""
         processor = self._preprocessor(20, 14)
         made = processor(
             ["place_of x"],
@@ -106,8 +106,8 @@ class FeaturesTest(RecordsTestCase):
         )
         self.assertAllEqual(made["l2g_linked_ids"][0], [2, -1, 2] + [-1] * 7)
 
-    def test_of_equal_candidates_the_first_is_mentioned(self):
-        """But each keeps its own token, and each record its candidates."""
+    def test_mentions_link_to_the_first_of_equal_candidates(self):
+        """Each candidate keeps its own token."""
         made = self._features(
             ["of", "of"],
             [["big", "Rome", "rome "], ["rome", "x", ""]],
@@ -135,7 +135,7 @@ class RecordsTest(RecordsTestCase):
 
     def test_stored_labels_and_counts(self):
         stored, counts = self.store(_RECORD)
-        # The answer's place, though its case and spaces differ.
+        # The label ignores case and outer spaces.
         self.assertEqual([1.0], stored["label_id"])
         for name, texts in (
             ("example_id", [b"a"]),
@@ -167,8 +167,7 @@ class RecordsTest(RecordsTestCase):
             },
         )
 
-    def test_multiple_choice(self):
-        """The record of docs/multiple_choice.md: options are candidates."""
+    def test_documented_multiple_choice_record(self):
         page = PAGE.read_text("utf-8")
         (text,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
         path = os.path.join(self.get_temp_dir(), "choice.json")
@@ -188,8 +187,8 @@ class RecordsTest(RecordsTestCase):
         self.assertEqual([0.0], stored["label_id"])
         self.assertLen(stored["global_token_ids"], 16)
         types = stored["global_token_type_ids"]
-        # Four options, six tokens of the question, two paragraphs of two
-        # sentences, whose type is 0.
+        # Four options, six tokens of the question, two paragraphs. Sentences
+        # have the type 0.
         self.assertEqual(
             {
                 token_types.CANDIDATE_GLOBAL: 4,
@@ -205,12 +204,12 @@ class RecordsTest(RecordsTestCase):
             ).numpy(),
         )
 
-    def test_what_is_cut_is_counted(self):
-        """In what order it is cut, `layout/engine_test` checks."""
+    def test_counts_what_is_cut(self):
+        """`layout/engine_test` checks the order."""
         for sizes, expected in (
             # The last sentence of the longer document.
             ({"long_length": 14}, {"tokens": 5, "sentences": 1}),
-            # All sentences; their documents have a global token yet.
+            # All sentences, but no document's global token.
             ({"long_length": 4}, {"tokens": 15, "sentences": 3}),
             # Room for one document and one sentence of it.
             (
@@ -231,8 +230,8 @@ class RecordsTest(RecordsTestCase):
                 counts["records_without_text_left"],
             )
 
-    def test_candidates_that_lie_inside_each_other(self):
-        """Each is linked where it is mentioned; three at a time."""
+    def test_nested_candidates(self):
+        """A token links to at most three candidates."""
         record = WikiHopRecord(
             "c",
             "country",
@@ -248,7 +247,7 @@ class RecordsTest(RecordsTestCase):
             [
                 [*own, 2, 3, 3],
                 [*[-1] * 9, 1, 2, 1],
-                # Of the four candidates that "york" is in, three.
+                # "york" is in four candidates.
                 [*[-1] * 10, 1],
             ],
         )
@@ -265,14 +264,14 @@ class RecordsTest(RecordsTestCase):
         )
         writer = self.writer(long_length=50, global_length=40)
         for record, message in (
-            # One place of 40 is the query's.
+            # The query takes one of 40 tokens.
             (
                 many,
                 r"only 39 of 50 candidates .* 50 \(long\) and 40 \(global\)",
             ),
             (long, r"'query': only \d+ of 99 tokens fit"),
         ):
-            # Told of the right one of a batch, too.
+            # The second of a batch.
             with self.assertRaisesRegex(
                 RecordError,
                 rf"d.json, record 3 \(id 'b'\).*{message}.*`global_length`",
@@ -304,7 +303,7 @@ class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_same_as_plain_python(self):
-        """Given the same sentences and tokens, the same features."""
+        """The same sentences and tokens give the same features."""
         processor = self._preprocessor()
         made = processor(*self._inputs(self.records)).layout.features
         texts = [x for r in self.records for x in r["supports"]]

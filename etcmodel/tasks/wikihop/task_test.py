@@ -11,7 +11,7 @@ from etcmodel.training import trainer
 
 class TaskTest(tf.test.TestCase):
     def test_reads_files_of_the_original_code(self):
-        """Uncompressed, with padding, and no note beside them."""
+        """Files are uncompressed, padded, and have no configuration."""
         task_class, config_class = trainer.task_classes(TASK)
         params = config_class()
         params.model.long_length, params.model.global_length = 6, 4
