@@ -1,7 +1,5 @@
 """Question answering: turns documents into features, and labels answers."""
 
-import tensorflow as tf
-
 from etcmodel.datasets import unit_positions
 from etcmodel.datasets.answer_spans import find_answers
 from etcmodel.feature_utils import layout
@@ -26,19 +24,16 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
     """Turns questions and documents into features."""
 
     QUERY_LEVEL = "token"
-    VALUES = (document_units.UNIT_VALUE, *span_decoding.values("document"))
+    VALUES = (
+        document_units.unit_value("document"),
+        *span_decoding.values("document"),
+    )
     SCHEMA = example_schema.etc_schema(
         **document_units.FIELDS, **span_decoding.FIELDS, **span_decoding.LABELS
     )
 
-    def build(
-        self,
-        query: tf.Tensor | tf.RaggedTensor,
-        titles: tf.Tensor | tf.RaggedTensor,
-        texts: tf.Tensor | tf.RaggedTensor,
-    ) -> Encoded:
-        """Builds the features of a batch of `INPUTS`."""
-        units = documents.find_units(titles, texts, self.kind)
+    def encode(self, query, units):
+        """Builds the features of queries and units."""
         ids, starts, ends = self.tokenizer.tokenize_with_offsets(units.texts)
         made = self.lay_out(
             query,

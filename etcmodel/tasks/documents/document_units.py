@@ -14,18 +14,21 @@ from etcmodel.pipeline import example_schema
 from etcmodel.pipeline.preprocessor import RecordView
 
 # The unit of each global token, an index within the record; -1 for none.
-UNIT_VALUE = layout.Value(
-    "global_units", "document", "unit", source="global", pad=-1
-)
+UNIT_FIELD = example_schema.Field("global", example_schema.DECODING, pad=-1)
 FIELDS = {
-    "global_units": example_schema.Field(
-        "global", example_schema.DECODING, pad=-1
-    ),
+    "global_units": UNIT_FIELD,
     # See `documents.Units`.
     "units": example_schema.Field("list", example_schema.TEXT, tf.string),
     "unit_paragraphs": example_schema.Field("list", example_schema.TEXT),
     "unit_numbers": example_schema.Field("list", example_schema.TEXT),
 }
+
+
+def unit_value(section: str) -> layout.Value:
+    """Returns the value of a layout that becomes `global_units`."""
+    return layout.Value(
+        "global_units", section, "unit", source="global", pad=-1
+    )
 
 
 def describe_units(

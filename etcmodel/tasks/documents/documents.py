@@ -7,6 +7,7 @@ paragraph, its own token followed by one for its title and for each sentence
 (ETC paper, Figure 5).
 """
 
+import abc
 import dataclasses
 import re
 from collections.abc import Iterable
@@ -25,6 +26,7 @@ from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils.text import sentences
 from etcmodel.feature_utils.text import texts
 from etcmodel.feature_utils.text import tokenizers
+from etcmodel.pipeline.preprocessor import Encoded
 from etcmodel.pipeline.preprocessor import EtcPreprocessor
 from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.pipeline.preprocessor import RecordView
@@ -32,6 +34,10 @@ from etcmodel.pipeline.preprocessor import count_cut
 from etcmodel.readers.sectioned import DocumentRecord
 from etcmodel.tasks.documents.document_options import UNITS as UNITS
 
+# Global tokens of a question's tokens or texts, of paragraphs and of sentences.
+QUESTION_TOKEN = layout.GlobalToken("question", token_types.QUESTION_GLOBAL)
+PARAGRAPH_TOKEN = layout.GlobalToken("paragraph", token_types.PARAGRAPH_GLOBAL)
+SENTENCE_TOKEN = layout.GlobalToken("sentence", token_types.GLOBAL)
 # The section with the CLS token, which has its own global token.
 CLS = layout.Section(
     "cls",
@@ -137,7 +143,6 @@ def make_layout(
     `query_level` and `values` are attributes of `DocumentPreprocessor`.
     """
     has_paragraphs = kind in ("sentences", "texts")
-    query_global = layout.GlobalToken("question", token_types.QUESTION_GLOBAL)
     return layout.LayoutSpec(
         sections=(
             CLS,
@@ -145,17 +150,13 @@ def make_layout(
                 "query",
                 token_type_id=token_types.QUESTION,
                 cut="keep",
-                **{f"{query_level}_global": query_global},
+                **{f"{query_level}_global": QUESTION_TOKEN},
             ),
             layout.Section(
                 "document",
                 token_type_id=token_types.SENTENCE,
-                group_global=layout.GlobalToken(
-                    "paragraph", token_types.PARAGRAPH_GLOBAL
-                )
-                if has_paragraphs
-                else None,
-                unit_global=layout.GlobalToken("sentence", token_types.GLOBAL),
+                group_global=PARAGRAPH_TOKEN if has_paragraphs else None,
+                unit_global=SENTENCE_TOKEN,
             ),
         ),
         values=values,
@@ -201,6 +202,21 @@ class DocumentPreprocessor(EtcPreprocessor):
     def layout_spec(self):
         """Makes the layout; see `make_layout`."""
         return make_layout(self.kind, self.QUERY_LEVEL, self.VALUES)
+
+    def build(
+        self,
+        query: tf.Tensor | tf.RaggedTensor,
+        titles: tf.Tensor | tf.RaggedTensor,
+        texts: tf.Tensor | tf.RaggedTensor,
+    ) -> Encoded:
+        """Builds the features of a batch of `INPUTS`, padded or ragged."""
+        return self.encode(query, find_units(titles, texts, self.kind))
+
+    @abc.abstractmethod
+    def encode(
+        self, query: tf.Tensor | tf.RaggedTensor, units: Units
+    ) -> Encoded:
+        """Builds the features of queries and units; graph code."""
 
     def lay_out(
         self,

@@ -177,8 +177,7 @@ class RawTest(tf.test.TestCase):
 
 
 class _Preprocessor(documents.DocumentPreprocessor):
-    def build(self, query, titles, texts):
-        units = documents.find_units(titles, texts, self.kind)
+    def encode(self, query, units):
         ids = self.tokenizer.tokenize(units.texts)
         if self.kind == "blocks":
             ids = documents.to_blocks(ids, self.config.block_size)
@@ -189,11 +188,9 @@ class _Preprocessor(documents.DocumentPreprocessor):
 
 
 class LayoutTest(tf.test.TestCase):
-    def _features(self, query_level="unit", **config):
+    def _features(self, **config):
         vocab = write_test_vocab(self.get_temp_dir(), "a b ba c q r .")
-        preprocessor = type(
-            "P", (_Preprocessor,), {"QUERY_LEVEL": query_level}
-        )(
+        preprocessor = _Preprocessor(
             DocumentPreprocessingConfig(20, 12, **config),
             tokenizers.make_tokenizer(vocab),
         )
@@ -227,13 +224,6 @@ class LayoutTest(tf.test.TestCase):
         self.assertAllEqual(
             [1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 1] + [0] * 9,
             features["long_paragraph_breakpoints"],
-        )
-
-    def test_query_tokens(self):
-        features = self._features(query_level="token")
-        self.assertAllEqual(
-            [-1, 1, 2, 3, 5, 6, 6, 6, 7, 9, 9] + [-1] * 9,
-            features["long_sentence_ids"],
         )
 
     def test_blocks(self):

@@ -203,15 +203,6 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(got.begins, [7])
         self.assertTrue(got.can_be_learned)
 
-    def test_skipped_sentence(self):
-        got = _labels("paints", [("Jan", 1)], cut=[(0, 1)])
-        self.assertEqual(
-            got.supporting_facts[3:7],
-            [1, 1, 1, 0],  # Without Jan 0.
-        )
-        # 3 Jan | 4 He 5 paints
-        self.assertEqual(got.begins, [5])
-
 
 class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(

@@ -23,6 +23,7 @@ from etcmodel.pipeline.preprocessor import Encoded
 from etcmodel.pipeline.preprocessor import EtcPreprocessor
 from etcmodel.pipeline.preprocessor import Labelled
 from etcmodel.pipeline.preprocessor import RawInput
+from etcmodel.tasks.documents import documents
 from etcmodel.tasks.nq import labels
 
 _TOKENS = (
@@ -37,7 +38,6 @@ def _section(name, token_type_id=token_types.QUESTION, **more):
     )
 
 
-_SENTENCE = layout.GlobalToken("sentence", token_types.GLOBAL)
 # The question precedes every window of its page.
 LAYOUT = layout.LayoutSpec(
     sections=(
@@ -49,15 +49,13 @@ LAYOUT = layout.LayoutSpec(
         ),
         _section(
             "question",
-            token_global=layout.GlobalToken(
-                "question", token_types.QUESTION_GLOBAL
-            ),
+            token_global=documents.QUESTION_TOKEN,
         ),
         _section("separator", link_sentences=False, tokens=("separator",)),
         _section(
             "page",
             token_types.SENTENCE,
-            unit_global=_SENTENCE,
+            unit_global=documents.SENTENCE_TOKEN,
             cut="windows",
             share_last_global=True,
         ),
@@ -115,7 +113,9 @@ class NQPreprocessor(EtcPreprocessor):
             "page", stride=self.config.stride
         ).with_section("question", max_tokens=self.config.question_length)
         if self.config.fixed_block_size:
-            spec = spec.with_blocks(self.config.fixed_block_size, _SENTENCE)
+            spec = spec.with_blocks(
+                self.config.fixed_block_size, documents.SENTENCE_TOKEN
+            )
         return spec
 
     def build(

@@ -22,16 +22,16 @@ from etcmodel.pipeline.preprocessor import EtcPreprocessor
 from etcmodel.pipeline.preprocessor import Labelled
 from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.pipeline.preprocessor import count_cut
+from etcmodel.tasks.documents import documents
 from etcmodel.tasks.openkp import ngrams
 
-_NODE = layout.GlobalToken("sentence", token_types.GLOBAL)
 _NUM_FEATURES = len(openkp.FEATURES)
 # The first node that does not fit and all later ones are left out. A very first
 # node that does not fit is cropped.
 _NODES = layout.Section(
     "nodes",
     token_types.SENTENCE,
-    unit_global=_NODE,
+    unit_global=documents.SENTENCE_TOKEN,
     breaks=False,
     cut="tail",
 )
@@ -96,7 +96,9 @@ class OpenKPPreprocessor(EtcPreprocessor):
             return LAYOUT
         text = dataclasses.replace(_NODES, cut="keep")
         spec = layout.LayoutSpec([text], values=[_WORDS])
-        return spec.with_blocks(self.config.fixed_block_size, _NODE)
+        return spec.with_blocks(
+            self.config.fixed_block_size, documents.SENTENCE_TOKEN
+        )
 
     def build(
         self,

@@ -107,19 +107,6 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([-1, -1], found["answer_start"])
         self.assertAllEqual([0, 0], found["answer_score"])
 
-    @parameterized.parameters(model_lib.ReadTwiceQA, model_lib.HotpotQA)
-    def test_no_documents(self, model_class):
-        found = make_model(model_class).decode(
-            {
-                **{name: x[:0] for name, x in self.chosen.items()},
-                "option_logits": tf.zeros([0, 3]),
-            },
-            tf.zeros([0], tf.int32),
-            {"document": tf.zeros([0], tf.string)},
-        )
-        for values in found.values():
-            self.assertEqual([0], values.shape)
-
     def test_options(self):
         """The most probable option of all segments decides."""
         model = make_model(model_lib.HotpotQA)

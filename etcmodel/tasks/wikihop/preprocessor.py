@@ -22,6 +22,7 @@ from etcmodel.pipeline.preprocessor import EtcPreprocessor
 from etcmodel.pipeline.preprocessor import Labelled
 from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.pipeline.preprocessor import count_cut
+from etcmodel.tasks.documents import documents
 from etcmodel.tasks.wikihop import mentions
 
 # Maximum number of candidates that a token mentions: "york" in "new york city"
@@ -44,18 +45,14 @@ LAYOUT = layout.LayoutSpec(
         layout.Section(
             "query",
             token_type_id=token_types.QUESTION,
-            token_global=layout.GlobalToken(
-                "question", token_types.QUESTION_GLOBAL
-            ),
+            token_global=documents.QUESTION_TOKEN,
             cut="keep",
         ),
         layout.Section(
             "documents",
             token_type_id=token_types.SENTENCE,
-            group_global=layout.GlobalToken(
-                "paragraph", token_types.PARAGRAPH_GLOBAL
-            ),
-            unit_global=layout.GlobalToken("sentence", token_types.GLOBAL),
+            group_global=documents.PARAGRAPH_TOKEN,
+            unit_global=documents.SENTENCE_TOKEN,
             cut="balanced",
             priority=2,
         ),
