@@ -135,18 +135,18 @@ def find_spans(
 ) -> tuple[list[tuple[int, int, int]], int]:
     """Finds the answers of a record in its units.
 
-    An answer is at its place, if that is known and in one unit; otherwise
-    wherever it occurs, only in evidence if it occurs there.
+    An answer is at its place if that is known and in one unit. Otherwise it is
+    at all its occurrences, or those in evidence if there are any.
 
     Args:
         record: the record.
-        units: all its units; see `document_units.list_units`.
+        units: from `document_units.list_units`.
         evidence: indices of the units of evidence; None if unknown.
 
     Returns:
-        Unit, first byte and exclusive end of each place, those of the first
-        answer first; and how many answers have a place outside of all units,
-        but occur elsewhere.
+        Unit, first byte and exclusive end of each place, in the order of the
+        answers; and how many answers moved: their place is in no unit, but they
+        occur elsewhere.
     """
     if record.answer_type != "span":
         return [], 0
@@ -164,7 +164,7 @@ def find_spans(
 
 
 def _find_place(record, units, place) -> tuple[int, int, int] | None:
-    """Returns unit and bytes of a place in a text; None if no unit has all."""
+    """Returns unit and bytes of a place; None if it is in no single unit."""
     paragraph = record.paragraphs[place.paragraph]
     before = sum(len(x) + 1 for x in paragraph[: place.text])
     start, end = before + place.start, before + place.end

@@ -23,8 +23,8 @@ class ClassifyPreprocessingConfig(DocumentPreprocessingConfig):
         label_kind: "single" for one label, "multiple" for any number of labels,
             "number" for a number to predict; "auto" takes the kind of the
             training records.
-        kind: the kind that "auto" found in the training records.
-        labels: the labels, if they are not those of the training records.
+        kind: the kind of the training records.
+        labels: the labels; those of the training records by default.
         label_counts: how many training records have each label.
         label_mean: mean of the training records' numbers.
         label_deviation: their standard deviation.

@@ -196,7 +196,7 @@ class DocumentPreprocessor(EtcPreprocessor):
     @property
     def kind(self) -> str:
         """The kind of the units; see `UNITS`."""
-        # The records resolve "auto"; a bare request uses sentences.
+        # Training records resolve "auto"; without records units are sentences.
         return "sentences" if self.config.units == "auto" else self.config.units
 
     def layout_spec(self):
@@ -363,7 +363,7 @@ class UnitsFinder:
                 "lists of texts, in the others strings. Use one form, or set "
                 "`units=texts` or `units=sentences`."
             )
-        # A few records with one sentence must not turn the rest into blocks.
+        # Some records may have a single sentence.
         if self._has_blocks and 2 * self._structured <= self._total:
             return "blocks"
         return "sentences"

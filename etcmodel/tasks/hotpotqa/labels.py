@@ -24,8 +24,8 @@ class HotpotQALabels:
             cannot be a fact. A paragraph and its title are facts if one of
             their sentences is.
         answer_type: 0 span, 1 yes, 2 no.
-        begins, ends: first and last long token of every occurrence of the
-            answer in titles of fact paragraphs and in supporting sentences.
+        begins, ends: first and last long token of each occurrence of the answer
+            in titles of fact paragraphs and in supporting sentences.
         num_inexact: see `FoundSpans`.
         found: number of these occurrences, including those that were cut.
         kept_facts: number of supporting sentences in the input.
