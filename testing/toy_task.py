@@ -183,7 +183,8 @@ class ToyPreprocessor(EtcPreprocessor):
 class Model(task_model.EtcTaskModel):
     """A dense layer."""
 
-    METRICS = ("accuracy",)
+    LOSSES = ("word",)
+    METRICS = {"accuracy": ("logits", "label")}
 
     def encoder_options(self):
         return {"structure": ToyPreprocessor.LAYOUT, "flat_sequence": True}
@@ -199,19 +200,12 @@ class Model(task_model.EtcTaskModel):
         """The label, none being the first token."""
         return {**fields, "label": tf.maximum(fields["longest"], 0)}
 
-    def loss_names(self):
-        return ("word",)
-
     def losses(self, outputs, labels):
         return {
             "word": tf.nn.sparse_softmax_cross_entropy_with_logits(
                 labels["label"], outputs["logits"]
             )
         }
-
-    def metrics(self, outputs, labels):
-        best = tf.argmax(outputs["logits"], axis=1, output_type=tf.int32)
-        return {"accuracy": tf.cast(best == labels["label"], tf.float32)}
 
     def select_candidates(self, outputs, features, context):
         """Returns the best word of each window."""

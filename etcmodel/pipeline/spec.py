@@ -61,6 +61,11 @@ class Tuned(NamedTuple):
     metric: str
     is_used: Callable[[Mapping[str, Any]], bool] = lambda sizes: True
 
+    def of(self, options: Any) -> float:
+        """Returns the option's value, or its default if it is None."""
+        value = getattr(options, self.option)
+        return self.default if value is None else value
+
     def to_try(
         self, given: float | None, sizes: Mapping[str, Any]
     ) -> tuple[float, ...]:

@@ -182,9 +182,15 @@ class TaskModel(abc.ABC):
 
 
 class AnswerModel(TaskModel):
-    """A fine-tuned model whose losses all have the same weight."""
+    """A fine-tuned model whose losses all have the same weight.
 
-    METRICS: ClassVar[tuple[str, ...]] = ()
+    Attributes:
+        LOSSES: names of the losses.
+        METRICS: accuracies: name -> names of the logits and of the label.
+    """
+
+    LOSSES: ClassVar[tuple[str, ...]] = ()
+    METRICS: ClassVar[Mapping[str, tuple[str, str]]] = {}
 
     @abc.abstractmethod
     def losses(
@@ -194,18 +200,20 @@ class AnswerModel(TaskModel):
     ) -> dict[str, tf.Tensor]:
         """Computes the losses of every row: name -> `<float32>[rows]`."""
 
-    @abc.abstractmethod
     def loss_names(self) -> tuple[str, ...]:
-        """Returns the names of `losses`."""
+        """Returns the names of `losses`; `LOSSES` unless they vary."""
+        return self.LOSSES
 
     def metrics(
         self,
         outputs: Mapping[str, tf.Tensor],
         labels: Mapping[str, tf.Tensor],
     ) -> dict[str, tf.Tensor]:
-        """Computes metrics like `losses`; none by default."""
-        del outputs, labels
-        return {}
+        """Computes the accuracies of `METRICS`, each `<float32>[rows]`."""
+        return {
+            name: is_correct(outputs[logits], labels[label])
+            for name, (logits, label) in self.METRICS.items()
+        }
 
     def loss_factors(self):
         """Gives every loss the weight 1."""

@@ -1,4 +1,4 @@
-"""Requests that a SavedModel answers at the same time."""
+"""Tests concurrent requests to a SavedModel."""
 
 import concurrent.futures
 
@@ -10,8 +10,8 @@ from testing import task_runs
 
 
 class ConcurrencyTest(tf.test.TestCase):
-    def test_serves_many_at_once(self):
-        """Each as alone, whatever the sizes of the others and their faults."""
+    def test_concurrent_requests_do_not_affect_each_other(self):
+        """Requests differ in size, and some are invalid."""
         signatures, *_ = task_runs.load_of("wikihop")
         rng = np.random.default_rng(0)
         requests = []

@@ -1,7 +1,7 @@
-"""What holds for every task, from official records to official predictions.
+"""Tests every task from data file to predictions, SavedModel and score.
 
-Each task goes once through the commands, with generated records and a model
-that has hardly learned: its answers are as good as random, and all of its own.
+Each task runs once through the commands, with generated records and a model
+that was trained for two steps, so that its answers are almost random.
 """
 
 import json
@@ -17,8 +17,6 @@ import msgspec
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
-
-# What `tf.test.TestCase` sets a seed with.
 from tensorflow.python.framework import random_seed
 
 import etcmodel
@@ -42,10 +40,10 @@ from testing.saved_models import read_warmup_requests
 from testing.saved_models import stored_functions
 
 _ROOT = pathlib.Path(etcmodel.__file__).parents[1]
-# Values of a text that is empty, by dtype; -1 of others.
+# Padding by dtype; -1 for others.
 _NOTHING = {tf.string: b"", tf.bool: False}
 
-# Inputs of raw requests that have the same sizes, by what the sizes are of.
+# Inputs of requests that share an axis, by the name of the axis.
 _SAME_SIZES = {
     **dict.fromkeys(
         ("answer", "classify", "select"), {"paragraphs": ("titles", "texts")}
@@ -57,16 +55,17 @@ _SAME_SIZES = {
     },
     "openkp": {"nodes": ("node_starts", "node_ends", "node_features")},
 }
-_OF_REQUESTS = {"tokens_cut", "is_refused"}  # Not kept in stored records.
+# Outputs for raw requests only.
+_OF_REQUESTS = {"tokens_cut", "is_refused"}
 
 
 def _preprocessor(task):
-    """The class that preprocesses a task's records."""
+    """Returns the class of a task's preprocessor."""
     return load(registry.get(task).preprocessor)
 
 
 def _features_request(task):
-    """A request to the signature `features`, and what is of the same sizes."""
+    """Returns a request to the signature `features`, and its shared axes."""
     requests = dict(read_warmup_requests(task_runs.run_of(task).saved_model))
     request = requests["features"]
     if task in task_runs.READ_TWICE:
@@ -79,27 +78,26 @@ def _features_request(task):
 
 
 def _read(encoder, inputs):
-    """What a `ReadTwiceModel` reads, of inputs of a model around it."""
+    """Encodes the inputs of a question answering model."""
     of_encoder = {x: y for x, y in inputs.items() if x != "prefix_length"}
     return encoder(**of_encoder).final_hidden_states
 
 
 class TasksTest(tf.test.TestCase, parameterized.TestCase):
     def setUp(self):
-        # With a new seed, TensorFlow would optimize all loaded functions again.
-        # No test here depends on one.
+        # A new seed makes TensorFlow optimize all loaded functions again.
         with mock.patch.object(random_seed, "set_random_seed"):
             super().setUp()
 
     def _records(self, task):
-        """The records of the data file."""
+        """Returns the records of the data file."""
         spec = registry.get(task)
         return list(
             spec.dataset.FORMAT.read(task_runs.run_of(task).input, "dev")
         )
 
     def _ask(self, task, inputs):
-        """The answers to a request."""
+        """Returns the answers to a request."""
         signatures, *_ = task_runs.load_of(task)
         outputs = signatures["serving_default"](
             **{name: tf.constant(x) for name, x in inputs.items()}
@@ -107,11 +105,11 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         return {name: x.numpy() for name, x in outputs.items()}
 
     def _serve(self, task, records):
-        """The answers to raw records."""
+        """Returns the answers to raw records."""
         return self._ask(task, _preprocessor(task).raw_batch(records))
 
     def _check_same(self, expected, actual):
-        """Answers are equal, probabilities but for rounding."""
+        """Checks that answers are equal, and numbers close."""
         self.assertEqual(set(expected), set(actual))
         for name, value in expected.items():
             if value.dtype.kind == "f":
@@ -136,7 +134,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             self.assertTrue(np.isfinite(value), name)
 
     def test_encoders_of_runs_are_built_under_keras_3(self):
-        """As docs/encoders.md says; they encode as the trained models do."""
+        """The code of docs/encoders.md gives the trained models' encodings."""
         names = ["wikihop", "openkp", "read_twice_hotpotqa"]
         (lines,) = re.findall(
             r"(?s)## Weights.*?```\n(from etcmodel.*?)```",
@@ -177,8 +175,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(expected[name], np.load(path), 1e-4, 1e-4)
 
     @parameterized.parameters(*task_runs.TASKS)
-    def test_its_encoder_is_built_from_the_run(self, task):
-        """The same layer with the same arguments and weights."""
+    def test_encoder_built_from_a_run_has_its_weights(self, task):
         run = task_runs.run_of(task)
         if task in task_runs.READ_TWICE:
             build, config = models.build_read_twice_encoder, "ReadTwiceConfig"
@@ -200,8 +197,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(weight, actual[name], name)
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
-    def test_evaluate_prints_what_predict_prints(self, task):
-        """And the official score of the file is the same."""
+    def test_evaluate_and_predict_print_the_same_metrics(self, task):
         run = task_runs.run_of(task)
         metrics = task_runs.metrics_of(task)
         out, predictions = run.predict(run, run.input, "--batch_size=4")
@@ -211,7 +207,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             if line.count(": ") == 1
         )
         for name, value in printed.items():
-            # A threshold is a score, whose last digit may differ by batch.
+            # Scores, and thus thresholds, may differ slightly between batches.
             rtol = 1e-5 if name.endswith("_threshold") else 0
             expected = float(f"{metrics[name]:.6g}")
             self.assertAllClose(expected, float(value), rtol, rtol / 10, name)
@@ -221,8 +217,8 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             self.assertIn(record.id, text)
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
-    def test_python_loads_it(self, task):
-        """The run and its SavedModel; answers come in the records' order."""
+    def test_load_in_python(self, task):
+        """Loads a run and a SavedModel; answers keep the order of records."""
         run = task_runs.run_of(task)
         self.assertEqual(task, etcmodel.load(run.model_dir).task)
         rows = [_preprocessor(task).raw(x) for x in self._records(task)]
@@ -242,8 +238,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
         self.assertEqual(rounded(alone), rounded(found))
 
-    def test_what_is_stored_of_segments_is_what_is_served(self):
-        """The same answers from packed examples as from raw text."""
+    def test_packed_segments_have_the_answers_of_raw_text(self):
         for task in {*task_runs.READ_TWICE}.intersection(
             task_runs.WITH_ANSWERS
         ):
@@ -266,8 +261,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         *(x for x in task_runs.WITH_ANSWERS if x not in task_runs.READ_TWICE)
     )
-    def test_what_is_stored_is_what_is_served(self, task):
-        """The same answers from stored examples as from raw text."""
+    def test_stored_examples_have_the_answers_of_raw_text(self, task):
         fields = _preprocessor(task).SCHEMA
         signatures, task_model, _ = task_runs.load_of(task)
         records = self._records(task)
@@ -314,7 +308,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         for i, record in enumerate(records):
             alone = self._serve(task, [record])
             for name, value in alone.items():
-                # What a batch is filled up with lies beyond.
+                # Answers in a batch have more padding.
                 sizes = map(slice, value.shape[1:])
                 part = together[name][(slice(i, i + 1), *sizes)]
                 self._check_same({name: value}, {name: part})
@@ -327,8 +321,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                     {name: x[i : i + 1] for name, x in together.items()},
                 )
             ]
-            # Scores may differ in their last digit: sums of other lengths are
-            # added up in another order.
+            # Sums of different lengths are rounded differently.
             tf.nest.map_structure(
                 lambda x, y: (
                     self.assertAllClose(x, y)
@@ -339,7 +332,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             )
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
-    def test_a_batch_of_none(self, task):
+    def test_empty_batch(self, task):
         preprocessor = _preprocessor(task)
         outputs = self._ask(
             task,
@@ -353,7 +346,6 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_empty_text(self, task):
-        """Nothing to be found, and nothing that fails."""
         preprocessor = _preprocessor(task)
         for size in (0, 2):
             outputs = self._ask(
@@ -375,8 +367,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                     self.assertTrue(np.isfinite(value).all(), name)
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
-    def test_empty_text_between_others(self, task):
-        """Others are answered as without it."""
+    def test_empty_text_does_not_change_other_answers(self, task):
         preprocessor = _preprocessor(task)
         inputs = preprocessor.raw_batch(self._records(task)[:2])
         between = {
@@ -392,8 +383,8 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
-    def test_inputs_of_a_request_that_do_not_agree(self, task):
-        """The error names both, what they have to share, and their sizes."""
+    def test_inputs_that_differ_in_size(self, task):
+        """The error names both inputs, the axis they share, and the sizes."""
         signatures, *_ = task_runs.load_of(task)
         for signature, request, same in (
             (
@@ -429,8 +420,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                     )
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
-    def test_the_page_about_requests_is_true(self, task):
-        """Its request is answered with what it shows, and its tables lists."""
+    def test_documented_request_has_the_documented_outputs(self, task):
         page = (_ROOT / "docs" / "serving.md").read_text("utf-8")
         (section,) = (
             x
@@ -468,7 +458,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             self.assertLessEqual(listed - {"answer_type"}, set(names))
             self.assertLessEqual(set(names), listed)
 
-    def test_the_example_of_the_readme_answers(self):
+    def test_readme_example_runs(self):
         text = (_ROOT / "README.md").read_text("utf-8")
         (example,) = (
             x
@@ -481,8 +471,8 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual((1,), values["output"]["answer"].shape)
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
-    def test_without_this_package(self, task):
-        """It answers other programs, and has no op of Python's."""
+    def test_serves_without_this_package(self, task):
+        """Other programs get the same answers; no op needs Python."""
         records = self._records(task)[:2]
         loaded, served, ops = helpers.call_in_fresh_process(
             helpers.serve_elsewhere,
@@ -492,10 +482,10 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         expected = self._serve(task, records)
         self._check_same(expected, loaded)
         self._check_same(expected, served)
-        # Few and common ones: a server links those of its own version.
+        # Ops of TensorFlow Text that a server must link.
         expected = ["FastWordpieceTokenizeWithOffsets"]
         if task in task_runs.READ_TWICE:
-            # Finds mentions.
+            # For mentions.
             expected.append("RegexSplitWithOffsets")
         self.assertEqual(
             expected, sorted(op for op in ops if not hasattr(tf.raw_ops, op))
@@ -505,7 +495,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_stores_no_gradients_and_needs_no_xla(self, task):
-        """Loading warns of stored gradients that cannot be used."""
+        """Loading would warn of stored gradients."""
         path = task_runs.run_of(task).saved_model
         self.assertEmpty(names_of_stored_gradients(path))
         for function in stored_functions(path):
@@ -513,7 +503,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_warmup_requests(self, task):
-        """All are the same request, with the same answers."""
+        """The requests of all signatures have the same answers."""
         signatures, *_ = task_runs.load_of(task)
         requests = dict(
             read_warmup_requests(task_runs.run_of(task).saved_model)
@@ -531,7 +521,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([0], answers["tokens_cut"])
         answers = {x: y for x, y in answers.items() if x not in _OF_REQUESTS}
         if task in task_runs.READ_TWICE:
-            # A list of answers, as examples hold several records.
+            # This signature returns answers instead of logits.
             logits = {"example_id": tf.constant([""])}
         self._check_same(
             {name: x.numpy() for name, x in {**logits, **answers}.items()},

@@ -1,6 +1,7 @@
-"""What the experiments of the ETC paper's tasks have in common."""
+"""Tests the experiments of all tasks: hyperparameters, steps, warm starts."""
 
 import json
+import math
 import os
 
 import tensorflow as tf
@@ -14,9 +15,11 @@ from etcmodel.training import trainer
 from testing.models import shrink_experiment
 from testing.models import small_records
 
+_NQ_METRIC = "average_best_threshold_f1"
+
 
 def _small_task(name, **options):
-    """A tiny experiment on nine tiny records, and its task."""
+    """Makes a tiny experiment on nine tiny records, and its task."""
     spec = registry.get(name)
     params = trainer.configure(spec, **spec.recipe, **options)
     shrink_experiment(params, small_records(name), 8 if name == "nq" else 4)
@@ -25,76 +28,90 @@ def _small_task(name, **options):
 
 class ExperimentsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        # 43,738 records, 15 epochs of batches of 64.
-        ("wikihop", "base", 64, 10251, 4e-5, 0.1, "accuracy"),
-        # 90,431 records, 9 epochs of batches of 64; 5 epochs of batches of 32.
-        ("hotpotqa", "base", 64, 12716, 5e-5, 0.01, "joint_f1"),
-        ("hotpotqa_large", "large", 32, 14129, 3e-5, 0.01, "joint_f1"),
-        # 307,373 examples in batches of 64: 5 epochs, 2 for large models.
-        ("nq", "base", 64, 24013, 5e-5, 0.01, "average_best_threshold_f1"),
+        # Records * epochs / batch size. ETC paper, section 4.1, Appendix C.
+        ("etc/wikihop", 43_738 * 15 / 64, 64, 4e-5, 0.1, "accuracy"),
+        ("etc/hotpotqa", 90_431 * 9 / 64, 64, 5e-5, 0.01, "joint_f1"),
+        ("etc/hotpotqa_large", 90_431 * 5 / 32, 32, 3e-5, 0.01, "joint_f1"),
+        ("etc/nq", 307_373 * 5 / 64, 64, 5e-5, 0.01, _NQ_METRIC),
+        ("etc/nq_large", 307_373 * 2 / 64, 64, 3e-5, 0.01, _NQ_METRIC),
+        ("etc/openkp", 133_374 * 3 / 64, 64, 5e-5, 0.01, "f1_at_3"),
+        ("etc/openkp_large", 133_374 * 2 / 64, 64, 3e-5, 0.01, "f1_at_3"),
+        ("etc/pretrain", 63_000, 512, math.sqrt(8) / 1e3, None, "mlm_accuracy"),
+        # Questions * segments of each * epochs / batch size in segments.
+        # ReadTwice paper, sections 4.1 and 4.2, Appendix C.
+        ("read_twice/pretrain", 1e6, 512, 1e-4, None, "mlm_accuracy"),
+        ("read_twice/hotpotqa", 90_447 * 10 * 6 / 128, 128, 3e-5, 0.01, "f1"),
+        ("read_twice/triviaqa", 61_888 * 10 * 6 / 128, 128, 1e-5, 0.01, "f1"),
         (
-            "nq_large",
-            "large",
-            64,
-            9605,
-            3e-5,
-            0.01,
-            "average_best_threshold_f1",
+            "read_twice/narrativeqa",
+            32_747 * 200 * 6 / 128,
+            *(128, 5e-6, 0.01, "rouge_l"),
         ),
-        # 133,374 pages in batches of 64: 3 epochs, 2 for large models.
-        ("openkp", "base", 64, 6251, 5e-5, 0.01, "f1_at_3"),
-        ("openkp_large", "large", 64, 4167, 3e-5, 0.01, "f1_at_3"),
     )
-    def test_hyperparameters_of_the_paper(
-        self, name, preset, batch_size, steps, rate, weight_decay, metric
+    def test_hyperparameters_of_the_papers(
+        self, name, steps, batch_size, rate, weight_decay, metric
     ):
-        registry.register_experiments(name.removesuffix("_large"))
-        params = exp_factory.get_exp_config(f"etc/{name}")
-        trainer, optimizer = params.trainer, params.trainer.optimizer_config
-        decay = optimizer.learning_rate.polynomial
+        registry.register_experiments(registry.task_of_experiment(name).name)
+        params = exp_factory.get_exp_config(name)
+        trainer, schedule = params.trainer, params.trainer.optimizer_config
+        optimizer = schedule.optimizer
         self.assertEqual(
             {
-                "preset": preset,
+                "steps": int(steps),
                 "batch": batch_size,
-                "steps": (steps, steps),
-                "warmup": steps // 10,
                 "rate": rate,
-                "optimizer": ("adamw", weight_decay),
-                "best": (metric, "higher"),
+                "optimizer": "lamb" if weight_decay is None else "adamw",
+                "metric": metric,
             },
             {
-                "preset": params.task.model.encoder.preset,
+                "steps": trainer.train_steps,
                 "batch": params.task.train_data.global_batch_size,
-                "steps": (trainer.train_steps, decay.decay_steps),
-                "warmup": optimizer.warmup.linear.warmup_steps,
-                "rate": decay.initial_learning_rate,
-                "optimizer": (
-                    optimizer.optimizer.type,
-                    optimizer.optimizer.adamw.weight_decay_rate,
-                ),
-                "best": (
-                    trainer.best_checkpoint_eval_metric,
-                    trainer.best_checkpoint_metric_comp,
-                ),
+                "rate": schedule.learning_rate.polynomial.initial_learning_rate,
+                "optimizer": optimizer.type,
+                "metric": trainer.best_checkpoint_eval_metric,
             },
         )
-        encoder = params.task.model.encoder.to_config()
-        self.assertEqual(name != "wikihop", encoder.use_hard_g2l_mask)
-        self.assertFalse(encoder.use_hard_l2g_mask)
-        self.assertEqual(
-            (169, 24, 24) if preset == "large" else (84, 12, 12),
-            (
-                encoder.local_radius,
-                encoder.relative_pos_max_distance,
-                encoder.num_hidden_layers,
-            ),
-        )
+        if weight_decay:
+            self.assertEqual(weight_decay, optimizer.adamw.weight_decay_rate)
+
+    @parameterized.parameters(*registry.tasks())
+    def test_names_describe_experiments(self, task):
+        registry.register_experiments(task)
+        for name in registry.get(task).experiments:
+            params = exp_factory.get_exp_config(name)
+            config = params.task.model.encoder.to_config(99)
+            large, less = "large" in name, "10_layers" in name
+            layers = 24 if large else 10 if less else 12
+            self.assertEqual(layers, config.num_hidden_layers)
+            lamb = params.trainer.optimizer_config.optimizer.type == "lamb"
+            self.assertEqual("lamb" in name or "pretrain" in name, lamb)
+            if name.startswith("etc/"):
+                self.assertEqual(int(large), config.grad_checkpointing_period)
+                self.assertEqual("shared" in name, config.share_qkv_projections)
+                # Labels of 2k + 1 distances and three more.
+                distance = config.relative_pos_max_distance
+                self.assertGreaterEqual(
+                    config.relative_vocab_size, 2 * distance + 4
+                )
+
+    def test_sizes_of_the_papers(self):
+        for task, sizes in {
+            "hotpotqa": {"long_length": 4096, "global_length": 256},
+            "nq": {"long_length": 4096, "global_length": 230, "stride": 2048},
+            "openkp": {"long_length": 4096, "global_length": 512},
+            "pretrain": {"long_length": 4096, "min_sentences": 7},
+            "wikihop": {"global_length": 430, "max_num_sentences": 200},
+        }.items():
+            config = registry.get(task).make_preprocessing_config({})
+            self.assertEqual(
+                sizes, {name: getattr(config, name) for name in sizes}
+            )
 
     @parameterized.parameters(
         ("hotpotqa", {}), ("nq", {}), ("openkp", {"max_loss": True})
     )
     def test_steps_compile(self, name, options):
-        """The whole of training and of evaluation, as a TPU needs it."""
+        """Whole training and evaluation steps, as for a TPU."""
         params, task = _small_task(name, **options)
         model = task.build_model()
         optimizer = task.create_optimizer(params.trainer.optimizer_config)
@@ -138,7 +155,7 @@ class ExperimentsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("nq", "openkp", "read_twice_hotpotqa", "wikihop")
     def test_continues_a_run_of_the_same_task(self, name):
-        """Heads are loaded, too, not the encoder alone."""
+        """The heads load, too."""
         params, task = _small_task(name)
         run = self.get_temp_dir()
         model = task.build_model()

@@ -10,8 +10,7 @@ from testing import tasks
 
 class FuzzTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*tasks.SMALL_RECORDS)
-    def test_damaged_records(self, name):
-        """Are read, or an error says what is wrong."""
+    def test_damaged_records_are_read_or_raise_a_record_error(self, name):
         folder = self.enterContext(tempfile.TemporaryDirectory())
         write, _ = tasks.SMALL_RECORDS[name]
         path, _ = write(folder, 4)

@@ -1,4 +1,4 @@
-"""The models of all tasks with their heads: what they have in common."""
+"""Tests what the models of all ETC tasks share: heads on an encoder."""
 
 import functools
 
@@ -7,16 +7,21 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.feature_utils import token_types
 from etcmodel.models import EtcConfig
 from etcmodel.tasks import registry
 from etcmodel.tasks.nq.model import POSITIONS
 from testing import model_inputs
 from testing.models import set_random_weights
 
+_CLS, _QUESTION, _CANDIDATE = (
+    token_types.CLS_GLOBAL,
+    token_types.QUESTION_GLOBAL,
+    token_types.CANDIDATE_GLOBAL,
+)
 _NGRAMS = {"ngram_logits": [2, 5, 12]}
 _FACTS = {"supporting_fact_logits": [2, 11], "answer_type_logits": [2, 3]}
-# The options of the model, its features, the lengths without padding, and the
-# logits with their shapes.
+# Model options, features, lengths without padding, and the logits' shapes.
 _MODELS = {
     "wikihop": (
         {},
@@ -68,18 +73,18 @@ _MODELS = {
     ),
     "select": ({}, model_inputs.hotpotqa(), (10, 10), {"logits": [2, 11]}),
 }
-# What is noted of the records, where the model depends on it.
+# Preprocessing configuration, for tasks whose model depends on it.
 _SIZES = {"classify": {"kind": "single", "labels": ["a", "b", "c"]}}
-# Which are of global tokens, and which of the whole input.
+# Logits of global tokens, and of the whole input.
 _GLOBAL = ("logits", "supporting_fact_logits")
 _WHOLE = ("answer_type_logits",)
-# Whose last axis is that of the input.
+# Logits with the long input as the last axis.
 _LAST = ("ngram_logits",)
 
 
 @functools.cache
 def _make(name, dtype=None, **lengths):
-    """A model whose weights are all its own, the same each time."""
+    """Makes a model with random weights, the same each time."""
     options, *_ = _MODELS[name]
     spec = registry.get(name.split("_")[0])
     config = EtcConfig.from_preset(
@@ -93,6 +98,59 @@ def _make(name, dtype=None, **lengths):
 
 
 class ModelsTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        ("answer", {}, (_CLS, _QUESTION)),
+        ("answer", {"query_ignore_hard_g2l": False}, (_CLS,)),
+        ("hotpotqa", {}, (_CLS,)),
+        ("hotpotqa", {"cls_ignores_hard_g2l": False}, ()),
+        ("hotpotqa", {"query_ignore_hard_g2l": True}, (_CLS, _QUESTION)),
+        ("select", {}, (_CLS, _QUESTION)),
+        ("select", {"query_ignore_hard_g2l": False}, (_CLS,)),
+        ("wikihop", {}, (_CANDIDATE, _QUESTION)),
+        ("wikihop", {"query_ignore_hard_g2l": False}, (_CANDIDATE,)),
+        ("wikihop", {"candidate_ignore_hard_g2l": False}, (_QUESTION,)),
+        ("nq", {}, ()),
+        ("openkp", {}, ()),
+        ("classify", {}, ()),
+    )
+    def test_exempt_from_the_hard_mask(self, task, options, expected):
+        spec = registry.get(task)
+        made = spec.make_model(spec.model_options(**options)).encoder_options()
+        self.assertEqual(expected, made.get("ignore_hard_g2l_types", ()))
+        self.assertEqual(
+            task in ("nq", "openkp"), made.get("flat_sequence", False)
+        )
+
+    @parameterized.parameters("hotpotqa", "wikihop")
+    def test_flat_sequence_option(self, task):
+        spec = registry.get(task)
+        made = spec.make_model(spec.model_options(flat_sequence=True))
+        self.assertTrue(made.encoder_options()["flat_sequence"])
+
+    @parameterized.parameters(*_MODELS)
+    def test_gradients_reach_all_weights_of_the_head(self, name):
+        _, features, *_ = _MODELS[name]
+        if name == "openkp":
+            # Enough words for the longest phrases.
+            features = {**features, "words": tf.constant([[*range(1, 13)]] * 2)}
+        model = _make(name)
+        layers = [x for x in model.layers if x.name != "etc_encoder"]
+        heads = [x for layer in layers for x in layer.trainable_variables]
+        weights = [
+            *heads,
+            model.get_layer("etc_encoder").trainable_variables[0],
+        ]
+        with tf.GradientTape() as tape:
+            # Any function of all logits.
+            loss = tf.add_n(
+                [tf.reduce_sum(tf.sin(x)) for x in model(features).values()]
+            )
+        for weight, gradient in zip(
+            weights, tape.gradient(loss, weights), strict=True
+        ):
+            self.assertIsNotNone(gradient, weight.name)
+            self.assertTrue(np.any(tf.convert_to_tensor(gradient)), weight.name)
+
     @pytest.mark.both_kerases
     @parameterized.parameters(*_MODELS)
     def test_config_round_trip(self, name):
@@ -111,11 +169,11 @@ class ModelsTest(tf.test.TestCase, parameterized.TestCase):
         for key, value in copy(features).items():
             self.assertEqual(tf.float32, value.dtype)
             self.assertAllEqual(logits[key], value)
-            # Both records are the same.
+            # Both records are equal.
             self.assertAllClose(value[0], value[1], 1e-5, 1e-5)
 
     @parameterized.parameters(*_MODELS)
-    def test_padding_does_not_matter(self, name):
+    def test_logits_do_not_depend_on_padding(self, name):
         _, features, (num_long, num_global), _ = _MODELS[name]
         length = features["long_token_ids"].shape[1]
         shorter = {
@@ -159,7 +217,7 @@ class ModelsTest(tf.test.TestCase, parameterized.TestCase):
         for key, value in model(features).items():
             self.assertEqual(tf.float32, value.dtype)
             self.assertAllClose(expected[key], value, 0.0, tolerance, key)
-            # And it did not compute in single precision.
+            # It computed in half precision.
             self.assertNotAllClose(expected[key], value, 0.0, 1e-6, key)
             self.assertLess(np.abs(value).max(), 10001)
 

@@ -1,4 +1,4 @@
-"""The path of a record is the one that `docs/architecture.md` lists."""
+"""Tests that `docs/architecture.md` lists the functions a record passes."""
 
 import collections
 import contextlib
@@ -24,12 +24,12 @@ from testing import tasks
 
 _PACKAGE = pathlib.Path(etcmodel.__file__).parent
 _PAGE = _PACKAGE.parent / "docs" / "architecture.md"
-# Rooms that pass records on. Functions of others are called to work on them.
+# Packages whose public functions pass records on.
 _ROOMS = ("cli", "datasets", "pipeline", "serving", "tasks", "training")
 
 
 def read_hops(title: str) -> dict:
-    """Returns code -> name of the functions listed under a title, in order."""
+    """Returns code -> name of the listed functions under a title, in order."""
     _, _, rest = _PAGE.read_text("utf-8").partition(f"**{title}**\n\n")
     section, _, _ = rest.partition("\n\n")
     hops = {}
@@ -41,7 +41,7 @@ def read_hops(title: str) -> dict:
 
 
 def _is_public(code) -> bool:
-    """Whether code of the package is a public function that passes records."""
+    """Tells whether code is a public function of `_ROOMS`."""
     path = pathlib.Path(code.co_filename)
     return (
         path.is_relative_to(_PACKAGE)
@@ -54,15 +54,10 @@ def _is_public(code) -> bool:
 
 @contextlib.contextmanager
 def followed(hops: dict, root=None):
-    """Follows calls of some functions, in all threads.
+    """Records calls of the functions in `hops`, in all threads.
 
-    Args:
-        hops: from `read_hops`.
-        root: code of the function that begins it.
-
-    Yields:
-        The names of the functions in the order of their first calls, and the
-        public functions between them that are not listed.
+    Yields their names in the order of first calls, and unlisted public
+    functions between them and `root`, the code of the first function.
     """
     order, between = collections.OrderedDict(), set()
 

@@ -8,8 +8,7 @@ from testing.keras_version import KERAS_2
 
 
 class RegistryTest(tf.test.TestCase):
-    def test_all_tasks(self):
-        """And each has generated records, to be tested with."""
+    def test_all_tasks_have_small_records(self):
         self.assertEqual(set(registry.tasks()), set(tasks.SMALL_RECORDS))
         for name in registry.tasks():
             self.assertEqual(name, registry.get(name).name)

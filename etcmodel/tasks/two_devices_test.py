@@ -1,6 +1,6 @@
-"""All tasks train on two devices; two hosts measure the same.
+"""Tests training on two devices and evaluation on two hosts.
 
-One process is set up for two devices, and trains all tasks.
+One process with two devices trains all tasks.
 """
 
 import functools
@@ -27,23 +27,23 @@ from testing.tasks import write_small_records
 
 
 def _make(name, records, batch_size=4, **options):
-    """The task's class, and a tiny experiment."""
+    """Returns the task's class and a tiny experiment."""
     spec = registry.get(name)
     params = trainer.configure(spec, **{**spec.recipe, **options})
     shrink_experiment(params, records, batch_size)
     return trainer.task_classes(spec)[0], params
 
 
-# Name, number of small records, experiment, and what is divided by the number
-# of records or windows: counts, exact whatever the replicas.
+# Name, number of small records, experiment, and metrics that are counts divided
+# by the number of records or windows.
 _TASKS = {
-    # With LAMB; other tests use AdamW.
+    # LAMB; other tests use AdamW.
     "wikihop": (
         9,
         functools.partial(_make, "wikihop", optimizer="lamb"),
         ["accuracy"],
     ),
-    # With labels of tokens; other tests learn spans.
+    # Labels of tokens; other tests learn spans.
     "hotpotqa": (
         9,
         functools.partial(_make, "hotpotqa", answer_encoding="bio"),
@@ -54,9 +54,9 @@ _TASKS = {
         functools.partial(_make, "nq", batch_size=8),
         ["answer_type_accuracy"],
     ),
-    # Each replica has other sentences to tell from each other.
+    # Each replica contrasts its own sentences.
     "pretrain": (19, functools.partial(_make, "pretrain"), []),
-    # Half an example for each replica, so that documents are on both.
+    # Half an example for each replica, so that documents are split.
     "read_twice_pretrain": (
         40,
         functools.partial(
@@ -67,8 +67,7 @@ _TASKS = {
         ),
         [],
     ),
-    # Half an example for each replica, as in pre-training. With losses of spans
-    # and of types.
+    # Half an example for each replica. Has losses of spans and of types.
     "read_twice_hotpotqa": (
         9,
         functools.partial(
@@ -81,12 +80,12 @@ _TASKS = {
 }
 
 
-# Whose loss of one replica depends on what the other has.
+# Tasks whose loss depends on the data of all replicas.
 _TOGETHER = ("pretrain", "read_twice_pretrain", "read_twice_hotpotqa")
 
 
 def _measure_on_one_device(task, runner, data):
-    """All metrics of the weights, without the Model Garden's loops."""
+    """Measures all metrics, without the Model Garden's loops."""
     model = task.build_model()
     tf.train.Checkpoint(model=model).read(
         runner.checkpoint_manager.latest_checkpoint
@@ -101,7 +100,7 @@ def _measure_on_one_device(task, runner, data):
     for batch in task.build_inputs(data):
         outputs = step(*batch)
         losses.append(outputs.get("loss"))
-        # As a strategy gives them: a tuple of replicas.
+        # A strategy returns tuples of replicas.
         outputs = tf.nest.map_structure(lambda x: (x,), outputs)
         state = task.aggregate_logs(state, outputs)
     logs = {x.name: float(x.result()) for x in means}
@@ -111,7 +110,7 @@ def _measure_on_one_device(task, runner, data):
 
 
 def _check_all_are_collected(collected, records, num_records):
-    """Every record or window once, whatever the replicas."""
+    """Checks that every record or window is collected once."""
     (batches,) = collected
     keys, weights = (
         np.concatenate([batch[name] for batch in batches])
@@ -151,7 +150,7 @@ def _check_task(strategy, name, directory):
     before = [x.numpy() for x in runner.trainer.model.trainable_variables]
     runner_lib.run_mode(runner, params, "train")
     logs = runner_lib.run_mode(runner, params, "eval")
-    # The replicas have the same weights, and most of those are new ones.
+    # The replicas have equal weights, and most of them have changed.
     changed = []
     for variable, old in zip(
         runner.trainer.model.trainable_variables, before, strict=True
@@ -190,19 +189,10 @@ def _gradients(task, model, features, labels):
 
 
 def check_gradients(directory, name, strategy):
-    """Two replicas have the loss and the gradients of one.
-
-    Args:
-        directory: that of the task.
-        name: the task.
-        strategy: two replicas.
-
-    Returns:
-        The loss.
-    """
+    """Checks that two replicas have the gradients of one; returns the loss."""
     task_class, params = _TASKS[name][1](os.path.join(directory, "records"))
     task = task_class(params.task)
-    # Validation data are masked in the same way each time.
+    # Masks of validation data are always the same.
     data = task.build_inputs(params.task.validation_data)
     batch = next(iter(data))
     weights = tf.train.latest_checkpoint(os.path.join(directory, "run"))
@@ -211,8 +201,8 @@ def check_gradients(directory, name, strategy):
         model = task.build_model()
         tf.train.Checkpoint(model=model).read(weights).expect_partial()
         if name == "pretrain":
-            # As CPC begins, its gradients are too small to be seen; with large
-            # scores its softmax amplifies rounding.
+            # Initial gradients of CPC are too small to compare; large scores
+            # amplify rounding.
             kernel = model.contrast.bilinear.kernel
             kernel.assign(
                 tf.random.stateless_normal(kernel.shape, [1, 2], stddev=0.3)
@@ -233,7 +223,7 @@ def check_gradients(directory, name, strategy):
         )
 
     def part(value):
-        # So that the segments of a document are on both.
+        # Splits the segments of a document.
         return strategy.experimental_distribute_values_from_function(
             lambda x: value[x.replica_id_in_sync_group :: 2]
         )
@@ -247,14 +237,9 @@ def check_gradients(directory, name, strategy):
 
 
 def check_all_tasks(directory):
-    """Checks all tasks; to be called in a fresh process.
+    """Checks all tasks in a fresh process.
 
-    Args:
-        directory: an empty one.
-
-    Returns:
-        Task -> what it measured, and task -> what went wrong, which is empty if
-        nothing did.
+    Returns the metrics and the error (or "") of each task.
     """
     strategy = two_device_strategy()
     logs, errors = {}, dict.fromkeys(_TASKS, "")
@@ -265,21 +250,13 @@ def check_all_tasks(directory):
             logs[name] = _check_task(strategy, name, folder)
             if name in _TOGETHER:
                 check_gradients(folder, name, strategy)
-        except Exception:  # Whatever it is, the others are to be tried.
+        except Exception:  # Other tasks run in any case.
             errors[name] = traceback.format_exc()
     return logs, errors
 
 
 def evaluate_on_worker(directory, name):
-    """Evaluates what was trained, as one of two hosts.
-
-    Args:
-        directory: that of the task.
-        name: the task.
-
-    Returns:
-        What it measures.
-    """
+    """Evaluates a trained task as one of two hosts; returns the metrics."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     assert strategy.num_replicas_in_sync == 2
     task_class, params = _TASKS[name][1](os.path.join(directory, "records"))
@@ -294,7 +271,7 @@ def evaluate_on_worker(directory, name):
 
 
 def gradients_on_worker(directory, name):
-    """See `check_gradients`; as one of two hosts."""
+    """Calls `check_gradients` as one of two hosts."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     return check_gradients(directory, name, strategy)
 
@@ -315,7 +292,7 @@ class TwoDevicesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual("", self.errors[task])
 
     def test_two_hosts_measure_the_same(self):
-        """Each reads a part of the files, and each knows all answers."""
+        """Each reads a part of the files, and scores all answers."""
         self.assertEqual("", self.errors["nq"])
         expected = self.logs["nq"]
         self.assertIn("long_best_threshold_f1", expected)
@@ -326,7 +303,7 @@ class TwoDevicesTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("pretrain", "read_twice_hotpotqa")
     def test_two_hosts_have_the_gradients_of_one(self, task):
-        """Each needs sentences, or memories, of the other."""
+        """Each needs sentences or memories of the other."""
         self.assertEqual("", self.errors[task])
         directory = os.path.join(self.directory, task)
         first, second = call_on_two_workers(

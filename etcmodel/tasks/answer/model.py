@@ -23,12 +23,6 @@ class Answer(SpanAnswerModel):
             )
 
     @property
-    def threshold(self) -> float:
-        """Minimum probability of "no answer"."""
-        chosen = self.options.no_answer_threshold
-        return TASK.tuned.default if chosen is None else chosen
-
-    @property
     def _unit_threshold(self) -> float | None:
         """Threshold for the answer's unit; see `choose_sentences`."""
         options = self.options
@@ -38,11 +32,11 @@ class Answer(SpanAnswerModel):
 
     def decode(self, candidates, owner, text):
         """Decodes answers and units with probabilities (docs/serving.md)."""
-        del owner
         types = candidates["answer_type_probabilities"]
         # [batch]
         no_answer = types[:, span_decoding.NONE]
-        is_none = (no_answer >= self.threshold)[:, tf.newaxis]
+        threshold = TASK.tuned.of(self.options)
+        is_none = (no_answer >= threshold)[:, tf.newaxis]
         # Keeps either the type "none" or the other three.
         # [batch, 3]
         others = tf.where(is_none, 0.0, 1.0) * types[:, : span_decoding.NONE]
@@ -65,7 +59,6 @@ class Answer(SpanAnswerModel):
 
     def to_prediction(self, answers, text):
         """Converts answers for `datasets.question_answering.score`."""
-        del text
         return {
             "answer": answers["answer"].decode("utf-8", "replace"),
             "no_answer_probability": float(answers["no_answer_probability"]),

@@ -1,4 +1,3 @@
-import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -18,17 +17,15 @@ _CANDIDATES = {
     "ends": [[-1, 4, 16, 9, -1]],
 }
 
-_TOLD = ("answer_type", "answer")
-
 
 class AnswerTest(tf.test.TestCase, parameterized.TestCase):
     def _answer(self, types, fact=0.3, units=_UNITS, **options):
-        """What is decoded of a record, and its prediction."""
+        """Returns the answers to a record, and its prediction."""
         model = TASK.make_model(options=TASK.options(**options))
         candidates = {"fact_probabilities": [[-1.0, 0.9, fact, 0.6, -1.0]]}
         candidates = _CANDIDATES | candidates
         if units is not _UNITS:
-            # Nothing of the document is in the input.
+            # No unit is in the input.
             candidates |= {
                 "global_units": [[-1] * 5],
                 "scores": [[-1e9] * 5],
@@ -63,7 +60,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         (0.4, [0.3, 0.2, 0.1, 0.4], 3, "", 0.4),
         (0.6, [0.1, 0.2, 0.15, 0.55], 1, "yes", 0.2),
         (1.0, [0.0, 0.05, 0.1, 0.85], 2, "no", 0.1),
-        # Less probable than a span, but as probable as the threshold says.
+        # Above the threshold, although a span is more probable.
         (0.05, [0.9, 0.02, 0.02, 0.06], 3, "", 0.06),
     )
     def test_no_answer(self, threshold, types, kind, text, probability):
@@ -83,8 +80,8 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
             {"no_answer_threshold": 1.0},
         ),
     )
-    def test_no_text_to_answer_from(self, units, options):
-        """The document is empty, or the question takes all the room."""
+    def test_documents_without_text(self, units, options):
+        """The document is empty, or the question fills the input."""
         answers, prediction = self._answer(
             [0.6, 0.2, 0.1, 0.1], units=units, **options
         )
@@ -92,13 +89,15 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual("", prediction["answer"])
         self.assertEqual(0.0, answers["answer_probability"])
         answers, _ = self._answer([0.2, 0.6, 0.1, 0.1], units=units, **options)
-        self.assertEqual((1, b"yes"), (*map(answers.get, _TOLD),))
+        self.assertEqual(
+            (1, b"yes"), (answers["answer_type"], answers["answer"])
+        )
 
     @parameterized.parameters(
         (False, 0.5, "Brno", 0.9 * 0.5),
         (True, 0.5, "big", 0.9 * 0.25),
         (True, 0.2, "Brno", 0.9 * 0.5),
-        # No unit is evidence: the most probable one, which is the title.
+        # No unit is evidence: the most probable unit, which is the title.
         (True, 0.95, "Brno", 0.9 * 0.2),
     )
     def test_answer_in_evidence(self, wanted, threshold, text, probability):
@@ -110,7 +109,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(text, prediction["answer"])
         self.assertAllClose(probability, answers["answer_probability"])
 
-    # Scores of -1 and -2, plus the logarithms of 0.6 and of these.
+    # Scores of -1 and -2, plus the logarithms of `fact` and of 0.6.
     @parameterized.parameters(
         (0.25, "Brno", 0.9 * 0.5), (0.2, "big", 0.9 * 0.25)
     )
@@ -121,7 +120,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(text, prediction["answer"])
         self.assertAllClose(probability, answers["answer_probability"])
 
-    def test_two_ways_to_choose_an_answer(self):
+    def test_options_that_exclude_each_other(self):
         with self.assertRaisesRegex(
             UserError, "answer_in_evidence and task.multiply_fact_probability"
         ):
@@ -133,14 +132,14 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         (Selected(((0, 1),)), 1.0, 1.0),
-        # Texts of what was not given as a list, and a whole paragraph.
+        # Evidence as text, and as a whole paragraph.
         (Selected((), ("Is it big?",)), 1.0, 1.0),
         (Selected(((0, -1),)), 1.0, 0.5),
         (Selected((), ("Žán is in Brno.",)), 0.0, 0.0),
         (Selected(), 0.0, 0.0),
     )
     def test_evidence(self, right, precision, recall):
-        """The second sentence is, whatever is right."""
+        """The second sentence is predicted."""
         answers, prediction = self._answer([0.9, 0.0, 0.0, 0.1])
         self.assertAllClose([0.3, 0.6], answers["unit_probabilities"])
         scores = question_answering.score(
@@ -154,43 +153,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class LossTest(tf.test.TestCase):
-    def test_losses_of_no_answer(self):
-        """It has a type, but neither a first nor a last token."""
-        model = TASK.make_model()
-        labels = model.labels(
-            {},
-            {
-                "answer_type": tf.constant([3]),
-                "supporting_facts": tf.constant([[-1, 0]]),
-                "answer_begins": tf.RaggedTensor.from_row_lengths(
-                    tf.zeros([0], tf.int32), [0]
-                ),
-                "answer_ends": tf.RaggedTensor.from_row_lengths(
-                    tf.zeros([0], tf.int32), [0]
-                ),
-            },
-        )
-        losses = model.losses(
-            {
-                "answer_type_logits": tf.zeros([1, 4]),
-                "supporting_fact_logits": tf.zeros([1, 2]),
-                "answer_begin_logits": tf.ones([1, 3]),
-                "answer_end_logits": tf.ones([1, 3]),
-            },
-            labels,
-        )
-        self.assertAllClose(
-            {
-                "answer_type": [np.log(4)],
-                "supporting_facts": [np.log(2)],
-                "answer_begin": [0.0],
-                "answer_end": [0.0],
-            },
-            losses,
-        )
-
-    def test_all_places_are_right(self):
-        """Of the answer's three, the first two where no more are asked for."""
+    def test_labels_are_the_first_places(self):
         fields = {
             name: tf.ragged.constant([[1, 4, 6], []], tf.int32)
             for name in ("answer_begins", "answer_ends")
@@ -203,27 +166,6 @@ class LossTest(tf.test.TestCase):
             labels = model.labels({}, dict(fields))
             for name in ("answer_begin", "answer_end"):
                 self.assertAllEqual(expected, labels[name])
-
-    def test_forms_of_an_answer_share_tokens(self):
-        """ "in Brno" at 3 and 4, "Brno" at 4, and again at 7."""
-        fields = {
-            "answer_begins": tf.ragged.constant([[3, 4, 7, 4]], tf.int32),
-            "answer_ends": tf.ragged.constant([[4, 4, 7, 4]], tf.int32),
-        }
-        options = TASK.model_options(answer_places=2)
-        labels = TASK.make_model(options).labels({}, fields)
-        self.assertAllEqual([[3, 4]], labels["answer_begin"])
-        self.assertAllEqual([[4, 7]], labels["answer_end"])
-
-    def test_the_query_reads_everything(self):
-        """Under the hard mask, as the CLS, unless options say otherwise."""
-        for options, expected in (
-            ({}, [8, 5]),
-            ({"query_ignore_hard_g2l": False}, [8]),
-        ):
-            model = TASK.make_model(TASK.model_options(**options))
-            exempt = model.encoder_options()["ignore_hard_g2l_types"]
-            self.assertAllEqual(expected, exempt)
 
 
 if __name__ == "__main__":

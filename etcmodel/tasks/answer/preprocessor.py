@@ -1,7 +1,5 @@
 """Question answering: turns documents into features, and labels answers."""
 
-import tensorflow as tf
-
 from etcmodel.datasets import unit_positions
 from etcmodel.datasets.answer_spans import find_answers
 from etcmodel.feature_utils import layout
@@ -26,19 +24,16 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
     """Turns questions and documents into features."""
 
     QUERY_LEVEL = "token"
-    VALUES = (document_units.UNIT_VALUE, *span_decoding.values("document"))
+    VALUES = (
+        document_units.unit_value("document"),
+        *span_decoding.values("document"),
+    )
     SCHEMA = example_schema.etc_schema(
         **document_units.FIELDS, **span_decoding.FIELDS, **span_decoding.LABELS
     )
 
-    def build(
-        self,
-        query: tf.Tensor | tf.RaggedTensor,
-        titles: tf.Tensor | tf.RaggedTensor,
-        texts: tf.Tensor | tf.RaggedTensor,
-    ) -> Encoded:
-        """Builds the features of a batch; see `DocumentPreprocessor`."""
-        units = documents.find_units(titles, texts, self.kind)
+    def encode(self, query, units):
+        """Builds the features of queries and units."""
         ids, starts, ends = self.tokenizer.tokenize_with_offsets(units.texts)
         made = self.lay_out(
             query,
@@ -65,21 +60,19 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
             view.long_sources[0],
             {name: view.features[name][0] for name in span_decoding.FIELDS},
         )
-        # The unit's number in its group, which counts titles.
+        # Index of each paragraph's first unit. A group counts titles, too.
         first = {}
         for i, unit in enumerate(units):
             first.setdefault(unit.paragraph, i)
-        spans = [
-            finder.find(
-                units[i].paragraph, i - first[units[i].paragraph], start, end
+        kept = finder.find_all(
+            (
+                units[i].paragraph,
+                i - first[units[i].paragraph],
+                units[i].content,
+                start,
+                end,
             )
             for i, start, end in found
-        ]
-        kept = [x for x in spans if x is not None]
-        num_inexact = sum(
-            span is not None
-            and len(finder.text(units[i].content, *span)) > end - start
-            for span, (i, start, end) in zip(spans, found, strict=True)
         )
         evidence = labelled
         if evidence is None and self.config.evidence == "answer":
@@ -92,9 +85,11 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
         answer_type = _TYPES[record.answer_type]
         is_span = answer_type == span_decoding.SPAN
         counts |= {
-            "answers_cut": int(bool(is_span and found and not kept)),
+            "answers_cut": int(bool(is_span and found and not kept.begins)),
             "answers_moved": record.answers_moved + num_moved,
-            "answers_with_more_text": int(num_inexact == len(kept) > 0),
+            "answers_with_more_text": int(
+                kept.num_inexact == len(kept.begins) > 0
+            ),
             "answers_in_no_unit": int(is_span and not found),
             "answers_yes_or_no": int(record.answer_type in ("yes", "no")),
             "no_answers": int(record.answer_type == "none"),
@@ -104,10 +99,10 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
         learned = {
             "supporting_facts": is_evidence,
             "answer_type": answer_type,
-            "answer_begins": [x for x, _ in kept],
-            "answer_ends": [x for _, x in kept],
+            "answer_begins": kept.begins,
+            "answer_ends": kept.ends,
         }
-        is_kept = split != "train" or kept or not is_span
+        is_kept = split != "train" or kept.begins or not is_span
         return Labelled([learned if is_kept else None], {}, counts)
 
     def describe(self, record):
@@ -140,18 +135,18 @@ def find_spans(
 ) -> tuple[list[tuple[int, int, int]], int]:
     """Finds the answers of a record in its units.
 
-    An answer is at its place, if that is known and in one unit; otherwise
-    wherever it occurs, only in evidence if it occurs there.
+    An answer is at its place if that is known and in one unit. Otherwise it is
+    at all its occurrences, or those in evidence if there are any.
 
     Args:
         record: the record.
-        units: all its units; see `document_units.list_units`.
+        units: from `document_units.list_units`.
         evidence: indices of the units of evidence; None if unknown.
 
     Returns:
-        Unit, first byte and exclusive end of each place, those of the first
-        answer first; and how many answers have a place outside of all units,
-        but occur elsewhere.
+        Unit, first byte and exclusive end of each place, in the order of the
+        answers; and how many answers moved: their place is in no unit, but they
+        occur elsewhere.
     """
     if record.answer_type != "span":
         return [], 0
@@ -169,7 +164,7 @@ def find_spans(
 
 
 def _find_place(record, units, place) -> tuple[int, int, int] | None:
-    """Returns unit and bytes of a place in a text; None if no unit has all."""
+    """Returns unit and bytes of a place; None if it is in no single unit."""
     paragraph = record.paragraphs[place.paragraph]
     before = sum(len(x) + 1 for x in paragraph[: place.text])
     start, end = before + place.start, before + place.end

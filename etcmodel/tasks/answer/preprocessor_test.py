@@ -1,22 +1,15 @@
-"""Tests of question answering's preprocessor: where answers stand."""
-
-import tempfile
+"""Tests of the preprocessor: places of answers, and evidence."""
 
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.inspection.pictures import inspect
-from etcmodel.models import EtcConfig
-from etcmodel.pipeline import example_maker
 from etcmodel.tasks.answer.task import TASK
-from testing.tasks import encode_records
-from testing.tasks import without_tracing
-from testing.tasks import write_test_vocab
+from testing.records import RecordsTestCase
 
 # Two paragraphs, of two sentences and of one.
 _STRING = "Žán is in Brno. Is Brno big?\n\nBrno is Brno."
 _TITLED = [{"title": "Brno", "text": _STRING}]
-# An item that occurs in another one.
+# "- Brno" also occurs inside of another item.
 _ITEMS = "In Brno:\n- Brno z. B. Brno\n- Brno"
 _LISTS = [["Žán is in Brno. Is Brno big?", "Brno."], ["Brno is Brno."]]
 
@@ -25,47 +18,20 @@ def _at(text, start):
     return [{"text": text, "answer_start": start}]
 
 
-class RecordsTest(tf.test.TestCase, parameterized.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.vocab_file = write_test_vocab(
-            cls.enterClassContext(tempfile.TemporaryDirectory()),
-            "zan is in brno . big ? where",
-        )
-        cls.enterClassContext(without_tracing())
-        cls.writers = {}
+class RecordsTest(RecordsTestCase):
+    TASK = TASK
+    WORDS = "zan is in brno . big ? where"
+    SIZES = {"long_length": 40, "global_length": 16}
 
-    def _make(self, units, document, answers, sizes=(), **row):
-        """A writer, and a record that is read as it says."""
-        values = {"long_length": 40, "global_length": 16, **dict(sizes)}
-        config = TASK.make_preprocessing_config({"units": units, **values})
+    def _write(self, units, document, answers, split="dev", sizes=(), **row):
+        """Returns the stored values of a row of a data file, and the counts."""
+        sizes = {"units": units, **dict(sizes)}
         row = {"text": document, "answers": answers, **row}
-        rows = [{"question": "Where?", **row}]
-        (record,) = TASK.format(config).read_rows(rows, "predict")
-        if config not in self.writers:
-            self.writers[config] = example_maker.of_task(
-                TASK, config, self.vocab_file
-            )
-        return self.writers[config], record
-
-    def _write(self, *args, split="dev", **row):
-        """Stored numbers and texts (None if nothing is), and the counts."""
-        writer, record = self._make(*args, **row)
-        ((rows, counts),) = encode_records(writer, [record], split)
-        if not rows:
-            return None, counts
-        (row,) = rows
-        features = tf.train.Example.FromString(row).features.feature
-        return {
-            name: list(getattr(x, x.WhichOneof("kind")).value)
-            if x.WhichOneof("kind")
-            else []
-            for name, x in features.items()
-        }, counts
+        record = self.read({"question": "Where?", **row}, **sizes)
+        return self.store(record, split, **sizes)
 
     def _spans(self, stored):
-        """Unit of the record and text there, from bytes, of each answer."""
+        """Returns the unit and the text of each answer."""
         spans = []
         for begin, end in zip(
             stored["answer_begins"], stored["answer_ends"], strict=True
@@ -79,7 +45,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         return spans
 
     @parameterized.parameters(
-        # Offsets are characters of the document: "Ž" and "á" are one each.
+        # Offsets are characters: "Ž" and "á" are one each.
         ("sentences", _STRING, _at("Brno", 10), [(0, "Brno")]),
         ("sentences", _STRING, _at("Brno", 19), [(1, "Brno")]),
         ("sentences", _STRING, _at("Brno", 30), [(2, "Brno")]),
@@ -90,11 +56,10 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         ("sentences", _ITEMS, _at("Brno", 29), [(2, "Brno")]),
         # The whole word.
         ("sentences", _STRING, _at("rno", 11), [(0, "Brno")]),
-        # A title before them is unit 0, and is no part of offsets.
+        # A title is unit 0; offsets do not count it.
         ("sentences", _TITLED, _at("Brno", 19), [(2, "Brno")]),
         ("sentences", _TITLED, _at("Brno", 30), [(3, "Brno")]),
-        # Texts of two sentences, with a space between texts, and two between
-        # paragraphs.
+        # Offsets count a space between texts, and two between paragraphs.
         ("texts", _LISTS, _at("Brno", 19), [(0, "Brno")]),
         ("texts", _LISTS, _at("Brno", 29), [(1, "Brno")]),
         ("texts", _LISTS, _at("Brno", 44), [(2, "Brno")]),
@@ -107,7 +72,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             _at("in Brno", 7) + _at("Brno", 10),
             [(0, "in Brno"), (0, "Brno")],
         ),
-        # Everywhere, titles included.
+        # All occurrences, also in titles.
         (
             "sentences",
             _TITLED,
@@ -124,16 +89,8 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(int(not expected), counts["answers_in_no_unit"])
         self.assertEqual(0, counts["answers_cut"])
 
-    def test_bytes_in_a_unit(self):
-        """ "Žán is in " has twelve bytes."""
-        stored, _ = self._write("sentences", _STRING, _at("Brno", 10))
-        # CLS, "where ?", and the fourth token.
-        self.assertEqual([6], stored["answer_begins"])
-        self.assertEqual(12, stored["long_starts"][6])
-        self.assertEqual(16, stored["long_ends"][6])
-
     def test_answer_across_sentences(self):
-        """Counted, and not learned; paragraphs have it whole."""
+        """It is counted and not learned, unless units are paragraphs."""
         answer = _at("Brno. Is", 10)
         for split in ("dev", "train"):
             stored, counts = self._write(
@@ -145,8 +102,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([(0, "Brno. Is")], self._spans(stored))
         self.assertEqual(0, counts["answers_in_no_unit"])
 
-    def test_answer_across_sentences_that_is_also_elsewhere(self):
-        """The other occurrences are learned, which is counted."""
+    def test_answer_across_sentences_moves_to_other_occurrences(self):
         text = "In Brno. Is it? Where: brno. is\n\nbig brno. is"
         answers = _at("Brno. Is", 3) + _at("Where", 16)
         stored, counts = self._write("sentences", text, answers)
@@ -158,10 +114,10 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         stored, counts = self._write("paragraphs", text, answers)
         self.assertEqual([(0, "Brno. Is"), (0, "Where")], self._spans(stored))
         self.assertEqual(0, counts["answers_moved"])
-        # Without a place, nothing is moved.
+        # Answers without a place are not moved.
         _, counts = self._write("sentences", text, "Brno. Is")
         self.assertEqual(0, counts["answers_moved"])
-        # It is nowhere else.
+        # It does not occur elsewhere.
         _, counts = self._write("sentences", _STRING, _at("Brno. Is", 10))
         self.assertEqual(0, counts["answers_moved"])
 
@@ -172,7 +128,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         ("rno is Brno.", 1),
         (_at("Brno", 10), 0),
         ("Brno", 0),
-        # One that can be learned as it is suffices.
+        # One exact answer is enough.
         (_at("rno", 11) + _at("Brno", 10), 0),
         (_at("n Brno. I", 8), 0),
         ("yes", 0),
@@ -183,9 +139,10 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(expected, counts["answers_with_more_text"])
 
     def test_answer_that_is_cut(self):
-        """There is room for the first sentence alone."""
-        args = ("sentences", _STRING, _at("big", 24), {"long_length": 8})
-        stored, counts = self._write(*args)
+        """The first sentence fills the input."""
+        args = ("sentences", _STRING, _at("big", 24))
+        sizes = {"long_length": 8}
+        stored, counts = self._write(*args, sizes=sizes)
         self.assertEqual([], stored["answer_begins"])
         self.assertEqual(
             (1, 1, 1),
@@ -193,14 +150,14 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
                 counts[x] for x in ("answers_cut", "evidence", "evidence_cut")
             ),
         )
-        self.assertIsNone(self._write(*args, split="train")[0])
+        self.assertIsNone(self._write(*args, "train", sizes)[0])
 
-    # A paragraph and its units, twice.
+    # Labels of two paragraphs with their units.
     @parameterized.parameters(
         # The unit with the answer.
         (_at("Brno", 19), {}, [1, 0, 1, 0, 0]),
         ("Brno", {}, [1, 1, 1, 1, 1]),
-        # Labelled, by text or whole, whatever the answer.
+        # Labelled evidence, by text or as a paragraph, with any answer.
         (
             _at("Brno", 19),
             {"evidence": ["Brno is Brno."]},
@@ -209,7 +166,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         ("big", {"evidence": [[0, -1]]}, [1, 1, 1, 0, 0]),
         ("yes", {"evidence": ["Is Brno big?"]}, [1, 0, 1, 0, 0]),
         ("yes", {"evidence": []}, [0, 0, 0, 0, 0]),
-        # No answer has no evidence; that of yes or no is not known.
+        # "No answer" has no evidence; the evidence of yes and no is unknown.
         ([], {}, [0, 0, 0, 0, 0]),
         ("no", {}, [-1] * 5),
         ("nowhere", {}, [-1] * 5),
@@ -223,7 +180,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             # Padding is not stored.
             expected.pop()
         self.assertEqual(expected, stored["supporting_facts"])
-        # The CLS, "where" and "?" come before; units are those here.
+        # After the CLS, "where" and "?".
         units = [
             x
             for i, x in zip(stored["global_units"], expected, strict=False)
@@ -237,7 +194,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         ("sentences", _STRING, [[1, -1]], [(2, "Brno"), (2, "Brno")]),
         ("texts", _LISTS, [[0, 1]], [(1, "Brno")]),
         ("paragraphs", _LISTS, [[1, 0]], [(1, "Brno"), (1, "Brno")]),
-        # It does not occur there.
+        # The answer is not in the evidence.
         ("texts", [["Brno."], ["big"]], [[1, 0]], [(0, "Brno")]),
     )
     def test_answers_without_offsets_are_in_evidence(
@@ -262,32 +219,14 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             for name in ("answers_yes_or_no", "no_answers"):
                 self.assertEqual(int(name == counted), counts[name])
 
-    def test_offsets_that_do_not_fit_are_counted(self):
-        """The answer is learned at the nearest place; one is nowhere."""
+    def test_wrong_offsets_are_counted(self):
+        """The nearest occurrence is learned; "Oslo" does not occur."""
         answers = _at("Brno", 17) + _at("Oslo", 0)
         stored, counts = self._write("sentences", _STRING, answers)
         self.assertEqual([(1, "Brno")], self._spans(stored))
         self.assertEqual(
             (1, 1), (counts["answers_moved"], counts["answers_not_in_text"])
         )
-
-    def test_no_labels_for_prediction(self):
-        stored, _ = self._write("sentences", _STRING, "Brno", split="predict")
-        self.assertNoCommonElements(
-            ["answer_type", "answer_begins", "supporting_facts", "gold"], stored
-        )
-        stored, _ = self._write("sentences", _STRING, "Brno")
-        self.assertEqual([b'[["Brno"], null]'], stored["gold"])
-
-    def test_what_inspect_shows(self):
-        writer, record = self._make("sentences", _TITLED, "Brno")
-        shown = inspect(writer, record, EtcConfig.from_preset("tiny"))
-        self.assertEqual(
-            "[CLS]|where|?|par 0|unit 0.0|unit 0.1|unit 0.2|par 1|unit 1.0",
-            "|".join(shown.global_labels),
-        )
-        told = dict(shown.summary)
-        self.assertEqual(("Where?", ["Brno"]), (told["query"], told["answer"]))
 
 
 if __name__ == "__main__":

@@ -39,8 +39,8 @@ class AnswerModelOptions:
     Attributes:
         answer_encoding: "span" for the first and last token of an answer,
             "bio" for a label of every token.
-        answer_places: with "span", maximum number of occurrences of an answer
-            that are right in training: the first ones.
+        answer_places: with "span", how many occurrences of an answer are right
+            in training: the first ones.
         query_ignore_hard_g2l: whether the question's global tokens attend to
             all long tokens despite the hard g2l mask.
         supporting_fact_prior: initial probability that a unit is evidence.

@@ -1,5 +1,7 @@
 """Classification: the head, its losses, and labels with probabilities."""
 
+import itertools
+
 import tensorflow as tf
 
 from etcmodel.feature_utils import token_types
@@ -79,12 +81,9 @@ class DocumentHead(graph_layer.GraphLayer):
     ):
         """Computes `<float32>[batch, num_outputs]` logits.
 
-        Args:
-            long_output: `<float>[batch, long, hidden]`.
-            global_output: `<float>[batch, global, hidden]`; the CLS is first.
-            long_token_type_ids: `<int>[batch, long]`.
-            long_token_ids: `<int>[batch, long]`; needed with a `vocab_size`.
-            training: whether dropout is applied.
+        Outputs of the encoder are `<float>[batch, length, hidden]`, the CLS is
+        the first global token; other inputs are `<int>[batch, long]`.
+        `long_token_ids` are needed with a `vocab_size`.
         """
         is_text = tf.equal(long_token_type_ids, token_types.SENTENCE)
         if self.pooling == "cls":
@@ -118,16 +117,13 @@ def word_counts(
 ) -> tf.Tensor:
     """Counts a document's word pieces, `<float32>[batch, vocab_size]`.
 
-    The logarithms of 1 + count are scaled to a mean square of 1, so that a long
-    document weighs as much as a short one. Example: in the vocabulary of 4, the
-    tokens `[1, 2, 1, 1]` and padding count `[0, 3, 1, 0]`; the logarithms in
-    base 2, `[0, 2, 1, 0]`, have the mean square 5/4, and the result is
-    `[0, 1.79, 0.89, 0]`. A document without text has zeros.
+    Returns log(1 + count), scaled to a mean square of 1 so that long and short
+    documents have the same weight; zeros without text. Example: with a
+    vocabulary of 4, the tokens `[1, 2, 1, 1]` have the counts `[0, 3, 1, 0]`.
+    Their logarithms in base 2 are `[0, 2, 1, 0]`, with a mean square of 5/4,
+    and the result is `[0, 1.79, 0.89, 0]`.
 
-    Args:
-        token_ids: `<int>[batch, long]`.
-        is_text: `<bool>[batch, long]`.
-        vocab_size: number of word pieces.
+    `token_ids` and `is_text` are `[batch, long]`.
     """
     # [batch, vocab_size]
     counts = tf.math.bincount(
@@ -146,12 +142,8 @@ def pool(values: tf.Tensor, is_text: tf.Tensor, kind: str) -> tf.Tensor:
     """Pools the vectors of a document's tokens, `<float32>[batch, hidden]`.
 
     Example: the vectors `[[1, 4], [3, 2], [9, 9]]` of two tokens and padding
-    have the mean `[2, 3]` and the maximum `[3, 4]`; without tokens both are 0.
-
-    Args:
-        values: `<float32>[batch, long, hidden]`.
-        is_text: `<bool>[batch, long]`.
-        kind: "mean" or "max".
+    have the "mean" `[2, 3]` and the "max" `[3, 4]`; without tokens both are 0.
+    `values` are `<float32>[batch, long, hidden]`, `is_text` `[batch, long]`.
     """
     # [batch, long, 1]
     counts = tf.cast(is_text, values.dtype)[..., tf.newaxis]
@@ -172,6 +164,7 @@ class Classify(EtcTaskModel):
     """Predicts the labels, or the number, of a document."""
 
     OUTPUTS = ("kind", "labels", "label_mean", "label_deviation")
+    LOSSES = ("label",)
 
     @property
     def kind(self) -> str:
@@ -183,18 +176,12 @@ class Classify(EtcTaskModel):
         """The labels, in the order of the logits."""
         return list(self.sizes.get("labels", ()))
 
-    @property
-    def threshold(self) -> float:
-        """Minimum probability of a chosen label, if there may be several."""
-        chosen = self.options.threshold
-        return TASK.tuned.default if chosen is None else chosen
-
     def encoder_options(self):
-        """Returns no options: the defaults for paragraphs."""
+        """Returns {}: the defaults for paragraphs."""
         return {}
 
     def head(self, config):
-        """Makes a `DocumentHead`."""
+        """Makes a head that computes `logits`, `<float32>[batch, labels]`."""
         head = DocumentHead(
             1 if self.kind == "number" else len(self.names),
             self.model_options.pooling,
@@ -230,10 +217,6 @@ class Classify(EtcTaskModel):
         missing = ids.nrows() - tf.shape(targets, tf.int64)[0]
         return {**labels, "targets": tf.pad(targets, [[0, missing], [0, 0]])}
 
-    def loss_names(self):
-        """Returns the names of the losses."""
-        return ("label",)
-
     def losses(self, outputs, labels):
         """Computes cross entropy, or the squared error of numbers."""
         targets, logits = labels["targets"], outputs["logits"]
@@ -256,7 +239,6 @@ class Classify(EtcTaskModel):
 
     def decode(self, candidates, owner, text):
         """Decodes labels and their probabilities; see docs/serving.md."""
-        del owner, text
         logits = candidates["logits"]
         if self.kind == "number":
             return {
@@ -277,14 +259,13 @@ class Classify(EtcTaskModel):
             }
         probabilities = tf.sigmoid(logits)
         return {
-            "is_chosen": probabilities >= self.threshold,
+            "is_chosen": probabilities >= TASK.tuned.of(self.options),
             "probabilities": probabilities,
             **answers,
         }
 
     def to_prediction(self, answers, text):
         """Converts answers for `datasets.classification.score`."""
-        del text
         if self.kind == "number":
             return {"label": float(answers["number"]), "probabilities": {}}
         probabilities = dict(
@@ -293,22 +274,16 @@ class Classify(EtcTaskModel):
         if self.kind == "single":
             label = answers["label"].decode("utf-8")
         else:
-            label = [
-                name
-                for name, is_chosen in zip(
-                    self.names, answers["is_chosen"], strict=True
-                )
-                if is_chosen
-            ]
+            label = list(itertools.compress(self.names, answers["is_chosen"]))
         return {"label": label, "probabilities": probabilities}
 
 
 def label_weights(counts, balanced: bool) -> tf.Tensor:
     """Returns the weight of each label, `<float32>[labels]`.
 
-    Weights are 1, or, if `balanced`, inversely proportional to the counts, so
-    that every label has the same total weight. Example: counts of 3 and 1 give
-    2/3 and 2; a label without records has 1.
+    If `balanced`, weights are inversely proportional to the counts, so that
+    every label has the same total weight: counts of 3 and 1 give 2/3 and 2.
+    Otherwise, and for labels without records, weights are 1.
     """
     total, known = sum(counts), sum(x > 0 for x in counts)
     return tf.constant(

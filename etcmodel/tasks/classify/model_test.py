@@ -12,7 +12,7 @@ _NUMBERS = {"kind": "number", "label_mean": 10.0, "label_deviation": 2.0}
 
 
 def _sizes(kind, *counts):
-    """What was noted of training records with as many of each label."""
+    """Returns sizes with the given counts of labels."""
     return {
         "kind": kind,
         "labels": ["a", "b", "ü"][: len(counts)],
@@ -25,7 +25,7 @@ def _make(sizes, **options):
 
 
 class PoolTest(tf.test.TestCase, parameterized.TestCase):
-    # Two tokens and padding; padding alone.
+    # Two tokens and padding; only padding.
     _VALUES = np.array(
         [[[1, -4], [3, -2], [9, 9]], [[5, 6], [7, 8], [9, 9]]], np.float32
     )
@@ -39,7 +39,7 @@ class PoolTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose([expected, [0, 0]], pooled)
 
     @parameterized.parameters(
-        # The first global token; tokens of the document, not of the query.
+        # "cls" is the first global token; "mean" and "max" ignore the query.
         ("cls", [7, 5]),
         ("mean", [2, -3]),
         ("max", [3, -2]),
@@ -57,8 +57,8 @@ class PoolTest(tf.test.TestCase, parameterized.TestCase):
         total = pooled[0] + 2 * pooled[1]
         self.assertAllClose([[total + 0.5, 10 * total]], head(*inputs))
 
-    def test_words_are_counted_beside_the_encoder(self):
-        # The token ids 1, 2, 1, 1 of a text, its query's 3, and padding.
+    def test_logits_of_word_counts(self):
+        # The token ids 1, 2, 1, 1 of a text, 3 of its query, and padding.
         inputs = {
             "long_output": np.ones([2, 6, 2], np.float32),
             "global_output": np.ones([2, 1, 2], np.float32),
@@ -110,7 +110,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def _losses(self, task_model, logits, labels):
-        """Losses of records with these indices of labels."""
+        """Returns the losses of records with these indices of labels."""
         labels = task_model.labels(
             {},
             {
@@ -132,7 +132,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
         ),
     )
     def test_one_label(self, options, expected):
-        """Of the probabilities 1/4, 1/2, 1/4; the last one is not known."""
+        """Probabilities are 1/4, 1/2, 1/4; the last record has no label."""
         task_model = _make(_sizes("single", 3, 1, 0), **options)
         logits = [[0.0, _LOG2, 0.0]] * 3
         self.assertAllClose(
@@ -150,7 +150,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
                 _LOG2 + 0.9 * math.log(4 / 3) + 0.1 * math.log(4),
             ],
         ),
-        # Weights 2/3 and 2, of what is right alone.
+        # Weights of right labels: 2/3 and 2.
         (
             {"balanced": True},
             [
@@ -167,7 +167,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
             expected, self._losses(task_model, logits, [[1], [], [1, 0]])
         )
 
-    def test_no_record_of_a_batch_has_a_label(self):
+    def test_batch_without_labels(self):
         task_model = _make(_sizes("single", 1, 1))
         losses = self._losses(task_model, [[1.0, 2.0]] * 2, [[], []])
         self.assertAllEqual([0.0, 0.0], losses)
@@ -179,7 +179,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
         labels = task_model.labels(
             {}, {"number": tf.constant([14.0, 10.0]), "label_ids": no_ids}
         )
-        # A batch has no ragged labels.
+        # Ragged labels are removed.
         self.assertEqual(["targets"], [*labels])
         self.assertAllEqual([[2.0], [0.0]], labels["targets"])
         outputs = {"logits": tf.constant([[1.0], [-3.0]])}
@@ -189,7 +189,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
 
 class DecodingTest(tf.test.TestCase):
     def _predict(self, task_model, logits):
-        """Answers of a batch, and the prediction of its last record."""
+        """Returns answers of a batch, and the last record's prediction."""
         answers = task_model.decode({"logits": tf.constant(logits)}, None, {})
         arrays = {x: y.numpy() for x, y in answers.items()}
         self.assertEqual({len(logits)}, {len(x) for x in arrays.values()})
@@ -211,8 +211,8 @@ class DecodingTest(tf.test.TestCase):
             {"a": 0.25, "b": 0.25, "ü": 0.5}, prediction["probabilities"]
         )
 
-    def test_several_labels_by_their_threshold(self):
-        """Of the probabilities 1/2, 3/4 and 1/4; 0.5 before one is chosen."""
+    def test_several_labels_by_threshold(self):
+        """Probabilities are 1/2, 3/4 and 1/4; the default is 0.5."""
         sizes = _sizes("multiple", 1, 1, 1)
         for threshold, expected in (
             (None, ["a", "b"]),

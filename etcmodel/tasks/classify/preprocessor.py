@@ -55,20 +55,8 @@ class ClassifyPreprocessor(documents.DocumentPreprocessor):
         ),
     )
 
-    def build(
-        self,
-        query: tf.Tensor | tf.RaggedTensor,
-        titles: tf.Tensor | tf.RaggedTensor,
-        texts: tf.Tensor | tf.RaggedTensor,
-    ) -> Encoded:
-        """Builds the features of a batch.
-
-        Args:
-            query: `<string>[batch, query texts]`, ragged, or padded with "".
-            titles: `<string>[batch, paragraphs]`, likewise.
-            texts: `<string>[batch, paragraphs, texts]`, likewise.
-        """
-        units = documents.find_units(titles, texts, self.kind)
+    def encode(self, query, units):
+        """Builds the features of queries and units."""
         ids = self.tokenizer.tokenize(units.texts)
         if self.kind == "blocks":
             ids = documents.to_blocks(ids, self.config.block_size)

@@ -23,8 +23,8 @@ class ClassifyPreprocessingConfig(DocumentPreprocessingConfig):
         label_kind: "single" for one label, "multiple" for any number of labels,
             "number" for a number to predict; "auto" takes the kind of the
             training records.
-        kind: the kind that "auto" found in the training records.
-        labels: the labels, if they are not those of the training records.
+        kind: the kind of the training records.
+        labels: the labels; those of the training records by default.
         labels_as_json: those of the labels that are whole numbers, true or
             false in the training records, not strings.
         label_counts: how many training records have each label.

@@ -13,12 +13,11 @@ class DocumentPreprocessingConfig:
     Attributes:
         long_length: length of the long input.
         global_length: length of the global input.
-        units: the parts with a global token, besides paragraphs: "sentences" of
-            the texts, found by the package; "texts" as given; only
-            "paragraphs"; or, to classify, "blocks" of equal length, whatever
-            the structure. "auto": "texts" if paragraphs are lists in the data,
-            "blocks" if the data have neither paragraphs nor sentences,
-            otherwise "sentences".
+        units: parts with a global token, besides paragraphs: "sentences", which
+            the package finds; "texts" as given; only "paragraphs"; or, to
+            classify, "blocks" of equal length without structure. "auto":
+            "texts" if paragraphs are lists in the data, "blocks" if the data
+            have neither paragraphs nor sentences, otherwise "sentences".
         block_size: tokens of a block.
         text_field: the field with the document, if it is not "text",
             "document", "paragraphs", "sections" or "context".

@@ -26,11 +26,11 @@ class DocumentOptionsTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "'blocks', expected"):
             WithoutBlocks(units="blocks")
 
-    def test_names_of_reading_are_fields(self):
+    def test_reading_options_are_fields(self):
         fields = dataclasses.fields(DocumentPreprocessingConfig)
         names = {x.name for x in fields}
         self.assertLess({*document_options.READING}, names)
-        # They have a default in every dataset.
+        # Datasets have defaults.
         for field in fields:
             if field.name in document_options.READING:
                 self.assertIsNone(field.default)

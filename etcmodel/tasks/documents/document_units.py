@@ -14,18 +14,21 @@ from etcmodel.pipeline import example_schema
 from etcmodel.pipeline.preprocessor import RecordView
 
 # The unit of each global token, an index within the record; -1 for none.
-UNIT_VALUE = layout.Value(
-    "global_units", "document", "unit", source="global", pad=-1
-)
+UNIT_FIELD = example_schema.Field("global", example_schema.DECODING, pad=-1)
 FIELDS = {
-    "global_units": example_schema.Field(
-        "global", example_schema.DECODING, pad=-1
-    ),
+    "global_units": UNIT_FIELD,
     # See `documents.Units`.
     "units": example_schema.Field("list", example_schema.TEXT, tf.string),
     "unit_paragraphs": example_schema.Field("list", example_schema.TEXT),
     "unit_numbers": example_schema.Field("list", example_schema.TEXT),
 }
+
+
+def unit_value(section: str) -> layout.Value:
+    """Returns the value of a layout that becomes `global_units`."""
+    return layout.Value(
+        "global_units", section, "unit", source="global", pad=-1
+    )
 
 
 def describe_units(
@@ -68,14 +71,9 @@ def label_globals(
     units is. Example: the right unit 2 of a paragraph with a title (0) and
     two sentences gives the labels `[1, 1, 0, 1]`.
 
-    Args:
-        view: the record.
-        section: index of the layout's section with the document.
-        right: indices of the right units.
-
-    Returns:
-        1, 0, or -1 for tokens of no unit, for every global token; and how many
-        right units have a global token.
+    `section` is the index of the layout's section with the document, `right`
+    has the indices of the right units. Returns 1, 0, or -1 (no unit) for every
+    global token; and how many right units have a global token.
     """
     paragraphs = view.text["unit_paragraphs"]
     titles = view.text["unit_numbers"] < 0
@@ -99,9 +97,8 @@ def label_globals(
 def unit_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Sums the cross entropies of global tokens, `<float32>[batch]`.
 
-    Args:
-        logits: `<float32>[batch, global]`.
-        labels: `<int>[batch, global]`, 1, 0, or -1 for tokens without a loss.
+    Logits and labels are `[batch, global]`; labels are 1, 0, or -1 for tokens
+    without a loss.
     """
     losses = tf.nn.sigmoid_cross_entropy_with_logits(
         labels=tf.cast(tf.maximum(labels, 0), tf.float32), logits=logits
@@ -114,16 +111,13 @@ def decode_units(
 ) -> dict[str, tf.Tensor]:
     """Returns all units except titles, with their probabilities.
 
-    Args:
-        global_units: the unit of each global token, `<int32>[batch, global]`.
-        probabilities: `<float32>[batch, global]`.
-        text: from `describe_units`.
+    `global_units` are the units of global tokens and `probabilities` theirs,
+    `[batch, global]`; `text` is from `describe_units`.
 
     Returns:
-        `units` `<string>[batch, units]`, padded with "";
-        `unit_probabilities` `<float32>[batch, units]`, 0 for units that were
-        cut; `unit_paragraphs` and `unit_numbers` `<int32>[batch, units]`, the
-        paragraph of each and its number in it, -1 for padding.
+        `[batch, units]`: `units`, padded with ""; `unit_probabilities`, 0 for
+        units that were cut; `unit_paragraphs` and `unit_numbers`, the paragraph
+        of each and its number in it, -1 for padding.
     """
     units = text["units"]
     first = tf.cast(units.row_starts(), tf.int32)[:, tf.newaxis]

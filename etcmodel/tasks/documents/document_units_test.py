@@ -6,14 +6,14 @@ import tensorflow as tf
 
 from etcmodel.tasks.documents import document_units
 
-# A title with two sentences, an empty paragraph, and two sentences more.
+# A title and two sentences, an empty paragraph, and two sentences.
 _UNITS = ["T", "a b.", "Ü.", "d.", "e."]
 _PARAGRAPHS = [0, 0, 0, 2, 2]
 _NUMBERS = [-1, 0, 1, 0, 1]
 
 
 class DescribeUnitsTest(tf.test.TestCase):
-    def test_paragraphs_are_counted_with_the_empty_ones(self):
+    def test_empty_paragraphs_count(self):
         def ragged(values, dtype):
             return tf.ragged.constant(values, dtype, 2)
 
@@ -28,7 +28,7 @@ class DescribeUnitsTest(tf.test.TestCase):
         }
         self.assertEqual(expected, {x: y.to_list() for x, y in text.items()})
 
-    def test_listed(self):
+    def test_list_units(self):
         text = {
             "units": [x.encode() for x in _UNITS],
             "unit_paragraphs": np.array(_PARAGRAPHS),
@@ -59,10 +59,10 @@ class LabelGlobalsTest(tf.test.TestCase):
         )
         for right, of_units, kept in (
             ([], [0, 0, 0, 0, 0, 0], 0),
-            # The paragraph and its title are right, too.
+            # The paragraph and its title are also right.
             ([2], [1, 1, 0, 1, 0, 0], 1),
             ([1, 3], [1, 1, 1, 0, 1, 1], 2),
-            # What was cut has only its paragraph's token.
+            # The unit was cut, its paragraph was not.
             ([4], [0, 0, 0, 0, 1, 0], 0),
         ):
             self.assertEqual(
@@ -73,7 +73,7 @@ class LabelGlobalsTest(tf.test.TestCase):
 
 class UnitLossesTest(tf.test.TestCase):
     def test_by_hand(self):
-        """Probabilities 1/2 and 3/4; -1 does not count."""
+        """Probabilities are 1/2 and 3/4; -1 has no loss."""
         log3 = math.log(3)
         losses = document_units.unit_losses(
             tf.constant([[0.0, log3, log3, 9.0], [5.0, -5.0, 0.0, 1.0]]),
@@ -91,7 +91,7 @@ class DecodeUnitsTest(tf.test.TestCase):
             "unit_numbers": tf.ragged.constant([_NUMBERS, [2]][:number]),
         }
         return document_units.decode_units(
-            # The title is the second one; "Ü." and "e." were cut.
+            # The second token is the title's; "Ü." and "e." were cut.
             tf.constant([[-1, 0, 1, 3, -1], [-1, -1, 0, -1, -1]][:number]),
             tf.constant(
                 [[0.9, 0.8, 0.7, 0.4, -1.0], [-1.0, 0.1, 0.2, 0.3, 0.4]][
@@ -118,7 +118,7 @@ class DecodeUnitsTest(tf.test.TestCase):
             self.assertAllClose(expected, made[name])
 
     def test_predictions_of_a_record(self):
-        """Padding is left out; the threshold itself selects."""
+        """Omits padding; a probability equal to the threshold selects."""
         second = {x: y.numpy()[1] for x, y in self._decode(2).items()}
         (unit,) = document_units.to_unit_predictions(second, 0.25)
         self.assertEqual((1, 2, False, "f"), (*unit[:2], *unit[3:]))

@@ -7,6 +7,7 @@ paragraph, its own token followed by one for its title and for each sentence
 (ETC paper, Figure 5).
 """
 
+import abc
 import dataclasses
 import re
 from collections.abc import Iterable
@@ -25,6 +26,7 @@ from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils.text import sentences
 from etcmodel.feature_utils.text import texts
 from etcmodel.feature_utils.text import tokenizers
+from etcmodel.pipeline.preprocessor import Encoded
 from etcmodel.pipeline.preprocessor import EtcPreprocessor
 from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.pipeline.preprocessor import RecordView
@@ -32,6 +34,10 @@ from etcmodel.pipeline.preprocessor import count_cut
 from etcmodel.readers.sectioned import DocumentRecord
 from etcmodel.tasks.documents.document_options import UNITS as UNITS
 
+# Global tokens of a question's tokens or texts, of paragraphs and of sentences.
+QUESTION_TOKEN = layout.GlobalToken("question", token_types.QUESTION_GLOBAL)
+PARAGRAPH_TOKEN = layout.GlobalToken("paragraph", token_types.PARAGRAPH_GLOBAL)
+SENTENCE_TOKEN = layout.GlobalToken("sentence", token_types.GLOBAL)
 # The section with the CLS token, which has its own global token.
 CLS = layout.Section(
     "cls",
@@ -41,7 +47,7 @@ CLS = layout.Section(
     cut="keep",
     tokens=("cls",),
 )
-# A rough test; `sentences` also checks what follows the punctuation.
+# Approximate; `sentences` also checks the text after the punctuation.
 _MARKS = set(".!?…。！？।؟")
 _MARKS_ALONE = re.compile("[。！？।]")
 # Matches each run once, however long it is.
@@ -72,12 +78,10 @@ def find_units(
     Example: the title `["Oslo"]` and texts `[["It rains. It snows.", "Why?"]]`
     have the "sentences" `[["Oslo", "It rains.", "It snows.", "Why?"]]` of the
     numbers `[[-1, 0, 1, 2]]`, and the "paragraphs" `[["Oslo", "It rains. It
-    snows. Why?"]]` `[[-1, 0]]`. A text without a character is no unit.
+    snows. Why?"]]` `[[-1, 0]]`. An empty text is no unit.
 
-    Args:
-        titles: `<string>[batch, paragraphs]`, padded with "", or ragged.
-        contents: `<string>[batch, paragraphs, texts]`, likewise.
-        kind: one of `UNITS`.
+    Titles are `<string>[batch, paragraphs]`, contents `<string>[batch,
+    paragraphs, texts]`, padded with "" or ragged; `kind` is one of `UNITS`.
     """
     if kind in ("paragraphs", "blocks"):
         # [batch, paragraphs]
@@ -134,15 +138,11 @@ def find_units(
 def make_layout(
     kind: str, query_level: str, values: Sequence[layout.Value] = ()
 ) -> layout.LayoutSpec:
-    """Makes the layout of documents.
+    """Makes the layout of documents for one of `UNITS`.
 
-    Args:
-        kind: one of `UNITS`.
-        query_level: parts of a query with a global token: "unit" or "token".
-        values: values to lay out with the tokens.
+    `query_level` and `values` are attributes of `DocumentPreprocessor`.
     """
     has_paragraphs = kind in ("sentences", "texts")
-    query_global = layout.GlobalToken("question", token_types.QUESTION_GLOBAL)
     return layout.LayoutSpec(
         sections=(
             CLS,
@@ -150,17 +150,13 @@ def make_layout(
                 "query",
                 token_type_id=token_types.QUESTION,
                 cut="keep",
-                **{f"{query_level}_global": query_global},
+                **{f"{query_level}_global": QUESTION_TOKEN},
             ),
             layout.Section(
                 "document",
                 token_type_id=token_types.SENTENCE,
-                group_global=layout.GlobalToken(
-                    "paragraph", token_types.PARAGRAPH_GLOBAL
-                )
-                if has_paragraphs
-                else None,
-                unit_global=layout.GlobalToken("sentence", token_types.GLOBAL),
+                group_global=PARAGRAPH_TOKEN if has_paragraphs else None,
+                unit_global=SENTENCE_TOKEN,
             ),
         ),
         values=values,
@@ -200,12 +196,27 @@ class DocumentPreprocessor(EtcPreprocessor):
     @property
     def kind(self) -> str:
         """The kind of the units; see `UNITS`."""
-        # The records resolve "auto"; a bare request uses sentences.
+        # Training records resolve "auto"; without records units are sentences.
         return "sentences" if self.config.units == "auto" else self.config.units
 
     def layout_spec(self):
         """Makes the layout; see `make_layout`."""
         return make_layout(self.kind, self.QUERY_LEVEL, self.VALUES)
+
+    def build(
+        self,
+        query: tf.Tensor | tf.RaggedTensor,
+        titles: tf.Tensor | tf.RaggedTensor,
+        texts: tf.Tensor | tf.RaggedTensor,
+    ) -> Encoded:
+        """Builds the features of a batch of `INPUTS`, padded or ragged."""
+        return self.encode(query, find_units(titles, texts, self.kind))
+
+    @abc.abstractmethod
+    def encode(
+        self, query: tf.Tensor | tf.RaggedTensor, units: Units
+    ) -> Encoded:
+        """Builds the features of queries and units; graph code."""
 
     def lay_out(
         self,
@@ -215,10 +226,7 @@ class DocumentPreprocessor(EtcPreprocessor):
     ) -> layout.Layout:
         """Lays out a query and the tokens of units; graph code.
 
-        Args:
-            query: `<string>[batch, query texts]`, padded with "", or ragged.
-            token_ids: `<int32>[batch, (paragraphs), (units), (tokens)]`.
-            **values: the values of `VALUES`.
+        Token ids are `<int32>[batch, (paragraphs), (units), (tokens)]`.
         """
         query = tokenizers.sanitize(texts.without_padding(query))
         query_ids = layout.one_group(self.tokenizer.tokenize(query))
@@ -254,10 +262,7 @@ class DocumentPreprocessor(EtcPreprocessor):
         view: RecordView,
         names: tuple[str | None, str | None] = ("paragraphs", "units"),
     ) -> dict[str, int]:
-        """Counts what was cut, and records without a query.
-
-        `names` has the names of groups and units; see `count_cut`.
-        """
+        """Counts what was cut (see `count_cut`), and missing queries."""
         return {
             **record.counts,
             **count_cut(view, {"document": names}),
@@ -325,10 +330,7 @@ class UnitsFinder:
 
     Args:
         kind: "auto", or the given kind of units.
-        has_blocks: whether they may be blocks.
-
-    Attributes:
-        found: the kind of units, once all records were seen.
+        has_blocks: whether units may be blocks.
     """
 
     def __init__(self, kind: str, has_blocks: bool = True):
@@ -337,7 +339,7 @@ class UnitsFinder:
         self._given = self._structured = self._total = 0
 
     def see(self, record):
-        """Checks a record, and returns it."""
+        """Counts how a record is structured, and returns it."""
         self._total += 1
         self._given += record.has_units
         texts_ = [t for s in record.sections for p in s.paragraphs for t in p]
@@ -347,7 +349,10 @@ class UnitsFinder:
 
     @property
     def found(self) -> str:
-        """The kind of units; raises a `UserError` if records differ."""
+        """The kind of units of all seen records.
+
+        Raises a `UserError` if only some records have given units.
+        """
         if self._kind != "auto":
             return self._kind
         if self._given == self._total > 0:
@@ -358,7 +363,7 @@ class UnitsFinder:
                 "lists of texts, in the others strings. Use one form, or set "
                 "`units=texts` or `units=sentences`."
             )
-        # A few records with one sentence must not turn the rest into blocks.
+        # Some records may have a single sentence.
         if self._has_blocks and 2 * self._structured <= self._total:
             return "blocks"
         return "sentences"

@@ -54,7 +54,7 @@ class FindUnitsTest(tf.test.TestCase, parameterized.TestCase):
         ),
     )
     def test_by_hand(self, first, indices):
-        """A title is whole, and so are initials in a sentence."""
+        """Titles and initials are not split."""
         kind = self.id().rsplit("_", 1)[-1]
         for ragged in (False, True):
             titles, texts = tf.constant(_TITLES), tf.constant(_TEXTS)
@@ -71,7 +71,7 @@ class FindUnitsTest(tf.test.TestCase, parameterized.TestCase):
             )
             self.assertEqual([indices, [[0]]], units.numbers.to_list())
 
-    def test_nothing(self):
+    def test_empty_documents(self):
         for kind in ("sentences", "paragraphs"):
             units = documents.find_units(
                 tf.zeros([2, 0], tf.string),
@@ -105,7 +105,7 @@ class UnitsFinderTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("sentences", [SENTENCES, ONE_TEXT, SENTENCES], False),
         ("blocks", [ONE_TEXT, ONE_TEXT, SENTENCES], False),
-        # Two paragraphs are a structure.
+        # Two paragraphs count as structure.
         ("sentences", [(("", (("a",), ("b",))),)], False),
         ("texts", [SENTENCES], True),
     )
@@ -134,13 +134,13 @@ class UnitsFinderTest(tf.test.TestCase, parameterized.TestCase):
         ('a ("b!")', True),
         ('"a.", b', True),
         ("a।b", True),
-        # Its time must not grow with the square of the length.
+        # Takes linear time.
         ("." * 300_000 + "a", False),
     )
     def test_sentence_ends(self, text, expected):
         self.assertEqual(expected, documents._has_sentence_end(text))
 
-    def test_given(self):
+    def test_given_units(self):
         config = DocumentPreprocessingConfig(units="paragraphs")
         record = _record(*self.SENTENCES)
         self.assertEqual(config, documents.complete_units(config, [record]))
@@ -162,7 +162,7 @@ class RawTest(tf.test.TestCase):
     def test_titles_of_sections(self):
         record = _record(
             ["A", [("a.", "b."), ("c.",)]],
-            # Headings with no text of their own, before others and at the end.
+            # Headings without text, before others and at the end.
             ["B", []],
             ["", []],
             ["C", [("d.",)]],
@@ -177,8 +177,7 @@ class RawTest(tf.test.TestCase):
 
 
 class _Preprocessor(documents.DocumentPreprocessor):
-    def build(self, query, titles, texts):
-        units = documents.find_units(titles, texts, self.kind)
+    def encode(self, query, units):
         ids = self.tokenizer.tokenize(units.texts)
         if self.kind == "blocks":
             ids = documents.to_blocks(ids, self.config.block_size)
@@ -189,11 +188,9 @@ class _Preprocessor(documents.DocumentPreprocessor):
 
 
 class LayoutTest(tf.test.TestCase):
-    def _features(self, query_level="unit", **config):
+    def _features(self, **config):
         vocab = write_test_vocab(self.get_temp_dir(), "a b ba c q r .")
-        preprocessor = type(
-            "P", (_Preprocessor,), {"QUERY_LEVEL": query_level}
-        )(
+        preprocessor = _Preprocessor(
             DocumentPreprocessingConfig(20, 12, **config),
             tokenizers.make_tokenizer(vocab),
         )
@@ -227,13 +224,6 @@ class LayoutTest(tf.test.TestCase):
         self.assertAllEqual(
             [1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 1] + [0] * 9,
             features["long_paragraph_breakpoints"],
-        )
-
-    def test_query_tokens(self):
-        features = self._features(query_level="token")
-        self.assertAllEqual(
-            [-1, 1, 2, 3, 5, 6, 6, 6, 7, 9, 9] + [-1] * 9,
-            features["long_sentence_ids"],
         )
 
     def test_blocks(self):

@@ -47,12 +47,12 @@ def values(section: str) -> list[layout.Value]:
 
 # Types of answers, as numbered in records and in `answer_type_logits`.
 SPAN, YES, NO, NONE = range(4)
-# Labels of tokens in the "bio" encoding of answers.
+# Labels of tokens in the "bio" encoding.
 BEGIN, INSIDE, OUTSIDE = 0, 1, 2
 _NEVER = -1e9
-# Penalty of spans that begin or end inside a word: a last resort.
+# Penalty of spans that begin or end inside a word: below all whole words.
 _CUT = -1e4
-# Penalty of words without a run, which two probabilities cannot outweigh.
+# Penalty of single words, larger than the logarithms of two probabilities.
 _NO_RUN = -200.0
 
 
@@ -61,14 +61,10 @@ def is_answer_token(
 ) -> tf.Tensor:
     """Marks the tokens that can be part of an answer, `<bool>[batch, long]`.
 
-    These are the tokens of units. (The CLS has the type of sentences, only.)
-    Example: types `[1, 3, 2, 1, 0]` and sentence ids `[-1, 1, 3, 4, -1]` of a
-    CLS, a question token, a title, a sentence and padding give
+    These are the tokens of units. The CLS has the type of sentences, but no
+    sentence id. Example: types `[1, 3, 2, 1, 0]` and sentence ids `[-1, 1, 3,
+    4, -1]` of a CLS, a question token, a title, a sentence and padding give
     `[False, False, True, True, False]`.
-
-    Args:
-        long_token_type_ids: `<int>[batch, long]`.
-        long_sentence_ids: `<int>[batch, long]`.
     """
     is_text = tf.equal(long_token_type_ids, token_types.SENTENCE) | tf.equal(
         long_token_type_ids, token_types.TITLE
@@ -131,8 +127,8 @@ def _spans_of_begins_and_ends(logits, units, cuts, max_answer_length):
 def _whole_words(labels, cuts):
     """Returns labels of words, and the last token of each token's word.
 
-    All tokens of a word have the label of its first one, "inside" after a
-    "begin".
+    All tokens of a word get the label of its first token; a "begin" is followed
+    by "inside".
     """
     shape = tf.shape(labels)
     continues = word_cuts.begins_inside(cuts)
@@ -186,7 +182,7 @@ def _spans_of_labels(logits, units, cuts, max_answer_length):
     )
     is_run = starts & (length <= max_answer_length)
     single = probabilities[..., BEGIN]
-    # Any run beats all single words, and these beat parts of words.
+    # Runs rank before single words, and these before parts of words.
     penalty = tf.where(word_cuts.begins_inside(cuts), 2.0, 1.0) * _NO_RUN
     return (
         tf.where(is_run, _log(mean), _log(single) + penalty),
@@ -207,14 +203,9 @@ def best_spans(
     A span lies in one unit and has at most `max_answer_length` tokens. It has
     whole words, unless there is no such span. Spans are ranked by the product
     of the probabilities of begin and end or, in the "bio" encoding, by the mean
-    probability of their labels; ties go to the first.
+    probability of their labels; the first of equals is the best.
 
-    Args:
-        logits: the model's outputs.
-        long_token_type_ids: `<int32>[batch, long]`.
-        long_sentence_ids: `<int32>[batch, long]`.
-        long_word_cuts: `<int32>[batch, long]`, see `word_cuts`.
-        max_answer_length: maximum number of tokens.
+    `logits` are the model's outputs, other tensors are `<int32>[batch, long]`.
     """
     can_be_part = is_answer_token(long_token_type_ids, long_sentence_ids)
     # [batch, long]
@@ -263,12 +254,7 @@ def select_candidates(
 ) -> dict[str, tf.Tensor]:
     """Selects a span and a probability for each unit.
 
-    Args:
-        logits: the model's outputs.
-        features: EtcFeatures.
-        context: `global_units`, `long_starts`, `long_ends` and
-            `long_word_cuts`; see `FIELDS`.
-        max_answer_length: maximum number of tokens.
+    `logits` are the model's outputs, `context` has `global_units` and `FIELDS`.
 
     Returns:
         `answer_type_probabilities` `<float32>[batch, 3]`, and
@@ -317,11 +303,8 @@ def choose_sentences(
     the units 0, 2 and 2. Without a threshold, the sums of scores and
     logarithms are `[-3.3, -3.5, -2.4]`, which gives the unit 2.
 
-    Args:
-        scores: scores of each unit's best span, `<float32>[batch, global]`.
-        probabilities: probabilities of supporting facts, with the same shape;
-            -1 for other tokens.
-        threshold: from 0 to 1, or None.
+    `scores` are those of each unit's best span and `probabilities` those of
+    supporting facts (-1 for other tokens), `<float32>[batch, global]`.
     """
     has_span = (scores > 0.1 * _NEVER) & (probabilities >= 0)
     among = tf.where(has_span, probabilities, -1.0)

@@ -9,13 +9,13 @@ from testing import span_answers
 
 
 def _decode(logits, features, context, text, threshold, longest=30, **shape):
-    """The answers of a batch."""
+    """Returns the answers of a batch."""
     chosen = decoding.select_candidates(logits, features, context, longest)
     return decoding.decode_answers(chosen, **text, threshold=threshold, **shape)
 
 
 class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
-    """Random batches, against a reference that tries every span."""
+    """Compares random batches with a reference that tries every span."""
 
     @parameterized.product(
         encoding=("span", "bio"),
@@ -42,7 +42,7 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
                 )
 
     def test_supporting_facts(self):
-        """Titles, empty sentences, and what was cut, are none."""
+        """Titles, empty sentences and cut sentences are no facts."""
         records, logits = span_answers.random_batch(4, "span")
         expected = np.zeros([len(records), 4, 5])
         for i, record in enumerate(records):
@@ -63,38 +63,8 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual((7, 3, 2), found.shape)
 
     @parameterized.parameters("span", "bio")
-    def test_unknown_shapes(self, encoding):
-        records, logits = span_answers.random_batch(6, encoding)
-        arguments = logits, *span_answers.inputs_of(records)
-
-        def unknown(value):
-            if isinstance(value, tf.RaggedTensor):
-                return tf.RaggedTensorSpec([None, None], value.dtype)
-            return tf.TensorSpec([None] * len(value.shape), value.dtype)
-
-        decode = tf.function(
-            lambda *x: _decode(*x, 0.5),
-            input_signature=tf.nest.map_structure(unknown, arguments),
-        )
-        expected = _decode(*arguments, 0.5)
-        for name, value in decode(*arguments).items():
-            if value.dtype == tf.string:
-                self.assertAllEqual(expected[name], value)
-            else:
-                self.assertAllClose(expected[name], value)
-        # No record, with and without lengths.
-        for lengths in ((span_answers.LONG, span_answers.GLOBAL), (0, 0)):
-            rng = np.random.default_rng(0)
-            logits = span_answers._random_logits(rng, [], encoding, *lengths)
-            result = decode(logits, *span_answers.inputs_of([], *lengths))
-            self.assertEqual([0], result["answer"].shape)
-            self.assertEqual(
-                0, result["supporting_fact_probabilities"].shape[0]
-            )
-
-    @parameterized.parameters("span", "bio")
     def test_compiles(self, encoding):
-        """At static shapes, as a TPU needs it."""
+        """Compiles with static shapes, as for a TPU."""
         records, logits = span_answers.random_batch(7, encoding)
         features, context, _ = span_answers.inputs_of(records)
         choose = functools.partial(
@@ -107,29 +77,28 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
         has_span = expected["scores"] > -1e8
         for name, value in expected.items():
             got = result[name]
-            # What stands for no span does not matter.
+            # Values of missing spans may differ.
             if name in ("scores", "probabilities", "starts", "ends"):
                 value, got = value[has_span], got[has_span]
             self.assertAllClose(value, got)
 
 
 class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
-    # A question of two words, a title of two, sentences of three words and of
-    # one.
+    # A question of two words, a title of two, sentences of three words and one.
     RECORD = {
         "types": [1, 3, 3, 2, 2, 1, 1, 1, 1, 0],
         "sentences": [-1, 1, 2, 4, 4, 5, 5, 5, 6, -1],
         "units": ["Émile X", " né à Bâle", "Fin."],
         "sizes": [3],
         "global_units": [-1, -1, -1, -1, 0, 1, 2, -1],
-        # SentencePiece counts the space before "à" to it.
+        # SentencePiece's token "à" includes the space before it.
         "starts": [-1, -1, -1, 0, 7, 1, 4, 8, 0, -1],
         "ends": [-1, -1, -1, 6, 8, 4, 7, 13, 3, -1],
         "cuts": [0] * 10,
     }
 
     def _decode(self, begin, end, facts, cuts=None):
-        """The answers for probabilities."""
+        """Returns the answers for probabilities."""
         record = self.RECORD | ({} if cuts is None else {"cuts": cuts})
         begin, end, facts = (
             np.array([values], np.float32) + 1e-37
@@ -157,8 +126,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
             [[[0.6, 0.7]]], result["supporting_fact_probabilities"]
         )
 
-    def test_equals(self):
-        """The first of several spans of the same probability."""
+    def test_first_of_equal_spans(self):
         same = [0, 0, 0, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0]
         for facts, expected in (
             ([0.7] * 8, "Émile"),
@@ -168,7 +136,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(expected, answer.decode())
 
     def test_whole_words(self):
-        """The best span of them; parts of words only where nothing is whole."""
+        """Spans have whole words unless there is no such span."""
         begin = [0, 0, 0, 0, 0, 0.1, 0.5, 0.3, 0.1, 0]
         end = [0, 0, 0, 0, 0, 0.3, 0.2, 0.5, 0, 0]
         facts = [0.1] * 5 + [0.9, 0.1, 0.1]
@@ -176,7 +144,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
             ([0] * 10, "\u00e0 B\u00e2le", 0.25),
             # "n\u00e9" and "\u00e0" are one word: 0.3 * 0.5 > 0.1 * 0.5.
             ([0] * 5 + [2, 1, 0, 0, 0], "B\u00e2le", 0.15),
-            # All three, of which the first two do not end one.
+            # All three are one word.
             ([0] * 5 + [2, 3, 1, 0, 0], "n\u00e9 \u00e0 B\u00e2le", 0.05),
         ):
             result = self._decode(begin, end, facts, cuts)
@@ -185,7 +153,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(
                 [0.8 * probability], result["answer_probability"], rtol=1e-3
             )
-        # Beyond the longest answer, there are parts alone.
+        # The word has more tokens than an answer may have.
         logits = {
             f"answer_{name}_logits": np.log(np.array([x], np.float32) + 1e-9)
             for name, x in (("begin", begin), ("end", end))
@@ -196,28 +164,28 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
         spans = decoding.best_spans(
             logits, *features.values(), context["long_word_cuts"], 2
         )
-        # Which begin or end with the word, rather than neither.
+        # The span ends with the word.
         self.assertAllEqual([6, 7], [spans.begins[0, 5], spans.ends[0, 5]])
         self.assertAllClose(0.25, spans.probabilities[0, 5], rtol=1e-3)
 
     @parameterized.parameters(0, 1, 2, 9)
     def test_only_text(self, position):
-        """CLS, question and padding are no answers, however probable."""
+        """CLS, question and padding are no answers."""
         begin = [1e-30] * 10
         begin[position] = 1.0
-        # Were their probabilities below those that can be told apart.
+        # The best of the tokens of units.
         begin[8] = 1e-29
         facts = [0.9] * 4 + [0.1] * 3 + [0.9]
         self.assertEqual(b"Fin", self._decode(begin, begin, facts)["answer"][0])
 
     def test_runs(self):
-        """The runs that the reference finds; each, were it the surest."""
+        """Finds each run of the reference if it is the most probable one."""
         labels = [2, 0, 1, 0, 2, 1, 1, 2, 0, 1]
         runs = [(1, 2), (3, 3), (5, 6), (8, 9)]
         self.assertEqual(runs, span_answers.find_runs(labels, [1] * 10))
         for labels, sure, expected in (
             *((labels, run, run) for run in runs),
-            # Of equals the first.
+            # The first of equal runs.
             ([2, 0, 2, 0, 0], (0, 4), (1, 1)),
         ):
             logits = 2.0 * np.eye(3, dtype=np.float32)[labels]
@@ -236,8 +204,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
                 expected, (int(spans.begins[0, 1]), int(spans.ends[0, 1]))
             )
 
-    def test_choice_of_a_sentence(self):
-        """The example of the documentation."""
+    def test_choose_sentences(self):
         scores = tf.constant([[-1.0, -3.0, -2.0]])
         probabilities = tf.constant([[0.1, 0.6, 0.7]])
         for threshold, expected in ((0.0, 0), (0.5, 2), (0.9, 2), (None, 2)):
@@ -245,7 +212,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual([expected], chosen)
 
     def test_product_of_labels(self):
-        """0.9 times 0.5 is more than 0.45 times 0.8."""
+        """0.9 * 0.5 is more than 0.45 * 0.8."""
         labels = tf.constant([[[0.9, 0.05, 0.05], [0.45, 0.3, 0.25]]])
         facts = tf.constant([[0.5, 0.8]])
         spans = decoding.best_spans(
@@ -263,7 +230,6 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([0], chosen)
 
     def test_is_answer_token(self):
-        """The example of the documentation."""
         is_answer = decoding.is_answer_token(
             tf.constant([[1, 3, 2, 1, 0]]), tf.constant([[-1, 1, 3, 4, -1]])
         )

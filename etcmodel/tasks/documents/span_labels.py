@@ -1,10 +1,26 @@
 """Finds the tokens of answers in the long input; host code."""
 
+from collections.abc import Iterable
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from etcmodel.feature_utils.text import word_cuts
+
+
+class FoundSpans(NamedTuple):
+    """Spans in the long input, without those that were cut.
+
+    Attributes:
+        begins, ends: first and last token of each.
+        num_inexact: number of spans with more text than was looked for: "South
+            Koreans" for "South Korea".
+    """
+
+    begins: list[int]
+    ends: list[int]
+    num_inexact: int
 
 
 class SpanFinder:
@@ -36,11 +52,7 @@ class SpanFinder:
     ) -> tuple[int, int] | None:
         """Returns the first and last token; None if all were cut.
 
-        Args:
-            group: the unit's group.
-            unit: the unit in its group.
-            start: first byte of the span in the unit.
-            end: the exclusive end.
+        `start` and `end` (exclusive) are bytes of the unit.
         """
         (tokens,) = np.nonzero(
             (self._groups == group)
@@ -52,7 +64,19 @@ class SpanFinder:
             return None
         return word_cuts.whole_words(self._cuts, tokens[0], tokens[-1])
 
-    def text(self, unit: str, first: int, last: int) -> bytes:
-        """Returns the text of tokens of a unit, stripped of white space."""
-        content = unit.encode("utf-8", "replace")
-        return content[self.starts[first] : self.ends[last]].strip()
+    def find_all(
+        self, spans: Iterable[tuple[int, int, str, int, int]]
+    ) -> FoundSpans:
+        """Finds spans: group, unit, the unit's text, first byte and end."""
+        begins, ends, num_inexact = [], [], 0
+        for group, unit, text, start, end in spans:
+            found = self.find(group, unit, start, end)
+            if found is None:
+                continue
+            first, last = found
+            content = text.encode("utf-8", "replace")
+            content = content[self.starts[first] : self.ends[last]].strip()
+            begins.append(first)
+            ends.append(last)
+            num_inexact += len(content) > end - start
+        return FoundSpans(begins, ends, num_inexact)

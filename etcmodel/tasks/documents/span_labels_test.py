@@ -6,7 +6,7 @@ from etcmodel.tasks.documents.span_labels import SpanFinder
 
 class SpanFinderTest(tf.test.TestCase):
     def test_whole_words_of_the_unit(self):
-        """Of "New York, in" and "Oslo"; "York" and "," are one word."""
+        """The units are "New York, in" and "Oslo"; "York," is one word."""
         finder = SpanFinder(
             1,
             np.array(

@@ -13,7 +13,6 @@ from etcmodel.layers import graph_layer
 from etcmodel.layers import keras_compat
 from etcmodel.models.heads import make_logits_layer
 from etcmodel.models.heads import mask_logits
-from etcmodel.models.losses import is_correct
 from etcmodel.pipeline.task_model import EtcTaskModel
 from etcmodel.pipeline.task_model import exempt_from_hard_g2l
 from etcmodel.tasks.documents import document_units
@@ -29,7 +28,9 @@ ANSWER_ENCODINGS = ("span", "bio")
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class SpanAnswerHead(graph_layer.GraphLayer):
-    """A dense layer for each prediction (ETC paper, Appendix C, Inference).
+    """Computes logits of answers and supporting facts with dense layers.
+
+    Source: ETC paper, Appendix C (Inference).
 
     Raises a ValueError if the encoding is unknown or the prior is not between
     0 and 1.
@@ -100,11 +101,8 @@ class SpanAnswerHead(graph_layer.GraphLayer):
     ):
         """Computes the logits.
 
-        Args:
-            long_output: `<float>[batch, long, hidden]`.
-            global_output: `<float>[batch, global, hidden]`.
-            long_token_type_ids: `<int>[batch, long]`.
-            long_sentence_ids: `<int>[batch, long]`.
+        The encoder's outputs are `<float>[batch, length, hidden]`, other inputs
+        `<int>[batch, long]`.
 
         Returns:
             `supporting_fact_logits` `<float32>[batch, global]`,
@@ -158,12 +156,8 @@ def bio_labels(
     """Returns answer spans as labels of tokens, `<int32>[batch, length]`.
 
     0 begin, 1 inside, 2 outside. Example: spans 1 to 2 and 4 to 4 of 6 tokens
-    give `[2, 0, 1, 2, 0, 2]`.
-
-    Args:
-        begins: `<int>[batch, spans]`, first token of each; -1 is padding.
-        ends: `<int>[batch, spans]`, its last token.
-        length: number of tokens.
+    give `[2, 0, 1, 2, 0, 2]`. `begins` and `ends` are first and last tokens,
+    `<int>[batch, spans]`; -1 is padding.
     """
     position = tf.range(length, dtype=begins.dtype)
     # [batch, spans, length]
@@ -187,11 +181,8 @@ def bio_labels(
 def different_places(places: tf.RaggedTensor, number: int) -> tf.Tensor:
     """Keeps the first `number` different places, `<int>[batch, number]`.
 
-    Example: for `[[4, 4, 7], [5]]`, 2 gives `[[4, 7], [5, -1]]`.
-
-    Args:
-        places: `<int>[batch, (places)]`.
-        number: how many to keep; missing ones are -1.
+    Missing ones are -1. Example: 2 of `[[4, 4, 7], [5]]`, `<int>[batch,
+    (places)]`, are `[[4, 7], [5, -1]]`.
     """
     # [batch, places]
     dense = places.to_tensor(default_value=-1)
@@ -212,11 +203,8 @@ def place_losses(logits: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     The loss is the negative logarithm of the places' total probability (Clark
     and Gardner, "Simple and Effective Multi-Paragraph Reading Comprehension",
     2018, section 3.3); 0 without a place. Example: with probabilities 1/2, 1/4,
-    1/4, the places 0 and 2 have the loss -log(3/4).
-
-    Args:
-        logits: `<float32>[batch, length]`.
-        places: `<int>[batch, places]`, all different; -1 is padding.
+    1/4, the places 0 and 2 have the loss -log(3/4). Logits are `[batch,
+    length]`; places are `<int>[batch, places]`, all different, -1 is padding.
     """
     is_place = places >= 0
     # [batch, places]
@@ -277,7 +265,7 @@ class SpanAnswerModel(EtcTaskModel):
         HAS_NO_ANSWER: whether a question may have no answer.
     """
 
-    METRICS = ("answer_type_accuracy",)
+    METRICS = {"answer_type_accuracy": ("answer_type_logits", "answer_type")}
     OPTIONAL = ("no_answer",)
     HAS_NO_ANSWER: ClassVar[bool] = False
 
@@ -289,7 +277,7 @@ class SpanAnswerModel(EtcTaskModel):
         )
 
     def head(self, config):
-        """Makes a `SpanAnswerHead`."""
+        """Makes a `SpanAnswerHead` with the task's options."""
         head = SpanAnswerHead(
             self.model_options.answer_encoding,
             config.initializer_range,
@@ -344,16 +332,8 @@ class SpanAnswerModel(EtcTaskModel):
         }
 
     def losses(self, outputs, labels):
-        """Computes `example_losses`."""
+        """Computes the losses of every example."""
         return example_losses(outputs, labels)
-
-    def metrics(self, outputs, labels):
-        """Computes the accuracy of the answer type."""
-        return {
-            "answer_type_accuracy": is_correct(
-                outputs["answer_type_logits"], labels["answer_type"]
-            )
-        }
 
     def select_candidates(self, outputs, features, context):
         """Selects a span and a probability for each unit."""

@@ -34,7 +34,7 @@ class HeadTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def _randomized(self, head):
-        """Gives every weight a value of its own."""
+        """Sets random weights."""
         head(*self.inputs)
         head.set_weights(
             [self.rng.normal(size=w.shape) for w in head.get_weights()]
@@ -69,13 +69,13 @@ class HeadTest(tf.test.TestCase, parameterized.TestCase):
         head(*self.inputs)
         self.assertLen(head.trainable_variables, 6)
         for layer in (head.supporting_facts, head.answer_type, head.answer):
-            # Cut at two standard deviations.
+            # Truncated at two standard deviations.
             self.assertAllInRange(np.array(layer.kernel), -1.0, 1.0)
             self.assertGreater(np.abs(np.array(layer.kernel)).max(), 0.2)
             self.assertAllEqual(np.zeros_like(layer.bias), layer.bias)
 
     def test_prior_of_supporting_facts(self):
-        """Before anything is learned about one in twenty is a fact."""
+        """The initial probability is the prior."""
         head = model_lib.SpanAnswerHead(
             initializer_range=1e-6, supporting_fact_prior=0.05
         )
@@ -86,7 +86,7 @@ class HeadTest(tf.test.TestCase, parameterized.TestCase):
                 model_lib.SpanAnswerHead(supporting_fact_prior=prior)
 
     def test_no_answer(self):
-        """A fourth type; the weights of the others are apart."""
+        """A fourth type has separate weights."""
         head = self._randomized(model_lib.SpanAnswerHead(has_no_answer=True))
         types = head(*self.inputs)["answer_type_logits"]
         self.assertEqual([2, 4], types.shape)
@@ -140,7 +140,7 @@ class PlaceLossesTest(tf.test.TestCase):
         )
 
     def test_gradients(self):
-        """Probabilities, less the share of each place in what is right."""
+        """The probability minus the place's share of the right ones."""
         logits = tf.constant(self._LOGITS)
         with tf.GradientTape() as tape:
             tape.watch(logits)
@@ -153,6 +153,49 @@ class PlaceLossesTest(tf.test.TestCase):
                 [0, 0, 0],
             ],
             tape.gradient(losses, logits),
+        )
+
+
+class LabelsAndLossesTest(tf.test.TestCase):
+    def test_different_places(self):
+        places = tf.ragged.constant([[4, 4, 7], [5]], tf.int32)
+        for number, expected in (
+            (2, [[4, 7], [5, -1]]),
+            (4, [[4, 7, -1, -1], [5, -1, -1, -1]]),
+        ):
+            kept = model_lib.different_places(places, number)
+            self.assertAllEqual(expected, kept)
+
+    def test_losses_of_equal_logits(self):
+        labels = {
+            "supporting_facts": tf.constant([[-1, 1, 0], [-1, -1, 0]]),
+            "answer_type": tf.constant([0, 3]),
+            "answer_begin": tf.constant([[2], [-1]]),
+            "answer_end": tf.constant([[3], [-1]]),
+            "answer_bio": tf.constant([[2, 2, 0, 1, 2], [2, 2, 2, 2, 0]]),
+            "is_answer_token": tf.constant([[0, 1, 1, 1, 1], [0] * 5]) > 0,
+        }
+        logits = {
+            "supporting_fact_logits": tf.zeros([2, 3]),
+            "answer_type_logits": tf.zeros([2, 4]),
+        }
+        log2, log3 = math.log(2), math.log(3)
+        expected = {
+            "supporting_facts": [2 * log2, log2],
+            "answer_type": [2 * log2, 2 * log2],
+        }
+        span = {
+            f"answer_{x}_logits": tf.zeros([2, 6]) for x in ("begin", "end")
+        }
+        self.assertAllClose(
+            expected
+            | dict.fromkeys(("answer_begin", "answer_end"), [log2 + log3, 0.0]),
+            model_lib.example_losses(logits | span, labels),
+        )
+        bio = {"answer_bio_logits": tf.zeros([2, 5, 3])}
+        self.assertAllClose(
+            expected | {"answer_bio": [4 * log3, 0.0]},
+            model_lib.example_losses(logits | bio, labels),
         )
 
 

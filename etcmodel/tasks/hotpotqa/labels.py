@@ -24,11 +24,10 @@ class HotpotQALabels:
             cannot be a fact. A paragraph and its title are facts if one of
             their sentences is.
         answer_type: 0 span, 1 yes, 2 no.
-        begins, ends: first and last long token of every occurrence of the
-            answer in titles of fact paragraphs and in supporting sentences.
+        begins, ends: first and last long token of each occurrence of the answer
+            in titles of fact paragraphs and in supporting sentences.
+        num_inexact: see `FoundSpans`.
         found: number of these occurrences, including those that were cut.
-        inexact: number of labelled spans with more text than the answer: "South
-            Koreans" for "South Korea".
         kept_facts: number of supporting sentences in the input.
     """
 
@@ -36,8 +35,8 @@ class HotpotQALabels:
     answer_type: int
     begins: list[int]
     ends: list[int]
+    num_inexact: int
     found: int
-    inexact: int
     kept_facts: int
 
     @property
@@ -61,7 +60,7 @@ def make_labels(
         context_section: index of the layout's section with the paragraphs.
         long_sources: `<int>[long, 4]` of `Layout`.
         global_sources: `<int>[global, 4]` of `Layout`.
-        token_places: see `SpanFinder`. Labels are whole words.
+        token_places: `places` of a `SpanFinder`; labels are whole words.
     """
     facts = set(record.fact_positions)
     fact_paragraphs = {paragraph for paragraph, _ in facts}
@@ -87,27 +86,15 @@ def make_labels(
             (record.context[group], unit) for group, unit in places
         )
     ]
-    # In any case, as in the official baseline.
+    # Case does not matter in the official baseline either.
     answer_type = _TYPES.get(record.answer.strip().lower(), SPAN)
     occurrences = []
     if answer_type == SPAN:
         occurrences = find_answers(texts, [record.answer])
-    begins, last, inexact = [], [], 0
     finder = SpanFinder(context_section, long_sources, token_places)
-    for text, start, end in occurrences:
-        found = finder.find(*places[text], start, end)
-        if found is not None:
-            first, final = found
-            begins.append(first)
-            last.append(final)
-            span = finder.text(texts[text], first, final)
-            inexact += len(span) != end - start
+    spans = finder.find_all(
+        (*places[i], texts[i], start, end) for i, start, end in occurrences
+    )
     return HotpotQALabels(
-        supporting_facts=labels,
-        answer_type=answer_type,
-        begins=begins,
-        ends=last,
-        found=len(occurrences),
-        inexact=inexact,
-        kept_facts=kept_facts,
+        labels, answer_type, *spans, len(occurrences), kept_facts
     )

@@ -1,4 +1,4 @@
-"""Tests of HotpotQA's `labels`."""
+"""Tests of labels by hand, and of those of real records."""
 
 import re
 
@@ -8,7 +8,11 @@ from absl.testing import parameterized
 
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.datasets.hotpotqa.records import Paragraph
+from etcmodel.pipeline.preprocessor import RecordView
+from etcmodel.pipeline.preprocessor import on_host
 from etcmodel.tasks.hotpotqa import labels
+from etcmodel.tasks.hotpotqa.task import TASK
+from testing.helpers import real_data_path
 
 _CONTEXT = (
     Paragraph("Jan", ("Jan was born in Brno.", " He paints.")),
@@ -27,19 +31,11 @@ def _record(answer, facts, context=_CONTEXT):
 
 
 def _lay_out(context, cut=(), padding=2):
-    """Sources and offsets as of a layout with a token for each word or mark.
+    """Lays out a CLS, a question of two tokens, and the context.
 
-    There are a CLS, a question of two tokens, and the context as the third
-    section.
-
-    Args:
-        context: the paragraphs.
-        cut: (paragraph, unit) pairs that are left out; unit 0 is the
-            title.
-        padding: how much padding follows.
-
-    Returns:
-        The last three arguments of `make_labels`: all tokens are words.
+    Each word or punctuation mark is a token; units in `cut`, pairs of paragraph
+    and unit (0 is the title), are left out. Returns the last three arguments of
+    `make_labels`.
     """
     question = [(0, 0, 0, -1), (1, 0, 0, 0), (1, 0, 0, 1)]
     long_sources, global_sources = [(0, 0, 0, 0), *question[1:]], question
@@ -73,7 +69,7 @@ def _labels(answer, facts, context=_CONTEXT, cut=()):
 
 
 class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
-    """The long tokens are these, and two of padding.
+    """Uses these long tokens, and two of padding.
 
     0 CLS, 1 2 question,
     3 Jan | 4 Jan 5 was 6 born 7 in 8 Brno 9 . | 10 He 11 paints 12 .
@@ -95,16 +91,16 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertTrue(got.can_be_learned)
 
     @parameterized.parameters(
-        # Titles and facts only: not the first paragraph, nor other sentences.
+        # Only titles of fact paragraphs, and facts.
         ("Brno", [("Brno", 0)], [13, 14], [13, 14]),
         ("Brno", [("Brno", 2), ("Jan", 0)], [8, 13, 19], [8, 13, 19]),
         ("born in Brno", [("Jan", 0)], [6], [8]),
         ("in \u00d6tscher.", [("Brno", 2)], [21], [23]),
-        # A part of words: all tokens that hold any of it.
+        # A part of a word: all tokens that overlap it.
         ("paint", [("Jan", 1)], [11], [11]),
         (".", [("Jan", 1)], [12], [12]),
         ("e pain", [("Jan", 1)], [10], [11]),
-        # Told twice.
+        # The same fact twice.
         ("paints", [("Jan", 1), ("Jan", 1)], [11], [11]),
     )
     def test_answers(self, answer, facts, begins, ends):
@@ -114,7 +110,7 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(got.kept_facts, len(set(facts)))
 
     def test_answer_inside_a_word(self):
-        """The whole word: 7 and 8 are one, 9 goes on with it."""
+        """The tokens 7 to 9 are one word."""
         laid_out = _lay_out(_CONTEXT)
         laid_out[-1]["long_word_cuts"][7:10] = [2, 3, 1]
         for answer, expected in (("in", 7), ("in Brno", 7), ("born", 6)):
@@ -123,16 +119,16 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
             )
             last = 6 if answer == "born" else 9
             self.assertEqual((got.begins, got.ends), ([expected], [last]))
-            self.assertEqual(int(answer != "born"), got.inexact)
+            self.assertEqual(int(answer != "born"), got.num_inexact)
 
     def test_spans_with_more_text_than_the_answer(self):
         context = (Paragraph("A", ("South Koreans.", "South Korea")),)
         both = [("A", 0), ("A", 1)]
         made = _labels("South Korea", both, context)
-        # The one that is a word of its own.
-        self.assertEqual((1, 0), (len(made.begins), made.inexact))
+        # The second sentence has the exact word.
+        self.assertEqual((1, 0), (len(made.begins), made.num_inexact))
         made = _labels("South Korea", both[:1], context)
-        self.assertEqual((1, 1), (len(made.begins), made.inexact))
+        self.assertEqual((1, 1), (len(made.begins), made.num_inexact))
 
     def test_answer_across_sentences_is_not_found(self):
         got = _labels("Brno. He", [("Jan", 0), ("Jan", 1)])
@@ -143,7 +139,7 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
         ("yes", 1), ("no", 2), ("Yes", 1), (" no\n", 2), ("none", 0)
     )
     def test_answer_types(self, answer, expected):
-        # Where the words stand in the text it means nothing.
+        # "yes" and "no" in the text are not labelled.
         context = (Paragraph("yes no", ("yes no none Yes",)),)
         got = _labels(answer, [("yes no", 0)], context)
         self.assertEqual(got.answer_type, expected)
@@ -159,12 +155,12 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
             [-1, -1, -1, 1, 1, 0, 1, 0, 0, 0, 0, 0, -1, -1],
         )
         self.assertEqual(got.kept_facts, 1)
-        # Not even the title of such a paragraph is searched.
+        # The title of its paragraph is not searched either.
         got = _labels("Brno", [("Brno", 3)])
         self.assertEqual(got.supporting_facts, [-1] * 3 + [0] * 9 + [-1] * 2)
         self.assertEqual((got.kept_facts, got.found), (0, 0))
         self.assertFalse(got.can_be_learned)
-        # A yes or no without facts is nothing to learn from either.
+        # Nor can yes or no be learned without facts.
         self.assertFalse(_labels("yes", [("Brno", 3)]).can_be_learned)
         self.assertFalse(_labels("yes", []).can_be_learned)
 
@@ -186,7 +182,7 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
             got.supporting_facts, [-1] * 3 + [0, 0, 0, 1, 1, 0, 1, -1, -1]
         )
 
-    def test_what_was_cut(self):
+    def test_cut_units(self):
         facts = [("Jan", 0), ("Brno", 2)]
         # "Jan was born in Brno."
         got = _labels("Brno", facts, cut=[(0, 1)])
@@ -194,27 +190,69 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
             got.supporting_facts, [-1] * 3 + [1, 1, 0, 1, 1, 0, 0, 1, -1, -1]
         )
         self.assertEqual((got.found, got.kept_facts), (3, 1))
-        # Titles 3 and 7, and six tokens less before them.
+        # The cut sentence has six tokens.
         self.assertEqual((got.begins, got.ends), ([7, 13], [7, 13]))
         self.assertTrue(got.can_be_learned)
-        # All of the answers.
+        # All answers are cut.
         got = _labels("born", facts, cut=[(0, 1)])
         self.assertEqual((got.found, got.begins, got.ends), (1, [], []))
         self.assertFalse(got.can_be_learned)
-        # All of the facts, but neither titles nor paragraphs.
+        # All facts are cut, but neither titles nor paragraphs.
         got = _labels("Brno", facts, cut=[(0, 1), (1, 3)])
         self.assertEqual((got.found, got.kept_facts), (3, 0))
         self.assertEqual(got.begins, [7])
         self.assertTrue(got.can_be_learned)
 
-    def test_a_skipped_sentence_shifts_nothing(self):
-        got = _labels("paints", [("Jan", 1)], cut=[(0, 1)])
-        self.assertEqual(
-            got.supporting_facts[3:7],
-            [1, 1, 1, 0],  # Jan 0 is not there.
+
+class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        ("bert_uncased_vocab.txt", set()),
+        # Adjacent punctuation is one piece.
+        (
+            "gpt2.model",
+            {("International Watch Co.,", "International Watch Co.")},
+        ),
+    )
+    def test_labelled_tokens_spell_the_answer(self, vocab, expected):
+        path = real_data_path("hotpotqa/dev_95.json")
+        records = list(TASK.dataset.FORMAT.read(path, "train"))
+        preprocessor = TASK.make_preprocessor(
+            TASK.make_preprocessing_config({}), real_data_path(f"vocab/{vocab}")
         )
-        # 3 Jan | 4 He 5 paints
-        self.assertEqual(got.begins, [5])
+        made = on_host(preprocessor(**preprocessor.raw_batch(records)))
+        spans, unlike = 0, set()
+        for i, record in enumerate(records):
+            view = RecordView(made, i)
+            places = {
+                name: view.features[name][0]
+                for name in ("long_starts", "long_ends", "long_word_cuts")
+            }
+            sources = view.long_sources[0]
+            got = labels.make_labels(
+                record, 2, sources, view.global_sources[0], places
+            )
+            self.assertEqual(
+                got.answer_type, {"yes": 1, "no": 2}.get(record.answer, 0)
+            )
+            # The paper's lengths cut none of these records.
+            self.assertEqual(got.kept_facts, len(record.fact_positions))
+            self.assertLen(got.begins, got.found)
+            self.assertTrue(got.can_be_learned)
+            for begin, end in zip(got.begins, got.ends, strict=True):
+                spans += 1
+                _, group, unit, _ = sources[begin]
+                self.assertAllEqual(sources[begin, :3], sources[end, :3])
+                paragraph = record.context[group]
+                text = (paragraph.title, *paragraph.sentences)[unit]
+                if unit:
+                    self.assertIn((group, unit - 1), record.fact_positions)
+                start = places["long_starts"][begin]
+                text = text.encode()[start : places["long_ends"][end]]
+                # SentencePiece's tokens include the space before them.
+                text = text.decode().removeprefix(" ")
+                if text.lower() != record.answer.lower():
+                    unlike.add((text, record.answer))
+        self.assertEqual((137, expected), (spans, unlike))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,7 @@ class HotpotQA(SpanAnswerModel):
     @property
     def threshold(self) -> float:
         """Minimum probability of a supporting fact."""
-        chosen = self.options.supporting_fact_threshold
-        return TASK.tuned.default if chosen is None else chosen
+        return TASK.tuned.of(self.options)
 
     def encoder_options(self):
         """Exempts CLS and question from the hard mask, as the options say."""
@@ -32,7 +31,6 @@ class HotpotQA(SpanAnswerModel):
 
     def decode(self, candidates, owner, text):
         """Decodes answers and facts; see `span_decoding.decode_answers`."""
-        del owner
         return span_decoding.decode_answers(
             candidates,
             text["units"],

@@ -1,248 +1,56 @@
+"""Tests of the model: labels, decoding, predictions and official metrics."""
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.errors import UserError
-from etcmodel.feature_utils import token_types
-from etcmodel.models import EtcConfig
-from etcmodel.serving.saved_model import model_variables
-from etcmodel.tasks.documents import span_model
+from etcmodel.pipeline.record_keys import record_keys
+from etcmodel.tasks.hotpotqa.preprocessor import HotpotQAPreprocessor
 from etcmodel.tasks.hotpotqa.task import TASK
 from etcmodel.tasks.hotpotqa.task import HotpotQAModelOptions
 from etcmodel.tasks.hotpotqa.task import HotpotQAOptions
-from testing import model_inputs
-from testing.conformance.cases import randomize
-from testing.span_answers import logit_names
-
-_IS_TEXT = np.array([0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0, 0], bool)
-
-
-def _model(config=None, **options):
-    config = config or EtcConfig.from_preset(
-        "tiny", vocab_size=20, num_hidden_layers=1
-    )
-    model = TASK.make_model(HotpotQAModelOptions(**options)).build(config)
-    randomize(model)
-    return model
-
-
-class ModelTest(tf.test.TestCase, parameterized.TestCase):
-    def test_only_text_is_an_answer(self):
-        logits = _model()(model_inputs.hotpotqa())
-        for name in ("answer_begin_logits", "answer_end_logits"):
-            value = logits[name][0].numpy()
-            self.assertAllEqual([-10000.0] * 5, value[~_IS_TEXT])
-            self.assertAllInRange(value[_IS_TEXT], -100.0, 100.0)
-
-    @parameterized.parameters(
-        ({}, (token_types.CLS_GLOBAL,)),
-        ({"cls_ignores_hard_g2l": False}, ()),
-        (
-            {"query_ignore_hard_g2l": True},
-            (token_types.CLS_GLOBAL, token_types.QUESTION_GLOBAL),
-        ),
-        (
-            {"cls_ignores_hard_g2l": False, "query_ignore_hard_g2l": True},
-            (token_types.QUESTION_GLOBAL,),
-        ),
-    )
-    def test_what_the_hard_mask_exempts(self, options, expected):
-        made = TASK.make_model(HotpotQAModelOptions(**options))
-        self.assertEqual(
-            expected, made.encoder_options()["ignore_hard_g2l_types"]
-        )
-
-    @parameterized.parameters(True, False)
-    def test_hard_mask_exempts_cls(self, exempt):
-        """Without the exemption the global CLS sees no text."""
-        config = EtcConfig.from_preset(
-            "tiny", vocab_size=20, num_hidden_layers=1, use_hard_g2l_mask=True
-        )
-        model = _model(config=config, cls_ignores_hard_g2l=exempt)
-        ids = list(model_inputs._HOTPOTQA["long_token_ids"])
-        ids[9] = 14  # The last sentence.
-        before = model(model_inputs.hotpotqa())
-        after = model(model_inputs.hotpotqa(long_token_ids=ids))
-        # In one layer it reaches a global token only by its own attention.
-        name = "answer_type_logits"
-        if exempt:
-            self.assertNotAllClose(before[name], after[name])
-        else:
-            self.assertAllEqual(before[name], after[name])
-        # Others see their own sentence or paragraph either way.
-        name = "supporting_fact_logits"
-        changed = np.flatnonzero((before[name] != after[name])[0])
-        self.assertEqual([0, 7, 9] if exempt else [7, 9], changed.tolist())
-
-    def test_flat_sequence(self):
-        """Paragraphs are told from each other, unless the text is flat."""
-        joined = [1, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0]
-        changed = model_inputs.hotpotqa(long_paragraph_breakpoints=joined)
-        for flat in (False, True):
-            model = _model(flat_sequence=flat)
-            before = model(model_inputs.hotpotqa())["answer_begin_logits"][
-                0, 3:10
-            ]
-            after = model(changed)["answer_begin_logits"][0, 3:10]
-            if flat:
-                self.assertAllEqual(before, after)
-            else:
-                self.assertNotAllClose(before, after)
-
-    @parameterized.parameters("span", "bio")
-    def test_gradients_reach_all_weights(self, encoding):
-        config = EtcConfig.from_preset(
-            "tiny", vocab_size=20, num_hidden_layers=1, use_hard_g2l_mask=True
-        )
-        model = _model(config, answer_encoding=encoding)
-        labels = {
-            "supporting_facts": tf.constant(
-                [[-1, -1, -1, 1, 1, 1, 0, 0, 0, 0, -1]] * 2
-            ),
-            "answer_type": tf.constant([0, 1]),
-            "answer_begin": tf.constant([[4], [-1]]),
-            "answer_end": tf.constant([[5], [-1]]),
-            "answer_bio": tf.constant([[2] * 4 + [0, 1] + [2] * 6] * 2),
-            "is_answer_token": tf.constant([_IS_TEXT] * 2),
-        }
-        variables = [v for v in model_variables(model) if v.trainable]
-        self.assertNotEmpty(variables)
-        with tf.GradientTape() as tape:
-            losses = span_model.example_losses(
-                model(model_inputs.hotpotqa()), labels
-            )
-            loss = tf.add_n(list(losses.values()))
-        for variable, gradient in zip(
-            variables, tape.gradient(loss, variables), strict=True
-        ):
-            self.assertIsNotNone(gradient, variable.name)
-            gradient = tf.convert_to_tensor(gradient)
-            self.assertAllInRange(gradient, -1e3, 1e3)
-            self.assertGreater(
-                tf.reduce_max(tf.abs(gradient)), 0.0, variable.name
-            )
+from etcmodel.training import evaluation
 
 
 class LabelsTest(tf.test.TestCase):
-    """Three records: an answer that occurs twice, "yes", nothing known."""
+    """Three records: an answer that occurs twice, "yes", an unknown answer."""
 
     FIELDS = {
         "supporting_facts": np.array([[-1, 1, 0], [-1, 0, 1], [-1, -1, -1]]),
         "answer_type": np.array([0, 1, 0]),
     }
 
-    def _labels(self, encoding):
+    def _check(self, encoding, **expected):
         model = TASK.make_model(HotpotQAModelOptions(encoding))
-        spans = {
-            name: tf.ragged.constant(values, tf.int32)
-            for name, values in (
-                ("answer_begins", [[1, 4], [], []]),
-                ("answer_ends", [[2, 4], [], []]),
-            )
-        }
-        features = {
-            "long_token_ids": np.full([3, 6], 7),
-            "long_token_type_ids": np.array([[1, 2, 2, 3, 1, 1]] * 3),
-            "long_sentence_ids": np.array([[-1, 1, 1, 2, 3, 3]] * 3),
-        }
-        labels = model.labels(features, {**self.FIELDS, **spans})
-        for name, expected in self.FIELDS.items():
-            self.assertAllEqual(expected, labels.pop(name))
-        return labels
-
-    def test_span(self):
-        """The first one is learned."""
-        labels = self._labels("span")
-        self.assertEqual({"answer_begin", "answer_end"}, set(labels))
-        self.assertAllEqual([[1], [-1], [-1]], labels["answer_begin"])
-        self.assertAllEqual([[2], [-1], [-1]], labels["answer_end"])
-
-    def test_bio(self):
-        """All are learned, of all tokens of titles and sentences."""
-        labels = self._labels("bio")
-        self.assertEqual({"answer_bio", "is_answer_token"}, set(labels))
-        self.assertAllEqual(
-            [[2, 0, 1, 2, 0, 2], [2] * 6, [2] * 6], labels["answer_bio"]
-        )
-        self.assertAllEqual(
-            [[False, True, True, False, True, True]] * 3,
-            labels["is_answer_token"],
-        )
-
-
-class LossTest(tf.test.TestCase):
-    def setUp(self):
-        super().setUp()
-        rng = np.random.default_rng(5)
-        self.logits = {
-            "supporting_fact_logits": rng.normal(size=[2, 4]),
-            "answer_type_logits": rng.normal(size=[2, 3]),
-            "answer_begin_logits": rng.normal(size=[2, 5]),
-            "answer_end_logits": rng.normal(size=[2, 5]),
-            "answer_bio_logits": rng.normal(size=[2, 5, 3]),
-        }
-        # The answer of the second one is "yes".
-        self.labels = {
-            "supporting_facts": np.array([[-1, 1, 0, 1], [-1, 0, 0, -1]]),
-            "answer_type": np.array([0, 1]),
-            "answer_begin": np.array([[2], [-1]], np.int32),
-            "answer_end": np.array([[3], [-1]], np.int32),
-            "answer_bio": np.array([[2, 2, 0, 1, 2], [2, 2, 2, 2, 0]]),
-            "is_answer_token": np.array(
-                [[0, 1, 1, 1, 1], [0, 1, 1, 1, 0]], bool
-            ),
-        }
-        self.log_probs = {
-            name: x - np.log(np.exp(x).sum(-1, keepdims=True))
-            for name, x in self.logits.items()
-        }
-
-    def _losses(self, encoding):
-        model = TASK.make_model(HotpotQAModelOptions(encoding))
-        losses = model.losses(
+        labels = model.labels(
             {
-                x: tf.constant(self.logits[x], tf.float32)
-                for x in logit_names(encoding)
+                "long_token_ids": np.full([3, 6], 7),
+                "long_token_type_ids": np.array([[1, 2, 2, 3, 1, 1]] * 3),
+                "long_sentence_ids": np.array([[-1, 1, 1, 2, 3, 3]] * 3),
             },
-            {name: tf.constant(x) for name, x in self.labels.items()},
+            {
+                **self.FIELDS,
+                "answer_begins": tf.ragged.constant([[1, 4], [], []], tf.int32),
+                "answer_ends": tf.ragged.constant([[2, 4], [], []], tf.int32),
+            },
         )
-        self.assertEqual(model.loss_names(), tuple(losses))
-        facts = 1 / (1 + np.exp(-self.logits["supporting_fact_logits"]))
-        self.assertAllClose(
-            [
-                -np.log(facts[0, 1] * (1 - facts[0, 2]) * facts[0, 3]),
-                -np.log((1 - facts[1, 1]) * (1 - facts[1, 2])),
-            ],
-            losses["supporting_facts"],
-        )
-        types = self.log_probs["answer_type_logits"]
-        self.assertAllClose([-types[0, 0], -types[1, 1]], losses["answer_type"])
-        return losses
+        self.assertEqual({*self.FIELDS, *expected}, {*labels})
+        for name, value in {**self.FIELDS, **expected}.items():
+            self.assertAllEqual(value, labels[name], name)
 
-    def test_span(self):
-        losses = self._losses("span")
-        self.assertEqual(
-            {"supporting_facts", "answer_type", "answer_begin", "answer_end"},
-            set(losses),
+    def test_span_labels_are_the_first_occurrence(self):
+        self._check(
+            "span",
+            answer_begin=[[1], [-1], [-1]],
+            answer_end=[[2], [-1], [-1]],
         )
-        begin = self.log_probs["answer_begin_logits"][0, 2]
-        self.assertAllClose([-begin, 0.0], losses["answer_begin"])
-        end = self.log_probs["answer_end_logits"][0, 3]
-        self.assertAllClose([-end, 0.0], losses["answer_end"])
 
-    def test_bio(self):
-        losses = self._losses("bio")
-        self.assertEqual(
-            {"supporting_facts", "answer_type", "answer_bio"}, set(losses)
-        )
-        tokens = self.log_probs["answer_bio_logits"]
-        # The first token is no text; neither is the last one of the second.
-        self.assertAllClose(
-            [
-                -tokens[0, [1, 2, 3, 4], [2, 0, 1, 2]].sum(),
-                -tokens[1, [1, 2, 3], [2, 2, 2]].sum(),
-            ],
-            losses["answer_bio"],
+    def test_bio_labels_are_all_occurrences(self):
+        self._check(
+            "bio",
+            answer_bio=[[2, 0, 1, 2, 0, 2], [2] * 6, [2] * 6],
+            is_answer_token=[[False, True, True, False, True, True]] * 3,
         )
 
     def test_weight_of_supporting_facts(self):
@@ -262,21 +70,12 @@ class LossTest(tf.test.TestCase):
         ):
             TASK.make_model(options=options)
 
-    def test_answer_type_accuracy(self):
-        model = TASK.make_model()
-        metrics = model.metrics(
-            {"answer_type_logits": tf.constant([[0.0, -1, -2], [1, 0, -1]])},
-            {"answer_type": tf.constant([0, 1])},
-        )
-        self.assertEqual(model.METRICS, tuple(metrics))
-        self.assertAllEqual([1.0, 0.0], metrics["answer_type_accuracy"])
-
 
 class PredictTest(tf.test.TestCase, parameterized.TestCase):
     def _predict(self, threshold, answer=b"Moravia"):
         answers = {
             "answer": answer,
-            # Three paragraphs of a record of two, which was padded.
+            # A record of two paragraphs, padded to three.
             "supporting_fact_probabilities": np.array(
                 [[0.5, 0.49, 0.0], [0.9, 0.0, 0.0], [0.0, 0.0, 0.0]], np.float32
             ),
@@ -289,18 +88,157 @@ class PredictTest(tf.test.TestCase, parameterized.TestCase):
         (0.5, [("Jan", 0), ("Brno", 0)]),
         (0.6, [("Brno", 0)]),
         (0.95, []),
-        # What was cut, is empty or padding has 0 and is never one.
+        # Sentences that are cut, empty or padding have 0 and are no facts.
         (0.0, [("Jan", 0), ("Jan", 1), ("Brno", 0)]),
     )
     def test_facts(self, threshold, expected):
         self.assertEqual(("Moravia", expected), self._predict(threshold))
 
-    def test_answers_of_other_languages(self):
+    def test_answers_in_utf8(self):
         for answer, expected in (
             ("\u00e9".encode(), "\u00e9"),
             (b"\xc3", "\ufffd"),
         ):
             self.assertEqual(expected, self._predict(0.5, answer)[0])
+
+
+class ScoreTest(tf.test.TestCase, parameterized.TestCase):
+    """Two records, their candidates and the official metrics.
+
+    The first record's answer is "town" up to the threshold 0.5, and the right
+    one above it. Its only fact is the only predicted one from 0.6 to 0.8.
+    """
+
+    RECORDS = (
+        evaluation.StoredRecord(
+            "first",
+            {
+                "units": [
+                    *["Bâle".encode(), b"A town.", b""],
+                    " né: Émile X".encode(),
+                ],
+                "paragraph_sizes": [4],
+                "titles": ["Bâle"],
+            },
+            ("the Émile X.", [("Bâle", 2)]),
+        ),
+        evaluation.StoredRecord(
+            "second",
+            {
+                "units": [b"Q", b"One two.", b"R", b"Three."],
+                "paragraph_sizes": [2, 2],
+                "titles": ["Q", "R"],
+            },
+            ("yes", [("Q", 0), ("R", 0)]),
+        ),
+    )
+
+    def setUp(self):
+        super().setUp()
+        self.chosen = {
+            "answer_type_probabilities": np.array(
+                [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]], np.float32
+            ),
+            "global_units": np.array(
+                [[-1, -1, 0, 1, 2, 3, -1], [-1, -1, 0, 1, -1, 2, 3]], np.int32
+            ),
+            # The third unit of the first record is empty.
+            "fact_probabilities": np.array(
+                [
+                    [-1.0, -1.0, 0.95, 0.55, 0.95, 0.85, -1.0],
+                    [-1.0, -1.0, 0.0, 0.9, -1.0, 0.0, 0.9],
+                ],
+                np.float32,
+            ),
+            # Titles and empty units have no span.
+            "scores": np.array(
+                [[-1e9, -1e9, -1e9, -1, -1e9, -2, -1e9], [-1e9] * 7], np.float32
+            ),
+            "probabilities": np.full([2, 7], 0.5, np.float32),
+            "starts": np.array(
+                [[-1, -1, -1, 2, -1, 6, -1], [-1] * 7], np.int32
+            ),
+            "ends": np.array([[-1, -1, -1, 6, -1, 14, -1], [-1] * 7], np.int32),
+        }
+
+    def _score(self, *options, **more):
+        batch = {
+            **self.chosen,
+            "record": record_keys([x.id for x in self.RECORDS]).numpy(),
+            "window": np.zeros([2], np.int32),
+            "weight": np.ones([2], np.float32),
+        }
+        return evaluation.score(
+            TASK,
+            TASK.make_model(options=HotpotQAOptions(*options, **more)),
+            HotpotQAPreprocessor.SCHEMA,
+            [batch],
+            self.RECORDS,
+        )
+
+    def test_metrics(self):
+        """The second record lacks a fact, the first has an additional word.
+
+        "né Émile X" has a precision of 2/3 and a recall of 1. Above 0.5, all
+        other facts are right.
+        """
+        self.chosen["fact_probabilities"][1, 6] = 0.2
+        self.chosen["starts"][0, 5] = 1
+        self.assertAllClose(
+            {
+                "em": 0.5,
+                "f1": (0.8 + 1.0) / 2,
+                "prec": (2 / 3 + 1.0) / 2,
+                "recall": 1.0,
+                "sp_em": 0.5,
+                "sp_f1": (1.0 + 2 / 3) / 2,
+                "sp_prec": 1.0,
+                "sp_recall": (1.0 + 0.5) / 2,
+                "joint_em": 0.0,
+                "joint_f1": (0.8 + 2 / 3) / 2,
+                "joint_prec": (2 / 3 + 1.0) / 2,
+                "joint_recall": (1.0 + 0.5) / 2,
+                "supporting_fact_threshold": 0.6,
+            },
+            self._score(),
+        )
+
+    # The spans of both sentences have the scores -1 and -2; only the second
+    # sentence is above the threshold. 0.85 * exp(-2) is 0.3127 * exp(-1).
+    @parameterized.parameters(
+        (0.35, False, 1.0), (0.35, True, 0.5), (0.3, True, 1.0)
+    )
+    def test_multiply_fact_probability(self, probability, is_product, em):
+        self.chosen["fact_probabilities"][0, 3] = probability
+        result = self._score(0.5, multiply_fact_probability=is_product)
+        self.assertEqual(em, result["em"])
+
+    @parameterized.parameters(0.0, 0.3, 0.6, 0.7, 1.0)
+    def test_chooses_the_best_threshold(self, threshold):
+        """Facts have at least this probability; empty sentences are none."""
+        facts = self.chosen["fact_probabilities"]
+        facts[0, 3] = threshold - 0.001
+        facts[0, 4:6] = max(threshold, 1e-6)
+        facts[1, [3, 6]] = 1.0
+        result = self._score()
+        self.assertAllClose(1.0, result["joint_em"])
+        self.assertEqual(threshold, result["supporting_fact_threshold"])
+
+    def test_probabilities_have_the_shape_of_the_request(self):
+        text = {
+            "units": tf.ragged.constant(
+                [x.text["units"] for x in self.RECORDS]
+            ),
+            "paragraph_sizes": tf.ragged.constant(
+                [x.text["paragraph_sizes"] for x in self.RECORDS]
+            ),
+            "shape": tf.constant([3, 5]),
+        }
+        chosen = {name: tf.constant(x) for name, x in self.chosen.items()}
+        answers = TASK.make_model().decode(chosen, tf.range(2), text)
+        facts = answers["supporting_fact_probabilities"]
+        self.assertAllClose([0.55, 0, 0.85, 0, 0], facts[0, 0])
+        self.assertEqual([2, 3, 5], facts.shape)
 
 
 if __name__ == "__main__":

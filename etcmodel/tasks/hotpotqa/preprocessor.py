@@ -22,39 +22,34 @@ from etcmodel.pipeline.preprocessor import Labelled
 from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.pipeline.preprocessor import count_cut
 from etcmodel.pipeline.preprocessor import to_bytes
+from etcmodel.tasks.documents import document_units
 from etcmodel.tasks.documents import documents
 from etcmodel.tasks.documents import span_decoding
 from etcmodel.tasks.hotpotqa import labels
 
-# A title or sentence that does not fit is left out as a whole; shorter ones
-# after it may still fit.
+# A title or sentence that does not fit is left out as a whole; later, shorter
+# ones may fit.
 LAYOUT = layout.LayoutSpec(
     sections=(
         documents.CLS,
         layout.Section(
             "question",
             token_type_id=token_types.QUESTION,
-            token_global=layout.GlobalToken(
-                "question", token_types.QUESTION_GLOBAL
-            ),
+            token_global=documents.QUESTION_TOKEN,
             cut="keep",
         ),
         layout.Section(
             "context",
             token_type_id=token_types.SENTENCE,
             first_unit_token_type_id=token_types.TITLE,
-            group_global=layout.GlobalToken(
-                "paragraph", token_types.PARAGRAPH_GLOBAL
-            ),
-            unit_global=layout.GlobalToken("sentence", token_types.GLOBAL),
+            group_global=documents.PARAGRAPH_TOKEN,
+            unit_global=documents.SENTENCE_TOKEN,
             cut="fit",
         ),
     ),
     values=(
         *span_decoding.values("context"),
-        layout.Value(
-            "global_units", "context", "unit", source="global", pad=-1
-        ),
+        document_units.unit_value("context"),
     ),
 )
 
@@ -88,11 +83,7 @@ class HotpotQAPreprocessor(EtcPreprocessor):
     }
     LAYOUT = LAYOUT
     SCHEMA = example_schema.etc_schema(
-        # The unit of each global token; -1 for the CLS, the question, a
-        # paragraph, and padding.
-        global_units=example_schema.Field(
-            "global", example_schema.DECODING, pad=-1
-        ),
+        global_units=document_units.UNIT_FIELD,
         **span_decoding.FIELDS,
         units=example_schema.Field("list", example_schema.TEXT, tf.string),
         # Predictions name supporting facts by titles.
@@ -110,13 +101,7 @@ class HotpotQAPreprocessor(EtcPreprocessor):
         titles: tf.Tensor | tf.RaggedTensor,
         sentences: tf.Tensor | tf.RaggedTensor,
     ) -> Encoded:
-        """Builds the features of a batch.
-
-        Args:
-            question: `<string>[batch]`.
-            titles: `<string>[batch, paragraphs]`, ragged, or padded with "".
-            sentences: `<string>[batch, paragraphs, sentences]`, likewise.
-        """
+        """Builds the features of a batch of `INPUTS`."""
         # [batch, (paragraphs), (1 + sentences)]
         context = tokenizers.sanitize(
             texts.without_padding(
@@ -192,7 +177,9 @@ class HotpotQAPreprocessor(EtcPreprocessor):
             "answers_not_in_text": int(
                 made.answer_type == labels.SPAN and not made.found
             ),
-            "answers_with_more_text": int(made.inexact == len(made.begins) > 0),
+            "answers_with_more_text": int(
+                made.num_inexact == len(made.begins) > 0
+            ),
             "answers_cut": int(made.found > 0 and not made.begins),
             "answers_yes_or_no": int(made.answer_type != labels.SPAN),
         }

@@ -1,25 +1,32 @@
-"""Tests of HotpotQA's preprocessor."""
+"""Tests of the preprocessor: features, stored values, labels and counts."""
 
-import os
+import json
 import tempfile
 
+import msgspec
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.datasets.hotpotqa.records import HotpotQARecord
+from etcmodel.datasets.hotpotqa.records import Paragraph
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.tasks.hotpotqa.preprocessor import HotpotQAPreprocessor
+from etcmodel.tasks.hotpotqa.task import TASK
 from etcmodel.tasks.hotpotqa.task import HotpotQAPreprocessingConfig
+from testing.helpers import write_vocab
+from testing.records import RecordsTestCase
 
-# A vocabulary whose ids can be told from the words: "w51" has the id 51.
+# A vocabulary with the ids in the words: "w51" has the id 51.
 _VOCAB = [f"w{i}" for i in range(110)]
 _VOCAB[:6] = ["[PAD]", *(f"[unused{i}]" for i in range(5))]
 _VOCAB[100:104] = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 _VOCAB[104:107] = ["e", "##t", "##e"]
+_X = -1
 
 
 def ragged_inputs(records):
-    """Questions, titles and sentences of (question, context) pairs."""
+    """Returns ragged inputs of (question, [(title, sentences)]) pairs."""
     sentences = tf.ragged.constant(
         [texts for _, context in records for _, texts in context],
         tf.string,
@@ -40,7 +47,7 @@ def ragged_inputs(records):
 
 
 def dense_inputs(records, paragraphs=0, sentences=0):
-    """The same with padding, more of it than is needed if so told."""
+    """Returns dense inputs, with additional padding of the given sizes."""
     question, titles, texts = ragged_inputs(records)
     titles, texts = titles.to_tensor(), texts.to_tensor()
     return (
@@ -51,7 +58,7 @@ def dense_inputs(records, paragraphs=0, sentences=0):
 
 
 def plain(encoded, index=0):
-    """Everything about one record of a batch, as lists."""
+    """Returns all values of one record of a batch as lists."""
     made = encoded.layout
     dense = {
         **made.features,
@@ -76,196 +83,112 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
     def setUpClass(cls):
         super().setUpClass()
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "vocab.txt")
-            with open(path, "w") as file:
-                file.write("\n".join(_VOCAB))
-            cls.tokenizer = tokenizers.WordpieceTokenizer(path)
+            cls.tokenizer = tokenizers.WordpieceTokenizer(
+                write_vocab(folder, _VOCAB)
+            )
 
     def _preprocessor(self, *sizes):
         return HotpotQAPreprocessor(
             HotpotQAPreprocessingConfig(*sizes), self.tokenizer
         )
 
-    def _build(self, record, *sizes):
-        return plain(self._preprocessor(*sizes)(*ragged_inputs([record])))
-
-    def test_paper_sizes(self):
-        made = self._preprocessor()(*ragged_inputs([_EXAMPLE]))
-        for name, value in {**made.layout.features, **made.context}.items():
-            length = 256 if name.startswith("global") else 4096
-            self.assertEqual(value.shape, [1, length], name)
-            self.assertEqual(value.dtype, tf.int32, name)
+    def _check(self, record, sizes, **expected):
+        """Compares values of one record; counts as `context__tokens`."""
+        got = plain(self._preprocessor(*sizes)(*ragged_inputs([record])))
+        for name, value in expected.items():
+            self.assertEqual(value, got[name.replace("__", ".")], name)
 
     def test_worked_example(self):
-        """As in the description of the original code, but for token types.
-
-        There all global tokens have the type 0.
-        """
-        got = self._build(_EXAMPLE, 14, 13)
+        """The original's example; its global tokens all have the type 0."""
         pad = [0] * 4
-        x = -1
-        expected = {
-            "long_token_ids": [101, 51, 52, 61, 71, 72, 73, 81, 82, 91] + pad,
-            "long_sentence_ids": [x, 1, 2, 4, 5, 5, 6, 8, 8, 9] + [x] * 4,
-            "long_paragraph_ids": [x, x, x, 3, 3, 3, 3, 7, 7, 7] + [x] * 4,
-            "long_paragraph_breakpoints": [1, 0, 1, 0, 0, 0, 1, 0, 0, 1] + pad,
-            "long_token_type_ids": [1, 3, 3, 2, 1, 1, 1, 2, 2, 1] + pad,
-            "l2g_linked_ids": [x] * 14,
-            "global_token_ids": [101, 3, 3, 5, 1, 1, 1, 5, 1, 1, 0, 0, 0],
-            "global_paragraph_breakpoints": (
+        self._check(
+            _EXAMPLE,
+            (14, 13),
+            long_token_ids=[101, 51, 52, 61, 71, 72, 73, 81, 82, 91] + pad,
+            long_sentence_ids=[_X, 1, 2, 4, 5, 5, 6, 8, 8, 9] + [_X] * 4,
+            long_paragraph_ids=[_X, _X, _X, 3, 3, 3, 3, 7, 7, 7] + [_X] * 4,
+            long_paragraph_breakpoints=[1, 0, 1, 0, 0, 0, 1, 0, 0, 1] + pad,
+            long_token_type_ids=[1, 3, 3, 2, 1, 1, 1, 2, 2, 1] + pad,
+            l2g_linked_ids=[_X] * 14,
+            global_token_ids=[101, 3, 3, 5, 1, 1, 1, 5, 1, 1, 0, 0, 0],
+            global_paragraph_breakpoints=(
                 [1, 0, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0]
             ),
-            "global_token_type_ids": [8, 5, 5, 7, 0, 0, 0, 7, 0, 0, 0, 0, 0],
-            # Where they come from: paragraphs and sentences of the record.
-            "global_units": [x, x, x, x, 0, 1, 2, x, 3, 4, x, x, x],
-            "long_starts": [x, x, x, 0, 0, 4, 1, 0, 4, 0] + [x] * 4,
-            "long_ends": [x, x, x, 3, 3, 7, 4, 3, 7, 3] + [x] * 4,
-            "units": [b"w61", b"w71 w72", b" w73", b"w81 w82", b"w91"],
-            "paragraph_sizes": [3, 2],
-        }
-        for name, values in expected.items():
-            self.assertEqual(got[name], values, name)
-        for name, count in {
-            "cls.tokens": 1,
-            "question.tokens": 2,
-            "context.tokens": 7,
-            "context.units": 5,
-            "context.groups": 2,
-        }.items():
-            section, kind = name.split(".")
-            self.assertEqual(got[name], count, name)
-            self.assertEqual(got[f"{section}.kept_{kind}"], count, name)
+            global_token_type_ids=[8, 5, 5, 7, 0, 0, 0, 7, 0, 0, 0, 0, 0],
+            global_units=[_X] * 4 + [0, 1, 2, _X, 3, 4] + [_X] * 3,
+            long_starts=[_X, _X, _X, 0, 0, 4, 1, 0, 4, 0] + [_X] * 4,
+            long_ends=[_X, _X, _X, 3, 3, 7, 4, 3, 7, 3] + [_X] * 4,
+            units=[b"w61", b"w71 w72", b" w73", b"w81 w82", b"w91"],
+            paragraph_sizes=[3, 2],
+            cls__tokens=1,
+            question__kept_tokens=2,
+            context__tokens=7,
+            context__kept_tokens=7,
+            context__kept_units=5,
+            context__kept_groups=2,
+        )
 
-    def test_long_sentence_is_skipped_and_shifts_nothing(self):
-        record = (
-            "w51 w52",
-            [("w61", ["w71 w72 w71 w72 w71", "w73"]), ("w81 w82", ["w91"])],
+    def test_skipped_sentence_keeps_the_places_of_others(self):
+        self._check(
+            (
+                "w51 w52",
+                [
+                    ("w61", ["w71 w72 w71 w72 w71", "w73"]),
+                    ("w81 w82", ["w91"]),
+                ],
+            ),
+            (8, 13),
+            long_token_ids=[101, 51, 52, 61, 73, 81, 82, 91],
+            long_sentence_ids=[_X, 1, 2, 4, 5, 7, 7, 8],
+            long_paragraph_ids=[_X, _X, _X, 3, 3, 6, 6, 6],
+            global_token_ids=[101, 3, 3, 5, 1, 1, 5, 1, 1, 0, 0, 0, 0],
+            global_units=[_X] * 4 + [0, 2, _X, 3, 4] + [_X] * 4,
+            long_starts=[_X, _X, _X, 0, 0, 0, 4, 0],
+            units=[b"w61", b"w71 w72 w71 w72 w71", b"w73", b"w81 w82", b"w91"],
+            paragraph_sizes=[3, 2],
+            context__tokens=10,
+            context__kept_tokens=5,
+            context__kept_units=4,
+            context__kept_groups=2,
         )
-        got = self._build(record, 8, 13)
-        x = -1
-        self.assertEqual(
-            got["long_token_ids"], [101, 51, 52, 61, 73, 81, 82, 91]
-        )
-        self.assertEqual(got["long_sentence_ids"], [x, 1, 2, 4, 5, 7, 7, 8])
-        self.assertEqual(got["long_paragraph_ids"], [x, x, x, 3, 3, 6, 6, 6])
-        self.assertEqual(
-            got["global_token_ids"], [101, 3, 3, 5, 1, 1, 5, 1, 1, 0, 0, 0, 0]
-        )
-        # "w73" is the segment after the one that was skipped.
-        self.assertEqual(
-            got["global_units"], [x, x, x, x, 0, 2, x, 3, 4, x, x, x, x]
-        )
-        self.assertEqual(got["global_sources"][5][1:], [0, 1 + 1, x])
-        self.assertEqual(got["long_sources"][4][1:], [0, 1 + 1, 0])
-        self.assertEqual(got["long_starts"], [x, x, x, 0, 0, 0, 4, 0])
-        # It is in the record's text all the same.
-        self.assertEqual(got["units"][1], b"w71 w72 w71 w72 w71")
-        self.assertEqual(got["paragraph_sizes"], [3, 2])
-        self.assertEqual(got["context.tokens"], 10)
-        self.assertEqual(got["context.kept_tokens"], 5)
-        self.assertEqual(got["context.kept_units"], 4)
-        self.assertEqual(got["context.kept_groups"], 2)
 
-    def test_title_that_does_not_fit(self):
-        """Its paragraph's sentences can still find some room."""
-        record = ("w51", [("w61 " * 9, ["w71", "w72 " * 9, "w73"])])
-        got = self._build(record, 5, 9)
-        self.assertEqual(got["long_token_ids"], [101, 51, 71, 73, 0])
-        # No first one that is taken for a title.
-        self.assertEqual(got["long_token_type_ids"], [1, 3, 1, 1, 0])
-        self.assertEqual(got["global_units"], [-1] * 3 + [1, 3] + [-1] * 4)
+    def test_sentences_of_a_title_that_does_not_fit(self):
+        self._check(
+            ("w51", [("w61 " * 9, ["w71", "w72 " * 9, "w73"])]),
+            (5, 9),
+            long_token_ids=[101, 51, 71, 73, 0],
+            # No sentence has the type of a title.
+            long_token_type_ids=[1, 3, 1, 1, 0],
+            global_units=[_X] * 3 + [1, 3] + [_X] * 4,
+        )
 
     def test_short_global_input(self):
-        """A paragraph has its token as long as there is room for that."""
-        got = self._build(_EXAMPLE, 14, 8)
-        self.assertEqual(
-            got["long_token_ids"], [101, 51, 52, 61, 71, 72, 73] + [0] * 7
+        self._check(
+            _EXAMPLE,
+            (14, 8),
+            long_token_ids=[101, 51, 52, 61, 71, 72, 73] + [0] * 7,
+            global_token_ids=[101, 3, 3, 5, 1, 1, 1, 5],
+            global_units=[_X] * 4 + [0, 1, 2, _X],
+            context__kept_groups=2,
+            context__kept_units=3,
         )
-        self.assertEqual(got["global_token_ids"], [101, 3, 3, 5, 1, 1, 1, 5])
-        self.assertEqual(got["global_units"], [-1] * 4 + [0, 1, 2, -1])
-        self.assertEqual(got["context.kept_groups"], 2)
-        self.assertEqual(got["context.kept_units"], 3)
-
-    def test_without_given_lengths_nothing_is_cut(self):
-        inputs = ragged_inputs([_EXAMPLE, ("w51", [("w61", ["w71"])])])
-        got = self._preprocessor(None, None)(*inputs)
-        fixed = self._preprocessor(10, 10)(*inputs)
-        for i in range(2):
-            self.assertEqual(plain(got, i), plain(fixed, i))
 
     def test_offsets_are_bytes_of_the_text(self):
-        # "é" has two bytes, and is "e" in the vocabulary.
-        record = ("w51", [("é", ["été w71\u3000w72", "xyz é"])])
-        got = self._build(record, 12, 9)
-        e, t_, e_ = 104, 105, 106
-        self.assertEqual(
-            got["long_token_ids"], [101, 51, e, e, t_, e_, 71, 72, 100, e, 0, 0]
-        )
-        self.assertEqual(
-            got["long_starts"], [-1, -1, 0, 0, 2, 3, 6, 12, 0, 4, -1, -1]
-        )
-        self.assertEqual(
-            got["long_ends"], [-1, -1, 2, 2, 3, 5, 9, 15, 3, 6, -1, -1]
-        )
-        # "é ##t ##é" is one word.
-        self.assertEqual(
-            got["long_word_cuts"], [0, 0, 0, 2, 3, 1, 0, 0, 0, 0, 0, 0]
-        )
-
-    @parameterized.named_parameters(
-        ("no_paragraphs", ("w51", [])),
-        ("no_sentences", ("w51", [("w61", []), ("w62", [])])),
-        ("nothing", ("", [("", [""])])),
-        ("blanks", (" ", [(" ", [" ", "\n"]), ("\t", ["\u00a0"])])),
-        ("only_padding", ("w51", [("", ["", ""]), ("", [])])),
-        ("invalid_utf8", (b"w51\xff", [(b"\xc3\x28", [b"\xe4\xb8 w71\0w72"])])),
-        ("long_question", ("w51 " * 5000, [("w61", ["w71"])])),
-        ("long_title", ("w51", [("w61 " * 5000, ["w71"])])),
-        ("long_sentence", ("w51", [("w61", ["w71 " * 5000, "w72"])])),
-        ("many_sentences", ("w51", [("w61", ["w71 w72."] * 3000)])),
-        ("many_paragraphs", ("w51", [("w61", ["w71", "w72"])] * 1000)),
-    )
-    def test_any_size_fits(self, record):
-        got = self._build(record, 20, 15)
-        used = np.count_nonzero(got["long_token_ids"])
-        self.assertLen(got["long_token_ids"], 20)
-        self.assertLen(got["global_token_ids"], 15)
-        self.assertEqual(
-            used,
-            sum(
-                got[f"{x}.kept_tokens"] for x in ("cls", "question", "context")
+        """ "é" has two bytes, and is "e" in the vocabulary."""
+        self._check(
+            ("w51", [("é", ["été w71\u3000w72", "xyz é"])]),
+            (12, 9),
+            long_token_ids=(
+                [101, 51, 104, 104, 105, 106, 71, 72, 100, 104, 0, 0]
             ),
+            long_starts=[_X, _X, 0, 0, 2, 3, 6, 12, 0, 4, _X, _X],
+            long_ends=[_X, _X, 2, 2, 3, 5, 9, 15, 3, 6, _X, _X],
+            # "é ##t ##é" is one word.
+            long_word_cuts=[0, 0, 0, 2, 3, 1, 0, 0, 0, 0, 0, 0],
         )
-        # Every index is that of a used global token.
-        used = np.count_nonzero(got["global_token_ids"])
-        for name in ("sentence", "paragraph"):
-            self.assertLess(max(got[f"long_{name}_ids"]), used)
-        for start, end, source in zip(
-            got["long_starts"],
-            got["long_ends"],
-            got["long_sources"],
-            strict=True,
-        ):
-            if source[0] == 2:
-                self.assertLess(start, end)
-            else:
-                self.assertEqual((start, end), (-1, -1))
-        self.assertEqual(sum(got["paragraph_sizes"]), len(got["units"]))
-        self.assertLess(max(got["global_units"]), len(got["units"]))
-
-    def test_what_is_not_utf8_is_replaced(self):
-        record = (b"w51\x00w52\xff", [(b"\xff", [b"\xffw71\x00w72"])])
-        got = self._build(record, 8, 8)
-        self.assertEqual(
-            got["units"], ["\ufffd".encode(), "\ufffdw71 w72".encode()]
-        )
-        self.assertEqual(got["long_token_ids"], [101, 51, 52, 71, 72, 0, 0, 0])
-        # In bytes of what replaces it.
-        self.assertEqual(got["long_starts"][3:5], [3, 7])
-        self.assertEqual(got["long_ends"][3:5], [6, 10])
 
     _ODD = (
-        # Empty ones in the middle keep their places.
+        # Empty texts keep their places.
         ("w51", [("", ["w71"]), ("", []), ("w62", ["", "w72", ""])]),
         _EXAMPLE,
         ("", []),
@@ -273,23 +196,19 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
     )
 
     def test_empty_texts_keep_their_places(self):
-        got = self._build(self._ODD[0], 9, 13)
-        self.assertEqual(got["paragraph_sizes"], [2, 0, 3])
-        self.assertEqual(got["units"], [b"", b"w71", b"w62", b"", b"w72"])
-        self.assertEqual(
-            got["long_token_ids"], [101, 51, 71, 62, 72, 0, 0, 0, 0]
+        self._check(
+            self._ODD[0],
+            (9, 13),
+            paragraph_sizes=[2, 0, 3],
+            units=[b"", b"w71", b"w62", b"", b"w72"],
+            long_token_ids=[101, 51, 71, 62, 72, 0, 0, 0, 0],
+            long_paragraph_ids=[_X, _X, 2, 6, 6] + [_X] * 4,
+            long_sentence_ids=[_X, 1, 4, 7, 9] + [_X] * 4,
+            global_units=[_X] * 3 + [0, 1, _X, _X, 2, 3, 4] + [_X] * 3,
         )
-        x = -1
-        self.assertEqual(
-            got["global_units"], [x, x, x, 0, 1, x, x, 2, 3, 4, x, x, x]
-        )
-        self.assertEqual(got["long_paragraph_ids"][2:5], [2, 6, 6])
-        self.assertEqual(got["long_sentence_ids"][2:5], [4, 7, 9])
 
-    @parameterized.named_parameters(
-        ("given_lengths", (9, 10)), ("any_lengths", (None, None))
-    )
-    def test_padded_and_ragged_inputs_give_the_same(self, sizes):
+    @parameterized.parameters((9, 10), (None, None))
+    def test_padded_ragged_and_single_inputs_give_the_same(self, *sizes):
         preprocessor = self._preprocessor(*sizes)
         expected = preprocessor(*ragged_inputs(self._ODD))
         self.assertAllEqual([3, 4], expected.request["shape"])
@@ -299,52 +218,186 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             for i in range(len(self._ODD)):
                 self.assertEqual(plain(got, i), plain(expected, i))
 
-    def test_a_record_does_not_depend_on_its_batch(self):
-        """Not even beside one of no text at all."""
-        preprocessor = self._preprocessor(9, 10)
-        together = preprocessor(*ragged_inputs(self._ODD))
-        for i, record in enumerate(self._ODD):
-            alone = preprocessor(*ragged_inputs([record]))
-            self.assertEqual(plain(alone), plain(together, i))
 
-    def test_inputs_that_differ_in_size(self):
-        preprocessor = self._preprocessor(9, 10)
-        traced = tf.function(
-            preprocessor.build,
-            input_signature=[
-                tf.TensorSpec([None] * rank, tf.string) for rank in (1, 2, 3)
+_RECORD = HotpotQARecord(
+    id="a",
+    question="In which region was Jan born?",
+    context=(
+        Paragraph("Jan", ("Jan was born in Brno.", " He paints.")),
+        Paragraph("Brno", ("Brno is in Moravia.", " It is big.")),
+    ),
+    answer="Moravia",
+    supporting_facts=(("Jan", 0), ("Brno", 0)),
+)
+# 1 CLS, 7 of the question; titles of 1 token, sentences of 6, 3, 5 and 4.
+_TOKENS = 1 + 7 + (1 + 6 + 3) + (1 + 5 + 4)
+
+
+def _change(**changes):
+    return msgspec.structs.replace(_RECORD, **changes)
+
+
+class RecordsTest(RecordsTestCase):
+    TASK = TASK
+    WORDS = "in which region was jan born ? brno . he paints is moravia it big"
+    SIZES = {"long_length": 40, "global_length": 20}
+
+    def _check(self, values, **expected):
+        """Compares some of the values or counts."""
+        self.assertEqual({**values, **expected}, values)
+
+    def test_stored_values_and_counts(self):
+        stored, counts = self.store(_RECORD)
+        self._check(
+            stored,
+            example_id=[b"a"],
+            question=[_RECORD.question.encode()],
+            units=[
+                *[b"Jan", b"Jan was born in Brno.", b" He paints."],
+                *[b"Brno", b"Brno is in Moravia.", b" It is big."],
+            ],
+            titles=[b"Jan", b"Brno"],
+            paragraph_sizes=[3, 3],
+            # The CLS and 7 tokens of the question; a paragraph, its title, ...
+            global_units=[_X] * 8 + [_X, 0, 1, 2, _X, 3, 4, 5],
+            supporting_facts=[_X] * 8 + [1, 1, 1, 0, 1, 1, 1, 0],
+            answer_type=[0],
+            # 8 title, 9-14, 15-17; 18 title, 19 brno 20 is 21 in 22 moravia.
+            answer_begins=[22],
+            answer_ends=[22],
+        )
+        self.assertEqual(
+            ["Moravia", [["Jan", 0], ["Brno", 0]]],
+            json.loads(stored["gold"][0]),
+        )
+        self.assertEqual(stored["long_starts"][22], len("Brno is in "))
+        self.assertEqual(stored["long_ends"][22], len("Brno is in Moravia"))
+        self.assertLen(stored["global_token_ids"], 16)
+        expected = {
+            "tokens": _TOKENS,
+            "tokens_stored": _TOKENS,
+            "paragraphs": 2,
+            "titles_and_sentences": 6,
+            "supporting_facts": 2,
+        }
+        self.assertEqual({**dict.fromkeys(counts, 0), **expected}, counts)
+
+    def test_training_stores_nothing_for_decoding(self):
+        train, train_counts = self.store(_RECORD, "train")
+        dev, dev_counts = self.store(_RECORD)
+        self.assertEqual([1], train.pop("for_training"))
+        for_answers = {
+            *("gold", "question", "units", "paragraph_sizes", "titles"),
+            *("global_units", "long_starts", "long_ends", "long_word_cuts"),
+        }
+        self.assertEqual(for_answers, {*dev} - {*train})
+        self.assertEqual({**dev, **train}, dev)
+        self.assertEqual(dev_counts, train_counts)
+
+    @parameterized.parameters(
+        {"answer": "Bohemia"},
+        # Not in a supporting fact.
+        {"answer": "big"},
+        {"supporting_facts": (("Jan", 0),)},
+        {"answer": "\ud83d"},
+    )
+    def test_answer_that_is_not_in_the_text(self, **changes):
+        record = _change(**changes)
+        stored, counts = self.store(record, "train")
+        self.assertIsNone(stored)
+        self._check(counts, answers_not_in_text=1, answers_cut=0)
+        stored, _ = self.store(record)
+        self._check(stored, answer_begins=[], answer_type=[0])
+
+    def test_facts_that_are_not_in_the_context(self):
+        facts = (("Brno", 0), ("Brno", 2), ("Vienna", 0))
+        stored, counts = self.store(_change(supporting_facts=facts))
+        self._check(
+            counts, supporting_facts=1, supporting_facts_not_in_context=2
+        )
+        # The score counts them as missed.
+        self.assertEqual([*map(list, facts)], json.loads(stored["gold"][0])[1])
+        record = _change(supporting_facts=(("Brno", 2),), answer="yes")
+        stored, counts = self.store(record, "train")
+        self.assertIsNone(stored)
+        self._check(counts, answers_yes_or_no=1, answers_not_in_text=0)
+
+    def test_counts_what_is_cut(self):
+        # The second paragraph has room for 5 tokens: its title and its last
+        # sentence.
+        stored, counts = self.store(_RECORD, long_length=23)
+        self._check(
+            counts,
+            tokens=_TOKENS,
+            tokens_cut=5,
+            titles_and_sentences_cut=1,
+            paragraphs_cut=0,
+            question_tokens_cut=0,
+            records_cut=1,
+            supporting_facts=2,
+            supporting_facts_cut=1,
+            answers_not_in_text=0,
+            answers_cut=1,
+        )
+        self._check(
+            stored,
+            global_units=[_X] * 8 + [_X, 0, 1, 2, _X, 3, 5],
+            answer_begins=[],
+        )
+        self.assertIsNone(self.store(_RECORD, "train", long_length=23)[0])
+        # One of the answer's places is left.
+        stored, counts = self.store(
+            _change(answer="Brno"), "train", long_length=23
+        )
+        self.assertEqual(counts["answers_cut"], 0)
+        self.assertEqual(stored["answer_begins"], [13, 18])
+        # Room for the second paragraph's own token, and no room for it.
+        for global_length, paragraphs_cut in ((13, 0), (12, 1)):
+            _, counts = self.store(_RECORD, global_length=global_length)
+            self._check(
+                counts,
+                paragraphs_cut=paragraphs_cut,
+                titles_and_sentences_cut=3,
+                tokens_cut=10,
+            )
+        # The question is cut, too.
+        stored, counts = self.store(_RECORD, long_length=5)
+        self._check(counts, question_tokens_cut=3, tokens_cut=23)
+        self._check(stored, long_starts=[], long_ends=[])
+
+    def test_unusual_characters(self):
+        title = "x\x01" * 150
+        odd = _change(
+            id="\u00e9\ud83d",
+            question="\ud800 which \x00\u200e\ufeff?",
+            context=(
+                Paragraph("\udfff", ("\ud83d Moravia", " \r\n", "\U0001f600")),
+                Paragraph("", ("", "\u0301", "e\u0301", "\u00bd")),
+                Paragraph(title, ("\x07Moravia\x07",)),
+            ),
+            supporting_facts=(("\udfff", 0), (title, 0)),
+        )
+        stored, _ = self.store(odd)
+        self.assertEqual(stored["example_id"], ["\u00e9?".encode()])
+        units = stored["units"]
+        self.assertEqual(
+            units,
+            [
+                *[b"?", b"? Moravia", b" \r\n", "\U0001f600".encode()],
+                *[b"", b"", "\u0301".encode(), "e\u0301".encode()],
+                *["\u00bd".encode(), b"x " * 150, b" Moravia "],
             ],
         )
-        for sizes in (
-            ([2], [1, 1], [1, 1, 1]),
-            ([1], [2, 1], [2, 1, 1]),
-            ([1], [2, 1], [1, 1, 1]),
-            ([1], [1, 1], [2, 1, 1]),
-            ([1], [1, 2], [1, 1, 1]),
-            ([1], [1, 1], [1, 2, 1]),
-        ):
-            with self.assertRaises(tf.errors.InvalidArgumentError):
-                traced(*(tf.fill(size, "w51") for size in sizes))
-
-    def test_ragged_inputs_that_differ_in_size(self):
-        preprocessor = self._preprocessor(9, 10)
-        for question, titles, sentences in (
-            (["w51"], [["w61"], ["w62"]], [[["w71"]]]),
-            (["w51"], [["w61", "w62"]], [[["w71"]]]),
-            (["w51"], [["w61"]], [[["w71"], ["w72"]]]),
-            # As many paragraphs in all, but of other records.
-            (
-                ["w51", "w52"],
-                [["w61", "w62"], ["w63"]],
-                [[["w71"]], [["w72"], ["w73"]]],
-            ),
-        ):
-            with self.assertRaises(tf.errors.InvalidArgumentError):
-                preprocessor(
-                    tf.constant(question),
-                    tf.ragged.constant(titles),
-                    tf.ragged.constant(sentences),
-                )
+        self.assertLen(stored["answer_begins"], 2)
+        for begin in stored["answer_begins"]:
+            start, end = (
+                stored[name][begin] for name in ("long_starts", "long_ends")
+            )
+            self.assertIn(b"Moravia", [text[start:end] for text in units])
+        # Predictions name facts by the titles of the file.
+        _, facts = json.loads(stored["gold"][0])
+        self.assertEqual([["?", 0], [title, 0]], facts)
+        self.assertEqual([b"?", b"", title.encode()], stored["titles"])
 
 
 if __name__ == "__main__":

@@ -37,8 +37,8 @@ class HotpotQAModelOptions:
             the original leaves masked.
         flat_sequence: whether to ignore paragraphs (an ablation).
         supporting_fact_prior: initial probability that a sentence is a
-            supporting fact. Of about 40 sentences 2 or 3 are: 0.05 saves the
-            first hundreds of steps, which matters in short trainings.
+            supporting fact. About 1 in 20 is: 0.05 saves the first hundreds of
+            steps of a short training.
     """
 
     answer_encoding: str = "span"

@@ -72,10 +72,8 @@ def answer_windows(
 ) -> WindowAnswers:
     """Finds the best answers of each window.
 
-    Args:
-        logits: the model's outputs.
-        words: `<int32>[windows, long]`, index in the page, -1 for none.
-        max_short_answer_words: maximum length of a short answer.
+    `logits` are the model's outputs; `words` are the tokens' words in the page,
+    -1 for none, `<int32>[windows, long]`.
     """
     long = _best_span(
         logits["long_answer_start_logits"],
@@ -117,14 +115,9 @@ def nearest_candidate(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Finds starts and ends of the candidates nearest to spans, `<int32>[n]`.
 
-    Without candidates they are the spans themselves. Example: 4-8 and the
-    candidates 0-9, 3-8 and 9-12 give 3-8.
-
-    Args:
-        start: `<int32>[n]`; -1 stays -1.
-        end: `<int32>[n]`.
-        candidate_starts: `<int32>[n, candidates]`; -1 is padding.
-        candidate_ends: likewise.
+    Without candidates they are the spans themselves; a start of -1 stays -1.
+    Example: 4-8 and the candidates 0-9, 3-8 and 9-12 give 3-8. Candidates are
+    `<int32>[n, candidates]`; -1 is padding.
     """
     # [n, candidates]
     distance = tf.abs(candidate_starts - start[:, tf.newaxis]) + tf.abs(
@@ -155,7 +148,7 @@ def _best_window(scores, record, batch):
         record,
         batch,
     )
-    # Every record has a window; any index will do without windows.
+    # The limit only matters without windows.
     return tf.minimum(first, tf.maximum(tf.size(record) - 1, 0))
 
 
@@ -168,16 +161,16 @@ def decode_pages(
 ) -> dict[str, tf.Tensor]:
     """Combines the answers of windows into the answers of each page.
 
-    The window with the best long answer determines it, and yes or no; the one
-    with the best short answer determines that. A long answer is the candidate
-    nearest to the predicted span.
+    The window with the best long answer gives the long answer, and yes or no;
+    the window with the best short answer gives the short answer. A long answer
+    is the candidate nearest to the predicted span.
 
     Args:
         answers: the answers of all windows.
         record: the page of each window, `<int32>[windows]`.
         candidate_starts: `<int32>[batch, candidates]`; -1 is padding.
-        candidate_ends: likewise.
-        null_threshold: answers need a score above it.
+        candidate_ends: the same shape.
+        null_threshold: answers need a higher score.
 
     Returns:
         `long_answer_start`, `long_answer_end`, `short_answer_start`,

@@ -7,7 +7,7 @@ from testing import nq_answers
 
 
 def _padded(candidates) -> np.ndarray:
-    """Candidates as [pages, candidates, 2]."""
+    """Returns candidates as `[pages, candidates, 2]`."""
     width = max(map(len, candidates))
     rows = [[*page, *[(-1, -1)] * (width - len(page))] for page in candidates]
     return np.array(rows, np.int32).reshape(len(candidates), width, 2)
@@ -16,7 +16,7 @@ def _padded(candidates) -> np.ndarray:
 def decode(
     logits, words, record, candidates, null_threshold=0.0, max_words=38
 ) -> dict[str, list]:
-    """The code under test; arguments as for `reference_pages`."""
+    """Decodes; takes the arguments of `reference_pages`."""
     padded = _padded(candidates)
     answers = decoding.answer_windows(
         {name: tf.constant(value) for name, value in logits.items()},
@@ -38,16 +38,16 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
     def test_random_batches(self, seed, null_threshold):
         rng = np.random.default_rng(seed)
         logits, words, record, candidates = nq_answers.random_batch(rng)
-        # The windows of a page come in any order, beside those of others.
+        # Windows are in any order.
         order = rng.permutation(len(record))
         logits = {name: value[order] for name, value in logits.items()}
         words, record = words[order], record[order]
         if null_threshold is None:
-            # Exactly the score of an answer, which is not given then.
+            # Equals the score of an answer, which is then not given.
             decoded = decode(logits, words, record, candidates, max_words=7)
             kind = "long" if seed % 2 else "short"
             null_threshold = decoded[f"{kind}_answer_score"][0]
-        # Few words, so that the limit matters.
+        # A low limit, so that it matters.
         decoded = decode(
             logits, words, record, candidates, null_threshold, max_words=7
         )
@@ -61,25 +61,25 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class HandMadeTest(tf.test.TestCase):
-    # A CLS, one token of the question, a separator, seven of the page, of
-    # which 3 and 4 are of one word, a separator, padding; there is no word 14.
+    # A CLS, a token of the question, a separator, seven tokens of the page (two
+    # of the word 11, none of 14), a separator, padding.
     WORDS = [-1, -1, -1, 11, 11, 12, 13, 15, 16, 17, -1, -1]
 
     def test_example(self):
         logits = nq_answers.zero_logits(1, len(self.WORDS))
         for name, values in {
-            # What is no text is no answer, however probable.
+            # Tokens outside of the page are no answers.
             "short_answer_start": {1: 9.0, 2: 9.0, 4: 2.0, 10: 9.0},
-            # The best end is before the start.
+            # The most probable end is before the start.
             "short_answer_end": {3: 8.0, 5: 1.0, 11: 9.0},
-            # Ratios to the negative ones of the CLS would be another order.
+            # Scores are differences from the CLS, not ratios.
             "long_answer_start": {0: -2.0, 5: 4.0, 6: -4.0},
             "long_answer_end": {0: -2.0, 8: 4.0, 9: -8.0},
             "answer_type": {0: 0.0, 1: 3.0, 2: 3.5, 3: 1.0, 4: 4.0},
         }.items():
             for position, value in values.items():
                 logits[f"{name}_logits"][0, position] = value
-        # The long answer is 12-17; the first of the nearest is taken.
+        # The long answer is 12-17; two candidates are equally near.
         candidates = [[(0, 9), (10, 17), (12, 19), (9, 40)]]
         arguments = logits, [self.WORDS], [0], candidates
         expected = {
@@ -107,8 +107,7 @@ class HandMadeTest(tf.test.TestCase):
         for name, value in expected.items():
             self.assertEqual([value], decoded[name], name)
 
-    def test_page_without_text(self):
-        """There is nothing to choose a candidate for either."""
+    def test_page_without_text_has_no_answers(self):
         nothing = [-1] * len(self.WORDS)
         logits = nq_answers.zero_logits(1, len(self.WORDS))
         for candidates in ([], [(3, 5)]):
@@ -119,18 +118,6 @@ class HandMadeTest(tf.test.TestCase):
                 else:
                     self.assertEqual(0 if "yes_no" in name else -1, value)
 
-    def test_no_pages(self):
-        decoded = decoding.decode_pages(
-            decoding.answer_windows(
-                nq_answers.zero_logits(0, 5), tf.zeros([0, 5], tf.int32), 38
-            ),
-            tf.zeros([0], tf.int32),
-            tf.zeros([0, 3], tf.int32),
-            tf.zeros([0, 3], tf.int32),
-        )
-        for value in decoded.values():
-            self.assertEqual([0], value.shape)
-
 
 class GraphTest(tf.test.TestCase):
     def setUp(self):
@@ -139,38 +126,6 @@ class GraphTest(tf.test.TestCase):
         logits, words, *_ = self.batch
         self.logits = {key: tf.constant(x) for key, x in logits.items()}
         self.words = tf.constant(words, tf.int32)
-
-    def test_unknown_shapes(self):
-        _, _, record, candidates = self.batch
-        inputs = (
-            self.logits,
-            self.words,
-            tf.constant(record, tf.int32),
-            tf.constant(_padded(candidates)),
-        )
-
-        @tf.function(
-            input_signature=tf.nest.map_structure(
-                lambda x: tf.TensorSpec([None] * x.shape.rank, x.dtype), inputs
-            )
-        )
-        def everything(logits, words, record, candidates):
-            return decoding.decode_pages(
-                decoding.answer_windows(logits, words, 38),
-                record,
-                candidates[..., 0],
-                candidates[..., 1],
-            )
-
-        decoded = everything(*inputs)
-        self.assertEqual(
-            decode(*self.batch),
-            {name: value.numpy().tolist() for name, value in decoded.items()},
-        )
-        for name, value in decoded.items():
-            self.assertEqual(
-                tf.float32 if "score" in name else tf.int32, value.dtype
-            )
 
     def test_windows_compile(self):
         inputs = self.logits, self.words, 38

@@ -14,8 +14,9 @@ NULL, YES, NO, LONG, SHORT = 0, 1, 2, 3, 4
 class WindowLabels(NamedTuple):
     """The labels of one window.
 
-    First and last long tokens of the answers, or 0 (the CLS) if the window does
-    not show them. A short answer spans from its first piece to its last.
+    Starts and ends are the first and last long tokens of the answers, 0 (the
+    CLS) if the window does not show them. A short answer of several spans is
+    labelled from the first to the last.
     """
 
     short_answer_start: int
@@ -66,13 +67,13 @@ def make_window_labels(
 ) -> list[WindowLabels]:
     """Makes the labels of all windows of a page.
 
-    A window that shows a part of a span is labelled with the end that it shows.
-    A window is null if it shows neither end of the short answer or, if there is
-    no short answer or it is a yes/no question, of the long answer.
+    A window that shows one end of a span is labelled with that end. A window
+    that shows neither end is null. The long answer decides that if there is no
+    short answer or the answer is yes or no, otherwise the short answer.
 
-    Example: words `[5, 5, 6, 7]` in windows of 3 and 2 tokens that start at 0
-    and 2, a short answer that is the word 6, of a page that starts at position
-    4 of the long input: the short answers are (6, 6) and (4, 4).
+    Example: the words are `[5, 5, 6, 7]`, windows of 3 and 2 tokens start at 0
+    and 2, the short answer is the word 6, and the page starts at position 4 of
+    the long input. The short answers are (6, 6) and (4, 4).
 
     Args:
         annotation: the answer.

@@ -7,7 +7,6 @@ from etcmodel.layers import graph_layer
 from etcmodel.layers import keras_compat
 from etcmodel.models.heads import make_logits_layer
 from etcmodel.models.heads import mask_logits
-from etcmodel.models.losses import is_correct
 from etcmodel.pipeline.task_model import EtcTaskModel
 from etcmodel.tasks.nq import decoding
 
@@ -83,11 +82,12 @@ class NQHead(graph_layer.GraphLayer):
 class NQ(EtcTaskModel):
     """Finds the long and the short answer to a question in a page.
 
-    A page is a flat sequence: local attention does not stop anywhere, and the
-    hard g2l mask has no exceptions (ETC paper, section 4.1 and Appendix C).
+    A page is a flat sequence: local attention crosses sentences, and the hard
+    g2l mask has no exceptions (ETC paper, section 4.1 and Appendix C).
     """
 
-    METRICS = ("answer_type_accuracy",)
+    LOSSES = (*POSITIONS, "answer_type")
+    METRICS = {"answer_type_accuracy": ("answer_type_logits", "answer_type")}
 
     def encoder_options(self):
         """Returns the options of flat sequences."""
@@ -100,30 +100,17 @@ class NQ(EtcTaskModel):
             encoded["long_output"], inputs["long_token_type_ids"]
         )
 
-    def loss_names(self):
-        """Returns the names of the losses."""
-        return (*POSITIONS, "answer_type")
-
     def losses(self, outputs, labels):
         """Computes the cross entropy of each (ETC paper, Appendix C)."""
         return {
             name: tf.nn.sparse_softmax_cross_entropy_with_logits(
                 labels=labels[name], logits=outputs[f"{name}_logits"]
             )
-            for name in self.loss_names()
-        }
-
-    def metrics(self, outputs, labels):
-        """Computes the accuracy of the answer type."""
-        return {
-            "answer_type_accuracy": is_correct(
-                outputs["answer_type_logits"], labels["answer_type"]
-            )
+            for name in self.LOSSES
         }
 
     def select_candidates(self, outputs, features, context):
         """Finds the best answers of each window."""
-        del features
         return decoding.answer_windows(
             outputs, context["words"], self.options.max_short_answer_words
         )._asdict()
@@ -143,7 +130,6 @@ class NQ(EtcTaskModel):
 
     def to_prediction(self, answers, text):
         """Returns the best answers of any score; metrics set thresholds."""
-        del text
         return decoding.make_prediction(
             *(answers[name].item() for name in decoding.DECODED)
         )

@@ -23,6 +23,7 @@ from etcmodel.pipeline.preprocessor import Encoded
 from etcmodel.pipeline.preprocessor import EtcPreprocessor
 from etcmodel.pipeline.preprocessor import Labelled
 from etcmodel.pipeline.preprocessor import RawInput
+from etcmodel.tasks.documents import documents
 from etcmodel.tasks.nq import labels
 
 _TOKENS = (
@@ -37,7 +38,6 @@ def _section(name, token_type_id=token_types.QUESTION, **more):
     )
 
 
-_SENTENCE = layout.GlobalToken("sentence", token_types.GLOBAL)
 # The question precedes every window of its page.
 LAYOUT = layout.LayoutSpec(
     sections=(
@@ -49,15 +49,13 @@ LAYOUT = layout.LayoutSpec(
         ),
         _section(
             "question",
-            token_global=layout.GlobalToken(
-                "question", token_types.QUESTION_GLOBAL
-            ),
+            token_global=documents.QUESTION_TOKEN,
         ),
         _section("separator", link_sentences=False, tokens=("separator",)),
         _section(
             "page",
             token_types.SENTENCE,
-            unit_global=_SENTENCE,
+            unit_global=documents.SENTENCE_TOKEN,
             cut="windows",
             share_last_global=True,
         ),
@@ -115,7 +113,9 @@ class NQPreprocessor(EtcPreprocessor):
             "page", stride=self.config.stride
         ).with_section("question", max_tokens=self.config.question_length)
         if self.config.fixed_block_size:
-            spec = spec.with_blocks(self.config.fixed_block_size, _SENTENCE)
+            spec = spec.with_blocks(
+                self.config.fixed_block_size, documents.SENTENCE_TOKEN
+            )
         return spec
 
     def build(
@@ -133,17 +133,16 @@ class NQPreprocessor(EtcPreprocessor):
 
         Args:
             question: `<string>[batch]`.
-            tokens: words and HTML tags, padded with "",
-                `<string>[batch, words]`.
+            tokens: words and HTML tags, `<string>[batch, words]`.
             is_html: whether each is an HTML tag, `<bool>[batch, words]`.
-            candidate_starts: first word of each long-answer candidate, padded
-                with -1, `<int>[batch, candidates]`. Candidates inside others
-                are ignored.
+            candidate_starts: first word of each long-answer candidate,
+                `<int>[batch, candidates]`. Candidates inside others are
+                ignored.
             candidate_ends: the word after the last one, with the same shape.
 
         Returns:
-            The features of all windows, those of a page in order. For labels:
-            `piece_words`, the word of every token of the page.
+            The features of all windows; the windows of a page are in order.
+            `piece_words`, for labels, has the word of every token of the page.
         """
         # [batch, (tokens)]
         question_ids = self.tokenizer.tokenize(tokenizers.sanitize(question))
@@ -158,8 +157,7 @@ class NQPreprocessor(EtcPreprocessor):
             values={"words": layout.one_group(page.words)},
         )
 
-        def candidates_of(values):
-            """Removes padding."""
+        def without_padding(values):
             return ragged_rows.keep(
                 tf.RaggedTensor.from_tensor(values),
                 tf.reshape(candidate_starts >= 0, [-1]),
@@ -169,8 +167,8 @@ class NQPreprocessor(EtcPreprocessor):
             layout=made,
             context=made.values,
             text={
-                "candidate_starts": candidates_of(candidate_starts),
-                "candidate_ends": candidates_of(candidate_ends),
+                "candidate_starts": without_padding(candidate_starts),
+                "candidate_ends": without_padding(candidate_ends),
             },
             host={"piece_words": ragged_rows.merge(page.words)},
         )
@@ -265,6 +263,6 @@ class NQPreprocessor(EtcPreprocessor):
 
 
 def _is_kept(record, window: int, rate: float) -> bool:
-    """Keeps a share of windows, chosen at random, but reproducibly."""
+    """Samples windows at a rate, reproducibly by the record's id."""
     digest = hashlib.blake2b(f"{record.id} {window}".encode(), digest_size=4)
     return int.from_bytes(digest.digest(), "big") < rate * 2**32

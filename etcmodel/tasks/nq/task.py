@@ -20,7 +20,7 @@ class NQPreprocessingConfig:
     """Sizes; the defaults are the paper's.
 
     Attributes:
-        long_length: length of the long input, and of a window.
+        long_length: length of the long input: of a window.
         global_length: length of the global input.
         stride: tokens of the page from the start of one window to the next.
         question_length: maximum number of tokens of a question.
@@ -96,8 +96,8 @@ class NQOptions:
     """Options for choosing answers.
 
     Attributes:
-        null_threshold: exported models only give answers with a higher score.
-            At 0 an answer is as probable as none.
+        null_threshold: minimum score of an exported model's answers,
+            exclusive. At 0 an answer is as probable as none.
         max_short_answer_words: maximum length of a short answer.
     """
 

@@ -24,7 +24,7 @@ _OTHER_FLAGS = (
     "parent_is_leaf",
     "parent_is_bold",
 )
-# The first is the most significant.
+# Flags that form the kind; the first is the most significant bit.
 _CROSSED = ("is_block", "is_heading", "is_bold")
 # The maximum font size of each bucket except the last.
 _FONT_SIZES = (0.0, *map(float, range(8, 25)), 29.0, 34.0, 39.0, 44.0, 49.0)
@@ -138,7 +138,7 @@ class VisualEmbedding(_Layer):
                 f"dense_{i}",
                 hidden_size,
                 activation=get_activation(self.hidden_act),
-                # Half precision cannot tell neighbouring lines apart.
+                # Adjacent lines have equal numbers in half precision.
                 dtype="float32",
             )
             for i in range(number)
@@ -216,17 +216,11 @@ class NgramHead(_Layer):
         super().build(input_shape)
 
     def call(self, long_output, words):
-        """Computes the logits.
+        """Computes the logits, `<float32>[batch, number, long]`.
 
-        Args:
-            long_output: `<float>[batch, long, hidden_size]`.
-            words: `<int32>[batch, long]`, the number of each token's word, from
-                1, 0 for none.
-
-        Returns:
-            `<float32>[batch, number, long]`: row n - 1 at position i has the
-            logit of the n words from word i + 1 on, or -10,000 if there are
-            no such words.
+        Row n - 1 at position i has the logit of the n words from word i + 1 on,
+        or -10,000 if there are no such words. `words` are the numbers of the
+        tokens' words, from 1, 0 for none, `<int32>[batch, long]`.
         """
         # [batch, long, hidden_size]
         embedded = self.word_norm(sum_words(long_output, words))
@@ -252,12 +246,8 @@ class NgramHead(_Layer):
 def sum_words(tokens: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
     """Sums the vectors of each word's tokens, `<float>[batch, long, size]`.
 
-    Example: for tokens of the words `[1, 1, 2, 0]`, the first two are summed to
-    the first vector, the third is the second, and the others are zeros.
-
-    Args:
-        tokens: `<float>[batch, long, size]`.
-        words: `<int32>[batch, long]`, from 1, 0 for none.
+    Example: for tokens of the words `[1, 1, 2, 0]`, the first vector is the sum
+    of the first two tokens, the second is the third token, others are zeros.
     """
     batch, length, size = tf.unstack(tf.shape(tokens))
     index = tf.range(batch)[:, tf.newaxis] * length + words - 1

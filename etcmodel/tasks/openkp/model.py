@@ -10,8 +10,8 @@ from etcmodel.tasks.openkp import layers
 from etcmodel.tasks.openkp import ngrams
 from etcmodel.tasks.openkp.preprocessor import LAYOUT
 
-# How many keyphrases are predicted, and of how many phrases they are chosen:
-# a phrase across nodes may have the words of another.
+# Numbers of predicted keyphrases, and of the phrases they are chosen from:
+# phrases with the same words are merged.
 NUM_PREDICTIONS = 5
 _NUM_CANDIDATES = 100
 
@@ -22,11 +22,8 @@ def join_occurrences(
     """Moves the highest logit of a phrase to its first occurrence.
 
     Example: the words "a b a" with the logits 1, 2, 3 and first occurrences 0,
-    0, 2 positions earlier give 3, 2, -10000.
-
-    Args:
-        logits: `<float32>[batch, sizes, long]`.
-        first_occurrences: `<int32>[batch, long, at least sizes]`.
+    0, 2 positions earlier give 3, 2, -10000. Logits are `<float32>[batch,
+    sizes, long]`, first occurrences `<int32>[batch, long, at least sizes]`.
     """
     batch, sizes, length = tf.unstack(tf.shape(logits))
     # [batch, sizes, long]
@@ -52,9 +49,9 @@ def phrase_losses(
 ) -> tf.Tensor:
     """Computes the cross entropy of the phrases of pages, `<float32>[batch]`.
 
-    The keyphrases share the probability equally; the loss is 0 without any.
-    With smoothing s, all phrases of the page share `s / (1 + s)`. Example:
-    one keyphrase among four phrases of equal logits has the loss log 4.
+    The targets of keyphrases are equal; the loss is 0 without keyphrases. With
+    smoothing s, all phrases of the page share `s / (1 + s)`. Example: one
+    keyphrase among four phrases of equal logits has the loss log 4.
 
     Args:
         logits: `<float32>[batch, sizes, long]`.
@@ -88,12 +85,7 @@ def join_words(
     """Returns phrases as text, `<string>[batch, n]`.
 
     Example: for the words "a b c", the starts `[1, 0]` and the sizes `[2, 0]`
-    give "b c" and "".
-
-    Args:
-        words: `<string>[batch, (words)]`.
-        starts: `<int32>[batch, n]`.
-        sizes: likewise, 0 for no phrase.
+    give "b c" and "". Starts and sizes are `<int32>[batch, n]`.
     """
     offset = tf.range(tf.reduce_max(tf.pad(tf.reshape(sizes, [-1]), [[0, 1]])))
     # [batch, n, most]
@@ -109,11 +101,10 @@ def join_words(
 
 
 def first_of_equals(texts: tf.Tensor, number: int) -> tf.Tensor:
-    """Finds texts that are not empty and have no equal before them.
+    """Finds the first of equal texts that are not empty.
 
-    Example: for "b", "a", "b", "" and "c" the first four are 0, 1, 4 and 5; n,
-    here 5, means none. Maps `<string>[batch, n]` to
-    `<int32>[batch, number]`.
+    Maps `<string>[batch, n]` to `<int32>[batch, number]`. Example: for "b",
+    "a", "b", "" and "c" the first four are 0, 1, 4 and 5; n (5) means none.
     """
     size = tf.shape(texts)[1]
     # [batch, n, n]
@@ -139,6 +130,8 @@ class OpenKP(EtcTaskModel):
     A page is a flat sequence: local attention does not stop at the end of a
     node (ETC paper, section 4.1 and Appendix C).
     """
+
+    LOSSES = ("cross_entropy",)
 
     def encoder_options(self):
         """Returns the options of flat sequences with visual features."""
@@ -187,7 +180,6 @@ class OpenKP(EtcTaskModel):
 
     def labels(self, features, fields):
         """Returns the keyphrases, at most three."""
-        del features
         return {
             **fields,
             **{
@@ -198,12 +190,8 @@ class OpenKP(EtcTaskModel):
             },
         }
 
-    def loss_names(self):
-        """Returns the names of the losses."""
-        return ("cross_entropy",)
-
     def losses(self, outputs, labels):
-        """Computes `phrase_losses`."""
+        """Computes the cross entropy of the phrases."""
         return {
             "cross_entropy": phrase_losses(
                 self._logits(outputs, labels),
@@ -222,7 +210,6 @@ class OpenKP(EtcTaskModel):
 
     def select_candidates(self, outputs, features, context):
         """Selects the most probable phrases, each once if within a node."""
-        del features
         logits = self._logits(outputs, context)
         batch, sizes, length = tf.unstack(tf.shape(logits))
         # [batch, 1]
@@ -251,7 +238,6 @@ class OpenKP(EtcTaskModel):
 
         Case does not matter. The best occurrence gives the probability.
         """
-        del owner
         # [batch, 100]
         phrases = join_words(
             text["visible_words"], candidates["starts"], candidates["sizes"]
@@ -268,5 +254,4 @@ class OpenKP(EtcTaskModel):
 
     def to_prediction(self, answers, text):
         """Returns the keyphrases, the best first."""
-        del text
         return [x.decode("utf-8") for x in answers["keyphrases"] if x]

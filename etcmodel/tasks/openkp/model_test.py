@@ -18,7 +18,7 @@ def _log_softmax(values):
 
 class JoinOccurrencesTest(tf.test.TestCase):
     def test_worked_example(self):
-        """Words "a b a", and a page of "b b"; phrases of up to two words."""
+        """The words are "a b a" and "b b", phrases have up to two words."""
         logits = tf.constant(
             [
                 [[1.0, 2.0, 3.0], [4.0, 5.0, -10000.0]],
@@ -38,7 +38,7 @@ class JoinOccurrencesTest(tf.test.TestCase):
 
 
 class LossTest(tf.test.TestCase):
-    # Of a page of three words, and of one of two, up to two words.
+    # Pages of three and two words, phrases of up to two words.
     _LOGITS = (
         ((1.0, 2.0, 0.5), (3.0, -1.0, -10000.0)),
         ((0.0, 4.0, -10000.0), (1.0, -10000.0, -10000.0)),
@@ -48,7 +48,7 @@ class LossTest(tf.test.TestCase):
     def _losses(self, starts, sizes, **options):
         task_model = TASK.make_model(options=TASK.options(**options))
         first = np.zeros([2, 3, 5], np.int32)
-        # The first page's third word is its first.
+        # The first page's third word equals its first.
         first[0, 2, 0] = 2
         labels = {
             "label_starts": tf.constant(starts),
@@ -61,7 +61,7 @@ class LossTest(tf.test.TestCase):
     def test_keyphrases_share_the_probability(self):
         one, other = map(_log_softmax, self._FLAT)
         self.assertAllClose(
-            # The first word and the first two; the last word.
+            # The first word and the first two words; the last word.
             [-(one[0] + one[3]) / 2, -other[1]],
             self._losses(
                 [[0, 0, -1], [1, -1, -1]],
@@ -71,7 +71,7 @@ class LossTest(tf.test.TestCase):
         )
 
     def test_smoothing(self):
-        """As in the original, but over the phrases of the page alone."""
+        """Unlike the original, only phrases of the page have a share."""
         one, other = map(_log_softmax, self._FLAT)
         expected = []
         for log_probabilities, label in ((one, 3), (other, 1)):
@@ -129,8 +129,8 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
             chosen, tf.range(len(logits)), {"visible_words": words}
         )
 
-    def test_the_best_phrases_each_once(self):
-        """Words "B a b c d e", of which "b" comes twice; up to two words."""
+    def test_best_phrases(self):
+        """ "b" occurs twice; phrases have up to two words."""
         logits = np.full([2, 2, 6], -10000.0, np.float32)
         logits[0, 0] = [1, 2, 8, 7, -5, -4]
         logits[0, 1, :5] = [6, -3, 5.5, -2, -6]
@@ -157,13 +157,13 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
             ),
         )
 
-    def test_phrases_across_nodes_are_no_others(self):
-        """ "a b" of one node, and on the edge of two."""
+    def test_phrases_across_nodes_are_merged_by_text(self):
+        """ "a b" is in one node, and "A b" crosses two."""
         words = tf.ragged.constant([["a", "b", "A", "b"]])
         nodes = tf.ragged.constant([[0, 0, 1, 2]])
         first = ngrams.first_occurrences(words, nodes).to_tensor()
         logits = np.full([1, 2, 4], 1.0, np.float32)
-        # Probabilities of the others are less than float32 has.
+        # Probabilities of others are 0 in float32.
         logits[0, 1] = [120, -10, 121, -10000]
         answers = self._answers(logits, first, words)
         self.assertAllEqual(
@@ -174,7 +174,7 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     @parameterized.parameters(0, 3)
-    def test_an_empty_page(self, length):
+    def test_empty_page(self, length):
         answers = self._answers(
             np.full([1, 5, length], -10000.0, np.float32),
             tf.zeros([1, length, 5], tf.int32),
@@ -184,7 +184,7 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([[0.0] * 5], answers["keyphrase_scores"])
 
     @parameterized.product(in_global=[False, True], in_long=[False, True])
-    def test_what_looks_are_added_to(self, in_global, in_long):
+    def test_visual_embeddings_are_added_by_options(self, in_global, in_long):
         config = EtcConfig.from_preset(
             "tiny", vocab_size=20, num_hidden_layers=1
         )
@@ -197,7 +197,7 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
             name: tf.zeros([1, *x.shape[1:]], x.dtype)
             for name, x in model.input.items()
         }
-        # The model reads what is stored in any case.
+        # The input has visual features in any case.
         self.assertEqual([1, 2, 20], inputs["visual"].shape)
         encoder = model.get_layer("etc_encoder")
         with mock.patch.object(

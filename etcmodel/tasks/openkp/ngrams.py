@@ -10,8 +10,8 @@ from etcmodel.datasets.normalized_texts import normalize
 from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils.layout.contents import record_splits
 
-# The most words of a phrase, and the most keyphrases that are learned of a
-# page (ETC paper, Appendix C).
+# Maximum numbers of words of a phrase, and of keyphrases of a page in training
+# (ETC paper, Appendix C).
 MAX_WORDS = 5
 MAX_PHRASES = 3
 
@@ -33,13 +33,10 @@ class VisibleWords(NamedTuple):
 def number_words(words: tf.RaggedTensor) -> VisibleWords:
     """Numbers the words that have tokens; graph code.
 
-    Example: two nodes, of whose words 0, 2 and 3 have tokens:
-    `[[[0, 0, 2], [3]]]` gives the numbers `[[[1, 1, 2], [3]]]`, the words
-    `[[0, 2, 3]]` and the nodes `[[0, 0, 1]]`.
-
-    Args:
-        words: the word of each token, ascending,
-            `<int32>[batch, (nodes), (tokens)]`.
+    Example: the tokens of two nodes belong to the words `[[[0, 0, 2], [3]]]`,
+    `<int32>[batch, (nodes), (tokens)]`, in ascending order. This gives the
+    numbers `[[[1, 1, 2], [3]]]`, the words `[[0, 2, 3]]` and the nodes
+    `[[0, 0, 1]]`.
     """
     splits = words.with_row_splits_dtype(tf.int64).nested_row_splits
     # [tokens], of the page
@@ -71,14 +68,10 @@ def first_occurrences(
 ) -> tf.RaggedTensor:
     """Returns how far back each phrase of a page first occurs; graph code.
 
-    Case does not matter. A phrase that is not within a node has no equal.
-    Example: the words `a b`, `A b` of two nodes have `[[0, 0, ...], [0,
-    0, ...], [2, 2, 0, ...], [2, 0, ...]]`, for phrases of one word, of two
-    words, and so on: `<int32>[batch, (words), 5]`.
-
-    Args:
-        words: `<string>[batch, (words)]`.
-        nodes: the node of each word, `<int32>` with the same shape.
+    Case does not matter. Phrases that cross nodes are all different. Example:
+    the words `a b`, `A b` of two nodes have `[[0, 0, ...], [0, 0, ...], [2, 2,
+    0, ...], [2, 0, ...]]`, for phrases of one word, of two words, and so on:
+    `<int32>[batch, (words), 5]`. Words and their nodes are `[batch, (words)]`.
     """
     page = ragged_rows.owners_in(words)
     # [words]
@@ -123,13 +116,8 @@ def find_phrases(
     """Finds first word and number of words of phrases within a node.
 
     Returns first occurrences in the order of the phrases, each once, at most
-    `MAX_PHRASES`. Example: "star trek" is (2, 2) in the words "star", "star",
-    "trek" of the nodes 0, 1, 1.
-
-    Args:
-        phrases: phrases with single spaces.
-        words: words after `normalize_word`.
-        nodes: the node of each word.
+    `MAX_PHRASES`. Example: "star trek" is (1, 2) in the words "star", "star",
+    "trek" of the nodes 0, 1, 1. Words are results of `normalize_word`.
     """
     sought = dict.fromkeys(map(normalize_word, phrases))
     places = {word: [] for phrase in sought for word in phrase.split()[:1]}

@@ -6,7 +6,7 @@ from etcmodel.tasks.openkp import ngrams
 
 class NumberWordsTest(tf.test.TestCase):
     def test_worked_example(self):
-        """And a page whose first word has the number of the last before."""
+        """A page's first word may have the number of the last word before."""
         words = tf.ragged.constant(
             [[[0, 0, 2], [3]], [], [[], [3, 3], [5]]],
             ragged_rank=2,
@@ -19,7 +19,7 @@ class NumberWordsTest(tf.test.TestCase):
         self.assertAllEqual([[0, 2, 3], [], [3, 5]], visible.to_list())
         self.assertAllEqual([[0, 0, 1], [], [1, 2]], nodes.to_list())
 
-    def test_nothing(self):
+    def test_empty_pages(self):
         for rows in ([], [[]], [[[], []], []]):
             words = tf.ragged.constant(rows, tf.int32, ragged_rank=2)
             made = ngrams.number_words(words)
@@ -28,7 +28,7 @@ class NumberWordsTest(tf.test.TestCase):
 
 class FirstOccurrencesTest(tf.test.TestCase):
     def test_by_plain_python(self):
-        """Of every phrase the first with the same words; none across nodes."""
+        """Compares with the first phrase with the same words in one node."""
         rng = np.random.default_rng(0)
         rows = [rng.choice(["a", "A", "b", "É", "é"], n) for n in (40, 0, 7)]
         nodes = [np.sort(rng.integers(0, 6, len(row))) for row in rows]
@@ -63,11 +63,10 @@ class FindPhrasesTest(tf.test.TestCase):
     def test_within_a_node(self):
         self.assertEqual([(1, 2)], self._find(" Star  TREK"))
         self.assertEqual([(0, 1)], self._find("star"))
-        # Half of a word, and what is on the edge of two nodes.
+        # A part of a word, and phrases across nodes.
         self.assertEqual([], self._find("sta", "star star", "season star"))
 
-    def test_other_characters(self):
-        """The normal form of Unicode and HTML entities do not matter."""
+    def test_unicode_forms_and_html_entities_are_equal(self):
         words = ["cafe\u0301", "AT&amp;T"]
         self.assertEqual(
             [(0, 1), (1, 1)],
@@ -78,13 +77,13 @@ class FindPhrasesTest(tf.test.TestCase):
             ),
         )
 
-    def test_each_once_and_three_at_most(self):
+    def test_three_different_phrases(self):
         self.assertEqual(
             [(0, 1), (2, 1), (3, 1)],
             self._find("star", "no", "Star", "trek", "season", "star trek"),
         )
 
-    def test_long_ones_are_left_out(self):
+    def test_long_phrases_are_left_out(self):
         text = "a b c d e f"
         nodes = [0] * 6
         self.assertEqual(

@@ -22,16 +22,16 @@ from etcmodel.pipeline.preprocessor import EtcPreprocessor
 from etcmodel.pipeline.preprocessor import Labelled
 from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.pipeline.preprocessor import count_cut
+from etcmodel.tasks.documents import documents
 from etcmodel.tasks.openkp import ngrams
 
-_NODE = layout.GlobalToken("sentence", token_types.GLOBAL)
 _NUM_FEATURES = len(openkp.FEATURES)
-# The first node that does not fit and all later ones are left out; if it is the
-# very first node, it is cropped.
+# The first node that does not fit and all later ones are left out. A very first
+# node that does not fit is cropped.
 _NODES = layout.Section(
     "nodes",
     token_types.SENTENCE,
-    unit_global=_NODE,
+    unit_global=documents.SENTENCE_TOKEN,
     breaks=False,
     cut="tail",
 )
@@ -96,7 +96,9 @@ class OpenKPPreprocessor(EtcPreprocessor):
             return LAYOUT
         text = dataclasses.replace(_NODES, cut="keep")
         spec = layout.LayoutSpec([text], values=[_WORDS])
-        return spec.with_blocks(self.config.fixed_block_size, _NODE)
+        return spec.with_blocks(
+            self.config.fixed_block_size, documents.SENTENCE_TOKEN
+        )
 
     def build(
         self,
@@ -153,7 +155,7 @@ class OpenKPPreprocessor(EtcPreprocessor):
         )
 
         def of_nodes(values):
-            """Removes padding, <dtype>[batch, (1), (nodes), ...]."""
+            """Removes padding: `[batch, (1), (nodes), ...]`."""
             return layout.one_group(
                 ragged_rows.keep(values, tf.reshape(is_node, [-1]))
             )
@@ -196,7 +198,7 @@ class OpenKPPreprocessor(EtcPreprocessor):
     def labels(self, record, view, split):
         """Labels the first occurrence of each keyphrase.
 
-        Of several annotations, uses the one with most phrases in the text.
+        Uses the annotation with the most phrases in the text.
         """
         if view.host["is_refused"]:
             raise record.error(

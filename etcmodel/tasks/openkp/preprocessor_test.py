@@ -1,8 +1,5 @@
 """Tests of OpenKP's preprocessor."""
 
-import json
-import os
-
 import msgspec
 import numpy as np
 import tensorflow as tf
@@ -11,22 +8,22 @@ from absl.testing import parameterized
 from etcmodel.datasets import openkp
 from etcmodel.errors import RecordError
 from etcmodel.feature_utils.text import tokenizers
-from etcmodel.pipeline import example_maker
 from etcmodel.readers.records import Source
-from etcmodel.tasks.openkp import preprocessor
 from etcmodel.tasks.openkp.task import TASK
+from testing.records import RecordsTestCase
+from testing.records import stored_values
 from testing.tasks import encode_records
 
-_VOCAB = [
-    *tokenizers.WORDPIECE_RESERVED_TOKENS,
-    *"star trek discovery season 1 jason isaac and doug ##s".split(),
-]
-# That of the original code's tests, in two nodes.
+# From the original's tests, in two nodes.
 _TEXT = "Star Trek Discovery Season 1 Jason Isaacs Jason Isaacs and Doug"
 
 
 def _ids(text):
-    return [_VOCAB.index(token) for token in text.split()]
+    vocab = [
+        *tokenizers.WORDPIECE_RESERVED_TOKENS,
+        *FeaturesTest.WORDS.split(),
+    ]
+    return [vocab.index(token) for token in text.split()]
 
 
 def _record(spans=((0, 6), (6, 11)), text=_TEXT, annotations=None):
@@ -42,35 +39,35 @@ def _record(spans=((0, 6), (6, 11)), text=_TEXT, annotations=None):
     )
 
 
-class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
-    def _writer(self, *sizes):
-        path = os.path.join(self.get_temp_dir(), "vocab.txt")
-        with open(path, "w") as file:
-            file.write("\n".join(_VOCAB))
-        return example_maker.of_task(
-            TASK, TASK.preprocessing_config_class(*sizes), path
+class FeaturesTest(RecordsTestCase):
+    TASK = TASK
+    WORDS = "star trek discovery season 1 jason isaac and doug ##s"
+
+    def _writer(self, long_length=16, global_length=4, fixed_block_size=0):
+        return self.writer(
+            long_length=long_length,
+            global_length=global_length,
+            fixed_block_size=fixed_block_size,
         )
 
     def _build(self, record, *sizes):
-        """Name -> features of the record's row."""
+        """Returns name -> features of a record."""
         made = self._writer(*sizes).preprocess([record])
         values = {**made.layout.features, **made.layout.values, **made.context}
         return {name: x[0].numpy().tolist() for name, x in values.items()}
 
     def _label(self, annotations, *sizes, split="train", **record):
-        """Labels of what is stored, and the counts."""
+        """Returns the stored labels (None without an example) and counts."""
         record = _record(annotations=annotations, **record)
         (written,) = encode_records(self._writer(*sizes), [record], split)
         if not written.examples:
             return None, written.counts
-        stored = tf.train.Example.FromString(written.examples[0])
-        return [
-            [*stored.features.feature[name].int64_list.value]
-            for name in ("label_starts", "label_sizes")
-        ], written.counts
+        stored = stored_values(written.examples[0])
+        names = ("label_starts", "label_sizes")
+        return [stored.get(x, []) for x in names], written.counts
 
     def test_small_example(self):
-        """As the worked example of the original code's description."""
+        """The original's worked example."""
         got = self._build(_record(), 16, 4)
         pieces = "star trek discovery season 1 jason isaac ##s jason isaac ##s"
         pad = [0] * 3
@@ -89,13 +86,13 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             np.concatenate([np.arange(40.0), np.zeros(40)]).reshape([4, 20]),
             got["visual"],
         )
-        # "jason" is the word 5, "isaacs" 6, "jason isaacs" not in one node.
+        # "jason" is word 5, "isaacs" 6; "jason isaacs" crosses nodes.
         first = np.zeros([16, 5], np.int32)
         first[[7, 8], 0] = 2
         self.assertAllEqual(first, got["first_occurrences"])
 
     def test_fixed_blocks(self):
-        """Of the text alone: phrases may lie across nodes, which are cut."""
+        """Phrases may cross nodes, and nodes may be cut."""
         got = self._build(_record(), 16, 4, 4)
         self.assertEqual(
             [*np.repeat([0, 1, 2, 3], 4)[:13], -1, -1, -1],
@@ -103,7 +100,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual(_ids("[unused0] " * 4), got["global_token_ids"])
         self.assertAllEqual(np.zeros([4, 20]), got["visual"])
-        # As in the original code's tests.
+        # From the original's tests.
         labels, _ = self._label((("jason isaacs", "star trek"),), 16, 4, 4)
         self.assertEqual([[5, 0], [2, 2]], labels)
         self.assertAllEqual([2, 2], np.array(got["first_occurrences"])[7, :2])
@@ -114,11 +111,11 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     @parameterized.parameters(
-        # What does not fit is left out whole, and all behind it.
+        # A node that does not fit and all later ones are left out.
         ((12, 4), ((0, 6), (6, 11)), 6, 1),
         ((12, 1), ((0, 6), (6, 11)), 6, 1),
         ((12, 4), ((0, 1), (1, 11), (11, 11)), 1, 1),
-        # One that is longer than all there is room for is cropped.
+        # A first node that is too long is cropped.
         ((12, 4), ((0, 11),), 12, 1),
     )
     def test_cuts(self, sizes, spans, tokens, nodes):
@@ -132,23 +129,14 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual([*_ids("trek 1 doug"), 0, 0, 0], got["long_token_ids"])
         self.assertEqual([1, 2, 3, 0, 0, 0], got["words"])
-        # A node without words has a global token all the same.
+        # A node without words has a global token.
         self.assertEqual([0, 0, 2, -1, -1, -1], got["long_sentence_ids"])
         self.assertEqual(3, np.count_nonzero(got["global_token_ids"]))
 
-    def test_many_nodes(self):
-        text = " ".join(["star"] * 10000)
-        record = _record([(i, i + 1) for i in range(10000)], text)
-        got = self._build(record, 64, 32)
-        self.assertEqual(32, np.count_nonzero(got["long_token_ids"]))
-        self.assertEqual(
-            [*range(32)], [x[0] for x in got["first_occurrences"]][:32]
-        )
-
     def _request(self, starts, ends, looks):
-        """Builds the second of three pages of five words each.
+        """Builds three pages of five words, with these nodes in the second.
 
-        The others have a node for each of the first words.
+        The others have a node for each of their first words.
         """
         size = len(starts)
         begins, behind = np.arange(size), np.arange(len(ends)) + 1
@@ -174,14 +162,14 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
     def assertNotAny(self, values, message=None):
         self.assertAllEqual(np.zeros_like(values), values, message)
 
-    def test_nodes_that_cannot_be_are_refused(self):
-        """They leave the pages before and behind alone."""
+    def test_impossible_nodes_are_refused(self):
+        """The pages before and after are not affected."""
         for starts, ends in (
             ((0, 1), (2, 3)),
             ((3, 0), (4, 2)),
             ((2, -1), (1, -1)),
             ((0, -1, 3), (2, -1, 5)),
-            # Behind the last word; no padding.
+            # After the last word; not -1.
             ((0, 3), (2, 6)),
             ((0, 7), (2, 7)),
             ((0, -5), (2, 5)),
@@ -190,9 +178,9 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             with self.subTest(starts=starts, ends=ends):
                 self._check_refused(starts, ends, tf.zeros([len(starts), 20]))
 
-    def test_looks_that_are_no_numbers_are_refused(self):
+    def test_features_that_are_not_finite_are_refused(self):
         looks = np.zeros([3, 20], np.float32)
-        # What is padding may be anything.
+        # Padding is ignored.
         looks[2] = np.nan
         made = self._request((0, 1, -1), (1, 2, -1), tf.constant(looks))
         self.assertAllEqual([False] * 3, made.outputs["is_refused"])
@@ -200,8 +188,8 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             looks[1, 8] = value
             self._check_refused((0, 1, -1), (1, 2, -1), tf.constant(looks))
 
-    def test_a_record_that_cannot_be_is_told(self):
-        """Records of files are checked before; these are made in Python."""
+    def test_impossible_record_raises(self):
+        """Records made in Python have no earlier check."""
         writer = self._writer(16, 4)
         for split in ("train", "predict"):
             with self.assertRaisesRegex(
@@ -209,17 +197,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             ):
                 encode_records(writer, [_record(((3, 6), (0, 2)))], split)
 
-    def test_nodes_of_a_request_are_as_many_everywhere(self):
-        for num_ends, num_looks in ((1, 2), (3, 2), (2, 1), (2, 3)):
-            with self.assertRaisesRegex(
-                tf.errors.InvalidArgumentError, "number of nodes"
-            ):
-                self._request(
-                    (0, 1), range(1, 1 + num_ends), tf.zeros([num_looks, 20])
-                )
-
-    def test_a_page_without_nodes(self):
-        """It has nothing to read, and can be answered."""
+    def test_page_without_nodes(self):
         record = _record(spans=(), annotations=(("doug",),))
         got = self._build(record, 16, 4)
         self.assertEqual([0] * 16, got["long_token_ids"])
@@ -227,12 +205,12 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLen(written.examples, 1)
 
     def test_labels(self):
-        """The first occurrence in a node; most of several annotations."""
+        """Labels first occurrences, of the annotation with the most."""
         labels, counts = self._label(
             (("doug",), ("STAR TREK", "jason isaacs", "Jason", "x y z a b c")),
             *(16, 4),
         )
-        # As in the original's example, but for "jason", which it has not.
+        # The original's example, with "jason" added.
         self.assertEqual([[0, 7, 5], [2, 2, 1]], labels)
         for name, number in (
             ("keyphrases", 4),
@@ -249,7 +227,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         (written,) = encode_records(self._writer(16, 4), [record], "predict")
         self.assertEqual(2, written.counts["pages_of_the_same_url"])
 
-    def test_keyphrases_that_were_cut(self):
+    def test_cut_keyphrases(self):
         for split, expected in (("train", None), ("dev", [[], []])):
             labels, counts = self._label((("doug",),), 12, 4, split=split)
             self.assertEqual(expected, labels)
@@ -264,26 +242,6 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(
             [[], []], self._label((("doug",),), 16, 4, split="predict")[0]
         )
-
-    def test_names(self):
-        processor = self._writer(16, 4).preprocessor
-        self.assertEqual(
-            "28 pt: Isaacs Jason Isaacs",
-            processor.name_global(_record(), "nodes", 0, 1),
-        )
-        self.assertEqual(
-            [("keyphrases", "a, b; c")],
-            processor.describe(_record(annotations=(("a", "b"), ("c",)))),
-        )
-
-    def test_raw_is_what_the_file_has(self):
-        raw = preprocessor.OpenKPPreprocessor.raw(_record())
-        self.assertEqual(_TEXT, " ".join(raw["words"]))
-        self.assertEqual(
-            ([0, 6], [6, 11]), (raw["node_starts"], raw["node_ends"])
-        )
-        self.assertEqual([0.0, 20.0], [x[0] for x in raw["node_features"]])
-        self.assertTrue(json.dumps(raw))
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ class OpenKPModelOptions:
         visual_in_global: whether the visual features of nodes are added to
             their global tokens.
         visual_in_long: whether they are added to the words of the nodes.
-        visual_layers: number of dense layers for features that are no classes.
+        visual_layers: number of dense layers for positions, sizes and flags.
     """
 
     visual_in_global: bool = True
@@ -56,10 +56,10 @@ class OpenKPModelOptions:
 
 @dataclasses.dataclass
 class OpenKPOptions:
-    """The loss.
+    """Options of the loss.
 
     Attributes:
-        max_loss: whether the most probable occurrence of a phrase counts,
+        max_loss: whether to learn the most probable occurrence of a phrase
             instead of the first.
         label_smoothing: probability that all phrases of a page share.
     """

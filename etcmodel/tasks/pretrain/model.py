@@ -81,7 +81,7 @@ class EtcPretraining(PretrainingModel):
 
     def build(self, config, **options):
         """Builds an `EtcPretrainModel`."""
-        # Texts have no question; the fine-tuned model may have one.
+        # Texts have no question, even if fine-tuned models have one.
         config.question_words_in_global = False
         return EtcPretrainModel(
             config,
@@ -98,7 +98,7 @@ class EtcPretraining(PretrainingModel):
         }
 
     def metric_names(self):
-        """Returns the names; `cpc_chance` is the accuracy of a guess."""
+        """Returns the names; `cpc_chance` is the accuracy of guessing."""
         names = []
         if self.options.mlm_weight > 0:
             names += ["mlm_loss", "mlm_accuracy"]
@@ -177,7 +177,7 @@ class EtcPretraining(PretrainingModel):
         return features, labels
 
     def _mask(self, features, is_continuation, cpc_fraction, data):
-        """Masks each row by itself, whatever its batch."""
+        """Masks each row independently of its batch."""
         token_ids = features["long_token_ids"]
         if data.seed is not None:
             # [batch, 2]
@@ -185,7 +185,7 @@ class EtcPretraining(PretrainingModel):
                 [tf.shape(token_ids)[0], 2], data.seed, None, None
             )
         else:
-            # Sums may overflow, which is harmless.
+            # Seeds from the text; overflow does not matter.
             seeds = tf.stack(
                 [
                     tf.reduce_sum(token_ids, axis=1),

@@ -27,7 +27,7 @@ def _experiment():
 
 class LayOutTest(tf.test.TestCase):
     def test_by_hand(self):
-        # Two texts, of two sentences and of one; then one of one.
+        # An example of two texts, and one of a single text.
         stored = {
             "token_ids": [[5, 6, 7, 8, 9], [4, 3]],
             "is_continuation": [[0, 1, 0, 0, 1], [0, 1]],
@@ -80,7 +80,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         return task, task.build_inputs(data)
 
     def test_batches(self):
-        """Sentences of four tokens, the last of which is a period."""
+        """Sentences have four tokens; the last one is a period."""
         _, data = self._batches(self._params(cpc_fraction_to_mask=0.25))
         for features, labels in data:
             features = {k: x.numpy() for k, x in features.items()}
@@ -92,10 +92,10 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
             is_token = owners >= 0
             for row in range(4):
                 hidden = np.unique(owners[row][tokens[row] == _CPC_MASK])
-                # Of 14 or 7 sentences a quarter.
+                # A quarter of 14 or 7 sentences.
                 number = len(np.unique(owners[row][is_token[row]]))
                 if not tokens[row].any():
-                    continue  # What fills up the last batch.
+                    continue  # Padding of the last batch.
                 self.assertLen(hidden, round(number / 4 + 1e-3))
                 weights = features["taken_weights"][row]
                 self.assertAllEqual(
@@ -111,16 +111,16 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertEmpty(set(owners[row][places]) & set(hidden))
                 shown = tokens[row][places]
                 given = labels["label_ids"][row][weights]
-                # Every other target is as it was, or another token.
+                # Other targets are unchanged or replaced.
                 self.assertGreaterEqual(len(shown), np.sum(shown == _MASK))
                 self.assertNotIn(_MASK, given)
 
-    def test_masks_are_drawn_anew(self):
+    def test_training_masks_change(self):
         params = self._params()
         params.task.train_data.shuffle_buffer_size = 1
         params.task.train_data.global_batch_size = 10
         _, data = self._batches(params, is_training=True)
-        # All ten examples, once an epoch.
+        # A batch has all ten examples.
         first, second = (x["long_token_ids"].numpy() for x, _ in data.take(2))
         texts = [
             {tuple(np.where(row == _CPC_MASK)[0]) for row in batch}
@@ -129,7 +129,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotEqual(texts[0], texts[1])
 
     @parameterized.parameters(3, 19)
-    def test_validation_masks_are_those_of_the_example(self, batch_size):
+    def test_validation_masks_depend_on_the_example(self, batch_size):
         def read(size):
             _, data = self._batches(self._params(size))
             rows = [
@@ -184,7 +184,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         ("mlm_weight", "cpc_loss", {"masked_positions"}),
         ("cpc_weight", "mlm_loss", {"taken_owners"}),
     )
-    def test_either_can_be_off(self, name, left, gone):
+    def test_either_loss_can_be_off(self, name, left, gone):
         task, data = self._batches(self._params(**{name: 0.0}))
         features, labels = next(iter(data))
         self.assertEmpty(gone & set(features))
@@ -201,7 +201,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIn(left, names)
         self.assertNotIn(name.replace("weight", "loss"), names)
 
-    def test_questions_are_of_what_is_fine_tuned_then(self):
+    def test_questions_are_only_configured_for_fine_tuning(self):
         params = self._params()
         params.task.model.encoder.override(
             {
@@ -214,7 +214,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         self.assertFalse(model.encoder.config.question_words_in_global)
         self.assertTrue(params.task.model.encoder.question_words_in_global)
 
-    def test_goes_on_with_a_lifted_head(self):
+    def test_starts_from_a_lifted_head(self):
         folder = self.enterContext(tempfile.TemporaryDirectory())
         source = os.path.join(folder, "bert")
         os.mkdir(source)
@@ -257,7 +257,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllEqual(before, model.contrast.get_weights())
 
-    def test_mistakes(self):
+    def test_impossible_options(self):
         params = self._params()
         for name, value, message in (
             ("mlm_fraction_to_mask", 15.0, "15.0, but must be a fraction"),

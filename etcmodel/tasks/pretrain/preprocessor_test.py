@@ -15,7 +15,7 @@ from testing.tasks import encode_records
 
 class DivideTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        # By tokens, by sentences, exactly full, and nothing.
+        # Divided by tokens or sentences; full parts; no sentences.
         ([3, 3, 2, 6, 1], 8, 3, [(0, 3), (3, 5)]),
         ([3, 3, 2, 6, 1], 7, 9, [(0, 2), (2, 3), (3, 5)]),
         ([1, 1, 1, 1, 1], 9, 2, [(0, 2), (2, 4), (4, 5)]),
@@ -57,7 +57,7 @@ class PretrainPreprocessorTest(tf.test.TestCase):
             "The cats saw a dog. One\n\nTwo cows.", "A cat."
         )
         (example,) = map(self._read, first.examples)
-        # An empty line ends a sentence, too.
+        # An empty line also ends a sentence.
         self.assertEqual(
             {
                 "words": "the cat ##s saw a dog . one two [UNK] .",
@@ -82,7 +82,7 @@ class PretrainPreprocessorTest(tf.test.TestCase):
         (example,) = map(self._read, second.examples)
         self.assertEqual("a cat .", example["words"])
 
-    def test_long_ones_are_divided(self):
+    def test_long_documents_and_sentences_are_divided(self):
         (written,) = self._write(
             "Cats cats. One. Two. A dog.", long_length=4, global_length=2
         )
@@ -100,7 +100,7 @@ class PretrainPreprocessorTest(tf.test.TestCase):
         )
         self.assertEqual(1, written.counts["sentences_divided"])
         self.assertEqual(1, written.counts["documents_divided"])
-        # The rest of a word that was cut is no continuation.
+        # The second part of a cut word is no continuation.
         (written,) = self._write("A one two cats.", long_length=4)
         _, rest = map(self._read, written.examples)
         self.assertEqual("##s .", rest["words"])
@@ -123,15 +123,14 @@ class PretrainPreprocessorTest(tf.test.TestCase):
         self.assertLen(enough.examples, 1)
 
     def test_packing(self):
-        """Within both limits; the statistics by hand."""
+        """Packs texts within both limits."""
         config = PretrainPreprocessingConfig(
             long_length=8, global_length=3, min_sentences=1
         )
         writer = example_maker.of_task(TASK, config, self.vocab_file)
         packer = writer.make_packer()
         packed = []
-        # 4 tokens and 1 sentence, then 4 and 2, which makes the 8 tokens full;
-        # 3 and 1, then 4 and 2, which makes the 3 sentences full.
+        # The first two texts have 8 tokens, the others 3 sentences.
         for text in ("A the dog.", "Dog. One.", "A cat.", "Two. One."):
             (made,) = writer.make_examples(
                 [documents.Document(id="0", text=text)], "train"
@@ -160,75 +159,6 @@ class PretrainPreprocessorTest(tf.test.TestCase):
             stream.write(tokens)
         with self.assertRaisesRegex(UserError, "no mask token"):
             example_maker.of_task(TASK, PretrainPreprocessingConfig(), path)
-
-
-class CommandTest(tasks.CommandTestCase):
-    def preprocess(self, text, *arguments):
-        path = self.path("text.txt")
-        with open(path, "wb") as stream:
-            stream.write(text)
-        vocab_file = tasks.write_test_vocab(self.path(), "a one two .")
-        return tasks.run_cli(
-            "preprocess",
-            "--task=pretrain",
-            f"--input={path}",
-            f"--vocab_file={vocab_file}",
-            f"--output_dir={self.path('out')}",
-            "--num_shards=1",
-            *arguments,
-        )
-
-    def test_statistics(self):
-        text = b"A one. " * 7 + b"\n\nToo short.\n\n" + b"Two. " * 9
-        out = self.assert_succeeds(
-            self.preprocess(text, "--long_length=50", "--global_length=20")
-        )
-        self.assertIn("Wrote 2 of 3 records", out)
-        stats = tasks.read_json(self.path("out", "stats.json"))
-        self.assertEqual(1, stats["documents_of_too_few_sentences"])
-        self.assertEqual(39 / 50, stats["packing_efficiency"])
-        self.assertEqual(2, stats["texts_per_example"])
-
-    def test_empty_files(self):
-        """Some may be skipped, and are told; all of them may not."""
-        with open(self.path("text.txt.empty"), "wb") as stream:
-            stream.write(b" \n")
-        arguments = f"--input={self.path('text.txt*')}", "--skip_bad_records"
-        out = self.assert_succeeds(self.preprocess(b"A one. " * 7, *arguments))
-        for message in ("Skipped 1 bad", "empty file", "text.txt.empty"):
-            self.assertIn(message, out)
-        self.assert_fails(
-            self.preprocess(b"", *arguments, "--overwrite"),
-            "no usable record",
-            "2  empty file",
-        )
-
-    def test_a_file_is_a_document(self):
-        text = b"A one.\n\n" * 7
-        self.assert_fails(
-            self.preprocess(text),
-            "no usable record",
-            "documents of too few sentences: 7",
-        )
-        self.assert_succeeds(self.preprocess(text, "--documents=file"))
-
-    def test_mistakes(self):
-        for text, messages in (
-            (b"One sentence.", ["of too few sentences: 1"]),
-            (b" \n", ["text.txt.*no text", "--skip_bad_records"]),
-            ("Die Höhe. ".encode("latin-1") * 9, ["not UTF-8", "record 0"]),
-            ("A one. ".encode("utf-16-le") * 9, ["NUL", "Convert the file"]),
-        ):
-            self.assert_fails(self.preprocess(text), *messages)
-            self.assertFalse(os.path.exists(self.path("out")))
-        self.assert_fails(
-            self.preprocess(b"A.", "--documents=pages"),
-            "'pages', expected one of auto, blank_lines, wikitext, file",
-        )
-        self.assert_fails(
-            self.preprocess(b"A.", "--min_sentences=0"),
-            "min_sentences=0.*positive",
-        )
 
 
 if __name__ == "__main__":

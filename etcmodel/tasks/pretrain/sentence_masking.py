@@ -42,11 +42,10 @@ def mask_sentences(
     """Chooses sentences for CPC and words for the masked language model.
 
     In each row, the number of chosen sentences is as close to the fraction as
-    possible; their whole text becomes the token for masked sentences. Of the
-    rest, each word is chosen as a whole with the same probability. Its tokens
-    are targets: 80 % become the mask token, 10 % any token below `vocab_size`,
-    and 10 % stay. The same seed, `<int32>[2]`, gives the same masks, with or
-    without XLA.
+    possible; their tokens become the token for masked sentences. Other words
+    are chosen as a whole, each with the same probability. Their tokens are
+    targets: 80 % become the mask token, 10 % any token below `vocab_size`, and
+    10 % stay. The same seed, `<int32>[2]`, gives the same masks, also with XLA.
 
     Example: `the cat ##s . a dog .`, with the sentences 0 and 1. If sentence 1
     and the word `cats` are chosen, the text becomes
@@ -81,7 +80,7 @@ def mask_sentences(
             batch_dims=1,
         )
     )
-    # Of ten: 0 for another token, 1 for the same.
+    # 0 of 10: another token; 1: the same token; 2 to 9: the mask.
     kind = random_masks.random_ints(shape, seeds[2], 10)
     others = random_masks.random_ints(shape, seeds[3], vocab_size)
     replaced = tf.where(
@@ -120,8 +119,8 @@ def take_sentences(
 ) -> TakenSentences:
     """Takes sentences out of texts: `is_taken`, `<bool>[batch, global]`.
 
-    They are concatenated, so that little padding is needed; masks separate
-    them. The last ones may be cut. Ids of sentences ascend.
+    They are concatenated to save padding; masks separate them. The last ones
+    may be cut. Ids of sentences ascend.
 
     Example: for the tokens `11 12 21 22 23 31` of the sentences `0 0 1 1 1 2`,
     with `is_taken=[0, 1, 1]`, `max_sentences=3` and `max_tokens=5`:

@@ -8,9 +8,9 @@ MASK, SENTENCE, TEXT, VOCAB = 13, 14, 50, 200
 
 
 def make_case(batch, sentences, length):
-    """Sentences of words of two tokens, with a special token at their ends.
+    """Makes sentences of two-token words that end with a special token.
 
-    There is a global token that is no sentence's, and padding at the end.
+    Has a global token without a sentence, and padding.
     """
     ids = np.repeat(np.arange(1, sentences + 1), length)
     ids = np.tile([*ids, -1, -1], [batch, 1]).astype(np.int32)
@@ -56,7 +56,7 @@ class MaskSentencesTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertFalse(masked.is_target.any())
 
-    def test_each_sentence_alike(self):
+    def test_sentences_are_equally_likely(self):
         masked = self.mask(make_case(600, 10, 2), cpc_fraction=0.3)
         # Four standard deviations of 600 draws are 0.075.
         self.assertAllClose(
@@ -71,7 +71,7 @@ class MaskSentencesTest(tf.test.TestCase, parameterized.TestCase):
         )
         can_be = case["is_text"] & ~sentence
         self.assertFalse(masked.is_target[~can_be].any())
-        # Words of two tokens: about 9,000 are left.
+        # About 9,000 words of two tokens are left.
         self.assertNear(masked.is_target[can_be].mean(), 0.15, 0.015)
         pairs = masked.is_target[:, :120].reshape(200, 60, 2)
         both = can_be[:, :120].reshape(200, 60, 2).all(axis=2)
@@ -118,8 +118,8 @@ class TakeSentencesTest(tf.test.TestCase):
             max_sentences=5,
             max_tokens=3,
         )
-        # The sentence 2 of the first row, and 4 of the other have no room; the
-        # other's 1 has no tokens.
+        # Sentence 2 of the first row and 4 of the second do not fit; sentence 1
+        # of the second row has no tokens.
         self.assertAllEqual([[1, 2, 0, 0, 0], [1, 2, 3, 4, 0]], taken.sentences)
         self.assertAllEqual([[1, 0, 0, 0, 0], [0, 1, 1, 0, 0]], taken.weights)
         self.assertAllEqual([[5, 6, 7], [2, 3, 4]], taken.token_ids)

@@ -41,7 +41,7 @@ class PretrainPreprocessingConfig:
 
 @dataclasses.dataclass
 class PretrainOptions:
-    """Masking and losses.
+    """Options of masking and losses.
 
     Attributes:
         cpc_fraction_to_mask: share of the sentences that is masked for CPC.

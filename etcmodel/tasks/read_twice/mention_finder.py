@@ -46,8 +46,8 @@ def find_mentions(texts: tf.Tensor) -> segments.Mentions:
         texts, delim_regex_pattern=_SPAN, keep_delim_regex_pattern=_SPAN
     )
     names = pieces.values
-    # Common words before a name, as in "The Hague" or "In Brno", do not belong
-    # to it; a span of only such words is no name.
+    # Removes leading common words, as in "The Hague" or "In Brno". A span of
+    # only common words is no name.
     leading = rf"(?i)^(?:{_COMMON_WORD}[ \t]+)+"
     stripped = tf.strings.regex_replace(names, leading, "")
     is_name = tf.strings.regex_full_match(names, _SPAN)

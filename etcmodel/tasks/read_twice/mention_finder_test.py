@@ -10,7 +10,7 @@ FIND = tf.function(
 
 
 def found(mentions, texts):
-    """The words of all mentions of each text."""
+    """Returns the texts of all mentions of each text."""
     rows = []
     for text, begins, ends in zip(
         texts,
@@ -55,7 +55,7 @@ class MentionFinderTest(tf.test.TestCase):
             dict(zip(texts, found(mentions, texts), strict=True)), table
         )
 
-    def test_the_same_words_are_the_same_entity(self):
+    def test_equal_words_are_one_entity(self):
         texts = ["Jan Novak met JAN  NOVAK and Jan.", "The Jan Novak's. Brno"]
         mentions = FIND(tf.constant(texts))
         (first, second, jan), (third, brno) = mentions.labels.to_list()
@@ -64,7 +64,7 @@ class MentionFinderTest(tf.test.TestCase):
         self.assertLen({first, jan, brno}, 3)
         self.assertAllGreaterEqual([first, jan, brno], 2)
 
-    def test_bytes_that_are_no_text(self):
+    def test_invalid_utf8_and_empty_batch(self):
         mentions = FIND(tf.constant([b"Jan\x00Brno \xff\xfe Oslo"]))
         self.assertAllEqual([2], mentions.begins.row_lengths())
         self.assertEqual(0, FIND(tf.zeros([0], tf.string)).begins.nrows())
@@ -76,7 +76,7 @@ class MentionFinderTest(tf.test.TestCase):
             texts = [line for line in file if len(line) > 200]
         mentions = FIND(tf.constant(texts))
         words = [x for row in found(mentions, texts) for x in row]
-        # Most are names that come again.
+        # Most names occur several times.
         self.assertGreater(len(words), 5 * len(texts))
         self.assertLess(len(set(words)), 0.6 * len(words))
         for word in ("Mediterranean Sea", "British Isles"):

@@ -13,13 +13,13 @@ def select_mentions(
 ) -> tf.RaggedTensor:
     """Selects mentions of different entities, spread over each segment.
 
-    First mentions of entities are selected before second ones, second ones
-    before third ones, and so on. If not all second ones (for example) fit,
+    Each entity's first mention is selected before all second mentions, second
+    before third, and so on. If only a part of, say, the second mentions fits,
     evenly spaced ones are selected. Mentions of unknown entities count as
-    second ones. `labels`, `<int32>[segments, (mentions)]`, are in text order.
+    second mentions. `labels`, `<int32>[segments, (mentions)]`, are in order.
 
-    Example: three of the labels `[7, 7, 8, 7, 9]` are those at 0, 2 and 4; two
-    of `[5, 6, 7, 8]` are those at 0 and 2.
+    Example: of the labels `[7, 7, 8, 7, 9]`, three are selected at 0, 2 and 4;
+    of `[5, 6, 7, 8]`, two are selected at 0 and 2.
 
     Returns:
         Whether each is selected, `<bool>[segments, (mentions)]`.

@@ -19,7 +19,7 @@ def select(rows, most):
 
 
 def by_rounds(row, most):
-    """The rule in plain Python: rounds of one mention of each entity."""
+    """Selects in plain Python, in rounds of one mention of each entity."""
     rounds = collections.defaultdict(list)
     times = collections.Counter()
     for place, label in enumerate(row):
@@ -28,7 +28,7 @@ def by_rounds(row, most):
     selected = set()
     for _, places in sorted(rounds.items()):
         room = min(most - len(selected), len(places))
-        # As far from each other as possible: the middles of equal parts.
+        # Evenly spaced: the middles of equal parts.
         steps = (np.arange(room) + 0.5) * len(places) / max(room, 1)
         selected |= {places[int(np.ceil(x)) - 1] for x in steps}
     return [place in selected for place in range(len(row))]
@@ -40,14 +40,14 @@ class SelectMentionsTest(tf.test.TestCase, parameterized.TestCase):
         ("different_ones", [7, 7, 8, 7, 9], 3, [0, 2, 4]),
         ("spread", [5, 6, 7, 8], 2, [0, 2]),
         ("middle", [5, 6, 7], 1, [1]),
-        # The second and third mention of 7; the second comes first.
+        # The second mention of 7 precedes the third.
         ("second_ones", [7, 7, 7, 8, 9], 4, [0, 1, 3, 4]),
         ("unknown_ones", [1, 1, 7, 7, 7], 4, [0, 1, 2, 3]),
         ("known_ones", [1, 1, 7], 1, [2]),
         ("none", [], 2, []),
     )
     def test_by_hand(self, labels, most, expected):
-        # Equal labels of other segments do not count.
+        # Segments are independent.
         first, row, last = select([[7], labels, [7]], most)
         self.assertEqual(([True], [True]), (first, last))
         self.assertEqual(expected, np.nonzero(row)[0].tolist())
@@ -63,7 +63,7 @@ class SelectMentionsTest(tf.test.TestCase, parameterized.TestCase):
                 [by_rounds(x, most) for x in rows], select(rows, most)
             )
 
-    def test_nothing(self):
+    def test_empty_segments(self):
         self.assertEqual([], select([], 2))
         self.assertEqual([[], []], select([[], []], 2))
 

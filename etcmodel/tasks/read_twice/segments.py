@@ -96,10 +96,10 @@ def entity_labels(names: tf.Tensor) -> tf.Tensor:
 def locate_spans(starts, ends, span_begins, span_ends):
     """Finds first and last tokens of spans of text; last < first for none.
 
-    All are `<int32>[documents, (tokens)]` or `[documents, (spans)]`, in bytes,
+    All are `<int32>[documents, (tokens)]` or `[documents, (spans)]`, in bytes;
     ends are exclusive. Example: the tokens of "Jan lives in Brno" are at 0-3,
-    4-9, 10-12 and 13-17. A span from 10 to 17 gives the tokens 2 to 3, one from
-    1 to 2 token 0 to 0, and one from 3 to 4, the space, 1 to 0: none.
+    4-9, 10-12 and 13-17. The span 10-17 gives the tokens 2 to 3, the span 1-2
+    the tokens 0 to 0, and the span 3-4, a space, 1 to 0, which is none.
     """
     # Bytes are counted across all documents, for a single search.
     limit = tf.cast(
@@ -141,11 +141,10 @@ def find_windows(
 ) -> Windows:
     """Cuts texts into windows that may overlap; empty texts have none.
 
-    A window, of `room` tokens (`<int32>[texts]`), starts with the last
-    `overlap` tokens of the previous one, or fewer, so that it does not start
-    inside a word. Example: with room for 5 and an overlap of 3, a text of 8
-    tokens, of which the second to the fourth continue the first one's word, has
-    windows from 0 to 5 and from 4 to 8.
+    A window of `room` tokens (`<int32>[texts]`) starts with the last `overlap`
+    tokens of the previous one, or fewer, so that it starts with a whole word.
+    Example: in a text of 8 tokens, the first four are one word. With room for 5
+    and an overlap of 3, its windows are from 0 to 5 and from 4 to 8.
     """
     # Tokens are counted across all texts.
     offsets = tf.cast(is_continuation.row_starts(), tf.int32)
@@ -172,7 +171,7 @@ def find_windows(
         all_starts = all_starts.write(number, starts)
         all_ends = all_ends.write(number, ends)
         starts = next_starts(starts, ends)
-        # A text at its end continues with empty windows.
+        # Texts that have ended get empty windows.
         starts = tf.where(ends < limits, starts, limits)
         return (
             number + 1,

@@ -2,10 +2,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.feature_utils.text import tokenizers
-from etcmodel.tasks.read_twice import mention_finder
 from etcmodel.tasks.read_twice import segments
-from testing.helpers import real_data_path
 
 CLS = 9
 
@@ -16,7 +13,7 @@ def ragged(rows):
 
 class LocateSpansTest(tf.test.TestCase):
     def test_spans_touch_tokens(self):
-        # "Jan lives in Brno", nothing, and one word at byte 2.
+        # "Jan lives in Brno", an empty text, and one word at byte 2.
         starts = ragged([[0, 4, 10, 13], [], [2]])
         ends = ragged([[3, 9, 12, 17], [], [5]])
         first, last = segments.locate_spans(
@@ -48,8 +45,7 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
         output = self.cut(
             [[11, 12, 13, 14, 16], [], [21, 22, 23]],
             [
-                # The second goes on behind its segment, the third touches
-                # no token.
+                # The second mention is cut, the third has no token.
                 [(0, 0, 5), (2, 3, 6), (3, 2, 7), (4, 4, 1)],
                 [(0, -1, 5)],
                 [(0, 2, 8), (1, 1, 9), (2, 2, 10)],
@@ -129,8 +125,8 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
             ],
         ),
     )
-    def test_overlaps_begin_with_a_word(self, overlap, expected):
-        """The original's own example, and a text within one word."""
+    def test_overlaps_start_with_a_word(self, overlap, expected):
+        """The original's example, and a text that starts with a long word."""
         ids = ragged(
             [
                 [1, 2, 3, 10, 11, 20, 21, 22, 23, 31, 32, 33, 34],
@@ -164,8 +160,7 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
             ],
         )
 
-    def test_rooms_differ(self):
-        """As many tokens fit as a text's own prefix leaves room for."""
+    def test_texts_with_different_room(self):
         words = ragged([[0] * 5, [0] * 5, [0] * 2])
         windows = segments.find_windows(words, tf.constant([2, 4, 4]), 1)
         self.assertAllEqual([0, 0, 0, 0, 1, 1, 2], windows.texts)
@@ -173,7 +168,7 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([2, 3, 4, 5, 4, 5, 2], windows.ends)
 
     def test_mentions_in_overlaps(self):
-        """A mention is in each window that it begins in."""
+        """Each window has the mentions that begin in it."""
         windows = segments.Windows(
             tf.constant([0, 0, 1]),
             tf.constant([0, 3, 0]),
@@ -187,13 +182,13 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
             tf.constant([1, 1, 2]),
             2,
         )
-        # The second goes on behind its first window.
+        # The first window cuts the second mention.
         self.assertAllEqual([[3, 4], [1, 0], [2, 0]], begins)
         self.assertAllEqual([[4, 5], [3, 0], [2, 0]], ends)
         self.assertAllEqual([[5, 6], [6, 0], [8, 0]], labels)
         self.assertAllEqual([0, 0, 0], cut)
 
-    def test_nothing(self):
+    def test_empty_documents(self):
         output = self.cut([[], []], [[], []])
         self.assertEqual([0, 4], output.token_ids.shape)
         self.assertEqual([0, 2], output.annotation_labels.shape)
@@ -214,62 +209,6 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(1, labels[1])
         self.assertLen(set(labels.tolist()), 3)
         self.assertGreaterEqual(min(labels[0], labels[2]), 2)
-
-
-class SegmentBuilderTest(tf.test.TestCase):
-    def test_real_articles(self):
-        """Text and mentions come back from the segments."""
-        with open(
-            real_data_path("wikitext/wiki.valid.raw"), encoding="utf-8"
-        ) as file:
-            text = file.read()
-        texts = ["", *(" = " + x for x in text.split("\n = ")[1:5])]
-        tokenizer = tokenizers.make_tokenizer(
-            real_data_path("vocab/bert_uncased_vocab.txt")
-        )
-        builder = segments.SegmentBuilder(
-            segments.SegmentConfig(128, 24), tokenizer
-        )
-
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-        def build(texts):
-            mentions = mention_finder.find_mentions(texts)
-            return builder.build(texts, mentions), mentions
-
-        output, mentions = build(tf.constant(texts))
-        ids, documents = output.token_ids.numpy(), output.documents.numpy()
-        self.assertAllEqual(ids[:, 0], [101] * len(ids))
-        for index, text in enumerate(texts):
-            rows = ids[documents == index]
-            together = [x for row in rows for x in row[1:] if x]
-            self.assertEqual(
-                together, tokenizer.tokenize([text])[0].numpy().tolist()
-            )
-            self.assertAllEqual(
-                output.block_pos[documents == index],
-                np.arange(1, len(rows) + 1),
-            )
-        number = int(tf.reduce_sum(output.mentions_cut)) + int(
-            tf.math.count_nonzero(output.annotation_labels)
-        )
-        self.assertEqual(number, mentions.labels.flat_values.shape[0])
-        # What the tokens of a mention spell is what gave it its label.
-        words = {}
-        for row, begins, ends, labels in zip(
-            ids,
-            output.annotation_begins.numpy(),
-            output.annotation_ends.numpy(),
-            output.annotation_labels.numpy(),
-            strict=True,
-        ):
-            for begin, end, label in zip(begins, ends, labels, strict=True):
-                if label and end < 127:  # Not cut.
-                    words.setdefault(label, set()).add(
-                        tuple(row[begin : end + 1])
-                    )
-        self.assertGreater(len(words), 30)
-        for spellings in words.values():
-            self.assertLen(spellings, 1)
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ class ReadTwicePretraining(PretrainingModel):
         }
 
     def metric_names(self):
-        """Adds entities, other words, long and short documents alone."""
+        """Returns metrics of all, entity and other tokens, by document size."""
         names = [
             f"{name}{suffix}"
             for name in (

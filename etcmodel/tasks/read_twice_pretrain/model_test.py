@@ -1,5 +1,3 @@
-import os
-
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
@@ -11,7 +9,7 @@ from testing import small_read_twice
 
 
 def make_model(seed=0, **kwargs):
-    """A small model with weights of all sizes at random."""
+    """Makes a small model with random weights."""
     options = {
         name: kwargs.pop(name)
         for name in ("use_coreference", "cross_block_attention_mode")
@@ -62,7 +60,7 @@ class PretrainModelTest(tf.test.TestCase, parameterized.TestCase):
             1e-3,
             1e-3,
         )
-        # Unknown entities and padding have none.
+        # Unknown entities and padding have no loss.
         self.assertAllEqual(outputs["is_coreferent"], labels > 1)
 
     def test_without_coreference(self):
@@ -70,7 +68,7 @@ class PretrainModelTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(["logits"], list(model(make_inputs())))
 
     def test_gradients_reach_all_weights(self):
-        """But the keys' biases, which add the same to all scores of a query."""
+        """Biases of keys have none: they shift all scores of a query."""
         model = make_model()
         with tf.GradientTape() as tape:
             outputs = model(make_inputs(), training=True)
@@ -86,20 +84,12 @@ class PretrainModelTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllInRange(gradient, -1e4, 1e4)
             if tf.reduce_max(tf.abs(gradient)) < 1e-4:
                 unreached.append(variable)
-        # One in each of the two readings.
+        # One in each of the two reads.
         self.assertEqual([[8], [8]], [list(x.shape) for x in unreached])
         for variable in unreached:
             self.assertIn("bias", variable.name)
 
-    def test_weights_are_saved_and_restored(self):
-        model, other = make_model(0), make_model(1)
-        path = os.path.join(self.get_temp_dir(), "model.weights.h5")
-        model.save_weights(path)
-        other.load_weights(path)
-        inputs = make_inputs()
-        self.assertAllClose(model(inputs), other(inputs))
-
-    def test_no_mentions_to_compare(self):
+    def test_coreference_needs_memories_of_mentions(self):
         with self.assertRaisesRegex(ValueError, "summary_mode is 'cls'"):
             make_model(summary_mode="cls")
 

@@ -1,4 +1,3 @@
-import json
 import os
 
 import numpy as np
@@ -6,14 +5,10 @@ import tensorflow as tf
 
 from etcmodel.datasets.documents import Document
 from etcmodel.datasets.documents import Mention
-from etcmodel.errors import BadRecords
 from etcmodel.errors import UserError
 from etcmodel.pipeline import example_maker
-from etcmodel.pipeline.tfrecords import find_files
 from etcmodel.tasks.read_twice_pretrain.task import TASK
-from testing.helpers import real_data_path
 from testing.tasks import encode_records
-from testing.tasks import run_cli
 from testing.tasks import without_tracing
 
 _WORDS = (
@@ -68,7 +63,7 @@ class FeaturesTest(tf.test.TestCase):
         )
         found = Document("b", "jan Jan. Brno jan")
         (first, second) = encode_records(writer, [given, found], "train")
-        # Its 8 tokens with four in a segment.
+        # 8 tokens, four in a segment.
         (stored,) = map(read, first.examples)
         self.assertAllEqual(
             stored["token_ids"],
@@ -112,57 +107,11 @@ class FeaturesTest(tf.test.TestCase):
         self.assertLen({x["block_ids"][0] for x in parts}, 3)
         self.assertEqual(1, written.counts["documents_divided"])
 
-    def test_batches_do_not_matter(self):
-        path = real_data_path("wikitext/wiki.valid.raw")
-        vocab_file = real_data_path("vocab/bert_uncased_vocab.txt")
-        config = TASK.make_preprocessing_config({"block_length": 64})
-        writer = example_maker.of_task(TASK, config, vocab_file)
-        documents = list(TASK.dataset.FORMAT.read(path, "train", BadRecords()))[
-            :8
-        ]
-        together = encode_records(writer, documents, "train")
-        alone = [encode_records(writer, [x], "train")[0] for x in documents]
-        self.assertEqual(together, alone)
-
-    def test_mistakes(self):
-        with self.assertRaisesRegex(UserError, "do not fit: block_length is 1"):
-            self._writer(block_length=1)
-        with self.assertRaisesRegex(UserError, "has no such size"):
-            self._writer(long_length=9)
+    def test_vocabulary_without_mask(self):
         words = [x for x in _WORDS if x != "[MASK]"]
         self.vocab_file = self._write("no_mask.txt", "\n".join(words) + "\n")
         with self.assertRaisesRegex(UserError, "no_mask.txt.*no mask token"):
             self._writer()
-
-    def test_the_command_packs_documents(self):
-        texts = ["Jan lives in Brno. " * n for n in (1, 2, 3)]
-        path = self._write("d.txt", "\n\n".join(texts))
-        output = os.path.join(self.get_temp_dir(), "records")
-        code, out, err = run_cli(
-            "preprocess",
-            "--task=read_twice_pretrain",
-            f"--input={path}",
-            f"--vocab_file={self.vocab_file}",
-            f"--output_dir={output}",
-            "--block_length=6",
-            "--num_blocks_per_example=4",
-            "--max_num_annotations=2",
-            "--num_shards=1",
-        )
-        self.assertEqual(0, code, err)
-        self.assertIn("Wrote 3 of 3", out)
-        with open(os.path.join(output, "stats.json"), encoding="utf-8") as file:
-            stats = json.load(file)
-        self.assertEqual(3, stats["records_written"])
-        self.assertEqual(2, stats["examples_written"])
-        self.assertEqual(12, stats["mentions"] + stats["mentions_cut"])
-        dataset = tf.data.TFRecordDataset(find_files(output), "GZIP")
-        sizes = sorted(
-            len(set(read(x)["block_ids"]) - {0})
-            for x in dataset.as_numpy_iterator()
-        )
-        # Of 1, 2 and 3 segments: the first and the third together.
-        self.assertEqual([1, 2], sizes)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ _PACKAGE = "etcmodel.tasks.read_twice_pretrain"
 
 @dataclasses.dataclass
 class PretrainOptions:
-    """Masking and losses.
+    """Options of masking and losses.
 
     Attributes:
         mlm_fraction_to_mask: share of the words outside of mentions to mask.

@@ -19,16 +19,16 @@ def label_answers(
 ) -> tuple[np.ndarray, int]:
     """Labels the answers that are whole in each segment.
 
-    Labels are whole words. Answers that are a part of a token or word are left
-    out if there are others.
+    Labels are whole words. Answers that are parts of words are only labelled if
+    the segment has no others.
 
     Args:
-        starts: `<int32>[segments, length]`, first byte of each token, -1 for
-            other tokens.
-        ends: same shape, the exclusive end of each token.
-        cuts: same shape; see `word_cuts`.
+        starts: first byte of each token, -1 for other tokens,
+            `<int32>[segments, length]`.
+        ends: its exclusive end.
+        cuts: see `word_cuts`.
         spans: first byte and exclusive end of each answer, in order.
-        max_answers: maximum number per segment; others are left out.
+        max_answers: maximum number of labels of a segment.
 
     Returns:
         `<int32>[3, segments, max_answers]`: first and last token of each, and 1

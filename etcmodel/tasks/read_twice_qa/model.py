@@ -22,11 +22,11 @@ from etcmodel.tasks.read_twice_qa.labels import ANSWER_TYPES
 
 # Maximum number of a document's spans whose texts are compared.
 _MAX_TEXTS = 64
-# Overlapping segments share places.
+# Overlapping segments find the same places.
 _MAX_PLACES = 2 * _MAX_TEXTS
-# Scores below this mean that there is no span.
+# Spans have higher scores.
 _LEAST_SCORE = span_prediction.MASKED_LOGIT / 2
-# Penalty of spans that begin or end inside a word: a last resort.
+# Penalty of spans that begin or end inside a word: below all whole words.
 _CUT = -1e4
 
 
@@ -172,7 +172,7 @@ class ReadTwiceQA(AnswerModel):
         }
 
     def metric_names(self):
-        """Adds the span loss of documents with several and with one segment."""
+        """Adds the span loss by number of segments of a document."""
         return [
             *super().metric_names(),
             "span_loss_multi_blocks",
@@ -197,8 +197,8 @@ class ReadTwiceQA(AnswerModel):
     def losses(self, outputs, labels):
         """Computes the loss of each segment's document; see `span_loss`.
 
-        Its mean, weighted by `weight`, which counts every document once, is the
-        mean over documents. A document without an answer has a loss of 0.
+        The mean weighted by `weight` counts every document once. A document
+        without an answer has a loss of 0.
         """
         found = {
             "span": span_loss.batch_span_cross_entropy_loss(
@@ -277,7 +277,7 @@ class ReadTwiceQA(AnswerModel):
             return scores, tf.gather(places, best, batch_dims=1)
 
         scores, places = keep(_MAX_PLACES, scores, places)
-        # [batch, places, places]: places that two segments share count once.
+        # [batch, places, places]: each place counts once.
         is_same = tf.reduce_all(
             tf.equal(places[:, :, tf.newaxis], places[:, tf.newaxis]), axis=3
         )
@@ -291,7 +291,7 @@ class ReadTwiceQA(AnswerModel):
         )
         is_span = (scores > _LEAST_SCORE) & (places[..., 0] < places[..., 1])
         places = tf.where(is_span[..., tf.newaxis], places, 0)
-        # One by one, since a document is copied for each of its texts.
+        # One by one, to hold one copy of a document at a time.
         texts = tf.map_fn(
             lambda x: tf.strings.substr(
                 tf.gather(document, x[0]),
@@ -348,7 +348,7 @@ class ReadTwiceQA(AnswerModel):
         return reduce(each, axis=2)
 
     def _with_options(self, candidates, owner, answers, batch):
-        """Sets "yes" or "no" where a segment is most confident of it."""
+        """Sets "yes" or "no" where that is the most probable option."""
         number = len(ANSWER_TYPES)
         # [batch, segments * 3]: all options in all segments, as in training.
         probs = tf.nn.softmax(

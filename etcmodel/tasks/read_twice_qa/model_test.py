@@ -30,7 +30,7 @@ def choose(scores, starts, ends, **more):
 
 
 class AnswerTest(tf.test.TestCase, parameterized.TestCase):
-    # "Jan" twice, written differently, and "Brno" once.
+    # "Jan" twice, in different case, and "Brno" once.
     text = "Jan. Brno, JAN é"
     chosen = choose(
         [[1.0, 0.5], [0.7, _NONE], [_NONE, _NONE]],
@@ -40,7 +40,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(("max", b"Brno", 5, 9), ("sum", b"JAN ", 11, 15))
     def test_equal_texts(self, combine, answer, start, end):
-        """All together they are more probable than the best one."""
+        """The sum of equal texts is higher than the best span."""
         found = make_model(combine=combine).decode(
             self.chosen,
             tf.constant([0, 0, 1]),
@@ -54,7 +54,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose([best / total, 0], found["answer_score"])
 
     def test_a_part_of_a_document(self):
-        """It begins at the byte 5; places are those of the document."""
+        """The part begins at byte 5; places are those of the document."""
         found = make_model().decode(
             {name: x[:1] for name, x in self.chosen.items()},
             tf.constant([0]),
@@ -67,7 +67,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([5], found["answer_start"])
 
     def test_texts_without_words(self):
-        """They are equal where their characters are."""
+        """Texts of punctuation are compared unchanged."""
         found = make_model(combine="sum").decode(
             choose([[1.0, 0.7, 0.7, 0.7]], [[2, 0, 6, 8]], [[5, 1, 7, 9]]),
             tf.constant([0]),
@@ -80,8 +80,8 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
             found["answer_score"],
         )
 
-    def test_what_two_segments_share_counts_once(self):
-        # What only begins alike does not.
+    def test_places_in_two_segments_count_once(self):
+        # Spans with different ends are different.
         found = make_model(combine="sum").decode(
             choose(
                 [[1.0, 0.9, 0.5], [0.8, 0.9, _NONE]],
@@ -107,21 +107,8 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([-1, -1], found["answer_start"])
         self.assertAllEqual([0, 0], found["answer_score"])
 
-    @parameterized.parameters(model_lib.ReadTwiceQA, model_lib.HotpotQA)
-    def test_no_documents(self, model_class):
-        found = make_model(model_class).decode(
-            {
-                **{name: x[:0] for name, x in self.chosen.items()},
-                "option_logits": tf.zeros([0, 3]),
-            },
-            tf.zeros([0], tf.int32),
-            {"document": tf.zeros([0], tf.string)},
-        )
-        for values in found.values():
-            self.assertEqual([0], values.shape)
-
     def test_options(self):
-        """The best option of any segment decides."""
+        """The most probable option of all segments decides."""
         model = make_model(model_lib.HotpotQA)
         for logits, option, answer, start in (
             ([[2.0, 0.0, 1.0], [0.0, 1.9, 0.0]], 0, b"Brno", 5),
@@ -145,8 +132,8 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
                     [exps.max() / exps.sum()], found["answer_score"]
                 )
 
-    def test_a_document_without_a_span(self):
-        """It has no answer, unless a segment says yes or no."""
+    def test_document_without_a_span(self):
+        """The answer is empty, yes or no."""
         found = make_model(model_lib.HotpotQA).decode(
             choose(
                 [[_NONE], [_NONE]],
@@ -172,13 +159,12 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         chosen = make_model(
             decode_max_size=2, decode_top_k=2
         ).select_candidates({"span_logits": tf.constant(logits)}, {}, context)
-        # From the third to the third token, and from the first to the second;
-        # from the first to the third would be three.
+        # The third token, and the first two; three tokens are too many.
         self.assertAllClose([[6, 5]], chosen["span_scores"])
         self.assertAllEqual([[[20, 21], [10, 18]]], chosen["span_bytes"])
 
     def test_choose_whole_words(self):
-        """Parts of words come last, but are still spans."""
+        """Parts of words have the lowest scores."""
         logits = np.full([2, 3, 2], -1e6, np.float32)
         logits[:, 1:] = [[3, 4], [2, 5]]
         chosen = make_model(
@@ -189,7 +175,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
             {
                 "token_starts": tf.constant([[-1, 10, 14], [-1, 10, 14]]),
                 "token_ends": tf.constant([[-1, 14, 18], [-1, 14, 18]]),
-                # One word of two tokens; and one that goes on.
+                # One word of two tokens, and a word that is cut.
                 "word_cuts": tf.constant([[0, 2, 1], [0, 2, 3]]),
             },
         )
@@ -197,7 +183,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([[10, 18]] * 2, chosen["span_bytes"][:, 0])
         self.assertAllGreater(chosen["span_scores"], -5e5)
 
-    def test_predict_and_bad_options(self):
+    def test_prediction_and_impossible_options(self):
         self.assertEqual(
             "é", make_model().to_prediction({"answer": "é".encode()}, None)
         )
@@ -230,7 +216,7 @@ class ModelTest(tf.test.TestCase):
         return task_model, model, inputs
 
     def test_losses_and_gradients(self):
-        """A document's loss is that of each of its segments."""
+        """Each segment has the loss of its document."""
         task_model, model, inputs = self._make(model_lib.HotpotQA)
         ids = inputs["block_ids"].numpy()
         numbers = np.array([(ids == x).sum() if x else 0 for x in ids])
@@ -250,7 +236,7 @@ class ModelTest(tf.test.TestCase):
             loss = tf.add_n([tf.reduce_sum(x) for x in losses.values()])
         self.assertEqual({*task_model.loss_names()}, {*losses})
         logits = outputs["span_logits"].numpy().astype(np.float64)
-        # What is no answer has no part in it.
+        # Tokens of the question are masked.
         self.assertAllInRange(logits[:, :2], -1e6, -1e6)
         expected = np.zeros([len(ids)])
         for i, block_id in enumerate(ids):

@@ -7,7 +7,7 @@ from etcmodel.tasks.read_twice_qa import passages
 
 class PartsTest(tf.test.TestCase, parameterized.TestCase):
     def test_number_blocks_by_hand(self):
-        """Of 3, of 1 and of 6 segments, of which 2 or 4 can be read at once."""
+        """Documents have 3, 1 and 6 segments; 2 or 4 are read together."""
         documents = tf.constant([0, 0, 0, 2, 3, 3, 3, 3, 3, 3])
         block_pos = tf.constant([1, 2, 3, 1, 1, 2, 3, 4, 5, 6])
         for most, expected_ids, expected_pos in (
@@ -25,17 +25,17 @@ class PartsTest(tf.test.TestCase, parameterized.TestCase):
         for number, most, expected in ((10, 4, 4), (6, 4, 3), (4, 4, 4)):
             self.assertEqual(expected, passages.part_size(number, most))
 
-    # Segments of one or two tokens, each after one of the question.
+    # Segments of a question token and one or two tokens of the document.
     _STARTS = np.array([[-1, 1, 4], [-1, 6, -1], [-1, 9, 11]])
     _ENDS = np.array([[-1, 4, 5], [-1, 9, -1], [-1, 10, 14]])
 
     @parameterized.parameters(
-        # The next one begins with a token of the one before.
+        # Segments without and with an overlap.
         (1, None, [(0, b" Jan. "), (6, b"Eve"), (9, b". ano\n")]),
         (1, (1, [-1, 4, 6], [-1, 5, 9]), [(0, b" Jan."), (4, b". Eve")]),
         (2, None, [(0, b" Jan. Eve"), (9, b". ano\n")]),
         (3, None, [(0, b" Jan. Eve. ano\n")]),
-        # One without tokens of the text.
+        # A segment without tokens of the document.
         (1, (1, [-1] * 3, [-1] * 3), [(0, b" Jan. Eve. ano\n"), (15, b"")]),
     )
     def test_parts_of_a_document(self, number, changed, expected):

@@ -177,7 +177,7 @@ class QuestionPreprocessor(Preprocessor):
         document=Field("one", TEXT, tf.string),
         document_start=Field("one", TEXT),
     )
-    # Most questions of a book, which is then tokenized once for all of them.
+    # Enough for most questions of a book, which is then tokenized once.
     RECORDS_AT_ONCE = 32
     PARTS: ClassVar[bool] = False
     SENTENCE_CASE: ClassVar[bool] = True
@@ -304,7 +304,7 @@ class QuestionPreprocessor(Preprocessor):
         """Returns examples; divides a long document into parts.
 
         A document without tokens raises a RecordError in training; otherwise it
-        has a segment of padding, so that its example keeps the right answer.
+        has a segment of padding, whose example stores the right answer.
         """
         number = len(view.documents)
         if not number and split == "train":
@@ -494,7 +494,7 @@ class HotpotQAPreprocessor(QuestionPreprocessor):
 
     def answer_type(self, record):
         """Returns the answer type and the supporting paragraphs."""
-        # In any case, as in the official baseline.
+        # Case does not matter in the official baseline either.
         answer = record.answers[0].strip().lower()
         kinds = labels.ANSWER_TYPES
         number = kinds.index(answer) if answer in kinds[1:] else 0
@@ -512,12 +512,11 @@ def _words(text: str) -> oracle.Words:
 
 
 class NarrativeQAPreprocessor(QuestionPreprocessor):
-    """Uses the spans that are most like people's answers."""
+    """Labels spans with the best ROUGE-L, as answers are free texts."""
 
     def find(self, record):
         """Finds the answers, and all places of the spans of best ROUGE-L."""
         words = _words(record.text)
-        # Compared in any case.
         answers = [x.strip().rstrip(" .") for x in record.answers]
         similar = [
             record.text[x.start : x.end]

@@ -1,4 +1,4 @@
-"""Stored examples: answers by hand, and those of real records."""
+"""Tests of stored examples: labels, parts of documents and counts."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ from testing.helpers import real_data_path
 
 class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
     def _write(self, task, records, vocab, split="train", **sizes):
-        """The counts, and the segments of all examples."""
+        """Returns counts, and parsed and raw values of packed examples."""
         spec = registry.get(task)
         config = spec.make_preprocessing_config(sizes)
         writer = example_maker.of_task(spec, config, vocab)
@@ -53,7 +53,7 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
         return [x.counts for x in made], fields, texts
 
     def _answers(self, fields, texts):
-        """What the labels of an example mark: record -> texts of answers."""
+        """Returns record -> texts that the labels mark."""
         found, number = {}, -1
         ids = fields["block_ids"].numpy()
         for row, block_id in enumerate(ids):
@@ -75,8 +75,8 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
                     answers.add(document[start:stop].decode())
         return found
 
-    def test_a_document_is_divided(self):
-        """What cannot be learned is left out of training alone."""
+    def test_long_document_is_divided(self):
+        """Training omits parts without an answer."""
         path, vocab = reading.write_small_triviaqa(self.get_temp_dir(), 5)
         record = list(triviaqa.FORMAT.read(path))[4]
         record = msgspec.structs.replace(record, missing_pages=2)
@@ -95,7 +95,7 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
             self.assertLen(fields, number)
             self.assertEqual(1, counts["records_divided"])
             self.assertEqual(2, counts["evidence_pages_missing"])
-            # Each of two segments, and the last of one.
+            # Parts of two, two and one segments.
             self.assertEqual(5, counts["segments"])
             self.assertAllEqual([1, 2], fields[0]["block_pos"])
             self.assertAllEqual([2, 2], fields[0]["num_blocks"])
@@ -107,7 +107,7 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(list(range(5))[: 2 * number], windows)
             self.assertLen({int(x["block_ids"][0]) for x in fields}, number)
             marked.append([fields[0][x] for x in preprocessor.LABEL_FIELDS])
-            # Training reads neither the text nor where tokens stand in it.
+            # Training stores neither the text nor places of tokens.
             self.assertEqual(split == "dev", "document" in texts[0])
             self.assertEqual(split == "dev", "token_starts" in texts[0])
         self.assertAllEqual(*marked)
@@ -128,7 +128,7 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_counts_and_supporting_parts(self):
-        """What answers a question may be no text of it, or too often there."""
+        """One answer occurs too often, one is yes, one is not in the text."""
         _, vocab = reading.write_small_triviaqa(self.get_temp_dir(), 1)
         parts = ("It rains.", "Paris, Paris, Paris.", "Rome rains.")
         records = [
@@ -171,7 +171,7 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllEqual([0, 0, 0, 1, 1, 1, 0, 0, 0], fields["option"])
 
-    def test_a_text_without_tokens(self):
+    def test_text_without_tokens(self):
         path, vocab = reading.write_small_triviaqa(self.get_temp_dir(), 1)
         (record,) = triviaqa.FORMAT.read(path)
         record = msgspec.structs.replace(record, text="\u200b")
@@ -182,59 +182,19 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
                 "read_twice_triviaqa", [record], vocab, split
             )
             self.assertEqual(0, counts["segments"])
-            # Padding, of which serving reads where the record begins.
+            # Padding; `block_pos` marks the start of the record.
             self.assertFalse(fields["block_ids"].numpy().any())
             self.assertFalse(fields["num_blocks"].numpy().any())
             self.assertEqual(1, fields["block_pos"].numpy().sum())
             self.assertEqual([b"small_0"], texts["example_id"].bytes_list.value)
             self.assertEqual(split == "dev", example_schema.GOLD in texts)
 
-    def test_real_hotpotqa(self):
-        """Spans, yes and no, and which paragraphs support them."""
-        path = real_data_path("hotpotqa/dev_95.json")
-        records = list(answer_only.FORMAT.read(path))
-        records = [
-            *records[:12],
-            *[x for x in records[12:] if x.answer in ("yes", "no")],
-        ]
-        counts, fields, texts = self._write(
-            "read_twice_hotpotqa",
-            records,
-            real_data_path("vocab/bert_uncased_vocab.txt"),
-            "dev",
-            block_length=320,
-        )
-        found = {}
-        options = set()
-        for i, example in enumerate(fields):
-            found |= self._answers(example, texts[i])
-            options |= {*example["option"].numpy().tolist()}
-            # Two paragraphs of each question, of one segment each.
-            self.assertAllEqual(
-                2 * len(texts[i]["example_id"].bytes_list.value),
-                tf.reduce_sum(example["is_supporting"]),
-            )
-        self.assertLen(found, len(records))
-        self.assertLen(options, 3)
-        for record in records:
-            expected = record.answer.lower()
-            if expected in ("yes", "no"):
-                self.assertEqual(set(), found[record.id])
-            else:
-                # A name in a longer word is widened to its tokens.
-                self.assertIn(expected, " ".join(found[record.id]).lower())
-        # Some paragraphs have two.
-        self.assertGreater(
-            sum(x["segments"] for x in counts),
-            sum(len(x.context) for x in records),
-        )
-
     def test_real_story(self):
-        """The best spans of a whole book.
+        """Labels the span of a book with the best ROUGE-L.
 
-        "Malayan" is not there, nor "a prince"; "a great prince," has a comma,
-        which counts. Two of three words, ROUGE-L 2/3, are there just once, and
-        of the longer answer nothing is that has more than a third.
+        "Malayan" and "a prince" do not occur; "a great prince," has a comma,
+        which counts. Only "a mighty prince" has two of three words. No span has
+        more than a third of the longer answer.
         """
         path = real_data_path("narrativeqa/qaps.csv")
         record = list(narrativeqa.FORMAT.read(path))[2]

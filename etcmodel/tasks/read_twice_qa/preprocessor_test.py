@@ -44,7 +44,7 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def _tokens(self, processor, made):
-        """The tokens of each segment, without padding."""
+        """Returns the tokens of each segment, without padding."""
         return [
             b" ".join(
                 processor.tokenizer.id_to_token(row[row > 0]).numpy()
@@ -53,7 +53,7 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
         ]
 
     def test_by_hand(self):
-        """The second segment begins with a word that the first one has."""
+        """Segments overlap by whole words."""
         processor = self._make()
         document = "It rains in  a bigger city. Jan lives here."
         made = processor(
@@ -87,8 +87,8 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
                     token.decode().removeprefix("##"),
                     document[start:end].lower(),
                 )
-        # "Jan" is a mention in the third; what begins a sentence is none if it
-        # is a common word.
+        # "Jan" is a mention in the third segment; capitalized common words at
+        # the start of a sentence are none.
         self.assertAllEqual([0, 0, 7, 0], made.annotation_begins[:, 0])
         self.assertAllEqual([0, 0, 7, 0], made.annotation_ends[:, 0])
         self.assertAllEqual(
@@ -107,8 +107,8 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllEqual([2, 0], made.tokens_cut)
 
-    def test_parts_have_segments_of_their_own(self):
-        """And bytes of the whole document, the empty part included."""
+    def test_parts_have_separate_segments(self):
+        """Places are bytes of the whole document; parts may be empty."""
         processor = self._make(preprocessor.HotpotQAPreprocessor)
         documents = ["é it rains.\n\n\n\nJan", "Jan\n\nin Brno"]
         made = processor(tf.constant(["a", "a"]), tf.constant(documents))
@@ -130,7 +130,7 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(text, document[last - len(text) : last])
 
     def test_space_is_no_part_of_an_answer(self):
-        """Of SentencePiece's tokens it is a part."""
+        """SentencePiece's tokens include it."""
         processor = preprocessor.QuestionPreprocessor(
             make_config(block_length=30, max_question_length=5),
             tokenizers.make_tokenizer(real_data_path("vocab/gpt2.model")),
@@ -148,11 +148,11 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
             for start, end in zip(starts, ends, strict=True)
         }
         self.assertContainsSubset(["He", "left", "Paris", "("], found)
-        # Tokens of nothing else are empty.
+        # Tokens of only space are empty.
         self.assertNotRegex("".join(found), r"\s")
 
     def test_equal_documents_are_tokenized_once(self):
-        """With the same result as each question alone."""
+        """Each question has the same segments as alone."""
         processor = self._make()
         documents = ["It rains. Jan lives in Brno.", "Jan lives here."]
         questions = ["Who lives in a?", "who", "is it"]
@@ -178,7 +178,7 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
                 )
 
     def test_invalid_utf8(self):
-        """Bytes are those of what is made of it."""
+        """Places are bytes of the sanitized text."""
         processor = self._make()
         document = tf.constant([b"\xff jan"])
         made = processor(tf.constant(["a"]), document)
@@ -203,10 +203,10 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
             make_config(**changes)
 
     def test_answers_of_narrativeqa(self):
-        """A period at the end is none of the answer's words.
+        """The final period of an answer is ignored.
 
-        Answers are compared without it (Appendix C.4), and in the files it is a
-        word of its own. With it, any other is as much like "Dain ." as "Dain".
+        It is a separate word in the files, which answers are compared without
+        (Appendix C.4). Otherwise any period would be as similar as "Dain".
         """
         record = narrativeqa.NarrativeQARecord(
             id="1",
@@ -215,7 +215,7 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
             answers=("a slave .", "Dain .", "."),
         )
         spec = registry.get("read_twice_narrativeqa")
-        # A whole number is as good as any.
+        # Also accepts a whole number.
         config = spec.make_preprocessing_config({"min_rouge_l_oracle_score": 0})
         config = dataclasses.replace(config, min_rouge_l_oracle_score=0.5)
         processor = preprocessor.NarrativeQAPreprocessor(config, None)
@@ -225,7 +225,7 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_answers_of_narrativeqa_in_any_case(self):
-        """Where the answer is not as written, whatever is like it."""
+        """Finds answers in other case by similarity."""
         text = "The old mill stood. By the old mill he sat. OLD MILL RUINS."
         record = narrativeqa.NarrativeQARecord(
             id="1", question="Where?", text=text, answers=("Old Mill", "")
@@ -246,11 +246,11 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
             [0, 14],
         ),
         (preprocessor.QuestionPreprocessor, "read_twice_triviaqa", [0, 14]),
-        # Its answers are copied from the text.
+        # Answers are copied from the text.
         (preprocessor.HotpotQAPreprocessor, "read_twice_hotpotqa", [0]),
     )
     def test_first_letter_of_answers(self, processor, task, expected):
-        """What people write begins with a capital."""
+        """Free answers may be capitalized."""
         record = answer_only.ReadingRecord(
             id="1",
             question="Who?",

@@ -31,7 +31,7 @@ class Options:
 
 @dataclasses.dataclass
 class TriviaQAOptions(Options):
-    """Options of TriviaQA with their own defaults; see `Options`."""
+    """`Options` with the defaults of TriviaQA."""
 
     decode_top_k: int = 8
     decode_max_size: int = 20

@@ -1,6 +1,8 @@
 """Tests of the Model Garden task of ReadTwice's questions."""
 
 import os
+import shutil
+import tempfile
 
 import tensorflow as tf
 from official.core import exp_factory
@@ -16,12 +18,22 @@ from testing.tasks import write_json
 
 
 class TrainerTest(tf.test.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        registry.register_experiments("read_twice_triviaqa")
+        cls.directory = cls.enterClassContext(tempfile.TemporaryDirectory())
+        cls.written = tasks.write_small_records(
+            cls.directory, 9, "read_twice_triviaqa"
+        )
+
     def setUp(self):
         super().setUp()
-        registry.register_experiments("read_twice_triviaqa")
-        self.records = tasks.write_small_records(
-            self.get_temp_dir(), 9, "read_twice_triviaqa"
+        # Some tests change the files.
+        self.records = os.path.join(
+            tempfile.mkdtemp(dir=self.directory), "records"
         )
+        shutil.copytree(self.written, self.records)
         self.params = exp_factory.get_exp_config("read_twice/triviaqa").task
         self.params.validation_data.input_path = self.records
         self.params.validation_data.global_batch_size = 8
@@ -31,7 +43,7 @@ class TrainerTest(tf.test.TestCase):
         return task_factory.get_task(self.params)
 
     def test_documents_count_once(self):
-        """Whatever their number of segments, and padding not at all."""
+        """Weights of a document's segments sum to 1; padding has 0."""
         task = self._task()
         documents = segments = 0.0
         for inputs, labels in task.build_inputs(self.params.validation_data):
@@ -45,13 +57,8 @@ class TrainerTest(tf.test.TestCase):
         self.assertAllClose(9, documents)
         self.assertEqual(17, segments)
 
-    def test_segments_are_not_trimmed(self):
-        self.params.trim_batches = True
-        with self.assertRaisesRegex(UserError, "trim_batches is not for"):
-            self._task()
-
     def test_losses_and_metrics(self):
-        """Those of a batch are means of its documents."""
+        """Losses of a batch are means over documents."""
         task = self._task()
         model = task.build_model()
         metrics = task.build_metrics(training=False)
@@ -83,7 +90,7 @@ class TrainerTest(tf.test.TestCase):
             )
 
     def test_records_without_text_are_wrong(self):
-        """One of three, all others of which are answered as labelled."""
+        """One of three records has no text; others get the labelled answer."""
         write, sizes = tasks.SMALL_RECORDS["read_twice_triviaqa"]
         directory = os.path.join(self.get_temp_dir(), "with_empty")
         path, vocab_file = write(directory, 3)
@@ -118,22 +125,8 @@ class TrainerTest(tf.test.TestCase):
         metrics = task.reduce_aggregated_logs(logs)
         self.assertAllClose(200 / 3, metrics["exact_match"])
 
-    def test_a_run_lends_its_head(self):
-        """All begins as it is there, not the encoder alone."""
-        model = self._task().build_model()
-        self.params.init_checkpoint = tf.train.Checkpoint(model=model).save(
-            os.path.join(self.get_temp_dir(), "run", "ckpt")
-        )
-        task = self._task()
-        begun = task.build_model()
-        pairs = [*zip(model.weights, begun.weights, strict=True)]
-        self.assertNotAllEqual(*pairs[-2])
-        task.initialize(begun)
-        for expected, found in pairs:
-            self.assertAllEqual(expected, found)
-
     def test_finds_a_damaged_example(self):
-        """Of several records and segments."""
+        """The example has several records and segments."""
         task = self._task()
         self.assertIsNone(damaged_records.find(task))
         (*_, path) = find_files(self.records)
@@ -144,7 +137,7 @@ class TrainerTest(tf.test.TestCase):
         with tf.io.TFRecordWriter(path, options) as writer:
             writer.write(first)
             writer.write(example.SerializeToString())
-        # Sizes would tell, too.
+        # Otherwise sizes of files would show the damage.
         note_file = os.path.join(self.records, "preprocessing_config.json")
         note = read_json(note_file)
         del note["shards"], note["checksum"]
@@ -154,11 +147,11 @@ class TrainerTest(tf.test.TestCase):
             rf"{path}, record 1 \(id .*token_ids.*task read_twice_triviaqa",
         )
 
-    def test_bad_configurations(self):
-        self.params.combine = "mean"
-        with self.assertRaisesRegex(UserError, "task: combine is 'mean'"):
+    def test_configurations_that_do_not_fit(self):
+        self.params.trim_batches = True
+        with self.assertRaisesRegex(UserError, "trim_batches is not for"):
             self._task()
-        self.params.combine = "max"
+        self.params.trim_batches = False
         self.params.model.cross_block_attention_mode = "page"
         with self.assertRaisesRegex(UserError, "mode is 'page'"):
             self._task()

@@ -16,13 +16,9 @@ from etcmodel.tasks.select.task import TASK
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class SelectionHead(graph_layer.GraphLayer):
-    """Computes a logit for every global token.
+    """Computes a logit for every global token; see `SelectModelOptions`.
 
     Raises a ValueError if the prior is not between 0 and 1.
-
-    Args:
-        prior: see `SelectModelOptions`.
-        initializer_range: standard deviation of the initial weights.
     """
 
     def __init__(
@@ -64,11 +60,7 @@ class SelectionHead(graph_layer.GraphLayer):
 class Select(EtcTaskModel):
     """Selects units of a document."""
 
-    @property
-    def threshold(self) -> float:
-        """Minimum probability of a selected unit."""
-        chosen = self.options.threshold
-        return TASK.tuned.default if chosen is None else chosen
+    LOSSES = ("selection",)
 
     def encoder_options(self):
         """Exempts the CLS and, by an option, the query from the hard mask."""
@@ -78,7 +70,7 @@ class Select(EtcTaskModel):
         )
 
     def head(self, config):
-        """Makes a `SelectionHead`."""
+        """Makes a head that computes `logits`, `<float32>[batch, global]`."""
         head = SelectionHead(
             self.model_options.prior,
             config.initializer_range,
@@ -88,21 +80,13 @@ class Select(EtcTaskModel):
             "logits": head(encoded["global_output"])
         }
 
-    def loss_names(self):
-        """Returns the names of the losses."""
-        return ("selection",)
-
     def losses(self, outputs, labels):
-        """Computes `document_units.unit_losses`."""
-        return {
-            "selection": document_units.unit_losses(
-                outputs["logits"], labels["is_relevant"]
-            )
-        }
+        """Computes the cross entropies of the units."""
+        logits, labels = outputs["logits"], labels["is_relevant"]
+        return {"selection": document_units.unit_losses(logits, labels)}
 
     def select_candidates(self, outputs, features, context):
         """Selects the unit of each global token, and its probability."""
-        del features
         return {
             "global_units": context["global_units"],
             "probabilities": tf.sigmoid(outputs["logits"]),
@@ -110,14 +94,12 @@ class Select(EtcTaskModel):
 
     def decode(self, candidates, owner, text):
         """Decodes units and their probabilities; see docs/serving.md."""
-        del owner
         units = document_units.decode_units(**candidates, text=text)
-        return {
-            **units,
-            "is_selected": units["unit_probabilities"] >= self.threshold,
-        }
+        threshold = TASK.tuned.of(self.options)
+        is_selected = units["unit_probabilities"] >= threshold
+        return {**units, "is_selected": is_selected}
 
     def to_prediction(self, answers, text):
         """Converts answers for `datasets.selection.score`."""
-        del text
-        return document_units.to_unit_predictions(answers, self.threshold)
+        threshold = TASK.tuned.of(self.options)
+        return document_units.to_unit_predictions(answers, threshold)

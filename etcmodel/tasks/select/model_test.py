@@ -7,7 +7,7 @@ from etcmodel.models import EtcConfig
 from etcmodel.tasks.select.task import TASK
 from testing import model_inputs
 
-# Probabilities 3/4, 1/2 and 1/4; of a paragraph, a title and two units.
+# A paragraph, and 3/4, 1/2 and 1/4 for a title and two units.
 _LOG3 = math.log(3)
 _LOGITS = ((9.0, _LOG3, 0.0, -_LOG3),)
 _TEXT = {
@@ -31,7 +31,7 @@ class SelectTest(tf.test.TestCase):
         self.assertAllClose([expected], loss)
 
     def test_threshold(self):
-        """0.5 before validation data have chosen one."""
+        """The default is 0.5."""
         for threshold, expected in (
             (None, [True, False]),
             (0.6, [False, False]),
@@ -59,7 +59,7 @@ class SelectTest(tf.test.TestCase):
             )
 
     def test_prior(self):
-        """Before anything is learned, a unit is right so often."""
+        """The initial probability is the prior."""
         config = EtcConfig.from_preset(
             "tiny", vocab_size=20, num_hidden_layers=1, initializer_range=1e-6
         )
@@ -71,16 +71,6 @@ class SelectTest(tf.test.TestCase):
                 ValueError, "^prior is .*between 0 and"
             ):
                 TASK.make_model(TASK.model_options(prior=prior)).head(config)
-
-    def test_the_query_reads_everything(self):
-        """Under the hard mask, as the CLS, unless options say otherwise."""
-        for options, expected in (
-            ({}, [8, 5]),
-            ({"query_ignore_hard_g2l": False}, [8]),
-        ):
-            model = TASK.make_model(TASK.model_options(**options))
-            exempt = model.encoder_options()["ignore_hard_g2l_types"]
-            self.assertAllEqual(expected, exempt)
 
 
 if __name__ == "__main__":

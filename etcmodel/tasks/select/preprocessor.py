@@ -13,7 +13,7 @@ class SelectPreprocessor(documents.DocumentPreprocessor):
     """Turns queries and documents into features."""
 
     QUERY_LEVEL = "token"
-    VALUES = (document_units.UNIT_VALUE,)
+    VALUES = (document_units.unit_value("document"),)
     SCHEMA = example_schema.etc_schema(
         **document_units.FIELDS,
         # 1, 0, or -1 for a global token that cannot be selected.
@@ -22,9 +22,8 @@ class SelectPreprocessor(documents.DocumentPreprocessor):
         ),
     )
 
-    def build(self, query, titles, texts) -> Encoded:
-        """Builds the features of a batch; see `DocumentPreprocessor`."""
-        units = documents.find_units(titles, texts, self.kind)
+    def encode(self, query, units):
+        """Builds the features of queries and units."""
         made = self.lay_out(
             query,
             self.tokenizer.tokenize(units.texts),

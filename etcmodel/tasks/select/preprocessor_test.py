@@ -1,17 +1,10 @@
 """Tests of selection's preprocessor."""
 
-import tempfile
-
 import tensorflow as tf
 from absl.testing import parameterized
 
-from etcmodel.inspection.pictures import inspect
-from etcmodel.models import EtcConfig
-from etcmodel.pipeline import example_maker
 from etcmodel.tasks.select.task import TASK
-from testing.tasks import encode_records
-from testing.tasks import without_tracing
-from testing.tasks import write_test_vocab
+from testing.records import RecordsTestCase
 
 _STRING = "Jan sings. He paints.\n\nIt rains."
 _LISTS = [
@@ -20,42 +13,26 @@ _LISTS = [
 ]
 
 
-class RecordsTest(tf.test.TestCase, parameterized.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.vocab_file = write_test_vocab(
-            cls.enterClassContext(tempfile.TemporaryDirectory()),
-            "jan sings . he paints it rains who ?",
-        )
-        cls.enterClassContext(without_tracing())
+class RecordsTest(RecordsTestCase):
+    TASK = TASK
+    WORDS = "jan sings . he paints it rains who ?"
+    SIZES = {"long_length": 24, "global_length": 12}
 
-    def _make(self, units, document, selected, **sizes):
-        """A writer, and a record that is read as it says."""
-        values = {"long_length": 24, "global_length": 12, **sizes}
-        config = TASK.make_preprocessing_config({"units": units, **values})
+    def _write(self, units, document, selected, split="dev", **sizes):
+        """Returns the stored values of a row of a data file, and the counts."""
+        sizes["units"] = units
         row = {"text": document, "query": "Who?", "selected": selected}
-        (record,) = TASK.format(config).read_rows([row], "predict")
-        return example_maker.of_task(TASK, config, self.vocab_file), record
+        return self.store(self.read(row, **sizes), split, **sizes)
 
-    def _write(self, *args, split="dev", **sizes):
-        """What is stored (None if nothing is), and the counts."""
-        writer, record = self._make(*args, **sizes)
-        ((rows, counts),) = encode_records(writer, [record], split)
-        if not rows:
-            return None, counts
-        (row,) = rows
-        return tf.train.Example.FromString(row).features.feature, counts
-
-    # Behind a CLS and two tokens of the query.
+    # After a CLS and two tokens of the query.
     @parameterized.parameters(
         # Two paragraphs, of two units and of one.
         ("sentences", _STRING, ["He paints."], [1, 0, 1, 0, 0], 1),
         ("sentences", _STRING, [], [0, 0, 0, 0, 0], 0),
         ("sentences", _STRING, [[0, -1]], [1, 1, 1, 0, 0], 2),
         ("sentences", _STRING, ["paints", "rains."], [1, 0, 1, 1, 1], 2),
-        # A paragraph, its title and two units, numbered with the empty one; an
-        # empty paragraph, which has a global token, too; and one of one unit.
+        # A paragraph with a title and two units, numbered 0 and 2; an empty
+        # paragraph with a global token; and a paragraph with one unit.
         ("texts", _LISTS, [[0, 2]], [1, 1, 0, 1, 0, 0, 0], 1),
         ("texts", _LISTS, [[0, 0], [2, 0]], [1, 1, 1, 0, 0, 1, 1], 2),
         ("texts", _LISTS, [["Jan", 2]], [1, 1, 0, 1, 0, 0, 0], 1),
@@ -71,7 +48,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(
                 [-1, -1, -1, *expected],
                 # Stored without padding.
-                stored["is_relevant"].int64_list.value,
+                stored["is_relevant"],
             )
             self.assertEqual(
                 (number, 0, 0),
@@ -81,22 +58,22 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
                 ),
             )
 
-    def test_what_is_stored_to_decode(self):
+    def test_stored_units(self):
         stored, _ = self._write("texts", _LISTS, [[0, 2]])
         for name, expected in (
             ("global_units", [-1, -1, -1, -1, 0, 1, 2, -1, -1, 3]),
             ("unit_paragraphs", [0, 0, 0, 2]),
             ("unit_numbers", [-1, 0, 2, 0]),
         ):
-            self.assertEqual(expected, stored[name].int64_list.value)
+            self.assertEqual(expected, stored[name])
         self.assertEqual(
             [b"Jan", b"Jan sings.", b"He paints.", b"It rains."],
-            stored["units"].bytes_list.value,
+            stored["units"],
         )
-        self.assertEqual([b"[[[0, 2]], []]"], stored["gold"].bytes_list.value)
+        self.assertEqual([b"[[[0, 2]], []]"], stored["gold"])
 
-    def test_units_that_are_not_there(self):
-        """What is cut, or empty, is left out of training."""
+    def test_missing_units_are_left_out_of_training(self):
+        """One is cut, one is empty."""
         for args, sizes, counted in (
             # CLS, "who ?" and the first of two sentences.
             (("sentences", _STRING, ["It rains."]), {"long_length": 6}, "cut"),
@@ -107,17 +84,6 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(1, counts[f"selected_{counted}"])
             stored, _ = self._write(*args, **sizes, split="train")
             self.assertIsNone(stored)
-            stored, _ = self._write(*args, **sizes, split="predict")
-            self.assertNoCommonElements(["is_relevant", "gold"], stored)
-
-    def test_what_inspect_shows(self):
-        writer, record = self._make("texts", _LISTS, [[0, 2]])
-        shown = inspect(writer, record, EtcConfig.from_preset("tiny"))
-        self.assertEqual(
-            "[CLS]|who|?|par 0|unit 0.0|unit 0.1|unit 0.2|par 1|par 2|unit 2.0",
-            "|".join(shown.global_labels),
-        )
-        self.assertEqual(1, dict(shown.summary)["selected"])
 
 
 if __name__ == "__main__":

@@ -32,13 +32,12 @@ def link_mentions(
     has no mentions.
 
     All candidates are matched at once: step k holds the positions at which the
-    first k tokens of some candidate start. The work is therefore limited to the
-    length of the text times that of the longest candidate, however many
-    candidates start alike and however much mentions overlap.
+    first k tokens of some candidate start. The work is at most the length of
+    the text times that of the longest candidate.
 
     Example: in the texts `[7, 8, 9], [8]` the candidates `[8]`, `[7, 8]` and
-    `[9, 8]` give `[1, 1, -1], [0]`, and with room for two `[[1, -1], [1, 0],
-    [-1, -1]], [[0, -1]]`.
+    `[9, 8]` give `[1, 1, -1], [0]`, and, with `max_mentions=2`, `[[1, -1],
+    [1, 0], [-1, -1]], [[0, -1]]`.
 
     Args:
         keys: numbers that identify tokens, not negative: ids, or keys of
@@ -191,7 +190,7 @@ def _greatest_of_nodes(nodes, numbers, width) -> tf.Tensor:
 
 
 def _link(linked, runs, values) -> tf.Tensor:
-    """Links runs to further candidates; the greatest ones count."""
+    """Adds links to runs, and keeps the greatest ones."""
     # [runs, 2 * width]
     links = tf.concat([tf.gather(linked, runs), values], axis=1)
     return tf.tensor_scatter_nd_update(

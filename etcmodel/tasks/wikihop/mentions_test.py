@@ -20,7 +20,7 @@ def ragged(values, rank=2):
 
 
 def find(texts, candidates, most=1):
-    """The rule in plain Python, for one record."""
+    """Finds mentions in one record, in plain Python."""
     result = []
     for text in texts:
         linked = [set() for _ in text]
@@ -42,12 +42,12 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
         ([[7, 8, 9], [8]], [[8], [7, 8], [9, 8]], [[1, 1, -1], [0]]),
         # Overlapping mentions of one candidate.
         ([[5, 6, 5, 6, 5]], [[5, 6, 5]], [[0, 0, 0, 0, 0]]),
-        # The later candidate wins, shorter or not.
+        # The later candidate counts, also if it is shorter.
         ([[1, 2, 3]], [[1, 2, 3], [2]], [[0, 1, 0]]),
         ([[1, 2, 3]], [[2], [1, 2, 3]], [[1, 1, 1]]),
         # Not across texts.
         ([[1], [2]], [[1, 2]], [[-1], [-1]]),
-        # Candidates without tokens, the same twice, none at all.
+        # Candidates without tokens, equal candidates, no candidates.
         ([[1, 2]], [[], [1], [1]], [[2, -1]]),
         ([[1, 2]], [], [[-1, -1]]),
         ([[], [3]], [[3, 3]], [[], [-1]]),
@@ -79,7 +79,7 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
                 [tokens(kinds, 12) for _ in range(rng.randint(0, 4))]
                 for _ in range(batch)
             ]
-            # Short ones, and some of up to four halves.
+            # Short candidates, and longer ones that are halved.
             most = rng.choice([4, 13])
             candidates = [
                 [tokens(kinds, most) for _ in range(rng.randint(0, 6))]
@@ -90,22 +90,21 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
                 [find(*x, number) for x in zip(texts, candidates, strict=True)],
             )
 
-    def test_great_keys(self):
+    def test_largest_keys(self):
         key = 2**31 - 2
         linked = mentions.link_mentions(
             ragged([[[key, 0, key]]]), ragged([[[key, 0]]])
         )
         self.assertEqual(linked.to_list(), [[[0, 0, -1]]])
 
-    def test_many_candidates_that_begin_alike(self):
+    def test_many_candidates_with_the_same_beginning(self):
         """5,000 candidates and 50,000 tokens, all of the same word."""
         linked = mentions.link_mentions(
             ragged([[[1] * 50_000]]), ragged([[[1] * 3 + [2]] * 5000])
         )
         self.assertAllEqual(linked.flat_values, [-1] * 50_000)
 
-    def test_long_mentions_that_overlap_everywhere(self):
-        """Work and memory do not grow with the length of mentions."""
+    def test_long_overlapping_mentions(self):
         numbers = [*range(1, 60, 2), 130, *range(2, 60, 2)]
         text = [1] * 300 + [2] + [1] * 2_000
         linked = mentions.link_mentions(
@@ -132,7 +131,7 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(chinese.starts.to_list(), [[0, 1, 4, 7, 9]])
         same = mentions.split_words(tf.constant(["DR . ünal", "dr.u\u0308nal"]))
         self.assertAllEqual(words.keys[0], same.keys[0])
-        # Without the normal form that the other has, too.
+        # The other Unicode normal form.
         self.assertAllEqual(words.keys[0], same.keys[1])
 
     def test_word_mentions(self):
@@ -151,7 +150,7 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
 
 class RealRecordsTest(tf.test.TestCase):
     def test_words(self):
-        """Every token of a word within a mention, and no other one."""
+        """Exactly the tokens of words in mentions are linked."""
         with open(real_data_path("wikihop/train_22.json")) as file:
             records = json.load(file)[:8]
         tokenizer = tokenizers.make_tokenizer(

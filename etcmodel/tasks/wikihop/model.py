@@ -5,7 +5,6 @@ import tensorflow as tf
 from etcmodel.feature_utils import token_types
 from etcmodel.models.heads import MASKED_LOGIT
 from etcmodel.models.heads import GlobalChoiceHead
-from etcmodel.models.losses import is_correct
 from etcmodel.pipeline.task_model import EtcTaskModel
 from etcmodel.pipeline.task_model import exempt_from_hard_g2l
 from etcmodel.tasks.wikihop.preprocessor import LAYOUT
@@ -21,14 +20,9 @@ def example_losses(
 ) -> tf.Tensor:
     """Computes the cross entropy over candidates, `<float32>[batch]`.
 
-    With label smoothing s and n candidates, the right candidate should get
-    probability `1 - s + s / n` and every other one `s / n`.
-
-    Args:
-        logits: `<float32>[batch, global]`, the model's outputs.
-        labels: `<int>[batch]`, index of the right candidate.
-        global_token_type_ids: `<int>[batch, global]`; marks the candidates.
-        label_smoothing: from 0 to 1.
+    With label smoothing s and n candidates, the target of the right candidate
+    is `1 - s + s / n`, that of others `s / n`. Logits are `[batch, global]`,
+    labels are indices of the right candidates, `<int>[batch]`.
     """
     # [batch, global]
     is_candidate = tf.cast(
@@ -58,10 +52,6 @@ def decode_answers(
         decode_answers([[1.0, 3.0, -10000.0]], [["oslo", "rome"]])
         -> answer ["rome"], answer_index [1],
            candidate_probabilities [[0.119, 0.881]]
-
-    Args:
-        logits: `<float32>[batch, global]`, masked to candidates.
-        candidates: `<string>[batch, candidates]`, padded with "" at the end.
 
     Returns:
         `answer` `<string>[batch]` as given, "" without candidates;
@@ -103,10 +93,11 @@ def decode_answers(
 class WikiHop(EtcTaskModel):
     """Chooses the right candidate answer of a record."""
 
-    METRICS = ("accuracy",)
+    LOSSES = ("cross_entropy",)
+    METRICS = {"accuracy": ("logits", "label")}
 
     def encoder_options(self):
-        """Lets candidates and query see everything, unless options differ."""
+        """Exempts candidates and query from the hard mask, by options."""
         options = self.model_options
         exempt = {
             token_types.CANDIDATE_GLOBAL: options.candidate_ignore_hard_g2l,
@@ -120,7 +111,7 @@ class WikiHop(EtcTaskModel):
         }
 
     def head(self, config):
-        """Makes `logits`, `<float32>[batch, global]`, -10,000 by default."""
+        """Makes the head: `logits` `<float32>[batch, global]` of candidates."""
         choice = GlobalChoiceHead(
             choice_type_id=token_types.CANDIDATE_GLOBAL,
             intermediate_size=config.intermediate_size,
@@ -144,12 +135,8 @@ class WikiHop(EtcTaskModel):
             "global_token_type_ids": features["global_token_type_ids"],
         }
 
-    def loss_names(self):
-        """Returns the names of the losses."""
-        return ("cross_entropy",)
-
     def losses(self, outputs, labels):
-        """Computes `example_losses`."""
+        """Computes the cross entropy over candidates."""
         return {
             "cross_entropy": example_losses(
                 outputs["logits"],
@@ -159,13 +146,8 @@ class WikiHop(EtcTaskModel):
             )
         }
 
-    def metrics(self, outputs, labels):
-        """Computes the accuracy of the chosen candidate."""
-        return {"accuracy": is_correct(outputs["logits"], labels["label"])}
-
     def decode(self, candidates, owner, text):
         """Selects the most probable candidate; see `decode_answers`."""
-        del owner
         # [batch, candidates]
         choices = text["candidates"].to_tensor(
             default_value="",
@@ -176,5 +158,4 @@ class WikiHop(EtcTaskModel):
 
     def to_prediction(self, answers, text):
         """Returns the answer as written among the candidates."""
-        del text
         return answers["answer"].decode("utf-8")

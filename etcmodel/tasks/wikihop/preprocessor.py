@@ -22,14 +22,15 @@ from etcmodel.pipeline.preprocessor import EtcPreprocessor
 from etcmodel.pipeline.preprocessor import Labelled
 from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.pipeline.preprocessor import count_cut
+from etcmodel.tasks.documents import documents
 from etcmodel.tasks.wikihop import mentions
 
-# Maximum number of nested names that are linked: "york" and "new york" are
-# mentioned in "new york city".
+# Maximum number of candidates that a token mentions: "york" in "new york city"
+# mentions "york", "new york" and "new york city".
 MAX_MENTIONS = 3
 
-# The query takes its room first, then the candidates; the documents share the
-# rest, and those with the most sentences lose the last of them.
+# The query is placed first, then the candidates. If documents do not fit, those
+# with the most sentences lose their last ones.
 LAYOUT = layout.LayoutSpec(
     sections=(
         layout.Section(
@@ -44,18 +45,14 @@ LAYOUT = layout.LayoutSpec(
         layout.Section(
             "query",
             token_type_id=token_types.QUESTION,
-            token_global=layout.GlobalToken(
-                "question", token_types.QUESTION_GLOBAL
-            ),
+            token_global=documents.QUESTION_TOKEN,
             cut="keep",
         ),
         layout.Section(
             "documents",
             token_type_id=token_types.SENTENCE,
-            group_global=layout.GlobalToken(
-                "paragraph", token_types.PARAGRAPH_GLOBAL
-            ),
-            unit_global=layout.GlobalToken("sentence", token_types.GLOBAL),
+            group_global=documents.PARAGRAPH_TOKEN,
+            unit_global=documents.SENTENCE_TOKEN,
             cut="balanced",
             priority=2,
         ),
@@ -116,14 +113,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
         candidates: tf.Tensor | tf.RaggedTensor,
         supports: tf.Tensor | tf.RaggedTensor,
     ) -> Encoded:
-        """Builds the features of a batch.
-
-        Args:
-            query: `<string>[batch]`.
-            candidates: `<string>[batch, candidates]`, ragged, or padded
-                with "".
-            supports: the documents, `<string>[batch, documents]`, likewise.
-        """
+        """Builds the features of a batch of `INPUTS`."""
         names = normalize_candidates(candidates)
         ids = layout.groups_of_one(self.tokenizer.tokenize(names))
         document_ids, mentioned = self._tokenize_documents(
