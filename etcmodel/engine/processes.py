@@ -29,10 +29,11 @@ _MAX_SHOWN = 2000
 
 def has_keras_2() -> bool:
     """Returns whether this process can train; False if it is not known yet."""
-    tensorflow = sys.modules.get("tensorflow")
-    return tensorflow is not None and (
-        tensorflow.keras.layers.Layer.__module__.startswith("tf_keras")
-    )
+    if "tensorflow" not in sys.modules:
+        return False
+    from etcmodel.layers import keras_compat
+
+    return not keras_compat.is_keras_3()
 
 
 def train(

@@ -10,6 +10,7 @@ from typing import Any
 
 from absl import logging
 
+from etcmodel import run_paths
 from etcmodel.engine import shortcuts
 from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
@@ -80,8 +81,8 @@ def use_saved_params(
     if wanted and runs.find(model_dir) is None:
         if metadata_files.exists(model_dir):
             reporter.note(
-                f"{model_dir} has no {runs.RUN_FILE}: the configuration is "
-                f"that of `experiment={wanted}` and of the options. Whether "
+                f"{model_dir} has no {run_paths.RUN_FILE}: the configuration "
+                f"is that of `experiment={wanted}` and of the options. Whether "
                 "the records have the vocabulary and sizes of the run is not "
                 "checked."
             )
@@ -90,7 +91,7 @@ def use_saved_params(
     if wanted and wanted != note["experiment"]:
         return wanted, options
     runs.read_params(model_dir)
-    own = os.path.join(model_dir, runs.PARAMS_FILE)
+    own = os.path.join(model_dir, run_paths.PARAMS_FILE)
     given = [own, *(options.config_file or [])]
     return note["experiment"], dataclasses.replace(options, config_file=given)
 

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from collections.abc import Sequence
 from typing import Any
 
+from etcmodel import run_paths
 from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
 from etcmodel.errors import show
@@ -206,7 +207,7 @@ def _encoder_beside(path: str) -> dict | None:
 
     config_file = checkpoints.config_file(path)
     # A run's own config file holds the encoder as its task needs it.
-    run_file = checkpoints.beside(path, runs.RUN_FILE)
+    run_file = checkpoints.beside(path, run_paths.RUN_FILE)
     if config_file and not metadata_files.exists(run_file):
         return metadata_files.read(config_file, advice=_ADVICE)
     model = _model_of_run(path)
@@ -222,9 +223,7 @@ def _model_of_same(path: str, experiment: str) -> dict:
 
 def _model_of_run(path: str) -> dict | None:
     """The model's configuration in the run of a checkpoint, if it has one."""
-    from etcmodel.models import run_files
-
-    params_file = os.path.join(run_files.directory(path), runs.PARAMS_FILE)
+    params_file = os.path.join(run_paths.directory(path), run_paths.PARAMS_FILE)
     if not metadata_files.exists(params_file):
         return None
     keys = {"task.model.encoder": dict}
