@@ -150,20 +150,17 @@ def main(options: Options, command: Callable[[list[str]], int]) -> None:
                 **_LENGTHS,
                 num_shards=4,
             )
+    with steps.step(f"Train a small ETC for {options.train_steps} steps"):
+        model_dir = _train(options, run)
     with steps.step("Draw the attention of one record"):
         picture = os.path.join(options.output_dir, "attention.png")
         run(
             "inspect",
             task="wikihop",
             input=_corpus_file(options, "heldout"),
-            vocab_file=vocab_file,
+            like=model_dir,
             output=picture,
-            **_LENGTHS,
-            local_radius=ENCODER["local_radius"],
-            use_hard_g2l_mask=ENCODER["use_hard_g2l_mask"],
         )
-    with steps.step(f"Train a small ETC for {options.train_steps} steps"):
-        model_dir = _train(options, run)
     with steps.step("Evaluate on held-out records, of islands never seen"):
         accuracy = _evaluate(options, model_dir, run)
     with steps.step("Export a SavedModel that takes raw text"):

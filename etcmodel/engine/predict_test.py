@@ -39,7 +39,7 @@ class PredictTest(CommandTestCase):
 
     def test_errors_name_options(self):
         for options, message in (
-            ({"text_field": "a"}, "`text_field=a`: wikihop has no such"),
+            ({"reading": ["a=b"]}, "`reading=a=b`: wikihop has no such"),
             ({"batch_size": 0}, "`batch_size` is 0"),
             ({"output": self.input}, "`output=.*` and `input=.*` are the same"),
         ):

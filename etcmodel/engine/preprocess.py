@@ -28,7 +28,6 @@ from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import load
 from etcmodel.readers import files
 from etcmodel.tasks import registry
-from etcmodel.training import runs
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -49,7 +48,8 @@ class Options(inputs.InputOptions, inputs.VocabularyOptions):
             the defaults of `lower_case`, `strip_accents` and
             `tokenize_chinese_chars`.
         like: records that were preprocessed before, or a run of `train` that
-            read them; their sizes, labels and vocabulary are the defaults.
+            read them; their sizes, labels, names of fields and vocabulary are
+            the defaults.
         runner: run on an engine of Apache Beam: DirectRunner, FlinkRunner,
             SparkRunner, DataflowRunner and others. Its own options follow as
             they are, such as --direct_num_workers=4. Needs the extra "beam".
@@ -160,13 +160,20 @@ def preprocess(
     task = registry.get(options.task)
     inputs.check_split(task, options.split)
     _check_fraction(options)
-    like, options = _with_like(task, options)
-    config = inputs.preprocessing_config(task, options, like)
+    if task.complete and options.split != "train" and not options.like:
+        raise UserError(
+            f"`split={options.split}` needs `like=DIR`, the records that are "
+            f"trained on: they tell what {task.name} has to know, such as the "
+            "labels."
+        )
+    like, options = inputs.with_like(task, options)
+    config = inputs.preprocessing_config(task, options.task_options, like)
     beam = _beam_options(options)
     paths, rows = _find_input(task, options)
 
     def reader(config):
-        format_ = task.format(config)
+        noted = {*(like or {}).get("reading", ())} - {*options.task_options}
+        format_ = inputs.read_format(task, config, noted)
         if rows is not None:
             return functools.partial(_read_rows, format_, rows, name)
         return functools.partial(
@@ -256,39 +263,6 @@ def _check_fraction(options: Options) -> None:
             "`validation_fraction` makes both splits, train and dev: leave "
             "`split` out."
         )
-
-
-def _with_like(task, options: Options) -> tuple[dict | None, Options]:
-    """Reads what was noted about `like`, whose vocabulary is the default."""
-    directory, split = options.like, options.split
-    if not directory:
-        if task.complete and split != "train":
-            raise UserError(
-                f"`split={split}` needs `like=DIR`, the records that are "
-                f"trained on: they tell what {task.name} has to know, such as "
-                "the labels."
-            )
-        if not options.vocab_file:
-            raise UserError("preprocess needs `vocab_file`, or `like`.")
-        return None, options
-    from etcmodel.pipeline import shards
-
-    note = shards.read_note(directory) or runs.read_records(directory)
-    if note is None:
-        raise UserError(
-            f"`like={directory}`: it has no {shards.METADATA_FILE}. Give the "
-            "`output_dir` of an earlier `preprocess`, or the `model_dir` of "
-            "`train`."
-        )
-    if note["task"] != task.name:
-        raise UserError(
-            f"`like={directory}`: its records are those of the task "
-            f"{note['task']!r}, not of {task.name!r}."
-        )
-    if not options.vocab_file:
-        vocab_file = os.path.join(directory, note["vocab_file"])
-        options = dataclasses.replace(options, vocab_file=vocab_file)
-    return note, options
 
 
 def _kept(keep, records):
@@ -425,6 +399,8 @@ def _write_notes(
         "num_examples": count,
         "shards": shards,
     }
+    if reading := task.noted_fields(config):
+        metadata["reading"] = reading
     without_query = totals.get("records_without_query")
     if without_query is not None:
         metadata["has_queries"] = without_query == 0

@@ -71,6 +71,8 @@ def _read(model_dir: str, name: str) -> dict | None:
         needed = {"preprocessing_config": dict, "vocab_fingerprint": str}
         if "vocab_file" in (content["records"] or {}):
             needed["vocab_file"] = metadata_files.FileName
+        if "reading" in (content["records"] or {}):
+            needed["reading"] = dict
         needed = {f"records.{key}": kind for key, kind in needed.items()}
         metadata_files.check(path, content, needed, advice)
         metadata_files.check_tokenizer(path, content["records"], advice)
@@ -137,9 +139,9 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
     metadata = task.metadata
     if metadata:
         note["records"] = {key: metadata[key] for key in _OF_RECORDS}
-        # Records of older versions, and of some tasks, lack it.
-        if "has_queries" in metadata:
-            note["records"]["has_queries"] = metadata["has_queries"]
+        # Records of older versions, and of some tasks, lack them.
+        for key in {"has_queries", "reading"} & metadata.keys():
+            note["records"][key] = metadata[key]
         name = metadata["vocab_file"]
         vocab_file = check_own_vocabulary(metadata)
         with _partial(os.path.join(model_dir, name)) as partial:
