@@ -4,8 +4,8 @@ It makes the examples and statistics that one machine alone makes; records are
 in another order. Files of JSON lines are read in parts, others one by one.
 """
 
-import argparse
 import collections
+import itertools
 import json
 import os
 import re
@@ -392,15 +392,19 @@ def parse_options(
     runner: str, options: Sequence[str]
 ) -> pipeline_options.PipelineOptions:
     """Makes Beam's options; raises a `UserError` for an unknown one."""
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    for group in pipeline_options.PipelineOptions.__subclasses__():
-        group._add_argparse_args(parser)
+    found = pipeline_options.PipelineOptions([f"--runner={runner}", *options])
     try:
-        _, unknown = parser.parse_known_args(list(options))
+        known = found.get_all_options()
+        unknown = found.get_all_options(retain_unknown_options=True)
     except SystemExit:
         raise UserError(
             f"Invalid Beam options (see above): {' '.join(options)}."
         ) from None
+    unknown = [f"--{name}" for name in unknown if name not in known]
+    # A word is the value of the flag before it.
+    for before, word in itertools.pairwise(["", *options]):
+        if not word.startswith("-") and not re.fullmatch("-+[^=]+", before):
+            unknown.append(word)
     if unknown:
         raise UserError(
             f"Neither preprocess nor Apache Beam has the flag {unknown[0]}. "
@@ -411,7 +415,7 @@ def parse_options(
         beam.runners.runner.create_runner(runner)
     except (ValueError, ImportError) as error:
         raise UserError(f"--runner={runner}: {error}") from error
-    return pipeline_options.PipelineOptions([f"--runner={runner}", *options])
+    return found
 
 
 def run(
