@@ -213,6 +213,8 @@ class PredictTest(CommandTestCase):
             write_json(self.input, rows)
             self.assert_succeeds(self._predict("--batch_size=1", *flags))
         self.assertAlmostEqual(2 / 3, read_json(metrics)["accuracy"])
+        with open(metrics.replace(".json", "_report.txt")) as stream:
+            self.assertRegex(stream.read(), " yes +0.67 +1.00 +0.80 +2\n")
         for name in ("confusion", "calibration"):
             path = metrics.replace(".json", f"_{name}.png")
             with open(path, "rb") as stream:

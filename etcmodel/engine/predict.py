@@ -30,8 +30,8 @@ class Options(inputs.InputOptions, inputs.ReadingOptions):
         saved_model: the SavedModel: the `output_dir` of `export`.
         output: the file to write.
         batch_size: how many records are answered at once.
-        metrics: a JSON file to write the metrics to. Pictures of `classify`'s
-            labels, confusion matrix and calibration, are written beside it.
+        metrics: a JSON file to write the metrics to. For the labels of
+            `classify`, a report and pictures are written beside it.
         overwrite: replace the files to write if they exist.
     """
 
@@ -52,7 +52,7 @@ class Result(NamedTuple):
         skipped: how many records were left out and why; "" for none.
         num_gold: number of records whose right answer is known.
         metrics: name -> value on these; empty if there are none.
-        pictures: files of pictures.
+        pictures: files about labels: a report, and pictures.
     """
 
     output: str
