@@ -83,9 +83,7 @@ class InspectTest(tasks.CommandTestCase):
             self.assertEqual(b"\x89PNG", stream.read(4))
 
     def test_what_is_drawn(self):
-        self._inspect(
-            "--first_token=2", "--max_long_tokens=5", "--max_global_tokens=6"
-        )
+        self._inspect("--first_token=2")
         _, long_labels, global_labels, path = self.drawing.call_args.args
         self.assertEqual(
             "paris rome oslo bonn city jan jan is here . here is paris . jan "
@@ -95,12 +93,7 @@ class InspectTest(tasks.CommandTestCase):
         self.assertEqual("sent 1.1", global_labels[-1])
         self.assertEqual(self.output, path)
         self.assertEqual(
-            {
-                "title": "wikihop: small_0",
-                "first_long_token": 2,
-                "max_long_tokens": 5,
-                "max_global_tokens": 6,
-            },
+            {"title": "wikihop: small_0", "first_long_token": 2},
             self.drawing.call_args.kwargs,
         )
 

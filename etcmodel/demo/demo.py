@@ -53,7 +53,7 @@ ENCODER = {
 
 @dataclasses.dataclass(kw_only=True)
 class Options:
-    """What the demo does.
+    """Options of the demo.
 
     Attributes:
         output_dir: where the corpus, the model and the logs are left. What an
@@ -70,11 +70,11 @@ class Options:
 
     output_dir: str = option("demo_output", path="demo")
     question: str | None = option(None, path="file")
-    num_train: int = 4000
-    num_heldout: int = 400
-    train_steps: int = 275
-    min_accuracy: float = option(0.95, max_value=1.0)
-    seed: int = option(1, min_value=0)
+    num_train: int = option(4000, is_flag=False)
+    num_heldout: int = option(400, is_flag=False)
+    train_steps: int = option(275, is_flag=False)
+    min_accuracy: float = option(0.95, is_flag=False)
+    seed: int = option(1, is_flag=False)
 
 
 def train_config(options: Options) -> dict:

@@ -1,7 +1,7 @@
-"""Preprocessing as a pipeline of Apache Beam, on one machine or many.
+"""Preprocesses with a pipeline of Apache Beam, on one machine or many.
 
-It makes the examples and statistics that one machine alone makes; records are
-in another order. Files of JSON lines are read in parts, others one by one.
+Examples and statistics are those of one machine alone; only their order
+differs. Files of JSON lines are read in parts, others one by one.
 """
 
 import collections
@@ -36,10 +36,10 @@ from etcmodel.readers.records import Source
 from etcmodel.tasks import registry
 
 _PART_BYTES = 64 << 20
-# A further output of steps.
+# Name of the second output of steps.
 _NOTES = "notes"
 _NOTE_FILE = "note.json"
-# How Beam shows an error of a worker.
+# Pattern of a worker's error in Beam's message.
 _ERROR = re.compile(r"^[ \t]*etcmodel\.[\w.]+: (.+)$", re.MULTILINE)
 _STEP = re.compile(r" \[while running '.*$", re.DOTALL)
 
@@ -112,7 +112,7 @@ class Job(NamedTuple):
 
 
 class Note(NamedTuple):
-    """What a step counted; notes are added up.
+    """Counts of a step; the notes of all steps are added.
 
     Attributes:
         records: numbers of records: written and left out.

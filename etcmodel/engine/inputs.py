@@ -1,4 +1,4 @@
-"""What the functions of the engine read: files, vocabulary, sizes."""
+"""Options for data files and vocabulary; sizes and names of fields."""
 
 import dataclasses
 import os
@@ -13,7 +13,7 @@ from etcmodel.pipeline.options import option
 from etcmodel.readers import files
 from etcmodel.training import runs
 
-# Options about how text is prepared for the vocabulary.
+# Options of the tokenizer.
 _SETTINGS = ("lower_case", "strip_accents", "tokenize_chinese_chars")
 # Fields that not all files have to name.
 _OPTIONAL = ("query_field", "id_field", "evidence_field")
@@ -21,7 +21,7 @@ _OPTIONAL = ("query_field", "id_field", "evidence_field")
 
 @dataclasses.dataclass(kw_only=True)
 class InputOptions:
-    """What is read.
+    """The data files.
 
     Attributes:
         input: the data files in the task's format, plain or compressed:

@@ -17,7 +17,7 @@ from etcmodel.training import runs
 
 @dataclasses.dataclass(kw_only=True)
 class Options(inputs.ReadingOptions):
-    """What `inspect` does.
+    """Options of `inspect`.
 
     Attributes:
         task: the task; `python -m etcmodel experiments` lists them.
@@ -29,9 +29,7 @@ class Options(inputs.ReadingOptions):
         vocab_file: the vocabulary; by default that of `like`.
         record: which record: its position in the file, from 0, or its id.
         max_record_bytes: maximum size of a record; 0 for no limit.
-        first_token: at which long token the picture begins.
-        max_long_tokens: how many long tokens are drawn.
-        max_global_tokens: how many global tokens are drawn.
+        first_token: at which long token the picture begins; it has up to 120.
         experiment: the experiment whose model is drawn; by default that of the
             run, or the first of the task.
     """
@@ -44,8 +42,6 @@ class Options(inputs.ReadingOptions):
     record: str = "0"
     max_record_bytes: int = option(files.MAX_RECORD_BYTES, min_value=0)
     first_token: int = 0
-    max_long_tokens: int = 120
-    max_global_tokens: int = 40
     experiment: str | None = None
 
 
@@ -145,8 +141,6 @@ def inspect_record(options: Options) -> Result:
             options.output,
             title=f"{task.name}: {record.id}",
             first_long_token=options.first_token,
-            max_long_tokens=options.max_long_tokens,
-            max_global_tokens=options.max_global_tokens,
         )
     except (ValueError, ImportError) as error:
         raise UserError(str(error)) from error

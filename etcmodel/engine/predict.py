@@ -24,7 +24,7 @@ from etcmodel.tasks import registry
 
 @dataclasses.dataclass(kw_only=True)
 class Options(inputs.InputOptions, inputs.ReadingOptions):
-    """What `predict` does.
+    """Options of `predict`.
 
     Attributes:
         saved_model: the SavedModel: the `output_dir` of `export`.

@@ -32,7 +32,7 @@ from etcmodel.tasks import registry
 
 @dataclasses.dataclass(kw_only=True)
 class Options(inputs.InputOptions, inputs.VocabularyOptions):
-    """What `preprocess` does.
+    """Options of `preprocess`.
 
     Attributes:
         task: the task; `python -m etcmodel experiments` lists them.
@@ -53,8 +53,7 @@ class Options(inputs.InputOptions, inputs.VocabularyOptions):
         runner: run on an engine of Apache Beam: DirectRunner, FlinkRunner,
             SparkRunner, DataflowRunner and others. Its own options follow as
             they are, such as --direct_num_workers=4. Needs the extra "beam".
-        beam_options: an option of Beam, such as
-            --beam_options=--direct_num_workers=4; may be given several times.
+        beam_options: options of Beam, such as "--direct_num_workers=4".
         validation_fraction: share of the records that is kept for validation:
             the output has two directories, train and dev.
         seed: seed of the validation split.
@@ -69,7 +68,7 @@ class Options(inputs.InputOptions, inputs.VocabularyOptions):
     vocab_file: str | None = option(None, path="file")
     like: str | None = option(None, path="records")
     runner: str | None = None
-    beam_options: list[str] | None = option(None, several=True)
+    beam_options: list[str] | None = option(None, is_flag=False)
     validation_fraction: float | None = None
     seed: int = 0
     task_options: Mapping[str, Any] = dataclasses.field(
@@ -78,13 +77,13 @@ class Options(inputs.InputOptions, inputs.VocabularyOptions):
 
 
 class Split(NamedTuple):
-    """The records of a split that were written.
+    """The written records of a split.
 
     Attributes:
-        directory: where they are.
+        directory: their directory.
         num_read: number of records read.
         num_written: number of records that have examples.
-        totals: counts of what the records hold, such as "tokens_cut".
+        totals: counts of parts of records, such as "tokens_cut".
         summary: shares and means, such as of tokens cut.
         skipped: how many records were left out and why; "" for none.
         notes: remarks on counts that are unusual.
@@ -197,7 +196,7 @@ def preprocess(
             config,
             _kept(splits["train"], read(paths, "train", bad_records)),
         )
-        # Labels that are known now may be written differently.
+        # Known labels may have other spellings in the data.
         read = reader(config)
     examples = inputs.make_example_maker(task, config, options)
     import tensorflow as tf
@@ -270,11 +269,11 @@ def _kept(keep, records):
 
 
 class _Written(NamedTuple):
-    """What was written.
+    """Counts of a written split.
 
     Attributes:
         records: numbers of records: written and left out.
-        totals: counts of what the records hold.
+        totals: counts of parts of records.
         bad_records: those that were skipped.
         shards: name of a file -> its numbers of examples and of bytes.
     """
@@ -306,7 +305,7 @@ def _write_locally(
 
 
 def _distributed():
-    """Imports Beam without its warnings of clouds that are not installed."""
+    """Imports Beam without its warnings about missing cloud packages."""
     extras.require_extra("beam")
     logging.disable(logging.WARNING)
     try:
@@ -431,7 +430,7 @@ def _write_examples(
         source = read(paths, split, bad_records, progress.at)
         for made in make_all_examples(examples, source, split, bad_records):
             for record in made:
-                # Only what is in one group is packed together.
+                # Only examples of one group are packed together.
                 if (of_record := packing.group_of(record.source)) != group:
                     group = of_record
                     for packed in packer.flush():

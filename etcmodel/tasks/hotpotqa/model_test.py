@@ -36,14 +36,9 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         ({}, (token_types.CLS_GLOBAL,)),
-        ({"cls_ignores_hard_g2l": False}, ()),
         (
             {"query_ignore_hard_g2l": True},
             (token_types.CLS_GLOBAL, token_types.QUESTION_GLOBAL),
-        ),
-        (
-            {"cls_ignores_hard_g2l": False, "query_ignore_hard_g2l": True},
-            (token_types.QUESTION_GLOBAL,),
         ),
     )
     def test_what_the_hard_mask_exempts(self, options, expected):
@@ -52,27 +47,22 @@ class ModelTest(tf.test.TestCase, parameterized.TestCase):
             expected, made.encoder_options()["ignore_hard_g2l_types"]
         )
 
-    @parameterized.parameters(True, False)
-    def test_hard_mask_exempts_cls(self, exempt):
-        """Without the exemption the global CLS sees no text."""
+    def test_hard_mask_exempts_cls(self):
         config = EtcConfig.from_preset(
             "tiny", vocab_size=20, num_hidden_layers=1, use_hard_g2l_mask=True
         )
-        model = _model(config=config, cls_ignores_hard_g2l=exempt)
+        model = _model(config=config)
         ids = list(model_inputs._HOTPOTQA["long_token_ids"])
         ids[9] = 14  # The last sentence.
         before = model(model_inputs.hotpotqa())
         after = model(model_inputs.hotpotqa(long_token_ids=ids))
         # In one layer it reaches a global token only by its own attention.
         name = "answer_type_logits"
-        if exempt:
-            self.assertNotAllClose(before[name], after[name])
-        else:
-            self.assertAllEqual(before[name], after[name])
-        # Others see their own sentence or paragraph either way.
+        self.assertNotAllClose(before[name], after[name])
+        # Others see their own sentence or paragraph.
         name = "supporting_fact_logits"
         changed = np.flatnonzero((before[name] != after[name])[0])
-        self.assertEqual([0, 7, 9] if exempt else [7, 9], changed.tolist())
+        self.assertEqual([0, 7, 9], changed.tolist())
 
     def test_flat_sequence(self):
         """Paragraphs are told from each other, unless the text is flat."""

@@ -21,26 +21,30 @@ class SelectionHead(graph_layer.GraphLayer):
     Raises a ValueError if the prior is not between 0 and 1.
 
     Args:
-        prior: see `SelectModelOptions`.
+        unit_prior: see `SelectModelOptions`.
         initializer_range: standard deviation of the initial weights.
     """
 
     def __init__(
         self,
-        prior: float = 0.1,
+        unit_prior: float = 0.1,
         initializer_range: float = 0.02,
         name: str | None = None,
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
-        if not 0 < prior < 1:
+        if not 0 < unit_prior < 1:
             raise ValueError(
-                f"prior is {prior}, expected a probability between 0 and 1."
+                f"unit_prior is {unit_prior}, expected a probability between 0 "
+                "and 1."
             )
-        self.prior = prior
+        self.unit_prior = unit_prior
         self.initializer_range = initializer_range
         self.logits = make_logits_layer(
-            1, initializer_range, "logits", bias=math.log(prior / (1 - prior))
+            1,
+            initializer_range,
+            "logits",
+            bias=math.log(unit_prior / (1 - unit_prior)),
         )
 
     def build(self, input_shape):
@@ -56,7 +60,7 @@ class SelectionHead(graph_layer.GraphLayer):
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),
-            "prior": self.prior,
+            "unit_prior": self.unit_prior,
             "initializer_range": self.initializer_range,
         }
 
@@ -80,7 +84,7 @@ class Select(EtcTaskModel):
     def head(self, config):
         """Makes a `SelectionHead`."""
         head = SelectionHead(
-            self.model_options.prior,
+            self.model_options.unit_prior,
             config.initializer_range,
             name="output_layer",
         )

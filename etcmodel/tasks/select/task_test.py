@@ -21,7 +21,7 @@ class TaskTest(tf.test.TestCase):
             self.assertEqual(24 if large else 12, encoder.num_hidden_layers)
             self.assertEqual(int(large), encoder.grad_checkpointing_period)
             self.assertTrue(encoder.use_hard_g2l_mask)
-            self.assertEqual(0.1, params.task.model.prior)
+            self.assertEqual(0.1, params.task.model.unit_prior)
             best = params.trainer.best_checkpoint_eval_metric
             self.assertEqual("f1", best)
 
