@@ -26,12 +26,6 @@ class InspectRecordTest(CommandTestCase):
         }
         return inspect_record.inspect_record(inspect_record.Options(**values))
 
-    def test_result(self):
-        result = self._inspect(record="1")
-        self.assertTrue(os.path.exists(result.picture))
-        self.assertIn("etc/wikihop", result.text)
-        self.assertIn("lower case", result.tokenizer)
-
     def test_model_of_a_run(self):
         """The run's sizes, vocabulary and model; not those of an experiment."""
         run = self.path("run")
@@ -59,6 +53,7 @@ class InspectRecordTest(CommandTestCase):
             result = self._inspect(vocab_file=None, like=run)
             self.assertRegex(result.text, r"experiment: +etc/wikihop_flat\n")
             self.assertRegex(result.text, r"long length: +9$")
+            self.assertIn("lower case", result.tokenizer)
             found = drawing.call_args.args[0]
             # <int>[1, long, 2 radius + 1].
             self.assertEqual(7, found.l2l_att_mask.shape[-1])
