@@ -135,25 +135,17 @@ def _value_of(name: str, arguments: list[str]) -> str | None:
     return None
 
 
-def _define(name: str, module: ModuleType, task: str | None):
-    """Defines the flags of a command; returns them and advice for errors."""
-    flag_values = flags.FlagValues()
-    flags_lib.define(flag_values, module.Options)
-    advice = f"See `python -m etcmodel {name} --help`."
-    if hasattr(module, "TASK_FLAGS"):
-        advice = f"See `python -m etcmodel {name} --task=TASK --help`."
-        if task is not None:
-            flags_lib.define(
-                flag_values, registry.get(task).preprocessing_config_class
-            )
-            advice = advice.replace("TASK", task)
-    return flag_values, advice
-
-
 def _parse(name: str, module: ModuleType, arguments: list[str]):
     """Reads the options of a command; None if help was printed instead."""
-    task = _value_of("task", arguments)
-    flag_values, advice = _define(name, module, task)
+    flag_values, task_kinds, place = flags.FlagValues(), None, name
+    flags_lib.define(flag_values, module.Options)
+    if hasattr(module, "TASK_FLAGS"):
+        task = _value_of("task", arguments)
+        place = f"{name} --task={task or 'TASK'}"
+        if task is not None:
+            task_kinds = registry.get(task).preprocessing_config_class
+            flags_lib.define(flag_values, task_kinds)
+    advice = f"See `python -m etcmodel {place} --help`."
     if any(argument in ("--help", "-h", "-help") for argument in arguments):
         print(_command_help(name, module, flag_values), end="")
         return None
@@ -179,21 +171,12 @@ def _parse(name: str, module: ModuleType, arguments: list[str]):
             f"{name} does not know what to do with {rest[0]!r}: it takes flags "
             f"such as --name=value only. {advice}"
         )
-    _check(name, module, flag_values, advice)
-    kinds = None
-    if hasattr(module, "TASK_FLAGS") and task is not None:
-        kinds = registry.get(task).preprocessing_config_class
-    made = flags_lib.make_options(flag_values, module.Options, kinds)
-    return dataclasses.replace(made, **further)
-
-
-def _check(name: str, module: ModuleType, flag_values, advice: str) -> None:
-    """Raises a `UserError` if a flag is missing."""
     needed = options.required(module.Options)
-    missing = [flag for flag in needed if not flag_values[flag].value]
+    missing = [f"--{x}" for x in needed if not flag_values[x].value]
     if missing:
-        listed = ", ".join(f"--{flag}" for flag in missing)
-        raise UserError(f"{name} needs {listed}. {advice}")
+        raise UserError(f"{name} needs {', '.join(missing)}. {advice}")
+    made = flags_lib.make_options(flag_values, module.Options, task_kinds)
+    return dataclasses.replace(made, **further)
 
 
 def _flag_names() -> frozenset[str]:
