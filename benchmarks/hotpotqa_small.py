@@ -328,7 +328,7 @@ class Stages:
             *(name, "hotpotqa", steps, rate, values.batch_size),
             encoder={} if self._init else encoder,
             model={
-                "supporting_fact_prior": values.fact_prior,
+                "unit_prior": values.fact_prior,
                 "answer_places": values.answer_places,
                 "query_ignore_hard_g2l": bool(values.query_reads_all),
             },

@@ -175,10 +175,8 @@ class BadInputTest(tasks.CommandTestCase):
 
     @parameterized.parameters(
         ("wikihop", "supports", [_NOT_UTF8], r"record 1 \(id '1'\).*not UTF-8"),
-        ("wikihop", "query", REMOVE, r"\(id '1'\), field 'query': it is miss"),
         ("wikihop", "query", "city " * 99, r"record 1 \(id '1'\).*'query'"),
         ("hotpotqa", "_id", REMOVE, "record 1, field '_id': it is missing"),
-        ("hotpotqa", "context[1][1][0]", None, "'context.*got None, expected"),
         ("nq", "annotations", REMOVE, r"id '1'\).*'annota.*--split=predict"),
         ("nq", "annotations[0].long_answer.end_token", 18, "tokens, here 17"),
     )
@@ -231,12 +229,7 @@ class BadInputTest(tasks.CommandTestCase):
 
     @parameterized.named_parameters(
         ("empty", b"", "is empty"),
-        ("truncated", b'[{"id": "a", "query": "b", ', "ends too early"),
-        ("no_json", b"id,query,answer", "is not JSON"),
-        ("object", b'{"data": []}', "JSON object"),
         ("no_records", b"[]", "no usable record"),
-        ("other_format", b'[{"_id": "x", "question": "y"}]', "'id'.*missing"),
-        ("gzip", gzip.compress(b"[{}]")[:11], "cut off or damaged.*Get the fi"),
         (
             "nothing_left",
             b'[{"_id": "x"}, {"_id": "y"}]',
@@ -248,13 +241,10 @@ class BadInputTest(tasks.CommandTestCase):
         result = self._run("wikihop", content, *more)
         self._refuses(result, re.escape(self.input), message)
 
-    @parameterized.parameters(
-        ("--split=eval", "train, dev, predict"),
-        (f"--vocab_file={__file__}", "--vocab_file=.* cannot be used"),
-    )
-    def test_flags_that_do_not_fit(self, flag, message):
+    def test_vocabulary_that_cannot_be_used(self):
+        flag = f"--vocab_file={__file__}"
         result = self._run("wikihop", make_records("wikihop", {}), flag)
-        self._refuses(result, message)
+        self._refuses(result, "--vocab_file=.* cannot be used")
 
     def test_no_page_is_too_long(self):
         """30,000 tokens in 100 candidates."""

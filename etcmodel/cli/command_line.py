@@ -1,6 +1,7 @@
-"""The command line: finds the command, reads its flags, tells errors."""
+"""Finds the command, reads its flags, runs it and prints errors."""
 
 import contextlib
+import dataclasses
 import difflib
 import importlib
 import itertools
@@ -25,7 +26,7 @@ _WIDTH = 78
 # Command -> its module and what it does. A module has its `DESCRIPTION`, an
 # `EXAMPLE`, `Options` (see `pipeline.options`) and `run(options)`.
 # `TASK_FLAGS`: the command also has the flags of the task in `--task`.
-# `PASSES_ON`: with the first flag, unknown flags are values of the second.
+# `PASSES_ON`: a flag, and the option that unknown flags beside it become.
 # `ARGUMENT`: the flag whose name may be left out.
 COMMANDS = {
     "preprocess": ("cli.preprocess", "official data file -> TFRecords"),
@@ -35,8 +36,7 @@ COMMANDS = {
     "evaluate": ("cli.evaluate", "measure a trained model on TFRecords"),
     "export": ("cli.export", "trained model -> SavedModel that takes raw text"),
     "predict": ("cli.predict", "official data file -> answers of a SavedModel"),
-    # The module is not called as the command: a script in its folder would
-    # import it instead of Python's own `inspect`.
+    # A module `inspect` would hide Python's own from scripts in its folder.
     "inspect": (
         "cli.inspect_record",
         "picture and summary of a record's attention",
@@ -50,7 +50,7 @@ def load(name: str) -> ModuleType:
     return importlib.import_module(f"etcmodel.{COMMANDS[name][0]}")
 
 
-# What an error says -> what to do about it.
+# Words in errors -> advice.
 _ADVICE = {
     # TensorFlow calls a full disk an exhausted resource, too.
     ("No space left", "ENOSPC"): "Make room on the disk.",
@@ -92,7 +92,7 @@ From a data file to answers:
 def _command_help(
     name: str, module: ModuleType, flag_values: flags.FlagValues
 ) -> str:
-    """What `COMMAND --help` prints."""
+    """Returns the output of `COMMAND --help`."""
     parts = [f"python -m etcmodel {name}: {COMMANDS[name][1]}", ""]
     parts.append(textwrap.dedent(module.DESCRIPTION).strip())
     parts += ["", "Example:", ""]
@@ -127,7 +127,7 @@ def _suggestion(word: str, choices, prefix: str = "") -> str:
 
 
 def _value_of(name: str, arguments: list[str]) -> str | None:
-    """The value of a flag, before all flags are defined."""
+    """Returns the value of a flag, before all flags are defined."""
     for argument, following in itertools.zip_longest(arguments, arguments[1:]):
         flag, is_set, value = argument.lstrip("-").partition("=")
         if flag == name and argument.startswith("-"):
@@ -135,25 +135,17 @@ def _value_of(name: str, arguments: list[str]) -> str | None:
     return None
 
 
-def _define(name: str, module: ModuleType, task: str | None):
-    """Defines the flags of a command; returns them and where to read more."""
-    flag_values = flags.FlagValues()
-    flags_lib.define(flag_values, module.Options)
-    advice = f"See `python -m etcmodel {name} --help`."
-    if hasattr(module, "TASK_FLAGS"):
-        advice = f"See `python -m etcmodel {name} --task=TASK --help`."
-        if task is not None:
-            flags_lib.define(
-                flag_values, registry.get(task).preprocessing_config_class
-            )
-            advice = advice.replace("TASK", task)
-    return flag_values, advice
-
-
 def _parse(name: str, module: ModuleType, arguments: list[str]):
     """Reads the options of a command; None if help was printed instead."""
-    task = _value_of("task", arguments)
-    flag_values, advice = _define(name, module, task)
+    flag_values, task_kinds, place = flags.FlagValues(), None, name
+    flags_lib.define(flag_values, module.Options)
+    if hasattr(module, "TASK_FLAGS"):
+        task = _value_of("task", arguments)
+        place = f"{name} --task={task or 'TASK'}"
+        if task is not None:
+            task_kinds = registry.get(task).preprocessing_config_class
+            flags_lib.define(flag_values, task_kinds)
+    advice = f"See `python -m etcmodel {place} --help`."
     if any(argument in ("--help", "-h", "-help") for argument in arguments):
         print(_command_help(name, module, flag_values), end="")
         return None
@@ -169,12 +161,9 @@ def _parse(name: str, module: ModuleType, arguments: list[str]):
         ) from None
     except flags.Error as error:
         raise UserError(f"{error} {advice}") from None
+    further = {}
     if passes_on:
-        flag_values[passed_on].value = [
-            *(flag_values[passed_on].value or []),
-            *rest,
-        ]
-        rest = []
+        further, rest = {passed_on: rest}, []
     if len(rest) == 1 and hasattr(module, "ARGUMENT"):
         flag_values[module.ARGUMENT].value = rest.pop()
     if rest:
@@ -182,20 +171,12 @@ def _parse(name: str, module: ModuleType, arguments: list[str]):
             f"{name} does not know what to do with {rest[0]!r}: it takes flags "
             f"such as --name=value only. {advice}"
         )
-    _check(name, module, flag_values, advice)
-    kinds = None
-    if hasattr(module, "TASK_FLAGS") and task is not None:
-        kinds = registry.get(task).preprocessing_config_class
-    return flags_lib.make_options(flag_values, module.Options, kinds)
-
-
-def _check(name: str, module: ModuleType, flag_values, advice: str) -> None:
-    """Raises a `UserError` if a flag is missing."""
     needed = options.required(module.Options)
-    missing = [flag for flag in needed if not flag_values[flag].value]
+    missing = [f"--{x}" for x in needed if not flag_values[x].value]
     if missing:
-        listed = ", ".join(f"--{flag}" for flag in missing)
-        raise UserError(f"{name} needs {listed}. {advice}")
+        raise UserError(f"{name} needs {', '.join(missing)}. {advice}")
+    made = flags_lib.make_options(flag_values, module.Options, task_kinds)
+    return dataclasses.replace(made, **further)
 
 
 def _flag_names() -> frozenset[str]:
@@ -203,7 +184,7 @@ def _flag_names() -> frozenset[str]:
     modules = [f"etcmodel.{module}" for module, _ in COMMANDS.values()]
     kinds = [importlib.import_module(x).Options for x in modules]
     for task in registry.tasks().values():
-        # Some are imported with TensorFlow, which may not be loaded yet.
+        # Some need TensorFlow, which may not be loaded yet.
         kind = task.preprocessing_config
         if sys.modules.get("tensorflow") is not None:
             kind = task.preprocessing_config_class
@@ -216,7 +197,7 @@ def _flag_names() -> frozenset[str]:
 
 
 def prepare_environment() -> None:
-    """Selects Keras 2 and hides TensorFlow's log, unless it is imported yet.
+    """Selects Keras 2 and hides TensorFlow's log, before it is imported.
 
     The training engine needs Keras 2.
     """
@@ -226,7 +207,7 @@ def prepare_environment() -> None:
 
 
 def _is_of_the_machine(error: Exception) -> bool:
-    """Whether TensorFlow or the system raised it: not a bug of this package."""
+    """Returns whether TensorFlow or the system raised an error."""
     if isinstance(error, OSError | MemoryError):
         return True
     tensorflow = sys.modules.get("tensorflow")
@@ -236,7 +217,7 @@ def _is_of_the_machine(error: Exception) -> bool:
 
 
 def _one_line(error: Exception) -> str:
-    """The message and advice, without TensorFlow's stack of calls."""
+    """Returns the message and advice, without TensorFlow's stack."""
     text = str(getattr(error, "message", error)) or type(error).__name__
     text = without_stack(text)[0].rstrip(".")
     for words, advice in _ADVICE.items():
@@ -246,7 +227,7 @@ def _one_line(error: Exception) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs a command, which `arguments` names first, before its flags.
+    """Runs a command; `arguments` are its name and flags.
 
     Returns:
         The exit code: 0, 1 for an error of the user, 130 if interrupted, 143
@@ -257,7 +238,7 @@ def main(arguments: list[str]) -> int:
 
 
 class _Terminated(KeyboardInterrupt):
-    """The process was asked to end, as preemptible machines do."""
+    """SIGTERM was received, as when a machine is preempted."""
 
 
 @contextlib.contextmanager
@@ -266,7 +247,7 @@ def _terminated_as_interrupted():
 
     def stop(number, frame):
         del number, frame
-        # What is saved now must not be interrupted again.
+        # The training is saved now, without another interruption.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise _Terminated
 
@@ -281,7 +262,7 @@ def _terminated_as_interrupted():
 
 
 def _main(arguments: list[str]) -> int:
-    """See `main`."""
+    """Runs a command, without handling SIGTERM."""
     prepare_environment()
     if not arguments or arguments[0] in ("--help", "-h", "-help", "help"):
         lines = [f"  {name:12}{text}" for name, (_, text) in COMMANDS.items()]

@@ -18,7 +18,7 @@ ARGUMENT = "task"
 
 @dataclasses.dataclass(kw_only=True)
 class Options:
-    """What the command does.
+    """Options of `experiments`.
 
     Attributes:
         task: the task; all by default.

@@ -6,7 +6,8 @@ DESCRIPTION = """
 Draws the four attention masks and the relative labels of one record as in
 Figure 3 of the ETC paper, with the tokens on the axes, and prints what the
 record consists of, how much of it was cut and how many links there are.
-Masks and distances are those of an experiment.
+Sizes, masks and distances are those of --like, a run or preprocessed records,
+or else those of the experiment.
 """
 
 EXAMPLE = """
@@ -16,7 +17,6 @@ python -m etcmodel inspect --task=wikihop --input=train.json --record=0 \\
 
 
 Options = inspect_record.Options
-TASK_FLAGS = True
 
 
 def run(options: Options) -> None:

@@ -16,10 +16,25 @@ class InspectTest(tasks.CommandTestCase):
     def setUp(self):
         super().setUp()
         self.enter_context(tasks.without_tracing())
-        self.input, self.vocab_file = tasks.write_small_wikihop(
-            self.directory, 3
-        )
+        self.input, vocab_file = tasks.write_small_wikihop(self.directory, 3)
+        self.like = self._preprocess("wikihop", vocab_file)
         self.output = self.path("picture.png")
+
+    def _preprocess(self, task, vocab_file, *arguments, long_length=32):
+        """Writes the input's records, whose sizes are drawn."""
+        folder = self.path(f"{task}_{long_length}")
+        out = run_cli(
+            "preprocess",
+            f"--task={task}",
+            f"--input={self.input}",
+            f"--vocab_file={vocab_file}",
+            f"--output_dir={folder}",
+            f"--long_length={long_length}",
+            "--global_length=16",
+            *arguments,
+        )
+        self.assert_succeeds(out)
+        return folder
 
     def _inspect(self, *arguments, draw=False, task="wikihop"):
         """Runs the command, usually without the drawing."""
@@ -33,10 +48,8 @@ class InspectTest(tasks.CommandTestCase):
                 "inspect",
                 f"--task={task}",
                 f"--input={self.input}",
-                f"--vocab_file={self.vocab_file}",
+                f"--like={self.like}",
                 f"--output={self.output}",
-                "--long_length=32",
-                "--global_length=16",
                 *arguments,
             )
 
@@ -45,7 +58,10 @@ class InspectTest(tasks.CommandTestCase):
         return self.drawing.call_args.args[0]
 
     def test_draws_and_tells(self):
-        out = self.assert_succeeds(self._inspect("--long_length=10", draw=True))
+        self.like = self._preprocess(
+            "wikihop", f"{self.like}/vocab.txt", long_length=10
+        )
+        out = self.assert_succeeds(self._inspect(draw=True))
         lines = [" ".join(line.split()) for line in out.splitlines()]
         # 4 candidates, 2 words of the query, 4 and 7 tokens of documents, of
         # which both lose some.
@@ -67,9 +83,7 @@ class InspectTest(tasks.CommandTestCase):
             self.assertEqual(b"\x89PNG", stream.read(4))
 
     def test_what_is_drawn(self):
-        self._inspect(
-            "--first_token=2", "--max_long_tokens=5", "--max_global_tokens=6"
-        )
+        self._inspect("--first_token=2")
         _, long_labels, global_labels, path = self.drawing.call_args.args
         self.assertEqual(
             "paris rome oslo bonn city jan jan is here . here is paris . jan "
@@ -79,12 +93,7 @@ class InspectTest(tasks.CommandTestCase):
         self.assertEqual("sent 1.1", global_labels[-1])
         self.assertEqual(self.output, path)
         self.assertEqual(
-            {
-                "title": "wikihop: small_0",
-                "first_long_token": 2,
-                "max_long_tokens": 5,
-                "max_global_tokens": 6,
-            },
+            {"title": "wikihop: small_0", "first_long_token": 2},
             self.drawing.call_args.kwargs,
         )
 
@@ -93,28 +102,14 @@ class InspectTest(tasks.CommandTestCase):
         _, out, _ = self._inspect(f"--record={wanted}")
         self.assertIn(f"(id {expected})", out)
 
-    def test_model_flags(self):
-        small = self._side_inputs(
-            "--local_radius=2", "--relative_pos_max_distance=20"
-        )
-        # <int>[1, long, 2 radius + 1]; the preset "base" has a radius of 84.
-        self.assertEqual(5, small.l2l_att_mask.shape[-1])
-        self.assertEqual(169, self._side_inputs().l2l_att_mask.shape[-1])
-        # Distances to 20 have labels to 40; 41 to 43 are for what is not near.
-        self.assertEqual(43, np.max(small.g2g_relative_att_ids))
-
     @parameterized.parameters(
-        (("--nouse_hard_g2l_mask",), False),
-        (("--use_hard_g2l_mask",), True),
-        (("--experiment=etc/wikihop_hard_g2l",), True),
-        # Flags come before the experiment.
-        (
-            ("--experiment=etc/wikihop_hard_g2l", "--nouse_hard_g2l_mask"),
-            False,
-        ),
+        ("etc/wikihop", False), ("etc/wikihop_hard_g2l", True)
     )
-    def test_hard_mask(self, arguments, is_hard):
-        (mask,) = self._side_inputs(*arguments).g2l_att_mask
+    def test_hard_mask(self, experiment, is_hard):
+        found = self._side_inputs(f"--experiment={experiment}")
+        # <int>[1, long, 2 radius + 1]; the preset "base" has a radius of 84.
+        self.assertEqual(169, found.l2l_att_mask.shape[-1])
+        (mask,) = found.g2l_att_mask
         # Global token 7 is the sentence "Jan is here." of tokens 6 to 9.
         expected = range(6, 10) if is_hard else range(17)
         self.assertAllEqual(expected, np.flatnonzero(mask[7]))
@@ -134,38 +129,19 @@ class InspectTest(tasks.CommandTestCase):
         tasks.write_json(
             self.input, [{"body": [["jan", "is"], ["here"]], "right": [1]}]
         )
-        out = self.assert_succeeds(
-            self._inspect(
-                *("--text_field=body", "--label_field=right"),
-                "--units=paragraphs",
-                task="select",
-            )
+        names = ("--text_field=body", "--label_field=right")
+        self.like = self._preprocess(
+            "select", f"{self.like}/vocab.txt", *names, "--units=paragraphs"
         )
+        out = self.assert_succeeds(self._inspect(task="select"))
         self.assertRegex(out, r"selected: +1\n")
         _, _, global_labels, _ = self.drawing.call_args.args
         self.assertEqual(["[CLS]", "unit 0.0", "unit 1.0"], global_labels)
 
-    def test_hotpotqa_has_the_hard_mask(self):
-        self.input, self.vocab_file = tasks.write_small_hotpotqa(
-            self.directory, 2
-        )
-        flags = ("--task=hotpotqa", "--long_length=64", "--global_length=32")
-        own, hard, soft = (
-            self._side_inputs(*flags, *more).g2l_att_mask
-            for more in (
-                (),
-                ("--use_hard_g2l_mask",),
-                ("--experiment=etc/hotpotqa_no_hard_g2l",),
-            )
-        )
-        self.assertAllEqual(own, hard)
-        self.assertGreater(np.sum(soft), np.sum(own))
-
     @parameterized.parameters(
         ("--experiment=etc/hotpotqa", "is of the task hotpotqa, not wikihop"),
         ("--record=9", r"no record '9': the last one is 2 \(id sm"),
-        ("--preset=huge", "--preset=huge"),
-        ("--split=eval", "train, dev, predict"),
+        ("--reading=id=x", "--reading=id=x: wikihop has no such option"),
         ("--first_token=17", "record small_0 has the long tokens 0 to 16"),
     )
     def test_mistakes(self, argument, message):
@@ -173,16 +149,15 @@ class InspectTest(tasks.CommandTestCase):
         self.drawing.assert_not_called()
 
     def test_other_files(self):
-        """The split decides about records without an answer."""
+        """A record needs no answer."""
         records = tasks.read_json(self.input)
         del records[0]["answer"]
-        for content, split, code, message in (
-            (records, "predict", 0, "answer: +not told"),
-            (records, "train", 1, r"record 0 \(id 'small_0'\), field 'answer'"),
-            ([], "predict", 1, f"{self.input} has no record '0'."),
+        for content, code, message in (
+            (records, 0, "answer: +not told"),
+            ([], 1, f"{self.input} has no record '0'."),
         ):
             tasks.write_json(self.input, content)
-            actual, out, err = self._inspect(f"--split={split}")
+            actual, out, err = self._inspect()
             self.assertEqual(code, actual)
             self.assertRegex(out + err, message)
 

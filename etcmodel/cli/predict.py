@@ -43,4 +43,4 @@ def run(options: Options) -> None:
     for name, value in result.metrics.items():
         print(f"{name}: {value:.6g}")
     for path in result.pictures:
-        print(f"The picture is in {path}.")
+        print(f"Wrote {path}.")

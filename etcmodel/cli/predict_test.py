@@ -18,11 +18,11 @@ from testing.tasks import write_json
 
 
 @contextlib.contextmanager
-def _fake_model(task, answer, has_queries=False, **noted):
+def _fake_model(task, answer, has_queries=False, reading=None, **noted):
     """Stands for a SavedModel of a task, with what was noted of its records."""
     model = mock.Mock(signatures={"serving_default": answer})
     metadata = {"task": task, "options": {}, "preprocessing_config": noted}
-    metadata["has_queries"] = has_queries
+    metadata |= {"has_queries": has_queries, "reading": reading or {}}
     with (
         mock.patch.object(answers_lib, "load_saved_model", return_value=model),
         mock.patch.object(exported, "read_metadata", return_value=metadata),
@@ -130,10 +130,12 @@ class PredictTest(CommandTestCase):
                 "answer": tf.fill(tf.shape(question), "x")
             },
         ):
-            out = self.assert_succeeds(self._predict("--data_split=valid"))
+            out = self.assert_succeeds(
+                self._predict("--reading=data_split=valid")
+            )
             self.assert_fails(
-                self._predict("--data_split=dev", "--overwrite"),
-                "--data_split=dev: read_twice_narrativeqa: .* of all, train",
+                self._predict("--reading=data_split=dev", "--overwrite"),
+                "--reading=data_split=dev: read_twice_narrativeqa: .* of all,",
             )
         self.assertStartsWith(out, "Wrote 1 answers")
         self.assertEqual(
@@ -144,20 +146,23 @@ class PredictTest(CommandTestCase):
     def test_own_documents_are_read_as_the_training_records(self):
         """12 is a number; with a model that always answers 10."""
         write_json(self.input, [{"body": "a", "stars": 12, "nr": 7}])
-        names = ("--text_field=body", "--label_field=stars", "--id_field=nr")
+        names = {"text_field": "body", "label_field": "stars"}
         numbers = {"kind": "number", "label_mean": 8.0, "label_deviation": 2.0}
         with _fake_model(
             "classify",
             lambda query, titles, texts: {"number": tf.constant([10.0])},
             **numbers,
+            # No record has a query.
+            reading={**names, "query_field": "ask", "id_field": "nr"},
         ):
-            out = self.assert_succeeds(self._predict(*names))
+            out = self.assert_succeeds(self._predict())
+            kind = "--reading=label_kind=single"
             self.assert_fails(
-                self._predict("--overwrite", *names, "--label_kind=single"),
-                "--label_kind=single: classify: label_kind is 'single', but",
+                self._predict("--overwrite", kind),
+                f"{kind}: classify: label_kind is 'single', but",
             )
             self.assert_fails(
-                self._predict("--overwrite", *names[1:]),
+                self._predict("--overwrite", "--reading=text_field=text"),
                 "field 'text': it is missing",
             )
         self.assertIn("\nmean_squared_error: 4\n", out)
@@ -208,6 +213,8 @@ class PredictTest(CommandTestCase):
             write_json(self.input, rows)
             self.assert_succeeds(self._predict("--batch_size=1", *flags))
         self.assertAlmostEqual(2 / 3, read_json(metrics)["accuracy"])
+        with open(metrics.replace(".json", "_report.txt")) as stream:
+            self.assertRegex(stream.read(), " yes +0.67 +1.00 +0.80 +2\n")
         for name in ("confusion", "calibration"):
             path = metrics.replace(".json", f"_{name}.png")
             with open(path, "rb") as stream:
@@ -271,21 +278,6 @@ class PredictTest(CommandTestCase):
             (self.assertIn if had_queries else self.assertNotIn)(
                 "1  records without query\n", out
             )
-
-    def test_how_a_file_is_read_is_a_flag_of_some_tasks(self):
-        for flag in (
-            *("--text_field=a", "--query_field=a", "--id_field=a"),
-            *("--label_field=a", "--label_kind=single", "--data_split=valid"),
-        ):
-            self.assert_fails(
-                self._predict(flag), f"{flag}: wikihop has no such option"
-            )
-        with _fake_model("select", None):
-            self.assert_fails(
-                self._predict("--label_kind=single"),
-                "--label_kind=single: select has no such option",
-            )
-        self.assertFalse(os.path.exists(self.output))
 
     def test_records_that_nothing_could_be_learned_of(self):
         """They are answered, and count."""

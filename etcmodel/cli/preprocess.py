@@ -29,7 +29,7 @@ python -m etcmodel preprocess --task=wikihop --input=train.json \\
 
 Options = preprocess.Options
 TASK_FLAGS = True
-# With the first flag, unknown flags are values of the second.
+# With the flag, unknown flags are the option.
 PASSES_ON = ("runner", "beam_options")
 
 

@@ -322,7 +322,6 @@ class OwnDocumentsTest(tasks.CommandTestCase):
         for like, message in (
             ("wikihop", "those of the task 'wikihop', not of 'classify'"),
             ("without", "--like=.*without: it has no preprocessing_config"),
-            ("gone", "--like=.*gone: no TFRecord files are there"),
         ):
             self.assert_fails(
                 self._run("dev", f"--like={self.path(like)}"), message
@@ -333,7 +332,6 @@ class OwnDocumentsTest(tasks.CommandTestCase):
                 self._run("dev", vocab, f"--split={split}"),
                 f"--split={split} needs --like=DIR.*such as the labels",
             )
-        self.assert_fails(self._run("train"), "needs --vocab_file, or --like")
         self.assertFalse(os.path.exists(self.path("dev")))
 
     def test_a_part_is_kept_for_validation(self):
@@ -389,13 +387,22 @@ class OwnDocumentsTest(tasks.CommandTestCase):
         self.assertSameElements(map(str, range(12)), self._ids("train"))
         sizes = self._note("train")["preprocessing_config"]
         self.assertEqual(["Bonn", "Oslo", "Rome"], sizes["labels"])
-        # How files are read is noted nowhere.
+        # How files are read does not matter to the model, but to other files.
         self.assertNoCommonElements(["text_field", "label_kind"], sizes)
         like = f"--like={self.path('train')}"
-        dev = (like, "--split=dev")
-        self.assert_succeeds(self._run("dev", *dev, *names, path=path))
+        dev = functools.partial(self._run, "dev", like, "--split=dev")
+        self.assert_succeeds(dev(path=path))
+        self.assertEqual(
+            {
+                "text_field": "body",
+                "id_field": "nr",
+                "label_field": "topic",
+                "label_kind": "single",
+            },
+            self._note("dev")["reading"],
+        )
         self.assert_fails(
-            self._run("dev", *dev, *names[1:], "--overwrite", path=path),
+            dev("--text_field=text", "--overwrite", path=path),
             "field 'text': it is missing",
         )
 
@@ -426,10 +433,13 @@ class OwnDocumentsTest(tasks.CommandTestCase):
         path = self._write_rows(rows)
         self._train("--query_field=ask", path=path, task=task)
         like = (f"--like={self.path('train')}", "--split=dev", "--overwrite")
-        named = (*like, "--query_field=ask")
-        run = functools.partial(self._run, "dev", path=path, task=task)
-        for flags, number in ((like, 2), (named, 0)):
-            out = self.assert_succeeds(run(*flags))
+        run = functools.partial(self._run, "dev", *like, task=task)
+        others = [{**x, "ask": None} for x in rows]
+        for path_, number in (
+            (self._write_rows(others, "b.json"), 2),
+            (path, 0),
+        ):
+            out = self.assert_succeeds(run(path=path_))
             (self.assertIn if number else self.assertNotIn)(
                 "Note: 2 records have no query, but the training records", out
             )
@@ -437,8 +447,7 @@ class OwnDocumentsTest(tasks.CommandTestCase):
             self.assertEqual(number, stats["records_without_query"])
         # None has one, as in the training records.
         self._train("--overwrite", path=path, task=task)
-        out = self.assert_succeeds(run(*like))
-        self.assertNotIn("no query", out)
+        self.assertNotIn("no query", self.assert_succeeds(run(path=path)))
 
     def test_a_kind_of_labels_is_kept(self):
         """1, which could be a label, is a number like those learned from."""

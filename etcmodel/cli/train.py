@@ -35,11 +35,11 @@ python -m etcmodel train --experiment=etc/wikihop --model_dir=runs/1 \\
 
 @dataclasses.dataclass(kw_only=True)
 class Options(train.Options):
-    """What the command does.
+    """Options of `train`.
 
     Attributes:
-        dry_run: build everything, make two steps, print shapes, parameters,
-            memory and time, and write nothing.
+        dry_run: train two steps, print shapes, parameters, memory and time,
+            and write nothing.
         print_config: print the whole configuration, with the preset's sizes,
             and exit.
     """

@@ -68,11 +68,11 @@ class Options:
 
     output_dir: str = option("demo_output", path="demo")
     question: str | None = option(None, path="file")
-    num_train: int = 4000
-    num_heldout: int = 400
-    train_steps: int = 275
-    min_accuracy: float = option(0.95, max_value=1.0)
-    seed: int = option(1, min_value=0)
+    num_train: int = option(4000, is_flag=False)
+    num_heldout: int = option(400, is_flag=False)
+    train_steps: int = option(275, is_flag=False)
+    min_accuracy: float = option(0.95, is_flag=False)
+    seed: int = option(1, is_flag=False)
 
 
 def train_config(options: Options) -> dict:
@@ -146,20 +146,17 @@ def main(options: Options, command: Callable[[list[str]], int]) -> None:
                 **LENGTHS,
                 num_shards=4,
             )
+    with steps.step(f"Train a small ETC for {options.train_steps} steps"):
+        model_dir = _train(options, run)
     with steps.step("Draw the attention of one record"):
         picture = os.path.join(options.output_dir, "attention.png")
         run(
             "inspect",
             task="wikihop",
             input=_corpus_file(options, "heldout"),
-            vocab_file=vocab_file,
+            like=model_dir,
             output=picture,
-            **LENGTHS,
-            local_radius=ENCODER["local_radius"],
-            use_hard_g2l_mask=ENCODER["use_hard_g2l_mask"],
         )
-    with steps.step(f"Train a small ETC for {options.train_steps} steps"):
-        model_dir = _train(options, run)
     with steps.step("Evaluate on held-out records, of islands never seen"):
         metrics_file = os.path.join(options.output_dir, "evaluation.json")
         run("evaluate", model_dir=model_dir, output=metrics_file)

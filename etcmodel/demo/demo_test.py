@@ -1,6 +1,8 @@
 """Tests of the demo's parts, and of a demo too short to learn anything."""
 
+import contextlib
 import glob
+import io
 import json
 import os
 from unittest import mock
@@ -14,7 +16,6 @@ from etcmodel.demo import vocab
 from etcmodel.errors import UserError
 from etcmodel.tasks.wikihop.task import TASK
 from testing.helpers import write_file
-from testing.tasks import run_cli
 
 FILES = """
     corpus/train.json corpus/heldout.json vocab.txt records/train/stats.json
@@ -105,18 +106,20 @@ class DemoTest(tf.test.TestCase):
         output_dir = self.path("output")
         question = write_file(self, QUESTION)
         with mock.patch.dict(demo.ENCODER, SIZES):
-            code, out, err = run_cli(
-                "demo",
-                f"--output_dir={output_dir}",
-                f"--question={question}",
-                "--num_train=40",
-                "--num_heldout=12",
-                "--train_steps=3",
-                "--min_accuracy=1.0",
+            options = demo.Options(
+                output_dir=output_dir,
+                question=question,
+                num_train=40,
+                num_heldout=12,
+                train_steps=3,
+                min_accuracy=1.0,
             )
-        # Three steps are too few to learn: the accuracy is too low.
-        self.assertEqual(code, 1, err)
-        self.assertIn("of the held-out records right", err)
+            # After three steps nothing is learned, which is an error.
+            with (
+                contextlib.redirect_stdout(io.StringIO()) as out,
+                self.assertRaisesRegex(UserError, "of the held-out records ri"),
+            ):
+                demo.main(options, command_line.main)
         for name in FILES.split():
             self.assertNotEmpty(glob.glob(f"{output_dir}/{name}"), name)
         with open(f"{output_dir}/results.json", encoding="utf-8") as file:
@@ -133,7 +136,7 @@ class DemoTest(tf.test.TestCase):
         (answer,) = answers["files"][f"{output_dir}/question.json"]["answers"]
         self.assertIn(answer, QUESTION["candidates"])
         for word in ("[8/8]", "chance", "tensorboard", "attention.png"):
-            self.assertIn(word, out)
+            self.assertIn(word, out.getvalue())
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Preprocessing as a pipeline of Apache Beam, on one machine or many.
+"""Preprocesses with a pipeline of Apache Beam, on one machine or many.
 
-It makes the examples and statistics that one machine alone makes; records are
-in another order. Files of JSON lines are read in parts, others one by one.
+Examples and statistics are those of one machine alone; only their order
+differs. Files of JSON lines are read in parts, others one by one.
 """
 
-import argparse
 import collections
+import itertools
 import json
 import os
 import re
@@ -36,10 +36,10 @@ from etcmodel.readers.records import Source
 from etcmodel.tasks import registry
 
 _PART_BYTES = 64 << 20
-# A further output of steps.
+# Name of the second output of steps.
 _NOTES = "notes"
 _NOTE_FILE = "note.json"
-# How Beam shows an error of a worker.
+# Pattern of a worker's error in Beam's message.
 _ERROR = re.compile(r"^[ \t]*etcmodel\.[\w.]+: (.+)$", re.MULTILINE)
 _STEP = re.compile(r" \[while running '.*$", re.DOTALL)
 
@@ -112,7 +112,7 @@ class Job(NamedTuple):
 
 
 class Note(NamedTuple):
-    """What a step counted; notes are added up.
+    """Counts of a step; the notes of all steps are added.
 
     Attributes:
         records: numbers of records: written and left out.
@@ -392,15 +392,19 @@ def parse_options(
     runner: str, options: Sequence[str]
 ) -> pipeline_options.PipelineOptions:
     """Makes Beam's options; raises a `UserError` for an unknown one."""
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    for group in pipeline_options.PipelineOptions.__subclasses__():
-        group._add_argparse_args(parser)
+    found = pipeline_options.PipelineOptions([f"--runner={runner}", *options])
     try:
-        _, unknown = parser.parse_known_args(list(options))
+        known = found.get_all_options()
+        unknown = found.get_all_options(retain_unknown_options=True)
     except SystemExit:
         raise UserError(
             f"Invalid Beam options (see above): {' '.join(options)}."
         ) from None
+    unknown = [f"--{name}" for name in unknown if name not in known]
+    # A word is the value of the flag before it.
+    for before, word in itertools.pairwise(["", *options]):
+        if not word.startswith("-") and not re.fullmatch("-+[^=]+", before):
+            unknown.append(word)
     if unknown:
         raise UserError(
             f"Neither preprocess nor Apache Beam has the flag {unknown[0]}. "
@@ -411,7 +415,7 @@ def parse_options(
         beam.runners.runner.create_runner(runner)
     except (ValueError, ImportError) as error:
         raise UserError(f"--runner={runner}: {error}") from error
-    return pipeline_options.PipelineOptions([f"--runner={runner}", *options])
+    return found
 
 
 def run(

@@ -228,12 +228,22 @@ class DistributedTest(CommandTestCase, parameterized.TestCase):
             )
 
     def test_options(self):
-        for option in ("--direct_num_worker=2", "--num_shard=3"):
-            with self.assertRaisesRegex(UserError, f"the flag {option}"):
-                distributed.parse_options("DirectRunner", [option])
+        for flags, unknown in (
+            (["--direct_num_worker=2"], "--direct_num_worker"),
+            (["--num_shard", "3"], "--num_shard"),
+            ([*_TWO_WORKERS, "x"], "x"),
+            (["--direct_num_workers", "2", "x"], "x"),
+        ):
+            with self.assertRaisesRegex(UserError, f"the flag {unknown}. See"):
+                distributed.parse_options("DirectRunner", flags)
+        with self.assertRaisesRegex(UserError, "--direct_num_workers=x.$"):
+            distributed.parse_options(
+                "DirectRunner", ["--direct_num_workers=x"]
+            )
         with self.assertRaisesRegex(UserError, "--runner=FlnkRunner: "):
             distributed.parse_options("FlnkRunner", [])
-        found = distributed.parse_options("DirectRunner", _TWO_WORKERS)
+        spaced = ["--direct_num_workers", "2"]
+        found = distributed.parse_options("DirectRunner", spaced)
         found = found.view_as(pipeline_options.DirectOptions)
         self.assertEqual(2, found.direct_num_workers)
 

@@ -1,4 +1,4 @@
-"""What a training would be like: sizes, memory and time of two steps."""
+"""Measures sizes, memory and time of two training steps."""
 
 import resource
 import tempfile
@@ -11,7 +11,7 @@ from etcmodel.engine import runner as runner_lib
 
 
 def describe(params) -> str:
-    """Builds everything, makes two steps, and leaves nothing behind.
+    """Builds the model and trains two steps in a temporary directory.
 
     Returns:
         Lines about the model's inputs and parameters, memory and time.
@@ -30,7 +30,7 @@ def describe(params) -> str:
         inputs, *_ = trainer.train_dataset.element_spec
     lines = [f"{name}: {x.dtype.name}{x.shape}" for name, x in inputs.items()]
     sizes = [np.prod(x.shape) for x in trainer.model.trainable_variables]
-    # In kilobytes, on Linux.
+    # Linux measures it in kilobytes.
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return "\n".join(
         [

@@ -20,7 +20,7 @@ from etcmodel.training import runs
 
 @dataclasses.dataclass(kw_only=True)
 class Options(run_options.TrainerOptions, run_options.CheckpointOptions):
-    """What `evaluate` does.
+    """Options of `evaluate`.
 
     Attributes:
         validation_data: the records, if not those of the run: the `output_dir`
@@ -29,7 +29,7 @@ class Options(run_options.TrainerOptions, run_options.CheckpointOptions):
         output: a JSON file to write the metrics to.
     """
 
-    # Unlike that of a training, it need not be writable.
+    # A run to evaluate need not be writable.
     model_dir: str = option(path="any_run")
     validation_data: str | None = option(None, path="records")
     tune: bool = False
@@ -37,7 +37,7 @@ class Options(run_options.TrainerOptions, run_options.CheckpointOptions):
 
 
 class Result(NamedTuple):
-    """What was measured.
+    """Metrics of a checkpoint.
 
     Attributes:
         checkpoint: the checkpoint.

@@ -14,7 +14,7 @@ from etcmodel.training import runs
 
 @dataclasses.dataclass(kw_only=True)
 class Options(run_options.CheckpointOptions):
-    """What `export` does.
+    """Options of `export`.
 
     Attributes:
         output_dir: the directory to make.
@@ -22,7 +22,7 @@ class Options(run_options.CheckpointOptions):
         overwrite: replace the output directory if it exists.
     """
 
-    # A run, unlike elsewhere.
+    # Only a whole run can be exported.
     model_dir: str = option(path="run")
     output_dir: str = option(path="new_directory")
     vocab_file: str | None = option(None, path="file")
@@ -34,7 +34,7 @@ class Result(NamedTuple):
 
     Attributes:
         saved_model: its directory.
-        checkpoint: where the weights are from.
+        checkpoint: the checkpoint with the weights.
     """
 
     saved_model: str

@@ -1,5 +1,3 @@
-import types
-
 from absl.testing import absltest
 
 from etcmodel.engine import inputs
@@ -13,8 +11,7 @@ class InputsTest(absltest.TestCase):
         like = {"preprocessing_config": {"long_length": 32, "units": "texts"}}
 
         def make(like=like, **values):
-            options = types.SimpleNamespace(task_options=values)
-            config = inputs.preprocessing_config(task, options, like)
+            config = inputs.preprocessing_config(task, values, like)
             return config.long_length, config.units
 
         self.assertEqual((4096, "auto"), make(None))
@@ -28,6 +25,28 @@ class InputsTest(absltest.TestCase):
         ):
             with self.assertRaisesRegex(UserError, message):
                 make(**values)
+
+    def test_names_of_fields(self):
+        """Those of the training records, which other files may lack."""
+        task = registry.get("select")
+        with self.assertRaisesRegex(
+            UserError, "`reading=id=x`: select has no .* of: text_field, query"
+        ):
+            inputs.parse_reading(task, ["id=x"])
+        given = inputs.parse_reading(task, ["text_field=a=b"])
+        self.assertEqual({"text_field": "a=b"}, given)
+        noted = {"text_field": "c", "query_field": "d", "label_field": "e"}
+        like = {"preprocessing_config": {}, "reading": noted}
+        config = inputs.preprocessing_config(task, given, like)
+        self.assertEqual(
+            {**noted, "text_field": "a=b"}, task.noted_fields(config)
+        )
+        rows = [{"a=b": [["Jan is here."]], "e": [[0, 0]]}]
+        with self.assertRaisesRegex(UserError, "no record has the field 'd'"):
+            list(inputs.read_format(task, config).read_rows(rows, "dev"))
+        read = inputs.read_format(task, config, {"query_field", "label_field"})
+        (record,) = read.read_rows(rows, "dev")
+        self.assertEqual(((0, 0),), record.selected)
 
     def test_split(self):
         with self.assertRaisesRegex(UserError, "`split=all`: nq has train"):

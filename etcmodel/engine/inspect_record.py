@@ -1,8 +1,7 @@
 """Draws one record as a picture of who attends to whom."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+import types
 from typing import NamedTuple
 
 from etcmodel.engine import inputs
@@ -13,58 +12,37 @@ from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.readers import files
 from etcmodel.tasks import registry
-
-_MODEL_FLAGS = (
-    "local_radius",
-    "relative_pos_max_distance",
-    "use_hard_g2l_mask",
-)
+from etcmodel.training import runs
 
 
 @dataclasses.dataclass(kw_only=True)
-class Options(inputs.VocabularyOptions):
-    """What `inspect` does.
+class Options(inputs.ReadingOptions):
+    """Options of `inspect`.
 
     Attributes:
         task: the task; `python -m etcmodel experiments` lists them.
         input: the data files in the task's format, plain or compressed.
         output: the picture to write: .png, .svg or .pdf.
+        like: records that were preprocessed, or a run of `train`: the record is
+            drawn with their sizes and vocabulary, and with the run's model. By
+            default the sizes are the paper's.
+        vocab_file: the vocabulary; by default that of `like`.
         record: which record: its position in the file, from 0, or its id.
         max_record_bytes: maximum size of a record; 0 for no limit.
-        split: "predict" reads records without an answer, too; "train" does not.
-        first_token: at which long token the picture begins.
-        max_long_tokens: how many long tokens are drawn.
-        max_global_tokens: how many global tokens are drawn.
-        experiment: the experiment whose model is drawn; the first of the task
-            by default.
-        preset: the encoder's preset: tiny, small, base, base_shared or large;
-            by default that of the experiment.
-        local_radius: how many tokens a long token sees on each side; by default
-            as in the experiment.
-        relative_pos_max_distance: the distance at which labels are clipped; by
-            default as in the experiment.
-        use_hard_g2l_mask: whether global tokens see only their own sentence or
-            paragraph; by default as in the experiment.
-        task_options: the task's own options, its preprocessing configuration.
+        first_token: at which long token the picture begins; it has up to 120.
+        experiment: the experiment whose model is drawn; by default that of the
+            run, or the first of the task.
     """
 
     task: str
     input: str = option(path="data")
     output: str = option(path="picture")
+    like: str | None = option(None, path="records")
+    vocab_file: str | None = option(None, path="file")
     record: str = "0"
     max_record_bytes: int = option(files.MAX_RECORD_BYTES, min_value=0)
-    split: str = "predict"
     first_token: int = 0
-    max_long_tokens: int = 120
-    max_global_tokens: int = 40
     experiment: str | None = None
-    preset: str | None = None
-    local_radius: int | None = None
-    relative_pos_max_distance: int | None = option(None, min_value=0)
-    use_hard_g2l_mask: bool | None = None
-    task_options: Mapping[str, Any] = dataclasses.field(
-        default_factory=dict, metadata={"is_flag": False}
-    )
 
 
 class Result(NamedTuple):
@@ -81,14 +59,10 @@ class Result(NamedTuple):
     picture: str
 
 
-def _find_record(task, config, options: Options):
+def _find_record(read_format, options: Options):
     path, wanted = options.input, options.record
     records = files.limited(
-        options.max_record_bytes,
-        task.format(config).read,
-        path,
-        options.split,
-        merge=False,
+        options.max_record_bytes, read_format.read, path, "predict", merge=False
     )
     last = ""
     for record in records:
@@ -98,8 +72,22 @@ def _find_record(task, config, options: Options):
     raise UserError(f"{path} has no record {wanted!r}{last}.")
 
 
-def _model_params(task: TaskSpec, name: str):
-    """The parameters of the model that an experiment of the task trains."""
+def _find_model(task: TaskSpec, options: Options):
+    """Returns the experiment, the encoder's configuration and the parameters.
+
+    They are those of a run in `like`, unless `experiment` is given.
+    """
+    from etcmodel.models import EtcConfig
+
+    run = runs.find(options.like) if options.like else None
+    if run and not options.experiment:
+        params = runs.read_params(options.like)["task"]["model"]
+        try:
+            config = EtcConfig.from_run(options.like)
+        except FileNotFoundError as error:
+            raise UserError(str(error)) from error
+        return run["experiment"], config, types.SimpleNamespace(**params)
+    name = options.experiment or next(iter(task.experiments))
     owner = registry.task_of_experiment(name)
     if owner != task:
         raise UserError(
@@ -108,7 +96,8 @@ def _model_params(task: TaskSpec, name: str):
     registry.register_experiments(task.name)
     from official.core import exp_factory
 
-    return exp_factory.get_exp_config(name).task.model
+    params = exp_factory.get_exp_config(name).task.model
+    return name, params.encoder.to_config(), params
 
 
 def inspect_record(options: Options) -> Result:
@@ -125,30 +114,17 @@ def inspect_record(options: Options) -> Result:
             f"`task={task.name}`: there is no picture of it. `inspect` draws "
             "the attention of ETC, with global and long tokens."
         )
-    inputs.check_split(task, options.split)
-    config = inputs.preprocessing_config(task, options)
-    record = _find_record(task, config, options)
+    like, options = inputs.with_like(task, options)
+    given = inputs.parse_reading(task, options.reading)
+    config = inputs.preprocessing_config(task, given, like)
+    noted = {*(like or {}).get("reading", ())} - {*given}
+    record = _find_record(inputs.read_format(task, config, noted), options)
     from etcmodel.inspection.attention_picture import draw_attention_picture
     from etcmodel.inspection.pictures import inspect
-    from etcmodel.models import EtcConfig
 
-    experiment = options.experiment or next(iter(task.experiments))
-    params = _model_params(task, experiment)
-    if options.preset:
-        params.encoder.preset = options.preset
-    try:
-        values = params.encoder.to_config().to_dict()
-    except UserError as error:
-        raise UserError(f"`preset={options.preset}`: {error}") from error
-    for name in _MODEL_FLAGS:
-        if getattr(options, name) is not None:
-            values[name] = getattr(options, name)
-    values["relative_vocab_size"] = max(
-        values["relative_vocab_size"],
-        2 * values["relative_pos_max_distance"] + 4,
-    )
+    experiment, model_config, params = _find_model(task, options)
     examples = inputs.make_example_maker(task, config, options)
-    inspection = inspect(examples, record, EtcConfig.from_dict(values), params)
+    inspection = inspect(examples, record, model_config, params)
     summary = [("experiment", experiment), *inspection.summary]
     inspection = dataclasses.replace(inspection, summary=summary)
     num_tokens = len(inspection.long_labels)
@@ -165,8 +141,6 @@ def inspect_record(options: Options) -> Result:
             options.output,
             title=f"{task.name}: {record.id}",
             first_long_token=options.first_token,
-            max_long_tokens=options.max_long_tokens,
-            max_global_tokens=options.max_global_tokens,
         )
     except (ValueError, ImportError) as error:
         raise UserError(str(error)) from error

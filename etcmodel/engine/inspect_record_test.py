@@ -1,10 +1,16 @@
 import os
+import shutil
+from unittest import mock
 
 import tensorflow as tf
 
 from etcmodel.engine import inspect_record
 from etcmodel.errors import UserError
+from etcmodel.inspection import attention_picture
+from etcmodel.models import EtcConfig
 from testing.tasks import CommandTestCase
+from testing.tasks import write_json
+from testing.tasks import write_run
 from testing.tasks import write_small_wikihop
 
 
@@ -16,17 +22,50 @@ class InspectRecordTest(CommandTestCase):
             "input": path,
             "vocab_file": vocab_file,
             "output": self.path("record.png"),
-            "preset": "tiny",
-            "task_options": {"long_length": 32, "global_length": 16},
             **options,
         }
         return inspect_record.inspect_record(inspect_record.Options(**values))
 
-    def test_result(self):
-        result = self._inspect(record="1")
-        self.assertTrue(os.path.exists(result.picture))
-        self.assertIn("etc/wikihop", result.text)
-        self.assertIn("lower case", result.tokenizer)
+    def test_model_of_a_run(self):
+        """The run's sizes, vocabulary and model; not those of an experiment."""
+        run = self.path("run")
+        os.mkdir(run)
+        vocab_file = os.path.join(run, "vocab.txt")
+        sizes = {"long_length": 9, "global_length": 16, "max_num_sentences": 8}
+        records = {
+            "preprocessing_config": sizes,
+            "vocab_file": "vocab.txt",
+            "vocab_fingerprint": "",
+            "tokenizer": None,
+        }
+        note = {"task": "wikihop", "experiment": "etc/wikihop_flat"}
+        params = {"task": {"model": {"flat_sequence": False}}}
+        write_run(run, {**note, "records": records}, params)
+        write_json(
+            os.path.join(run, "etc_config.json"),
+            EtcConfig.from_preset("tiny", local_radius=3).to_dict(),
+        )
+        _, other = write_small_wikihop(self.directory, 2)
+        shutil.copy(other, vocab_file)
+        with mock.patch.object(
+            attention_picture, "draw_attention_picture"
+        ) as drawing:
+            result = self._inspect(vocab_file=None, like=run)
+            self.assertRegex(result.text, r"experiment: +etc/wikihop_flat\n")
+            self.assertRegex(result.text, r"long length: +9$")
+            self.assertIn("lower case", result.tokenizer)
+            found = drawing.call_args.args[0]
+            # <int>[1, long, 2 radius + 1].
+            self.assertEqual(7, found.l2l_att_mask.shape[-1])
+            # Paragraphs stop local attention: nothing is flat.
+            self._inspect(
+                vocab_file=None, like=run, experiment="etc/wikihop_flat"
+            )
+            flat = drawing.call_args.args[0]
+            self.assertEqual(169, flat.l2l_att_mask.shape[-1])
+            os.remove(os.path.join(run, "etc_config.json"))
+            with self.assertRaisesRegex(UserError, "has no etc_config.json"):
+                self._inspect(vocab_file=None, like=run)
 
     def test_errors_name_options(self):
         for options, message in (

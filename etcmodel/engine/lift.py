@@ -13,7 +13,7 @@ from etcmodel.pipeline import options as options_lib
 from etcmodel.pipeline.atomic import atomic_directory
 from etcmodel.pipeline.options import option
 
-# Model -> options that others have no use for.
+# Model -> options that only it has.
 _OF_ONE_MODEL = {
     "etc": (
         "absolute_positions",
@@ -26,7 +26,7 @@ _OF_ONE_MODEL = {
 
 @dataclasses.dataclass(kw_only=True)
 class Options:
-    """What `lift` does.
+    """Options of `lift`.
 
     Attributes:
         from_: the directory, or a file in it: a TensorFlow checkpoint, or

@@ -177,7 +177,7 @@ def _plain_types(hint) -> set:
 
 
 def _unknown(path, name, names, source) -> UserError:
-    """The error that a parameter does not exist."""
+    """Returns the error of a parameter that does not exist."""
     close = difflib.get_close_matches(name, names)
     close = [path.removesuffix(name) + x for x in close]
     advice = f"There are: {_listed(names)}."

@@ -22,7 +22,7 @@ from etcmodel.serving import exported
 from etcmodel.training import overlaps
 from etcmodel.training import runs
 
-# One of these is near the beginning of a picture: PNG, SVG, PDF.
+# Bytes near the beginning of a picture: PNG, SVG, PDF.
 _PICTURE_STARTS, _MAX_START = (b"\x89PNG", b"<svg", b"<?xml", b"%PDF"), 1000
 # Names of TFRecord files, not of their directory.
 _RECORDS = re.compile(r"[*?\[]|\.tfrecord")
@@ -38,12 +38,12 @@ def check(options: Any) -> None:
         field = "from_" if name == "from" else name
         value = getattr(options, field)
         for path in value if isinstance(value, list) else [value]:
-            # A collection of rows is no path.
+            # Rows have no path.
             if not path or not isinstance(path, str | os.PathLike):
                 continue
             path = os.fspath(path)
             if not files.is_remote(path) and not os.path.lexists(path):
-                # What a process left that was killed.
+                # Restores what a killed process left.
                 swaps.recover(os.path.realpath(path))
             if kind in _OUTPUTS:
                 _OUTPUTS[kind](name, path, overwrite)
@@ -246,6 +246,6 @@ _OUTPUTS: dict[str, Callable[[str, str, bool], None]] = {
     ),
     "metrics": _metrics,
     "picture": check_picture,
-    # The demo knows what an earlier one made.
+    # The demo checks it itself.
     "demo": lambda name, path, overwrite: None,
 }

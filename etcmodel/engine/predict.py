@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from etcmodel.engine import inputs
 from etcmodel.engine import paths as paths_lib
-from etcmodel.engine.inputs import InputOptions
 from etcmodel.engine.progress import Reporter
 from etcmodel.errors import BadRecords
 from etcmodel.errors import UserError
@@ -21,43 +21,22 @@ from etcmodel.readers import files
 from etcmodel.serving import exported
 from etcmodel.tasks import registry
 
-# Options that say how a file is read; each is of some tasks.
-_READING = (
-    *("data_split", "text_field", "query_field", "id_field"),
-    *("label_field", "label_kind", "evidence_field"),
-)
-
 
 @dataclasses.dataclass(kw_only=True)
-class Options(InputOptions):
-    """What `predict` does.
+class Options(inputs.InputOptions, inputs.ReadingOptions):
+    """Options of `predict`.
 
     Attributes:
         saved_model: the SavedModel: the `output_dir` of `export`.
         output: the file to write.
-        data_split: which records of a file are answered: "train", "valid" or
-            "test" of NarrativeQA; by default all.
-        text_field: field with the document, of your own documents.
-        query_field: field with the question or the candidate labels.
-        id_field: field with the record's id.
-        label_field: field with the right answer.
-        label_kind: kind of the labels of `classify`: single, multiple, number.
-        evidence_field: field with the evidence, of `answer`.
         batch_size: how many records are answered at once.
-        metrics: a JSON file to write the metrics to. Pictures of `classify`'s
-            labels, confusion matrix and calibration, are written beside it.
+        metrics: a JSON file to write the metrics to. For the labels of
+            `classify`, a report and pictures are written beside it.
         overwrite: replace the files to write if they exist.
     """
 
     saved_model: str = option(path="saved_model")
     output: str = option(path="new_file")
-    data_split: str | None = None
-    text_field: str | None = None
-    query_field: str | None = None
-    id_field: str | None = None
-    label_field: str | None = None
-    label_kind: str | None = None
-    evidence_field: str | None = None
     batch_size: int = 8
     metrics: str | None = option(None, path="new_file")
     overwrite: bool = False
@@ -73,7 +52,7 @@ class Result(NamedTuple):
         skipped: how many records were left out and why; "" for none.
         num_gold: number of records whose right answer is known.
         metrics: name -> value on these; empty if there are none.
-        pictures: files of pictures.
+        pictures: files about labels: a report, and pictures.
     """
 
     output: str
@@ -85,24 +64,19 @@ class Result(NamedTuple):
     pictures: tuple[str, ...]
 
 
-def _reader(spec, noted: dict, options: Options):
-    """Returns how data files are read, as options and training records say."""
-    given = {
-        name: getattr(options, name)
-        for name in _READING
-        if getattr(options, name) is not None
-    }
-    for name, value in given.items():
-        if name not in spec.reading:
-            raise UserError(
-                f"`{name}={value}`: {spec.name} has no such option."
-            )
-    if not spec.reading:
-        return spec.dataset.FORMAT
+def _reader(spec, metadata: Mapping, options: Options):
+    """Returns how data files are read: as the training records, or `reading`.
+
+    Raises a `UserError` if the task has no such option.
+    """
+    given = inputs.parse_reading(spec, options.reading)
+    noted = metadata.get("reading", {})
+    sizes = metadata.get("preprocessing_config", {})
     try:
-        return spec.format(spec.make_preprocessing_config({**noted, **given}))
+        config = spec.make_preprocessing_config({**sizes, **noted, **given})
+        return inputs.read_format(spec, config, noted.keys() - given.keys())
     except (UserError, ValueError) as error:
-        shown = ", ".join(f"`{name}={value}`" for name, value in given.items())
+        shown = ", ".join(f"`reading={x}`" for x in options.reading or ())
         reason = error.__cause__ or error
         raise UserError(f"{shown}: {spec.name}: {reason}") from error
 
@@ -119,8 +93,7 @@ def predict(options: Options, reporter: Reporter | None = None) -> Result:
     paths = files.find(options.input)
     metadata = exported.read_metadata(options.saved_model)
     spec = registry.get_with_answers(metadata["task"])
-    sizes = metadata.get("preprocessing_config", {})
-    reader = _reader(spec, sizes, options)
+    reader = _reader(spec, metadata, options)
     prefix, _ = os.path.splitext(options.metrics or "")
     if options.metrics and spec.plots:
         module, _, _ = spec.plots.partition(":")

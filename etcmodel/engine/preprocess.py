@@ -28,12 +28,11 @@ from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import load
 from etcmodel.readers import files
 from etcmodel.tasks import registry
-from etcmodel.training import runs
 
 
 @dataclasses.dataclass(kw_only=True)
 class Options(inputs.InputOptions, inputs.VocabularyOptions):
-    """What `preprocess` does.
+    """Options of `preprocess`.
 
     Attributes:
         task: the task; `python -m etcmodel experiments` lists them.
@@ -49,12 +48,12 @@ class Options(inputs.InputOptions, inputs.VocabularyOptions):
             the defaults of `lower_case`, `strip_accents` and
             `tokenize_chinese_chars`.
         like: records that were preprocessed before, or a run of `train` that
-            read them; their sizes, labels and vocabulary are the defaults.
+            read them; their sizes, labels, names of fields and vocabulary are
+            the defaults.
         runner: run on an engine of Apache Beam: DirectRunner, FlinkRunner,
             SparkRunner, DataflowRunner and others. Its own options follow as
             they are, such as --direct_num_workers=4. Needs the extra "beam".
-        beam_options: an option of Beam, such as
-            --beam_options=--direct_num_workers=4; may be given several times.
+        beam_options: options of Beam, such as "--direct_num_workers=4".
         validation_fraction: share of the records that is kept for validation:
             the output has two directories, train and dev.
         seed: seed of the validation split.
@@ -69,7 +68,7 @@ class Options(inputs.InputOptions, inputs.VocabularyOptions):
     vocab_file: str | None = option(None, path="file")
     like: str | None = option(None, path="records")
     runner: str | None = None
-    beam_options: list[str] | None = option(None, several=True)
+    beam_options: list[str] | None = option(None, is_flag=False)
     validation_fraction: float | None = None
     seed: int = 0
     task_options: Mapping[str, Any] = dataclasses.field(
@@ -78,13 +77,13 @@ class Options(inputs.InputOptions, inputs.VocabularyOptions):
 
 
 class Split(NamedTuple):
-    """The records of a split that were written.
+    """The written records of a split.
 
     Attributes:
-        directory: where they are.
+        directory: their directory.
         num_read: number of records read.
         num_written: number of records that have examples.
-        totals: counts of what the records hold, such as "tokens_cut".
+        totals: counts of parts of records, such as "tokens_cut".
         summary: shares and means, such as of tokens cut.
         skipped: how many records were left out and why; "" for none.
         notes: remarks on counts that are unusual.
@@ -160,13 +159,20 @@ def preprocess(
     task = registry.get(options.task)
     inputs.check_split(task, options.split)
     _check_fraction(options)
-    like, options = _with_like(task, options)
-    config = inputs.preprocessing_config(task, options, like)
+    if task.complete and options.split != "train" and not options.like:
+        raise UserError(
+            f"`split={options.split}` needs `like=DIR`, the records that are "
+            f"trained on: they tell what {task.name} has to know, such as the "
+            "labels."
+        )
+    like, options = inputs.with_like(task, options)
+    config = inputs.preprocessing_config(task, options.task_options, like)
     beam = _beam_options(options)
     paths, rows = _find_input(task, options)
 
     def reader(config):
-        format_ = task.format(config)
+        noted = {*(like or {}).get("reading", ())} - {*options.task_options}
+        format_ = inputs.read_format(task, config, noted)
         if rows is not None:
             return functools.partial(_read_rows, format_, rows, name)
         return functools.partial(
@@ -190,7 +196,7 @@ def preprocess(
             config,
             _kept(splits["train"], read(paths, "train", bad_records)),
         )
-        # Labels that are known now may be written differently.
+        # Known labels may have other spellings in the data.
         read = reader(config)
     examples = inputs.make_example_maker(task, config, options)
     import tensorflow as tf
@@ -258,49 +264,16 @@ def _check_fraction(options: Options) -> None:
         )
 
 
-def _with_like(task, options: Options) -> tuple[dict | None, Options]:
-    """Reads what was noted about `like`, whose vocabulary is the default."""
-    directory, split = options.like, options.split
-    if not directory:
-        if task.complete and split != "train":
-            raise UserError(
-                f"`split={split}` needs `like=DIR`, the records that are "
-                f"trained on: they tell what {task.name} has to know, such as "
-                "the labels."
-            )
-        if not options.vocab_file:
-            raise UserError("preprocess needs `vocab_file`, or `like`.")
-        return None, options
-    from etcmodel.pipeline import shards
-
-    note = shards.read_note(directory) or runs.read_records(directory)
-    if note is None:
-        raise UserError(
-            f"`like={directory}`: it has no {shards.METADATA_FILE}. Give the "
-            "`output_dir` of an earlier `preprocess`, or the `model_dir` of "
-            "`train`."
-        )
-    if note["task"] != task.name:
-        raise UserError(
-            f"`like={directory}`: its records are those of the task "
-            f"{note['task']!r}, not of {task.name!r}."
-        )
-    if not options.vocab_file:
-        vocab_file = os.path.join(directory, note["vocab_file"])
-        options = dataclasses.replace(options, vocab_file=vocab_file)
-    return note, options
-
-
 def _kept(keep, records):
     return records if keep is None else filter(keep, records)
 
 
 class _Written(NamedTuple):
-    """What was written.
+    """Counts of a written split.
 
     Attributes:
         records: numbers of records: written and left out.
-        totals: counts of what the records hold.
+        totals: counts of parts of records.
         bad_records: those that were skipped.
         shards: name of a file -> its numbers of examples and of bytes.
     """
@@ -332,7 +305,7 @@ def _write_locally(
 
 
 def _distributed():
-    """Imports Beam without its warnings of clouds that are not installed."""
+    """Imports Beam without its warnings about missing cloud packages."""
     extras.require_extra("beam")
     logging.disable(logging.WARNING)
     try:
@@ -420,6 +393,8 @@ def _write_notes(
         "num_examples": count,
         "shards": shards,
     }
+    if reading := task.noted_fields(config):
+        metadata["reading"] = reading
     without_query = totals.get("records_without_query")
     if without_query is not None:
         metadata["has_queries"] = without_query == 0
@@ -450,7 +425,7 @@ def _write_examples(
         source = read(paths, split, bad_records, progress.at)
         for made in make_all_examples(examples, source, split, bad_records):
             for record in made:
-                # Only what is in one group is packed together.
+                # Only examples of one group are packed together.
                 if (of_record := packing.group_of(record.source)) != group:
                     group = of_record
                     for packed in packer.flush():

@@ -1,13 +1,13 @@
-"""Notes about records that `preprocess` counted, for people to read."""
+"""Makes notes about unusual counts of records."""
 
 from collections.abc import Mapping
 
-# A vocabulary of the language has a token for nearly all of its words.
+# With a vocabulary of the language, few tokens are unknown.
 _MAX_UNKNOWN = 0.05
 
 
 def make_notes(counts: Mapping[str, int], had_queries: bool) -> list[str]:
-    """Returns what is likely to be a mistake.
+    """Returns notes about likely mistakes.
 
     Args:
         counts: as in `stats.json`, summed over all records.

@@ -49,14 +49,6 @@ class PreprocessTest(CommandTestCase):
             )
             self.assertEqual(self._stored("file"), self._stored(name))
 
-    def test_result_of_a_split(self):
-        result = self._preprocess("out", _ROWS, validation_fraction=1 / 3)
-        train, dev = (result.splits[name] for name in ("train", "dev"))
-        self.assertEqual((4, 2), (train.num_written, dev.num_written))
-        self.assertEqual(self.path("out", "dev"), dev.directory)
-        self.assertTrue(os.path.isdir(dev.directory))
-        self.assertIn("lower case", result.tokenizer)
-
     def test_errors_name_rows_and_options(self):
         for rows, options, message in (
             ([*_ROWS, {"text": "", "label": "a"}], {}, r"records, record 6"),

@@ -1,8 +1,8 @@
-"""Trains in a process of its own where this one cannot.
+"""Trains in a new process if this one has Keras 3.
 
-The Model Garden needs Keras 2, and TensorFlow is imported with one Keras for
-good. Options, notes, steps, validations and the result are passed between the
-processes as pickles, so the call behaves as one in this process.
+The Model Garden needs Keras 2, and a process cannot change its Keras. Options,
+notes, steps, validations and the result are passed between the processes as
+pickles, so the call behaves as one in this process.
 """
 
 import contextlib
@@ -29,10 +29,11 @@ _MAX_SHOWN = 2000
 
 def has_keras_2() -> bool:
     """Returns whether this process can train; False if it is not known yet."""
-    tensorflow = sys.modules.get("tensorflow")
-    return tensorflow is not None and (
-        tensorflow.keras.layers.Layer.__module__.startswith("tf_keras")
-    )
+    if "tensorflow" not in sys.modules:
+        return False
+    from etcmodel.layers import keras_compat
+
+    return not keras_compat.is_keras_3()
 
 
 def train(
@@ -66,7 +67,7 @@ def train(
             stdin=subprocess.DEVNULL,
             stdout=None if options.verbose else errors,
             stderr=None if options.verbose else errors,
-            # An interruption is passed on once, and not by the terminal.
+            # Keeps the terminal from interrupting it, too: `_serve` does.
             start_new_session=True,
         )
         theirs.close()
@@ -114,7 +115,7 @@ def _serve(process, channel, options, reporter, on_validation):
             except KeyboardInterrupt:
                 if is_interrupted or process.poll() is not None:
                     raise
-                # It saves the training and answers.
+                # The process saves the training, and answers.
                 is_interrupted = True
                 process.send_signal(signal.SIGINT)
 
@@ -162,19 +163,11 @@ class _RemoteProgress(NoProgress):
     """Sends the progress of a training."""
 
     def __init__(self, channel: _Channel):
-        self._channel = channel
+        def sender(kind):
+            return lambda *values: channel.send((kind, *values))
 
-    def write(self, text):
-        """See `TrainingProgress`."""
-        self._channel.send(("write", text))
-
-    def step(self, step, loss):
-        """See `TrainingProgress`."""
-        self._channel.send(("step", step, loss))
-
-    def validated(self, text):
-        """See `TrainingProgress`."""
-        self._channel.send(("validated", text))
+        self.write, self.step = sender("write"), sender("step")
+        self.validated = sender("validated")
 
 
 class _RemoteReporter(Reporter):
@@ -195,8 +188,8 @@ class _RemoteReporter(Reporter):
 
 
 def main(descriptor: int) -> None:
-    """Trains what the other process sends the options of."""
-    # What a process in the background inherits is to ignore it.
+    """Trains with the options that the other process sends."""
+    # A process in the background ignores interruptions by default.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     channel = _Channel(socket.socket(fileno=descriptor))
     options, has_callback = channel.receive()

@@ -14,7 +14,7 @@ import tqdm
 from etcmodel.errors import UserError
 from etcmodel.readers import files
 
-# Seconds of training after which a line is written in any case.
+# Maximum number of seconds of training between lines.
 _MAX_SILENCE = 30
 STYLES = ("auto", "bar", "lines", "quiet")
 
@@ -58,7 +58,7 @@ def in_notebook() -> bool:
 
 
 def _has_bars(stream: TextIO) -> bool:
-    """Whether tqdm shows bars: in notebooks and terminals with a size."""
+    """Returns whether tqdm shows bars: in notebooks and sized terminals."""
     if not stream.isatty():
         return in_notebook()
     try:
@@ -184,7 +184,7 @@ class NoProgress:
 
 
 class Reporter:
-    """Shows what the functions of the engine report.
+    """Shows notes and progress of the functions of the engine.
 
     Args:
         style: "auto" for bars in a terminal or notebook and lines elsewhere,
@@ -201,7 +201,7 @@ class Reporter:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing is shown."""
+        """Whether the reporter shows nothing."""
         return self.style == "quiet"
 
     def note(self, text: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from absl import logging
 
+from etcmodel import run_paths
 from etcmodel.engine import shortcuts
 from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
@@ -22,7 +23,7 @@ from etcmodel.training import runs
 
 @dataclasses.dataclass(kw_only=True)
 class RunOptions:
-    """Which run, and how it is configured.
+    """The run and its configuration.
 
     Attributes:
         model_dir: directory of the run: checkpoints, TensorBoard logs,
@@ -46,7 +47,7 @@ class RunOptions:
 
 @dataclasses.dataclass(kw_only=True)
 class CheckpointOptions(RunOptions):
-    """Which checkpoint of a run.
+    """The checkpoint of a run.
 
     Attributes:
         checkpoint: the checkpoint: "best", "last", or a path. By default the
@@ -58,7 +59,7 @@ class CheckpointOptions(RunOptions):
 
 @dataclasses.dataclass(kw_only=True)
 class TrainerOptions(RunOptions):
-    """Where the trainer runs.
+    """The machine to train on.
 
     Attributes:
         tpu: name or grpc:// address of a Cloud TPU, or "local".
@@ -80,8 +81,8 @@ def use_saved_params(
     if wanted and runs.find(model_dir) is None:
         if metadata_files.exists(model_dir):
             reporter.note(
-                f"{model_dir} has no {runs.RUN_FILE}: the configuration is "
-                f"that of `experiment={wanted}` and of the options. Whether "
+                f"{model_dir} has no {run_paths.RUN_FILE}: the configuration "
+                f"is that of `experiment={wanted}` and of the options. Whether "
                 "the records have the vocabulary and sizes of the run is not "
                 "checked."
             )
@@ -90,7 +91,7 @@ def use_saved_params(
     if wanted and wanted != note["experiment"]:
         return wanted, options
     runs.read_params(model_dir)
-    own = os.path.join(model_dir, runs.PARAMS_FILE)
+    own = os.path.join(model_dir, run_paths.PARAMS_FILE)
     given = [own, *(options.config_file or [])]
     return note["experiment"], dataclasses.replace(options, config_file=given)
 
@@ -112,7 +113,7 @@ def logging_level(verbose: bool) -> Iterator[None]:
 
 
 def _parse(options):
-    """The configuration that the Model Garden makes of its flags."""
+    """Returns the configuration that the Model Garden makes of its flags."""
     from official.core import train_utils
 
     try:
@@ -144,8 +145,8 @@ def parse_params(options: RunOptions, experiment: str, reporter: Reporter):
         return getattr(options, name, None)
 
     defaults = exp_factory.get_exp_config(experiment)
-    # The Model Garden takes paths and texts, too, but its errors name no
-    # mistakes.
+    # The Model Garden reads paths and texts, too, but its errors do not say
+    # what is wrong.
     values = []
     if given("small"):
         values.append(shortcuts.small_values(given("train_data")))
@@ -181,8 +182,7 @@ def parse_params(options: RunOptions, experiment: str, reporter: Reporter):
 def resolved(params, spec) -> dict:
     """Returns a configuration as nested dicts, with the preset's sizes.
 
-    The size of the vocabulary stays None if the records, which tell it, are not
-    there.
+    The size of the vocabulary is None without records.
     """
     from etcmodel.training import configuration
 
@@ -212,7 +212,7 @@ def _choose_devices(params, defaults) -> None:
             )
         runtime.num_gpus = runtime.num_gpus or number
     if trainer.steps_per_loop == defaults.trainer.steps_per_loop:
-        # Only TPUs gain by steps that nobody sees.
+        # Only TPUs are faster with several steps per loop.
         trainer.steps_per_loop = (
             math.gcd(trainer.steps_per_loop, trainer.summary_interval)
             if runtime.distribution_strategy == "tpu"
@@ -240,12 +240,12 @@ def check_data(params, mode: str) -> None:
 
 
 def check_options(options: RunOptions, mode: str) -> None:
-    """Checks the same by the options alone, before TensorFlow is loaded."""
+    """Checks options like `check_data`, before TensorFlow is loaded."""
     _check_named(mode, lambda field: _may_name(options, field))
 
 
 def _may_name(options, field) -> bool:
-    """Whether options, or files they name, can hold the path of data."""
+    """Returns whether options, or files they name, may have a path of data."""
     override = options.params_override or ""
     if not isinstance(override, str):
         override = str(override)

@@ -26,7 +26,7 @@ class StopTraining(Exception):
 
 @dataclasses.dataclass
 class Watch:
-    """What watches a training.
+    """Observes a training.
 
     Attributes:
         progress: shows steps and validations.
@@ -47,11 +47,11 @@ class Watch:
 
 
 class _Actions:
-    """What is done after training steps and after validations.
+    """Runs after training steps and after validations.
 
     Attributes:
         trainer: the Model Garden's trainer.
-        step: the last step that was made.
+        step: the last finished step.
     """
 
     def __init__(self, params, mode, model_dir, spec, watch):
@@ -60,7 +60,7 @@ class _Actions:
         self._spec, self._watch = spec, watch
 
     def after_steps(self, logs) -> None:
-        """Checks and shows the loss; adds the speed to what is logged."""
+        """Checks and shows the loss; adds the speed to the logs."""
         from etcmodel.training import divergence
 
         loss, before, now = float(logs["training_loss"]), self.step, _clock()
@@ -78,7 +78,7 @@ class _Actions:
         self._watch.progress.step(self.step, loss)
 
     def after_validation(self, logs) -> None:
-        """Saves and shows metrics; stops if they do not become better."""
+        """Saves and shows metrics; stops training if they do not improve."""
         step = int(self.trainer.global_step.numpy())
         best = self._params.trainer.best_checkpoint_eval_metric
         if self._spec is not None:
@@ -123,7 +123,7 @@ def make_runner(
         mode: "train", "eval" or "train_and_eval".
         model_dir: directory of the run, see `run_directory.prepare`.
         spec: the task, if thresholds that validation chooses are saved.
-        watch: what watches the training.
+        watch: observes the training.
         reporter: for notes; none by default.
 
     Returns:
@@ -193,7 +193,7 @@ def make_runner(
 
 
 def _warn_of_slow_bfloat16(runtime, reporter: Reporter) -> None:
-    """Tells if a training step on this processor is faster in float32."""
+    """Notes if a training step on this processor is faster in float32."""
     import tensorflow as tf
 
     if (
@@ -244,7 +244,7 @@ def same_precision() -> Iterator[None]:
 
 
 def _catch_up(controller, trainer, model_dir: str) -> None:
-    """Makes a resumed run validate at the steps of an undisturbed one."""
+    """Makes a resumed run validate at the steps of an uninterrupted one."""
     step = int(controller.global_step.numpy())
     if step % trainer.validation_interval and step < trainer.train_steps:
         step += trainer.validation_interval - step % trainer.validation_interval
@@ -266,7 +266,7 @@ def lacks_validation(model_dir: str, step: int) -> bool:
 def run_mode(
     runner, params, mode: str, watch: Watch | None = None
 ) -> dict[str, float]:
-    """Trains and evaluates. Training that is interrupted is saved.
+    """Trains and evaluates; saves an interrupted training.
 
     The runner's own method also counts operations on a copy of the model with
     its weights as constants, which takes minutes and gigabytes for large

@@ -1,4 +1,4 @@
-"""The short options of `train`: paths, epochs, sizes, without overrides."""
+"""Turns the options of `train`, such as `epochs`, into parameters."""
 
 import dataclasses
 import math
@@ -8,6 +8,7 @@ from collections.abc import Collection
 from collections.abc import Sequence
 from typing import Any
 
+from etcmodel import run_paths
 from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
 from etcmodel.errors import show
@@ -29,7 +30,7 @@ _PRECISIONS = ("float32", "float16", "bfloat16")
 # Other numbers that must be at least 1.
 _NUMBERS = ("trainer.train_steps", "trainer.summary_interval")
 
-# Option -> the parameters that it sets.
+# Option -> parameters.
 _PARAMETERS = {
     "train_data": ("task.train_data.input_path",),
     "validation_data": ("task.validation_data.input_path",),
@@ -40,7 +41,7 @@ _PARAMETERS = {
     "seed": ("task.train_data.seed",),
 }
 
-# What ``small`` stands for.
+# Parameters of `small`.
 _SMALL = {
     "task.model.encoder.preset": "tiny",
     "task.model.encoder.hidden_dropout_prob": 0.0,
@@ -74,7 +75,7 @@ def nested(values: dict) -> dict:
 
 
 def small_values(train_data: str | None = None) -> dict:
-    """Returns the parameters that ``small`` stands for, as nested dicts.
+    """Returns the parameters of `small`, as nested dicts.
 
     Batches of ReadTwice count segments; they hold at least one whole example of
     the records `train_data`.
@@ -87,14 +88,14 @@ def small_values(train_data: str | None = None) -> dict:
 
 
 def _metadata(train_data: str) -> dict | None:
-    """What `preprocess` noted about records."""
+    """Reads the note of `preprocess` about records."""
     from etcmodel.pipeline import tfrecords
 
     return tfrecords.read_metadata(tfrecords.find_files(train_data))
 
 
 def _num_blocks(metadata: dict | None) -> int:
-    """Rows of a batch that an example takes: segments in ReadTwice, else 1."""
+    """Returns an example's rows in a batch: segments in ReadTwice, else 1."""
     features = metadata["preprocessing_config"] if metadata else {}
     return features.get("num_blocks_per_example", 1)
 
@@ -129,7 +130,7 @@ def apply(
     named: Collection[str],
     reporter: Reporter,
 ) -> None:
-    """Sets the parameters that options stand for, over all other overrides.
+    """Sets the parameters of options, which replace all other overrides.
 
     `named` are those of the model that other overrides set, see `names_in`.
     """
@@ -198,7 +199,7 @@ def _follow_init_checkpoint(
 
 
 def _encoder_beside(path: str) -> dict | None:
-    """The encoder's configuration beside a checkpoint; None if there is none.
+    """Returns the encoder's configuration beside a checkpoint, or None.
 
     A run stores it in `params.yaml`, an original checkpoint in its own file.
     """
@@ -206,7 +207,7 @@ def _encoder_beside(path: str) -> dict | None:
 
     config_file = checkpoints.config_file(path)
     # A run's own config file holds the encoder as its task needs it.
-    run_file = checkpoints.beside(path, runs.RUN_FILE)
+    run_file = checkpoints.beside(path, run_paths.RUN_FILE)
     if config_file and not metadata_files.exists(run_file):
         return metadata_files.read(config_file, advice=_ADVICE)
     model = _model_of_run(path)
@@ -214,17 +215,15 @@ def _encoder_beside(path: str) -> dict | None:
 
 
 def _model_of_same(path: str, experiment: str) -> dict:
-    """The model's configuration in a run of the same experiment, or {}."""
+    """Returns the model's configuration of a run of the experiment, or {}."""
     if runs.find_of(path).get("experiment") != experiment:
         return {}
     return _model_of_run(path) or {}
 
 
 def _model_of_run(path: str) -> dict | None:
-    """The model's configuration in the run of a checkpoint, if it has one."""
-    from etcmodel.models import run_files
-
-    params_file = os.path.join(run_files.directory(path), runs.PARAMS_FILE)
+    """Returns the model's configuration in a checkpoint's run, or None."""
+    params_file = os.path.join(run_paths.directory(path), run_paths.PARAMS_FILE)
     if not metadata_files.exists(params_file):
         return None
     keys = {"task.model.encoder": dict}
@@ -297,7 +296,7 @@ def follow_records(
 
 
 def _count(number: float, word: str) -> str:
-    """A number and its unit: `1 epoch`, `2.5 epochs`."""
+    """Formats a number and its unit: `1 epoch`, `2.5 epochs`."""
     return f"{number:g} {word}" if number == 1 else f"{number:g} {word}s"
 
 

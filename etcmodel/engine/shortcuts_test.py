@@ -143,7 +143,7 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
     def test_a_run_goes_on_as_it_was(self):
         """What the recipe says is replaced, what the user says is not."""
         encoder = {"preset": "tiny", "use_hard_g2l_mask": False}
-        model = {"encoder": encoder, "prior": 0.3, "long_length": 9}
+        model = {"encoder": encoder, "unit_prior": 0.3, "long_length": 9}
         model["query_ignore_hard_g2l"] = False
         self._write("run/params.yaml", {"task": {"model": model}})
         note = {"experiment": "etc/select", "task": "select"}
@@ -154,7 +154,7 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
             (
                 "etc/select",
                 [
-                    "--params_override=task.model.prior=0.1,"
+                    "--params_override=task.model.unit_prior=0.1,"
                     "task.model.encoder.use_hard_g2l_mask=true"
                 ],
                 (True, 0.1, False),
@@ -176,7 +176,7 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
                 expected,
                 (
                     model.encoder.use_hard_g2l_mask,
-                    model.prior,
+                    model.unit_prior,
                     model.query_ignore_hard_g2l,
                 ),
             )
@@ -189,7 +189,7 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
             f"--params_override=task.init_checkpoint={place}",
             experiment="etc/select",
         )
-        self.assertEqual(0.3, params.task.model.prior)
+        self.assertEqual(0.3, params.task.model.unit_prior)
 
     def test_small(self):
         """Others come after it."""

@@ -20,7 +20,7 @@ from etcmodel.training import runs
 
 @dataclasses.dataclass(kw_only=True)
 class Options(run_options.TrainerOptions):
-    """What `train` does.
+    """Options of `train`.
 
     Attributes:
         mode: whether to evaluate during the training; by default
@@ -34,22 +34,22 @@ class Options(run_options.TrainerOptions):
         preset: sizes of the encoder: tiny, small, base, base_shared or large
             for ETC; tiny, base, base_cls or base_sts for ReadTwice.
         init_checkpoint: initial weights: the output of `lift`, a published
-            checkpoint with its etc_config.json, or another run, of which the
-            last checkpoint counts. The encoder's sizes are taken from there,
-            too; a run of the same task also initializes the head, and one of
-            the same experiment gives the options of its model.
+            checkpoint with its etc_config.json, or the last checkpoint of
+            another run. The encoder gets the sizes of the checkpoint. A run of
+            the same task also initializes the head, and a run of the same
+            experiment supplies the options of the model.
         optimizer: "adamw" or "lamb"; by default the experiment's.
         schedule: decay of the learning rate after the warm-up: "linear" to 0,
             "cosine" to 0, or "constant"; by default the experiment's.
         patience: validations without a better metric after which the training
-            stops; by default it goes on to the end.
+            stops; by default it never stops early.
         seed: seed of the weights, the order of records and dropout.
         small: a trial run of minutes on two cores: the preset tiny (not small,
             which is larger), batches of 8, a learning rate of 0.001, no
             dropout. Other options override it.
     """
 
-    # Needed here, unlike elsewhere.
+    # Required only here.
     experiment: str = dataclasses.field()
     mode: str | None = option(None, one_of=["train", "train_and_eval"])
     train_data: str | None = option(None, path="records")
@@ -67,13 +67,13 @@ class Options(run_options.TrainerOptions):
 
 
 class Result(NamedTuple):
-    """What a training did.
+    """Outcome of a training.
 
     Attributes:
         model_dir: directory of the run.
         task: name of the task.
-        steps: number of steps that the run was to have.
-        is_trained: False if the run had all its steps before.
+        steps: number of steps of the whole run.
+        is_trained: False if the run was already complete.
         losses: step -> loss of the batch, at each summary of this training.
         validations: step -> name -> metric, of all validations of the run.
     """
@@ -187,7 +187,7 @@ def _set_seeds(options: Options, params) -> None:
 def _run_in_directory(
     options, spec, params, mode: str, watch, reporter
 ) -> bool:
-    """Trains, unless the run has nothing left to do; returns whether it did."""
+    """Trains, unless the run is complete; returns whether it trained."""
     from etcmodel.training import configuration
     from etcmodel.training import run_directory
 
@@ -198,7 +198,7 @@ def _run_in_directory(
         runs.check_own_vocabulary(metadata)
     with run_directory.hold(model_dir):
         run_directory.prepare(model_dir)
-        # A final evaluation is done even then.
+        # A finished run may lack its final evaluation.
         is_done = runs.is_finished(params, model_dir) and not (
             mode == "train_and_eval"
             and runner_lib.lacks_validation(model_dir, steps)
@@ -212,7 +212,7 @@ def _run(options, spec, params, mode: str, watch, reporter) -> None:
     """Trains in the run's directory."""
     model_dir, trainer = options.model_dir, params.trainer
     with runner_lib.quiet(options.verbose), contextlib.ExitStack() as stack:
-        # The trainer's whole log has losses and speed of its own.
+        # The trainer's whole log shows losses and speed, too.
         if not options.verbose:
             watch.progress = stack.enter_context(
                 reporter.training(trainer.train_steps, trainer.summary_interval)

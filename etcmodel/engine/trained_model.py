@@ -115,6 +115,7 @@ def load(
         "task": spec.name,
         "preprocessing_config": sizes,
         "options": dataclasses.asdict(task_model.options),
+        "reading": (records or {}).get("reading", {}),
         "has_queries": (records or {}).get("has_queries", False),
     }
     return TrainedModel(spec, model, task_model, preprocessor, metadata, path)

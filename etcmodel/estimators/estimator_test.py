@@ -89,8 +89,6 @@ class ClassifierTest(tf.test.TestCase):
             f"--saved_model={saved_model}",
             f"--input={input_file}",
             f"--output={output}",
-            "--text_field=body",
-            "--label_field=town",
         )
         self.assertEqual((0, ""), (code, err))
         with open(output, encoding="utf-8") as stream:
@@ -103,9 +101,7 @@ class ClassifierTest(tf.test.TestCase):
             etcmodel.load(saved_model).predict(
                 [x["body"] for x in _ROWS], progress=False
             ),
-            etcmodel.load(saved_model, text_field="body").predict(
-                _ROWS, progress=False
-            ),
+            etcmodel.load(saved_model).predict(_ROWS, progress=False),
         ):
             self.assertLen(found, len(_ROWS))
             for one, line in zip(found, expected, strict=True):

@@ -148,7 +148,7 @@ class SentenceSelector(Estimator[list[results.ScoredUnit]]):
     `is_selected`.
 
     Args:
-        prior: initial probability that a unit is selected (default: 0.1).
+        unit_prior: initial probability that a unit is selected (default: 0.1).
         query_ignore_hard_g2l: whether the query's global tokens attend to the
             whole document (default: True).
         threshold: minimum probability of a selected unit; default: chosen by
@@ -170,7 +170,7 @@ class SentenceSelector(Estimator[list[results.ScoredUnit]]):
         query_field: str | None = None,
         id_field: str | None = None,
         label_field: str | None = None,
-        prior: float | None = None,
+        unit_prior: float | None = None,
         query_ignore_hard_g2l: bool | None = None,
         threshold: float | None = None,
     ):
@@ -191,7 +191,7 @@ class SentenceSelector(Estimator[list[results.ScoredUnit]]):
         query_field: str | None = None,
         id_field: str | None = None,
         label_field: str | None = None,
-        prior: float | None = None,
+        unit_prior: float | None = None,
         query_ignore_hard_g2l: bool | None = None,
         threshold: float | None = None,
     ) -> "SentenceSelector":
@@ -226,7 +226,7 @@ class QuestionAnswerer(Estimator[results.Answer]):
             in training, the first ones (default: 8).
         query_ignore_hard_g2l: whether the question's global tokens attend to
             the whole document (default: True).
-        supporting_fact_prior: initial probability that a unit is evidence
+        unit_prior: initial probability that a unit is evidence
             (default: 0.1).
         no_answer_threshold: minimum probability of "no answer"; default: chosen
             by validation, 0.5 without.
@@ -262,7 +262,7 @@ class QuestionAnswerer(Estimator[results.Answer]):
         answer_encoding: AnswerEncoding | None = None,
         answer_places: int | None = None,
         query_ignore_hard_g2l: bool | None = None,
-        supporting_fact_prior: float | None = None,
+        unit_prior: float | None = None,
         no_answer_threshold: float | None = None,
         evidence_threshold: float | None = None,
         answer_in_evidence: bool | None = None,
@@ -292,7 +292,7 @@ class QuestionAnswerer(Estimator[results.Answer]):
         answer_encoding: AnswerEncoding | None = None,
         answer_places: int | None = None,
         query_ignore_hard_g2l: bool | None = None,
-        supporting_fact_prior: float | None = None,
+        unit_prior: float | None = None,
         no_answer_threshold: float | None = None,
         evidence_threshold: float | None = None,
         answer_in_evidence: bool | None = None,
@@ -338,13 +338,12 @@ def load(
     balanced: bool | None = None,
     label_smoothing: float | None = None,
     threshold: float | None = None,
-    prior: float | None = None,
     query_ignore_hard_g2l: bool | None = None,
     evidence: Evidence | None = None,
     evidence_field: str | None = None,
     answer_encoding: AnswerEncoding | None = None,
     answer_places: int | None = None,
-    supporting_fact_prior: float | None = None,
+    unit_prior: float | None = None,
     no_answer_threshold: float | None = None,
     evidence_threshold: float | None = None,
     answer_in_evidence: bool | None = None,

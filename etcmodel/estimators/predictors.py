@@ -17,6 +17,7 @@ from typing import Literal
 from typing import TypeVar
 
 from etcmodel.engine import export as export_lib
+from etcmodel.engine import inputs
 from etcmodel.engine import progress as progress_lib
 from etcmodel.engine import shortcuts
 from etcmodel.errors import BadRecords
@@ -323,8 +324,11 @@ class RowPredictor(Predictor, Generic[Result]):
             for x, y in self.options.items()
             if x in names and y not in (None, "auto")
         }
-        rows: RowFormat = self._spec.format(
-            self._spec.make_preprocessing_config({**sizes, **given})
+        noted = self._load().reading
+        rows: RowFormat = inputs.read_format(
+            self._spec,
+            self._spec.make_preprocessing_config({**sizes, **noted, **given}),
+            noted.keys() - given.keys(),
         )
         read = rows.read_rows(records, split, errors, name="records")
         if self._load().has_queries:

@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 
+from etcmodel import run_paths
 from etcmodel.engine import lift
 from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
@@ -12,14 +13,13 @@ from etcmodel.errors import show
 from etcmodel.models import EtcConfig
 from etcmodel.pipeline import metadata_files
 from etcmodel.readers import files
-from etcmodel.training import runs
 
 # A name in the Hugging Face Hub, such as "google-bert/bert-base-uncased", with
 # a revision behind "@".
 _HUB_NAME = re.compile(r"([\w-][\w.-]*/[\w.-]+)(?:@([\w./-]+))?")
 _HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 # A directory with one of these needs no lifting.
-_OWN_FILES = ("lift.json", runs.RUN_FILE, "etc_config.json")
+_OWN_FILES = ("lift.json", run_paths.RUN_FILE, "etc_config.json")
 
 
 def find(source: str, reporter: Reporter | None = None) -> str:
@@ -122,7 +122,7 @@ def check(source: str) -> None:
 
 def vocabulary_beside(source: str) -> str | None:
     """Returns the vocabulary of lifted weights or of a run; None if unknown."""
-    for name, keys in ((_OWN_FILES[0], ()), (runs.RUN_FILE, ("records",))):
+    for name, keys in ((_OWN_FILES[0], ()), (run_paths.RUN_FILE, ("records",))):
         path = os.path.join(source, name)
         if metadata_files.exists(path):
             note = metadata_files.read(path)

@@ -87,9 +87,8 @@ def compose_attention_labels(
     side_inputs: GlobalLocalTransformerSideInputs,
     global_tokens: Sequence[int],
     long_tokens: Sequence[int],
-    example: int = 0,
 ) -> np.ndarray:
-    """Joins the four parts of one example into one square matrix.
+    """Joins the four parts of a batch of one into one square matrix.
 
     Global tokens come before long ones. Each query (row) and key (column) has a
     label or `MASKED`, `<int32>[shown, shown]`. A mask of None masks nothing
@@ -129,9 +128,9 @@ def compose_attention_labels(
         shape = np.broadcast_shapes(rows.shape, columns.shape)
         labels = np.zeros(shape, np.int32)
         if ids is not None:
-            labels = np.asarray(ids[example])[rows, columns]
+            labels = np.asarray(ids[0])[rows, columns]
         if mask is not None:
-            visible = np.asarray(mask[example])[rows, columns] != 0
+            visible = np.asarray(mask[0])[rows, columns] != 0
             labels = np.where(visible, labels, MASKED)
         return labels
 
@@ -157,7 +156,6 @@ def choose_global_tokens(
     num_global: int,
     long_tokens: Sequence[int],
     max_global_tokens: int,
-    example: int = 0,
 ) -> list[int]:
     """Chooses up to `max_global_tokens`, preferably linked to `long_tokens`.
 
@@ -168,7 +166,7 @@ def choose_global_tokens(
     linked = np.zeros([num_global], bool)
     if side_inputs.l2g_relative_att_ids is not None:
         label = find_label_scheme(side_inputs).not_linked
-        ids = np.asarray(side_inputs.l2g_relative_att_ids[example])
+        ids = np.asarray(side_inputs.l2g_relative_att_ids[0])
         linked = np.any(ids[np.asarray(long_tokens)] != label, axis=0)
         linked = linked[:num_global]
     by_interest = sorted(range(num_global), key=lambda j: (not linked[j], j))

@@ -167,22 +167,6 @@ class ComposeAttentionLabelsTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "radius is unknown"):
             attention_labels.compose_attention_labels(side_inputs, [0], [0])
 
-    def test_example_of_a_batch(self):
-        fields = _two_contexts().to_dict()
-        side_inputs = self._changed(
-            **{key: np.concatenate([0 * x, x]) for key, x in fields.items()}
-        )
-        for example, expected in (
-            (0, [[-1] * 3] * 3),
-            (1, [[0, 4, -1], [4, 0, 1], [3, 2, 0]]),
-        ):
-            self.assertAllEqual(
-                attention_labels.compose_attention_labels(
-                    side_inputs, [0], [0, 1], example
-                ),
-                expected,
-            )
-
 
 class ChooseGlobalTokensTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(

@@ -40,6 +40,9 @@ _COLORS = {
 _MIN_SIDE, _MAX_SIDE = 5.0, 14.4
 _MIN_CELL, _MAX_CELL = 0.085, 0.3
 _LEGEND_WIDTH, _LEGEND_ROW, _LEGEND_ROWS = 2.2, 0.22, 36
+# Maximum numbers of tokens in a picture.
+MAX_LONG_TOKENS = 120
+MAX_GLOBAL_TOKENS = 40
 
 
 def draw_attention_picture(
@@ -48,10 +51,7 @@ def draw_attention_picture(
     global_labels: Sequence[str],
     path: str | os.PathLike,
     title: str = "Who attends to whom",
-    example: int = 0,
     first_long_token: int = 0,
-    max_long_tokens: int = 120,
-    max_global_tokens: int = 40,
 ) -> str:
     """Draws the masks and labels of one record into an image file.
 
@@ -71,24 +71,17 @@ def draw_attention_picture(
     num_long = _count_tokens("long_labels", long_labels)
     num_global = _count_tokens("global_labels", global_labels)
     _check_lengths(side_inputs, num_long, num_global)
-    if max_long_tokens < 1 or max_global_tokens < 1:
-        raise ValueError(
-            "`max_long_tokens` and `max_global_tokens` must be 1 or more, got "
-            f"{max_long_tokens} and {max_global_tokens}."
-        )
     if not 0 <= first_long_token < num_long:
         raise ValueError(
             f"`first_long_token` is {first_long_token}, but the record has "
             f"the long tokens 0 to {num_long - 1}."
         )
-    last = min(first_long_token + max_long_tokens, num_long)
+    last = min(first_long_token + MAX_LONG_TOKENS, num_long)
     long_tokens = range(first_long_token, last)
     global_tokens = choose_global_tokens(
-        side_inputs, num_global, long_tokens, max_global_tokens, example
+        side_inputs, num_global, long_tokens, MAX_GLOBAL_TOKENS
     )
-    labels = compose_attention_labels(
-        side_inputs, global_tokens, long_tokens, example
-    )
+    labels = compose_attention_labels(side_inputs, global_tokens, long_tokens)
     names = [_shorten(global_labels[j]) for j in global_tokens]
     names += [_shorten(long_labels[i]) for i in long_tokens]
     note = _describe_window(long_tokens, num_long, global_tokens, num_global)

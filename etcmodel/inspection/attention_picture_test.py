@@ -153,15 +153,17 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_what_is_drawn_of_a_long_record(self):
         labels = [f"token{i}" for i in range(300)] + ["[PAD]"] * 100
-        with mock.patch.object(attention_picture, "_draw") as draw:
+        limits = {"MAX_LONG_TOKENS": 5, "MAX_GLOBAL_TOKENS": 3}
+        with (
+            mock.patch.multiple(attention_picture, **limits),
+            mock.patch.object(attention_picture, "_draw") as draw,
+        ):
             draw.return_value.savefig = lambda stream, **_: stream.write(b"x")
             self._draw(
                 side_inputs=_side_inputs(long_len=400, global_len=60),
                 long_labels=labels,
                 global_labels=[f"global{i}" for i in range(50)],
                 first_long_token=100,
-                max_long_tokens=5,
-                max_global_tokens=3,
             )
         matrix, names, num_global, scheme, _, note = draw.call_args.args
         self.assertEqual(matrix.shape, (8, 8))
@@ -182,7 +184,6 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
             ),
             long_labels=["a rather long name of a token"] * 4096,
             global_labels=["sentence"] * 64,
-            max_long_tokens=200,
             title="T" * 500,
         )
         height, width, _ = _read_png(path).shape
@@ -206,8 +207,6 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
         (dict(global_labels=[]), "global_labels.*nothing to draw"),
         (dict(long_labels=["a"] * 7), "7 long and 2 global.* 6 and 2"),
         (dict(first_long_token=6), "first_long_token.*6.*0 to 5"),
-        (dict(max_long_tokens=0), "max_long_tokens"),
-        (dict(max_global_tokens=0), "max_global_tokens"),
     )
     def test_bad_arguments(self, arguments, message):
         with self.assertRaisesRegex(ValueError, message):

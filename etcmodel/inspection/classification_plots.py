@@ -1,11 +1,9 @@
-"""Draws the confusion matrix and the calibration of predicted labels."""
+"""Writes a report, the confusion matrix and the calibration of labels."""
 
 import collections
-import os
 import warnings
 from collections.abc import Iterator
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 
@@ -13,167 +11,59 @@ from etcmodel import extras
 from etcmodel.datasets import classification
 from etcmodel.pipeline.atomic import atomic_file
 
-# Endings of the pictures' names.
-ENDINGS = ("_confusion.png", "_calibration.png")
+# Endings of the files' names.
+ENDINGS = ("_report.txt", "_confusion.png", "_calibration.png")
 MAX_LABELS = 40
 OTHERS = "(other labels)"
 MISSING = "(no prediction)"
-_OUTCOMES = ("found", "missed", "added")
 _MAX_NAME_CHARS = 24
 _NUM_BINS = 10
-# In inches: a cell, the minimum side, the margin of the matrix, a character.
-_CELL, _MIN_SIDE, _MARGIN, _CHARACTER = 0.34, 2.5, 1.4, 0.08
+# In inches: a cell of the matrix, and the margin around all cells.
+_CELL, _MARGIN = 0.34, 3.0
 
 
-class ConfusionMatrix(NamedTuple):
-    """Numbers of documents by right label and prediction.
+def write_plots(prefix: str, predictions: Mapping, gold: Mapping) -> list[str]:
+    """Writes scikit-learn's report and pictures of labels; returns the paths.
 
-    Attributes:
-        rows: names of the rows, the right labels.
-        columns: names of the columns: predicted labels, or outcomes where
-            documents have several labels.
-        counts: `<int>[rows, columns]`.
-    """
-
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    counts: np.ndarray
-
-
-class Calibration(NamedTuple):
-    """Accuracy of predicted labels by their probability.
-
-    Attributes:
-        probabilities: `<float>[bins]`, the mean probability in each bin of
-            width 0.1 that is not empty.
-        accuracies: `<float>[bins]`, the share that is right.
-        counts: `<int>[bins]`, the number of labels.
-        expected_error: the mean distance of the two, weighted by the counts.
-    """
-
-    probabilities: np.ndarray
-    accuracies: np.ndarray
-    counts: np.ndarray
-    expected_error: float
-
-
-def confusion_matrix(predictions: Mapping, gold: Mapping) -> ConfusionMatrix:
-    """Counts the predictions for the documents of each label.
+    The report has precision, recall and F1 of each label. The confusion matrix
+    is for documents with one label; beyond 40 labels, the less frequent ones
+    are counted together. The calibration curve compares the probability of the
+    predicted label, or of each label if there may be several, with the share
+    that is right. Numbers have none of these.
 
     Args:
+        prefix: the start of the paths.
         predictions: as for `classification.score`.
-        gold: as for `classification.score`; not numbers.
-
-    Returns:
-        One label: rows and columns are labels, with one more column if some
-        documents have no prediction. Several labels: the columns are "found",
-        "missed" and "added" (predicted and wrong). Beyond 40 labels, the less
-        frequent ones are counted together.
+        gold: as for `classification.score`.
 
     Raises:
-        ValueError: there are no documents, or numbers instead of labels.
+        MissingExtraError: matplotlib or scikit-learn is not installed.
+        UserError: a file cannot be written.
     """
-    kind = _kind(gold)
+    (kind,) = {classification.kind_of(x) for x in gold.values()}
+    if kind == "number":
+        return []
     missing = {"label": MISSING if kind == "single" else ()}
     pairs = [
         (truth, predictions.get(key, missing)["label"])
         for key, truth in gold.items()
     ]
-    if kind == "multiple":
-        return _outcomes(pairs)
-    extras.require("sklearn")
-    from sklearn import metrics
-
-    names = _frequent(pairs)
-    columns = names
-    if any(found == MISSING for _, found in pairs):
-        columns += (MISSING,)
-    truths, found = (
-        [x if x in columns else OTHERS for x in side]
-        for side in zip(*pairs, strict=True)
-    )
-    counts = metrics.confusion_matrix(truths, found, labels=columns)
-    return ConfusionMatrix(names, columns, counts[: len(names)])
-
-
-def calibration(predictions: Mapping, gold: Mapping) -> Calibration:
-    """Compares probabilities with the share of right predictions.
-
-    Args:
-        predictions: as for `classification.score`. Those without probabilities
-            are ignored.
-        gold: as for `classification.score`; not numbers.
-
-    Returns:
-        One label: of the predicted label of each document. Several labels: of
-        each label of each document.
-
-    Raises:
-        ValueError: there are no documents, or numbers instead of labels.
-    """
-    extras.require("sklearn")
-    from sklearn.calibration import calibration_curve
-
-    kind = _kind(gold)
-    pairs = [
+    judged = [
         pair
         for key, truth in gold.items()
         for pair in _judged(predictions.get(key, {}), truth, kind)
     ]
-    if not pairs:
-        nothing = np.zeros(0)
-        return Calibration(nothing, nothing, nothing.astype(int), 0.0)
-    right, probabilities = map(np.array, zip(*pairs, strict=True))
-    # float32 softmax may exceed 1 by a rounding error.
-    probabilities = np.clip(probabilities, 0, 1)
-    accuracies, means = calibration_curve(
-        right, probabilities, n_bins=_NUM_BINS, strategy="uniform"
-    )
-    # As in `calibration_curve`: a bin includes its upper end.
-    ends = np.linspace(0, 1, _NUM_BINS + 1)[1:-1]
-    counts = np.bincount(np.searchsorted(ends, probabilities))
-    counts = counts[counts > 0]
-    error = np.average(np.abs(means - accuracies), weights=counts)
-    return Calibration(means, accuracies, counts, float(error))
-
-
-def _kind(gold: Mapping) -> classification.Kind:
-    """Returns the kind of labels; raises a ValueError if none can be drawn."""
-    if not gold:
-        raise ValueError("There are no documents to draw.")
-    kind = classification.kind_of(next(iter(gold.values())))
-    if kind == "number":
-        raise ValueError("Got numbers, expected labels to draw.")
-    return kind
-
-
-def _frequent(pairs) -> tuple[str, ...]:
-    """Returns the labels to draw, sorted, with `OTHERS` last if needed."""
-    counts = collections.Counter()
-    for pair in pairs:
-        for i, labels in enumerate(pair):
-            for name in (labels,) if isinstance(labels, str) else labels:
-                # Labels that are only predicted come last.
-                counts[name] += not i
-    del counts[MISSING]
-    names = sorted(counts, key=lambda x: (-counts[x], x))
-    shown = tuple(sorted(names[:MAX_LABELS]))
-    return shown + (OTHERS,) * (len(names) > MAX_LABELS)
-
-
-def _outcomes(pairs) -> ConfusionMatrix:
-    """Counts documents by label and outcome."""
-    names = _frequent(pairs)
-    counts = np.zeros((len(names), len(_OUTCOMES)), int)
-    for truth, found in pairs:
-        truth, found = set(truth), set(found)
-        for column, labels in enumerate(
-            (truth & found, truth - found, found - truth)
-        ):
-            for name in labels:
-                row = name if name in names else OTHERS
-                counts[names.index(row), column] += 1
-    return ConfusionMatrix(names, _OUTCOMES, counts)
+    report, confusion, calibration = (f"{prefix}{x}" for x in ENDINGS)
+    with atomic_file(report) as stream:
+        stream.write(make_report(pairs))
+    written = [report]
+    if kind == "single":
+        _save(draw_confusion(pairs), confusion)
+        written.append(confusion)
+    if judged:
+        _save(draw_calibration(judged), calibration)
+        written.append(calibration)
+    return written
 
 
 def _judged(prediction: Mapping, truth, kind) -> Iterator[tuple[bool, float]]:
@@ -187,30 +77,66 @@ def _judged(prediction: Mapping, truth, kind) -> Iterator[tuple[bool, float]]:
         yield label == truth, probabilities[label]
 
 
-def write_confusion_matrix(
-    path: str | os.PathLike, predictions: Mapping, gold: Mapping
-) -> str:
-    """Writes a picture (PNG) of `confusion_matrix`; returns its path.
+def make_report(pairs) -> str:
+    """Returns the `classification_report` of pairs: right and predicted."""
+    extras.require("sklearn")
+    from sklearn import metrics
+    from sklearn import preprocessing
 
-    Raises:
-        MissingExtraError: matplotlib or scikit-learn is not installed.
-        UserError: the file cannot be written.
-        ValueError: as for `confusion_matrix`.
-    """
-    return _save(_draw_matrix(confusion_matrix(predictions, gold)), path)
+    sets = [
+        [{labels} if isinstance(labels, str) else {*labels} for labels in pair]
+        for pair in pairs
+    ]
+    names = sorted(set().union(*(x for pair in sets for x in pair)) - {MISSING})
+    if not names:
+        return "There are no labels.\n"
+    encoder = preprocessing.MultiLabelBinarizer(classes=[*names, MISSING])
+    # <int>[documents, labels + 1]
+    truths, found = map(encoder.fit_transform, zip(*sets, strict=True))
+    return metrics.classification_report(
+        truths,
+        found,
+        labels=range(len(names)),
+        target_names=names,
+        zero_division=0,
+    )
 
 
-def write_calibration(
-    path: str | os.PathLike, predictions: Mapping, gold: Mapping
-) -> str:
-    """Writes a picture (PNG) of `calibration`; returns its path.
+def draw_confusion(pairs):
+    """Draws the `ConfusionMatrixDisplay` of pairs: right and predicted."""
+    extras.require("matplotlib", "sklearn")
+    from matplotlib.figure import Figure
+    from sklearn import metrics
 
-    Raises:
-        MissingExtraError: matplotlib or scikit-learn is not installed.
-        UserError: the file cannot be written.
-        ValueError: as for `calibration`.
-    """
-    return _save(_draw_calibration(calibration(predictions, gold)), path)
+    counts = collections.Counter(truth for truth, _ in pairs)
+    # Labels that are only predicted come last.
+    counts.update(dict.fromkeys((x for _, x in pairs if x != MISSING), 0))
+    names = sorted(counts, key=lambda x: (-counts[x], x))
+    shown = sorted(names[:MAX_LABELS])
+    names = shown + [OTHERS] * (len(names) > MAX_LABELS)
+    if any(found == MISSING for _, found in pairs):
+        names.append(MISSING)
+    truths, found = (
+        [x if x in names else OTHERS for x in side]
+        for side in zip(*pairs, strict=True)
+    )
+    size = _CELL * len(names) + _MARGIN
+    figure = Figure(figsize=(size, size), layout="constrained")
+    axes = figure.add_subplot()
+    metrics.ConfusionMatrixDisplay.from_predictions(
+        truths,
+        found,
+        labels=names,
+        display_labels=[_shorten(x) for x in names],
+        cmap="Blues",
+        xticks_rotation="vertical",
+        text_kw={"fontsize": 8},
+        ax=axes,
+    )
+    # Labels may contain dollar signs.
+    for text in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+        text.set_parse_math(False)
+    return figure
 
 
 def _shorten(text: str) -> str:
@@ -219,91 +145,27 @@ def _shorten(text: str) -> str:
     return text[: _MAX_NAME_CHARS - 1] + "\u2026"
 
 
-def _draw_matrix(matrix: ConfusionMatrix):
-    """Draws counts in cells whose color is the share of their row."""
-    extras.require("matplotlib")
+def draw_calibration(judged):
+    """Draws the `CalibrationDisplay` of pairs: is right, and probability."""
+    extras.require("matplotlib", "sklearn")
     from matplotlib.figure import Figure
+    from sklearn.calibration import CalibrationDisplay
 
-    rows, columns = (list(map(_shorten, x)) for x in matrix[:2])
-    counts = matrix.counts
-    totals = np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    width, height = (
-        max(_CELL * len(x), _MIN_SIDE)
-        + _MARGIN
-        + _CHARACTER * max(map(len, other), default=0)
-        for x, other in ((columns, rows), (rows, columns))
+    figure = Figure(figsize=(5, 5), layout="constrained")
+    right, probabilities = zip(*judged, strict=True)
+    CalibrationDisplay.from_predictions(
+        right,
+        # float32 softmax may exceed 1 by a rounding error.
+        np.clip(probabilities, 0, 1),
+        n_bins=_NUM_BINS,
+        name="predicted",
+        ax=figure.add_subplot(),
     )
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.add_subplot()
-    image = axes.imshow(counts / totals, cmap="Blues", vmin=0, vmax=1)
-    axes.set_xticks(range(len(columns)), columns, rotation=90, fontsize=8)
-    axes.set_yticks(range(len(rows)), rows, fontsize=8)
-    size = 9 if counts.max(initial=0) < 1000 else 6
-    for (row, column), count in np.ndenumerate(counts):
-        if count:
-            is_dark = count / totals[row, 0] > 0.5
-            axes.text(
-                column,
-                row,
-                str(count),
-                ha="center",
-                va="center",
-                fontsize=size,
-                color="white" if is_dark else "black",
-            )
-    axes.set_xlabel("outcome" if matrix.columns == _OUTCOMES else "predicted")
-    axes.set_ylabel("right label")
-    axes.set_title("Documents", fontsize=10)
-    figure.colorbar(image, label="share of the row", shrink=0.8)
-    # Labels may contain dollar signs.
-    for text in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-        text.set_parse_math(False)
     return figure
 
 
-def _draw_calibration(curve: Calibration):
-    """Draws accuracy by probability, above the number of labels."""
-    extras.require("matplotlib")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5, 6), layout="constrained")
-    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    top.plot((0, 1), (0, 1), color="gray", linestyle=":", label="calibrated")
-    top.plot(
-        curve.probabilities, curve.accuracies, marker="o", label="predicted"
-    )
-    top.set(xlim=(0, 1), ylim=(0, 1), ylabel="share that is right")
-    top.set_title(
-        f"Expected calibration error: {curve.expected_error:.3f}", fontsize=10
-    )
-    top.legend(loc="upper left")
-    bottom.bar(curve.probabilities, curve.counts, width=0.06)
-    bottom.set(xlabel="probability", ylabel="labels")
-    return figure
-
-
-def _save(figure, path: str | os.PathLike) -> str:
-    path = os.fspath(path)
+def _save(figure, path: str) -> None:
     with warnings.catch_warnings(), atomic_file(path, "wb") as stream:
         # A character that the font lacks is drawn as a box.
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure.savefig(stream, format="png", dpi=120)
-    return path
-
-
-def write_plots(prefix: str, predictions: Mapping, gold: Mapping) -> list[str]:
-    """Writes both pictures beside a file; returns their paths.
-
-    Draws nothing for numbers.
-
-    Args:
-        prefix: the path of the file, without its ending.
-        predictions: as for `classification.score`.
-        gold: as for `classification.score`.
-    """
-    if "number" in {classification.kind_of(x) for x in gold.values()}:
-        return []
-    paths = [f"{prefix}{ending}" for ending in ENDINGS]
-    write_confusion_matrix(paths[0], predictions, gold)
-    write_calibration(paths[1], predictions, gold)
-    return paths

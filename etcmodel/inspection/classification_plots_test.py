@@ -19,123 +19,124 @@ def _gold(labels):
     return {str(i): x for i, x in enumerate(labels)}
 
 
-class ConfusionMatrixTest(tf.test.TestCase):
-    def _check(self, rows, columns, counts, predictions, gold):
-        matrix = plots.confusion_matrix(predictions, gold)
-        self.assertEqual(rows, matrix.rows)
-        self.assertEqual(columns, matrix.columns)
-        self.assertAllEqual(counts, matrix.counts)
-        (axes, _) = plots._draw_matrix(matrix).axes
-        counts = np.array(counts)
-        drawn = {
-            (text.get_position()[::-1]): text.get_text() for text in axes.texts
-        }
-        self.assertEqual(
-            {x: str(count) for x, count in np.ndenumerate(counts) if count},
-            drawn,
-        )
-        shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-        self.assertAllClose(shares, axes.images[0].get_array())
+class ReportTest(tf.test.TestCase):
+    def _rows(self, pairs):
+        lines = map(str.split, plots.make_report(pairs).splitlines())
+        return {x[0]: x[1:] for x in lines if len(x) > 1}
 
     def test_one_label(self):
         """`c` is only predicted, and one document has no prediction."""
-        names = ("a", "b", "c")
-        gold = _gold("aaabb")
-        predictions = _predictions("aabc")
-        counts = [[2, 1, 0], [0, 0, 1], [0, 0, 0]]
-        self._check(
-            names,
-            (*names, plots.MISSING),
-            np.pad(counts, ((0, 0), (0, 1))) + [[0] * 4, [0, 0, 0, 1], [0] * 4],
-            predictions,
-            gold,
-        )
-        del gold["4"]
-        self._check(names, names, counts, predictions, gold)
+        rows = self._rows([*zip("aaab", "aabc", strict=True)])
+        self.assertEqual(["1.00", "0.67", "0.80", "3"], rows["a"])
+        rows = self._rows([*zip("abb", ["a", "c", plots.MISSING], strict=True)])
+        self.assertEqual(["0.00", "0.00", "0.00", "2"], rows["b"])
+        self.assertEqual(["0.00", "0.00", "0.00", "0"], rows["c"])
+        self.assertNotIn("(no", rows)
 
     def test_several_labels(self):
+        rows = self._rows(
+            [(("a",), ["a", "b", "c"]), (("a", "b"), []), ((), [])]
+        )
+        self.assertEqual(["1.00", "0.50", "0.67", "2"], rows["a"])
+        self.assertEqual(["0.00", "0.00", "0.00", "1"], rows["b"])
+        rows = self._rows([(("a",), ["a"]), ((), ["a"])])
+        self.assertEqual(["0.50", "1.00", "0.67", "1"], rows["a"])
+        self.assertIn("no labels", plots.make_report([((), [])]))
+
+
+class ConfusionTest(tf.test.TestCase):
+    def _check(self, names, counts, pairs):
+        axes = plots.draw_confusion(pairs).axes[0]
+        for ticks in (axes.get_xticklabels(), axes.get_yticklabels()):
+            self.assertEqual(names, [x.get_text() for x in ticks])
+        self.assertAllEqual(counts, axes.images[0].get_array())
+
+    def test_counts(self):
+        """`c` is only predicted, and one document has no prediction."""
+        counts = [[2, 1, 0], [0, 0, 1], [0, 0, 0]]
         self._check(
-            ("a", "b", "c"),
-            ("found", "missed", "added"),
-            [[1, 1, 0], [0, 1, 1], [0, 0, 1]],
-            {"0": {"label": ["a", "b", "c"]}, "1": {"label": []}},
-            _gold([("a",), ("a", "b"), ()]),
+            ["a", "b", "c"], counts, [*zip("aaab", "aabc", strict=True)]
+        )
+        counts = np.pad(counts, (0, 1))
+        counts[1, 3] = 1
+        self._check(
+            ["a", "b", "c", plots.MISSING],
+            counts,
+            [*zip("aaabb", [*"aabc", plots.MISSING], strict=True)],
         )
 
     def test_many_labels(self):
         """Rare labels are grouped: "00" occurs once, "01" only predicted."""
         names = [f"{i:02}" for i in range(42)]
-        gold = _gold([*names[2:] * 2, "00", "02"])
-        predictions = _predictions([*names[2:] * 2, "01", "01"])
+        truths = [*names[2:] * 2, "00", "02"]
+        found = [*names[2:] * 2, "01", "01"]
         counts = np.diag([2] * 40 + [1])
         counts[0, 40] = 1
-        shown = (*names[2:], plots.OTHERS)
-        self._check(shown, shown, counts, predictions, gold)
+        shown = [*names[2:], plots.OTHERS]
+        self._check(shown, counts, [*zip(truths, found, strict=True)])
 
 
-class CalibrationTest(tf.test.TestCase):
-    def test_one_label(self):
-        """Bins are counted by hand; predictions need probabilities."""
-        predictions = {
-            "0": {"label": "a", "probabilities": {"a": 0.62, "b": 0.38}},
-            "1": {"label": "a", "probabilities": {"a": 0.7, "b": 0.3}},
-            "2": {"label": "b", "probabilities": {"a": 0.0, "b": 1.0}},
-            "3": {"label": "b"},
-        }
-        curve = plots.calibration(predictions, _gold("abbba"))
-        self.assertAllClose([0.66, 1], curve.probabilities)
-        self.assertAllClose([0.5, 1], curve.accuracies)
-        self.assertAllEqual([2, 1], curve.counts)
-        self.assertAllClose(0.16 * 2 / 3, curve.expected_error)
-        (top, bottom) = plots._draw_calibration(curve).axes
-        self.assertAllClose([[0.66, 0.5], [1, 1]], top.lines[1].get_xydata())
-        self.assertEqual([2, 1], [x.get_height() for x in bottom.patches])
+class PlotsTest(tf.test.TestCase, parameterized.TestCase):
+    def _write(self, predictions, gold):
+        """Returns the endings of the files that were written."""
+        self.prefix = os.path.join(self.get_temp_dir(), "a", "metrics")
+        paths = plots.write_plots(self.prefix, predictions, gold)
+        self.assertTrue(all(map(os.path.exists, paths)))
+        return tuple(x.removeprefix(self.prefix) for x in paths)
 
-    def test_several_labels(self):
-        predictions = {
-            "0": {"label": [], "probabilities": {"a": 0.25, "b": 0.45}},
-            "1": {"label": ["a"], "probabilities": {"a": 0.85, "b": 0.25}},
-        }
-        curve = plots.calibration(predictions, _gold([("b",), ("a", "b")]))
-        self.assertAllClose([0.25, 0.45, 0.85], curve.probabilities)
-        self.assertAllClose([0.5, 1, 1], curve.accuracies)
-        self.assertAllEqual([2, 1, 1], curve.counts)
-
-    def test_nothing_predicted(self):
-        curve = plots.calibration({}, _gold("ab"))
-        self.assertEqual((0, 0.0), (len(curve.counts), curve.expected_error))
-
-
-class PicturesTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.product(
-        number=[2, 40],
-        write=[plots.write_confusion_matrix, plots.write_calibration],
-    )
-    def test_writes_png(self, number, write):
+    @parameterized.parameters(2, 40)
+    def test_pictures(self, number):
         names = [f"label ${i} of a very long name" for i in range(number)]
-        path = os.path.join(self.get_temp_dir(), "a", "b.png")
-        self.assertEqual(path, write(path, _predictions(names), _gold(names)))
-        image = matplotlib.image.imread(path)
-        self.assertGreater(min(image.shape[:2]), 400)
-        self.assertLess(max(image.shape[:2]), 3000)
-        self.assertGreater(image[..., :3].std(), 0.05)
+        written = self._write(_predictions(names), _gold(names))
+        self.assertEqual(plots.ENDINGS, written)
+        for ending in written[1:]:
+            image = matplotlib.image.imread(f"{self.prefix}{ending}")
+            self.assertGreater(min(image.shape[:2]), 400)
+            self.assertLess(max(image.shape[:2]), 3000)
+            self.assertGreater(image[..., :3].std(), 0.05)
 
-    @parameterized.parameters(({}, "no documents"), ({"0": 0.5}, "Got numbers"))
-    def test_errors(self, gold, message):
-        for function in (plots.confusion_matrix, plots.calibration):
-            with self.assertRaisesRegex(ValueError, message):
-                function({}, gold)
+    def test_what_is_written(self):
+        """Several labels have no matrix, numbers nothing."""
+        predictions = {
+            "0": {"label": [], "probabilities": {"a": 0.25, "b": 0.45}}
+        }
+        written = self._write(predictions, _gold([("b",), ("a", "b")]))
+        self.assertEqual(("_report.txt", "_calibration.png"), written)
+        written = self._write({"0": {"label": "a"}}, _gold("ab"))
+        self.assertEqual(("_report.txt", "_confusion.png"), written)
+        self.assertEmpty(self._write({}, {"0": 0.5}))
 
-    def test_both(self):
-        """Plots go beside the metrics; numbers have none."""
-        prefix = os.path.join(self.get_temp_dir(), "metrics")
-        paths = plots.write_plots(prefix, _predictions("ab"), _gold("aa"))
-        self.assertEqual(
-            [f"{prefix}_confusion.png", f"{prefix}_calibration.png"], paths
-        )
-        for path in paths:
-            self.assertGreater(matplotlib.image.imread(path).size, 0)
-        self.assertEqual([], plots.write_plots(prefix, {}, {"0": 0.5}))
+    @parameterized.parameters(
+        # Bins are counted by hand; predictions need probabilities.
+        (
+            [
+                {"label": "a", "probabilities": {"a": 0.62, "b": 0.38}},
+                {"label": "a", "probabilities": {"a": 0.7, "b": 0.3}},
+                {"label": "b", "probabilities": {"a": 0.0, "b": 1.0000001}},
+                {"label": "b"},
+            ],
+            "abbb",
+            [[0.66, 0.5], [1, 1]],
+        ),
+        (
+            [
+                {"label": [], "probabilities": {"a": 0.25, "b": 0.45}},
+                {"label": ["a"], "probabilities": {"a": 0.85, "b": 0.25}},
+            ],
+            [("b",), ("a", "b")],
+            [[0.25, 0.5], [0.45, 1], [0.85, 1]],
+        ),
+    )
+    def test_calibration(self, predictions, gold, expected):
+        """Points are the mean probability and the share that is right."""
+        kind = "single" if isinstance(gold, str) else "multiple"
+        judged = [
+            pair
+            for prediction, truth in zip(predictions, gold, strict=True)
+            for pair in plots._judged(prediction, truth, kind)
+        ]
+        (axes,) = plots.draw_calibration(judged).axes
+        self.assertAllClose(expected, axes.lines[1].get_xydata())
 
 
 if __name__ == "__main__":

@@ -7,37 +7,16 @@ from typing import Any
 import tensorflow as tf
 
 from etcmodel import json_objects
+from etcmodel import run_paths
 
 # Arguments of what builds the encoder; its configuration has a file of its own.
 OPTIONS_FILE = "encoder_options.json"
-# The whole configuration of a run.
-PARAMS_FILE = "params.yaml"
-# Best checkpoints are in this directory of a run.
-_BEST = "best_ckpt"
 _LAYER_KEYS = {"class", "module", "config"}
-
-
-def directory(path: str | os.PathLike) -> str:
-    """Returns the directory of the run ("runs/1") that a checkpoint belongs to.
-
-    The path is a checkpoint ("runs/1/best_ckpt/best_ckpt-500"), its directory,
-    or the run, whether it exists or not. "" is the current directory.
-    """
-    folder = os.fspath(path)
-    if not tf.io.gfile.isdir(folder):
-        folder = os.path.dirname(folder)
-    folder = folder.rstrip("/") or folder
-    # A run itself may have that name.
-    if os.path.basename(folder) == _BEST and not tf.io.gfile.exists(
-        os.path.join(folder, PARAMS_FILE)
-    ):
-        folder = os.path.dirname(folder)
-    return folder
 
 
 def find(model_dir: str | os.PathLike, name: str) -> str:
     """Returns the path of a file in a run, or raises a FileNotFoundError."""
-    folder = directory(model_dir)
+    folder = run_paths.directory(model_dir)
     path = os.path.join(folder, name)
     if tf.io.gfile.exists(path):
         return path
@@ -46,7 +25,7 @@ def find(model_dir: str | os.PathLike, name: str) -> str:
     )
     if name != OPTIONS_FILE and others:
         advice = f"but {os.path.basename(others[0])}. Use the class of that"
-    elif tf.io.gfile.exists(os.path.join(folder, PARAMS_FILE)):
+    elif tf.io.gfile.exists(os.path.join(folder, run_paths.PARAMS_FILE)):
         advice = (
             "because an older version trained it. Set the values of "
             "task.model.encoder in params.yaml yourself, or train on, with "

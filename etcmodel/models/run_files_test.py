@@ -2,7 +2,6 @@ import json
 import os
 import re
 import tempfile
-from unittest import mock
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -44,29 +43,6 @@ class RunFilesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(config, models.EtcConfig.from_run(path))
         # TensorFlow reads file:// as it reads gs://.
         self.assertEqual(config, models.EtcConfig.from_run(f"file://{path}"))
-
-    @parameterized.parameters(
-        ("gs://b/runs/1/ckpt-3", "gs://b/runs/1"),
-        ("gs://b/runs/1/best_ckpt/best_ckpt-500", "gs://b/runs/1"),
-        ("gs://b/runs/1/best_ckpt/", "gs://b/runs/1"),
-        ("best_ckpt/best_ckpt-500", ""),
-        ("1/ckpt-3", "1"),
-        ("/ckpt-3", "/"),
-    )
-    def test_directory_of_a_checkpoint(self, path, expected):
-        """Does not check whether the path exists."""
-        gfile = tf.io.gfile
-        with (
-            mock.patch.object(gfile, "isdir", lambda x: x.endswith("/")),
-            mock.patch.object(gfile, "exists", return_value=False),
-        ):
-            self.assertEqual(expected, run_files.directory(path))
-
-    def test_a_run_that_is_called_as_best_checkpoints_are(self):
-        self._write("best_ckpt/params.yaml", {})
-        path = os.path.join(self.model_dir, "best_ckpt")
-        for place in (path, f"{path}/", f"{path}/ckpt-3"):
-            self.assertEqual(path, run_files.directory(place))
 
     @parameterized.parameters(
         (None, "and is no run. Give the `model_dir` of `train`"),

@@ -19,9 +19,10 @@ def option(default: Any = dataclasses.MISSING, **metadata) -> Any:
 
     Metadata are `min_value` and `max_value` of a number; `one_of`, the allowed
     strings; `several`, whether the flag may be repeated; `path`, what a path
-    must be (see `etcmodel.engine.paths`). A field with `is_flag` False has no
-    flag. One of a preprocessing configuration with `is_optional` is not stored
-    if it is empty, so that earlier records, which lack it, are the same.
+    must be (see `etcmodel.engine.paths`); `is_flag`, whether it has a flag;
+    `is_noted`, see `TaskSpec.reading`. One of a preprocessing configuration
+    with `is_optional` is not stored if it is empty, so that earlier records,
+    which lack it, are the same.
     """
     return dataclasses.field(default=default, metadata=metadata)
 

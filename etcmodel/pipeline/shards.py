@@ -52,6 +52,8 @@ def read_note(directory: str) -> dict | None:
         )
     metadata_files.check(path, note, _KEYS, ADVICE)
     metadata_files.check_tokenizer(path, note, ADVICE)
+    if "reading" in note:
+        metadata_files.check(path, note, {"reading": dict}, ADVICE)
     if "shards" in note:
         metadata_files.check(path, note, {"shards": dict}, ADVICE)
         keys = {"examples": int, "bytes": int}

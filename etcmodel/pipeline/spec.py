@@ -122,7 +122,8 @@ class TaskSpec:
         reads_segments: whether the encoder is ReadTwice's, whose batches count
             segments.
         reading: names of the sizes that only affect how files are read, for the
-            dataset's `make_format`; none if it only has a `FORMAT`.
+            dataset's `make_format`; none if it only has a `FORMAT`. They are
+            noted for other files, unless the field has `is_noted=False`.
         noted_reading: names of further sizes for `make_format` that also change
             what is stored.
         plots: place of a function that draws predictions and right answers;
@@ -188,6 +189,16 @@ class TaskSpec:
         return self.dataset.make_format(
             **{name: getattr(config, name) for name in names}
         )
+
+    def noted_fields(self, config: Any) -> dict[str, str]:
+        """Returns how other files are to be read: name -> value."""
+        return {
+            field.name: getattr(config, field.name)
+            for field in dataclasses.fields(config)
+            if field.name in self.reading
+            and field.metadata.get("is_noted", True)
+            and getattr(config, field.name) is not None
+        }
 
     def make_preprocessor(
         self, config: Any, vocab_file: str, settings: Any = None

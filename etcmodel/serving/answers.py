@@ -37,6 +37,7 @@ class Answers:
         spec: the task.
         answer: the signature.
         sizes: the preprocessing configuration of the training records.
+        reading: how the training records were read: name -> value.
         has_queries: whether all training records are known to have queries.
         num_cut: number of records truncated so far.
         num_refused: number of records so far that the model refused.
@@ -52,6 +53,7 @@ class Answers:
     ):
         self.spec = spec
         self.sizes = metadata.get("preprocessing_config", {})
+        self.reading = metadata.get("reading", {})
         self.has_queries = metadata.get("has_queries", False)
         self.num_cut = self.num_refused = 0
         self._task_model, self.answer = task_model, answer

@@ -29,7 +29,7 @@ def read_metadata(saved_model_dir: str) -> dict:
         )
     keys = {"task": str, "options": dict}
     metadata = metadata_files.read(path, keys, _ADVICE)
-    for key in {"files", "preprocessing_config"} & metadata.keys():
+    for key in {"files", "preprocessing_config", "reading"} & {*metadata}:
         metadata_files.check(path, metadata, {key: dict}, _ADVICE)
     return metadata
 

@@ -45,9 +45,8 @@ class ServingModule(tf.Module):
         variables: Sequence[tf.Variable],
         resources: Sequence[tf.Module],
         functions: Mapping[str, tuple[Callable, Mapping[str, tf.TensorSpec]]],
-        name: str = "serving",
     ):
-        super().__init__(name=name)
+        super().__init__(name="serving")
         self.serving_variables = list(variables)
         self.serving_resources = list(resources)
         specs = {key: dict(specs) for key, (_, specs) in functions.items()}

@@ -6,7 +6,9 @@ Keras 2 only.
 
 import tensorflow as tf
 
-if not tf.keras.layers.Layer.__module__.startswith("tf_keras"):
+from etcmodel.layers import keras_compat
+
+if keras_compat.is_keras_3():
     raise ImportError(
         "Training uses the TensorFlow Model Garden, which needs Keras 2, but "
         "tf.keras is Keras 3 in this process. Set the environment variable "
@@ -22,6 +24,7 @@ from official.core import config_definitions as cfg
 from official.modeling import optimization
 from official.modeling.hyperparams import base_config
 
+from etcmodel import run_paths
 from etcmodel.errors import UserError
 from etcmodel.models import EtcConfig
 from etcmodel.models import ReadTwiceConfig
@@ -213,7 +216,7 @@ def make_trainer(
         checkpoint_interval=1000,
         validation_steps=-1,
         validation_interval=validation_interval,
-        best_checkpoint_export_subdir="best_ckpt",
+        best_checkpoint_export_subdir=run_paths.BEST,
         best_checkpoint_eval_metric=best_metric,
         best_checkpoint_metric_comp="higher",
         optimizer_config=optimization.OptimizationConfig(

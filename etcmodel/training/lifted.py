@@ -8,11 +8,11 @@ import tensorflow as tf
 from absl import logging
 
 from etcmodel import checkpoints
+from etcmodel import run_paths
 from etcmodel.checkpoints import vocabularies
 from etcmodel.errors import UserError
 from etcmodel.feature_utils.text import tokenizer_settings
 from etcmodel.feature_utils.text.tokenizer_settings import TokenizerSettings
-from etcmodel.models import run_files
 from etcmodel.pipeline import metadata_files
 from etcmodel.pipeline import tfrecords
 from etcmodel.training import runs
@@ -84,12 +84,12 @@ def check_vocabulary(path: str, metadata: dict | None) -> bool:
 def _vocabularies(path: str) -> tuple[dict[str, str], dict | None]:
     """Maps possible vocabularies to fingerprints; also returns settings."""
     folder = os.path.dirname(checkpoints.beside(path, FILE))
-    run = run_files.directory(path)
-    for directory, name in ((folder, FILE), (run, runs.RUN_FILE)):
+    run = run_paths.directory(path)
+    for directory, name in ((folder, FILE), (run, run_paths.RUN_FILE)):
         file = os.path.join(directory, name)
         if tf.io.gfile.exists(file):
             note = metadata_files.read(file, advice=_ADVICE)
-            if name == runs.RUN_FILE:
+            if name == run_paths.RUN_FILE:
                 note = note.get("records")
                 if note is None:
                     continue
@@ -99,7 +99,7 @@ def _vocabularies(path: str) -> tuple[dict[str, str], dict | None]:
     # A published checkpoint, or a run without its note.
     if checkpoints.config_file(path) is not None:
         beside = folder
-    elif tf.io.gfile.exists(os.path.join(run, run_files.PARAMS_FILE)):
+    elif tf.io.gfile.exists(os.path.join(run, run_paths.PARAMS_FILE)):
         beside = run
     else:
         return {}, None

@@ -5,10 +5,10 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from etcmodel import run_paths
 from etcmodel.errors import UserError
 from etcmodel.pipeline import own_files
 from etcmodel.readers import files
-from etcmodel.training import runs
 
 # Names in the directory of a run that are not free for other outputs.
 _OF_A_RUN = re.compile(
@@ -118,7 +118,7 @@ def _identity(path: str) -> object:
 
 def _is_run(path: str) -> bool:
     return not files.is_remote(path) and os.path.exists(
-        os.path.join(path, runs.RUN_FILE)
+        os.path.join(path, run_paths.RUN_FILE)
     )
 
 
@@ -149,7 +149,7 @@ def check_run(output: Place) -> None:
     if files.is_remote(output.path) or _is_run(output.path):
         return
     names = os.listdir(output.path) if os.path.isdir(output.path) else ()
-    for name in _NOTES if runs.PARAMS_FILE not in names else ():
+    for name in _NOTES if run_paths.PARAMS_FILE not in names else ():
         if name in names:
             raise UserError(
                 f"{output} is no run: it holds {name}, which another command "

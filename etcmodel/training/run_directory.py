@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from etcmodel import run_paths
 from etcmodel.checkpoints import files
 from etcmodel.errors import UserError
 from etcmodel.errors import without_stack
@@ -22,7 +23,7 @@ from etcmodel.pipeline import metadata_files
 from etcmodel.readers.files import is_remote
 
 # Subdirectory -> prefix of its checkpoints.
-_CHECKPOINTS = {"": "ckpt", "best_ckpt": "best_ckpt"}
+_CHECKPOINTS = {"": "ckpt", run_paths.BEST: run_paths.BEST}
 # File of the Model Garden about the best checkpoint.
 _BEST_FILE = "info.json"
 # Half-written checkpoints, and files not yet renamed.

@@ -15,17 +15,18 @@ import types
 import uuid
 from collections.abc import Iterator
 
+from etcmodel import run_paths
 from etcmodel.errors import UserError
 from etcmodel.errors import show
 from etcmodel.pipeline import metadata_files
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.readers import files
+from etcmodel.run_paths import BEST
+from etcmodel.run_paths import PARAMS_FILE
+from etcmodel.run_paths import RUN_FILE
 
-RUN_FILE = "etcmodel.json"
-PARAMS_FILE = "params.yaml"
 TUNED_FILE = "tuned.json"
 VALIDATIONS_FILE = "validations.json"
-_BEST = "best_ckpt"
 
 
 # Keys of the records' note that a run keeps.
@@ -70,6 +71,8 @@ def _read(model_dir: str, name: str) -> dict | None:
         needed = {"preprocessing_config": dict, "vocab_fingerprint": str}
         if "vocab_file" in (content["records"] or {}):
             needed["vocab_file"] = metadata_files.FileName
+        if "reading" in (content["records"] or {}):
+            needed["reading"] = dict
         needed = {f"records.{key}": kind for key, kind in needed.items()}
         metadata_files.check(path, content, needed, advice)
         metadata_files.check_tokenizer(path, content["records"], advice)
@@ -136,9 +139,9 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
     metadata = task.metadata
     if metadata:
         note["records"] = {key: metadata[key] for key in _OF_RECORDS}
-        # Records of older versions, and of some tasks, lack it.
-        if "has_queries" in metadata:
-            note["records"]["has_queries"] = metadata["has_queries"]
+        # Records of older versions, and of some tasks, lack them.
+        for key in {"has_queries", "reading"} & metadata.keys():
+            note["records"][key] = metadata[key]
         name = metadata["vocab_file"]
         vocab_file = check_own_vocabulary(metadata)
         with _partial(os.path.join(model_dir, name)) as partial:
@@ -209,9 +212,7 @@ def find(model_dir: str) -> dict | None:
 
 def find_of(checkpoint: str) -> dict:
     """Reads `etcmodel.json` of a checkpoint's run; {} if there is no run."""
-    from etcmodel.models import run_files
-
-    return find(run_files.directory(checkpoint)) or {}
+    return find(run_paths.directory(checkpoint)) or {}
 
 
 def read(model_dir: str) -> dict:
@@ -380,7 +381,7 @@ def find_checkpoint(model_dir: str, choice: str | None) -> str:
 
     from etcmodel.checkpoints import files as checkpoint_files
 
-    best = checkpoint_files.latest_checkpoint(os.path.join(model_dir, _BEST))
+    best = checkpoint_files.latest_checkpoint(os.path.join(model_dir, BEST))
     last = checkpoint_files.latest_checkpoint(model_dir)
     if choice is None:
         found = best or last
@@ -399,7 +400,7 @@ def check_checkpoint(model_dir: str, choice: str | None) -> None:
 
     Neither paths nor runs in a bucket are checked. See `find_checkpoint`.
     """
-    best = os.path.join(model_dir, _BEST)
+    best = os.path.join(model_dir, BEST)
     folders = {None: [best, model_dir], "best": [best], "last": [model_dir]}
     if choice not in folders or files.is_remote(model_dir):
         return
@@ -480,11 +481,9 @@ def keep_tuned(spec: TaskSpec, init_checkpoint: str, model_dir: str) -> None:
 
     The new run uses it from step 0 until its own first validation.
     """
-    from etcmodel.models import run_files
-
     if spec.tuned is None or not init_checkpoint:
         return
-    before = run_files.directory(init_checkpoint)
+    before = run_paths.directory(init_checkpoint)
     is_same = find_of(init_checkpoint).get("task") == spec.name
     if not is_same or not _read_tuned(spec, before):
         return

@@ -43,13 +43,13 @@ class AnswerModelOptions:
             in training: the first ones.
         query_ignore_hard_g2l: whether the question's global tokens attend to
             all long tokens despite the hard g2l mask.
-        supporting_fact_prior: initial probability that a unit is evidence.
+        unit_prior: initial probability that a unit is evidence.
     """
 
     answer_encoding: str = option("span", one_of=["span", "bio"])
     answer_places: int = 8
     query_ignore_hard_g2l: bool = True
-    supporting_fact_prior: float = 0.1
+    unit_prior: float = 0.1
 
 
 @dataclasses.dataclass

@@ -50,5 +50,5 @@ class DocumentPreprocessingConfig:
             )
 
 
-# Fields that only affect how files are read, not what is stored.
+# Fields that only affect how files are read.
 READING = ("text_field", "query_field", "id_field", "label_field")

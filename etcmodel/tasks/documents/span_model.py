@@ -39,7 +39,7 @@ class SpanAnswerHead(graph_layer.GraphLayer):
         answer_encoding: "span" for the first and last token of an answer, "bio"
             for a label of every token.
         initializer_range: standard deviation of the initial weights.
-        supporting_fact_prior: initial probability that a sentence is a
+        unit_prior: initial probability that a sentence is a
             supporting fact.
         has_no_answer: whether "no answer" is also a type of answer.
     """
@@ -48,15 +48,15 @@ class SpanAnswerHead(graph_layer.GraphLayer):
         self,
         answer_encoding="span",
         initializer_range=0.02,
-        supporting_fact_prior=0.5,
+        unit_prior=0.5,
         has_no_answer=False,
         name="span_answer_head",
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
-        if not 0 < supporting_fact_prior < 1:
+        if not 0 < unit_prior < 1:
             raise ValueError(
-                f"supporting_fact_prior is {supporting_fact_prior}, expected a "
+                f"unit_prior is {unit_prior}, expected a "
                 "probability between 0 and 1."
             )
         if answer_encoding not in ANSWER_ENCODINGS:
@@ -66,7 +66,7 @@ class SpanAnswerHead(graph_layer.GraphLayer):
             )
         self.answer_encoding = answer_encoding
         self.initializer_range = initializer_range
-        self.supporting_fact_prior = supporting_fact_prior
+        self.unit_prior = unit_prior
         self.has_no_answer = has_no_answer
         self.no_answer = None
         if has_no_answer:
@@ -78,7 +78,7 @@ class SpanAnswerHead(graph_layer.GraphLayer):
             1,
             initializer_range,
             "supporting_facts",
-            bias=math.log(supporting_fact_prior / (1 - supporting_fact_prior)),
+            bias=math.log(unit_prior / (1 - unit_prior)),
         )
         self.answer_type = make_logits_layer(
             NUM_ANSWER_TYPES, initializer_range, "answer_type"
@@ -144,7 +144,7 @@ class SpanAnswerHead(graph_layer.GraphLayer):
         config.update(
             answer_encoding=self.answer_encoding,
             initializer_range=self.initializer_range,
-            supporting_fact_prior=self.supporting_fact_prior,
+            unit_prior=self.unit_prior,
             has_no_answer=self.has_no_answer,
         )
         return config
@@ -281,7 +281,7 @@ class SpanAnswerModel(EtcTaskModel):
         head = SpanAnswerHead(
             self.model_options.answer_encoding,
             config.initializer_range,
-            self.model_options.supporting_fact_prior,
+            self.model_options.unit_prior,
             self.HAS_NO_ANSWER,
             name="output_layer",
         )

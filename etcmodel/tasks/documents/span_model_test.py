@@ -76,14 +76,12 @@ class HeadTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_prior_of_supporting_facts(self):
         """The initial probability is the prior."""
-        head = model_lib.SpanAnswerHead(
-            initializer_range=1e-6, supporting_fact_prior=0.05
-        )
+        head = model_lib.SpanAnswerHead(initializer_range=1e-6, unit_prior=0.05)
         logits = head(*self.inputs)["supporting_fact_logits"]
         self.assertAllClose(tf.fill([2, 11], 0.05), tf.sigmoid(logits), 1e-3)
         for prior in (0.0, 1.0):
-            with self.assertRaisesRegex(ValueError, "supporting_fact_prior"):
-                model_lib.SpanAnswerHead(supporting_fact_prior=prior)
+            with self.assertRaisesRegex(ValueError, "unit_prior"):
+                model_lib.SpanAnswerHead(unit_prior=prior)
 
     def test_no_answer(self):
         """A fourth type has separate weights."""

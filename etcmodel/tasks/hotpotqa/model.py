@@ -23,7 +23,7 @@ class HotpotQA(SpanAnswerModel):
         options = self.model_options
         exempt = exempt_from_hard_g2l(
             {
-                token_types.CLS_GLOBAL: options.cls_ignores_hard_g2l,
+                token_types.CLS_GLOBAL: True,
                 token_types.QUESTION_GLOBAL: options.query_ignore_hard_g2l,
             }
         )

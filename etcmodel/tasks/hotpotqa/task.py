@@ -31,22 +31,20 @@ class HotpotQAModelOptions:
             "bio" for a label of every token.
         answer_places: with "span", maximum number of occurrences of an answer
             that are right in training; the original only uses the first.
-        cls_ignores_hard_g2l: whether the global CLS attends to all long tokens
-            despite the hard g2l mask.
-        query_ignore_hard_g2l: the same for the question's global tokens, which
-            the original leaves masked.
+        query_ignore_hard_g2l: whether the question's global tokens attend to
+            all long tokens despite the hard g2l mask, as the global CLS does;
+            the original leaves them masked.
         flat_sequence: whether to ignore paragraphs (an ablation).
-        supporting_fact_prior: initial probability that a sentence is a
+        unit_prior: initial probability that a sentence is a
             supporting fact. About 1 in 20 is: 0.05 saves the first hundreds of
             steps of a short training.
     """
 
     answer_encoding: str = "span"
     answer_places: int = 1
-    cls_ignores_hard_g2l: bool = True
     query_ignore_hard_g2l: bool = False
     flat_sequence: bool = False
-    supporting_fact_prior: float = 0.5
+    unit_prior: float = 0.5
 
 
 @dataclasses.dataclass

@@ -169,8 +169,8 @@ class EtcPretraining(PretrainingModel):
                 max_sentences=math.floor(
                     sizes["global_length"] * cpc_fraction + 0.5
                 ),
-                max_tokens=options.max_sentence_tokens
-                or math.ceil(2 * cpc_fraction * sizes["long_length"]),
+                # Twice the masked share.
+                max_tokens=math.ceil(2 * cpc_fraction * sizes["long_length"]),
             )
             features |= {f"taken_{k}": x for k, x in taken._asdict().items()}
             labels["sentence_weights"] = taken.weights

@@ -48,8 +48,6 @@ class PretrainOptions:
         mlm_fraction_to_mask: share of the other words that is masked for MLM.
         max_predictions: masked tokens of an example that are predicted; 0 for
             a quarter of its length.
-        max_sentence_tokens: maximum number of tokens of an example's masked
-            sentences, encoded alone; 0 for twice the masked share.
         mlm_weight: weight of the loss of masked tokens, 0 for none.
         cpc_weight: weight of the CPC loss; both are divided by their sum.
     """
@@ -57,7 +55,6 @@ class PretrainOptions:
     cpc_fraction_to_mask: float = 0.1
     mlm_fraction_to_mask: float = 0.15
     max_predictions: int = 0
-    max_sentence_tokens: int = 0
     mlm_weight: float = 0.8
     cpc_weight: float = 0.2
 

@@ -30,6 +30,7 @@ from etcmodel.pipeline.example_schema import TEXT
 from etcmodel.pipeline.example_schema import ExampleSchema
 from etcmodel.pipeline.example_schema import Field
 from etcmodel.pipeline.example_schema import Packing
+from etcmodel.pipeline.options import option
 from etcmodel.pipeline.packing import ExamplePacker
 from etcmodel.pipeline.preprocessor import Examples
 from etcmodel.pipeline.preprocessor import ModelBatch
@@ -105,7 +106,7 @@ class NarrativeQAPreprocessingConfig(QuestionPreprocessingConfig):
             an answer that it is a label for.
     """
 
-    data_split: str = "all"
+    data_split: str = option("all", is_noted=False)
     min_rouge_l_oracle_score: float = 0.35
 
     def __post_init__(self):

@@ -23,20 +23,24 @@ class SelectionHead(graph_layer.GraphLayer):
 
     def __init__(
         self,
-        prior: float = 0.1,
+        unit_prior: float = 0.1,
         initializer_range: float = 0.02,
         name: str | None = None,
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
-        if not 0 < prior < 1:
+        if not 0 < unit_prior < 1:
             raise ValueError(
-                f"prior is {prior}, expected a probability between 0 and 1."
+                f"unit_prior is {unit_prior}, expected a probability between 0 "
+                "and 1."
             )
-        self.prior = prior
+        self.unit_prior = unit_prior
         self.initializer_range = initializer_range
         self.logits = make_logits_layer(
-            1, initializer_range, "logits", bias=math.log(prior / (1 - prior))
+            1,
+            initializer_range,
+            "logits",
+            bias=math.log(unit_prior / (1 - unit_prior)),
         )
 
     def build(self, input_shape):
@@ -52,7 +56,7 @@ class SelectionHead(graph_layer.GraphLayer):
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),
-            "prior": self.prior,
+            "unit_prior": self.unit_prior,
             "initializer_range": self.initializer_range,
         }
 
@@ -72,7 +76,7 @@ class Select(EtcTaskModel):
     def head(self, config):
         """Makes a head that computes `logits`, `<float32>[batch, global]`."""
         head = SelectionHead(
-            self.model_options.prior,
+            self.model_options.unit_prior,
             config.initializer_range,
             name="output_layer",
         )

@@ -63,14 +63,18 @@ class SelectTest(tf.test.TestCase):
         config = EtcConfig.from_preset(
             "tiny", vocab_size=20, num_hidden_layers=1, initializer_range=1e-6
         )
-        model = TASK.make_model(TASK.model_options(prior=0.2)).build(config)
+        model = TASK.make_model(TASK.model_options(unit_prior=0.2)).build(
+            config
+        )
         logits = model(model_inputs.hotpotqa())["logits"]
         self.assertAllClose(np.full([2, 11], 0.2), tf.sigmoid(logits), 1e-3)
         for prior in (0.0, 1.0):
             with self.assertRaisesRegex(
-                ValueError, "^prior is .*between 0 and"
+                ValueError, "^unit_prior is .*between 0 and"
             ):
-                TASK.make_model(TASK.model_options(prior=prior)).head(config)
+                TASK.make_model(TASK.model_options(unit_prior=prior)).head(
+                    config
+                )
 
 
 if __name__ == "__main__":

@@ -26,13 +26,13 @@ class SelectModelOptions:
     """Model options.
 
     Attributes:
-        prior: initial probability that a unit is selected. The share of
+        unit_prior: initial probability that a unit is selected. The share of
             selected units in the data saves the first training steps.
         query_ignore_hard_g2l: whether the query's global tokens attend to all
             long tokens despite the hard g2l mask.
     """
 
-    prior: float = 0.1
+    unit_prior: float = 0.1
     query_ignore_hard_g2l: bool = True
 
 
