@@ -60,8 +60,13 @@ def main(folder: str, steps: int = 300) -> float:
     """Trains, exports to a folder, and returns the accuracy on new clauses."""
     tf.keras.utils.set_random_seed(0)
     config = EtcConfig.from_preset("tiny", vocab_size=92)
-    used = ["global_output"]
-    encoder = build_encoder(config, SPEC, WORDS, CLAUSES, outputs=used)
+    encoder = build_encoder(
+        config,
+        SPEC,
+        long_length=WORDS,
+        global_length=CLAUSES,
+        outputs=["global_output"],
+    )
     head = tf.keras.layers.Dense(1, "sigmoid")
     is_void = head(encoder.output["global_output"])[..., 0]
     model = tf.keras.Model(encoder.input, is_void)
