@@ -24,7 +24,7 @@ from testing import tasks
 
 _PACKAGE = pathlib.Path(etcmodel.__file__).parent
 _PAGE = _PACKAGE.parent / "docs" / "architecture.md"
-# Packages whose public functions pass records on.
+# Packages with the public functions that pass records on.
 _ROOMS = ("cli", "datasets", "pipeline", "serving", "tasks", "training")
 
 

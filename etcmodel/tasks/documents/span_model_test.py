@@ -7,7 +7,7 @@ from absl.testing import parameterized
 from etcmodel.tasks.documents import span_model as model_lib
 from testing.span_answers import logit_names
 
-# The CLS, a question of two words, two titles and three sentences, padding.
+# Types of a CLS, a question of two tokens, titles, sentences and padding.
 _TYPES = [1, 3, 3, 2, 1, 1, 1, 2, 2, 1, 0, 0]
 _SENTENCES = [-1, 1, 2, 4, 5, 5, 6, 8, 8, 9, -1, -1]
 _IS_TEXT = np.array([0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0, 0], bool)
@@ -138,7 +138,7 @@ class PlaceLossesTest(tf.test.TestCase):
         )
 
     def test_gradients(self):
-        """The probability minus the place's share of the right ones."""
+        """The gradient is the probability minus the share of the place."""
         logits = tf.constant(self._LOGITS)
         with tf.GradientTape() as tape:
             tape.watch(logits)
