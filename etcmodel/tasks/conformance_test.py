@@ -43,7 +43,7 @@ _ROOT = pathlib.Path(etcmodel.__file__).parents[1]
 # Padding of inputs by dtype; -1 for other dtypes.
 _NOTHING = {tf.string: b"", tf.bool: False}
 
-# Inputs of requests that share an axis, by the name of the axis.
+# Task -> name of an axis -> inputs of requests that share it.
 _SAME_SIZES = {
     **dict.fromkeys(
         ("answer", "classify", "select"), {"paragraphs": ("titles", "texts")}

@@ -132,7 +132,7 @@ class ModelsTest(tf.test.TestCase, parameterized.TestCase):
     def test_gradients_reach_all_weights_of_the_head(self, name):
         _, features, *_ = _MODELS[name]
         if name == "openkp":
-            # Enough words for the longest phrases.
+            # As many words as the longest phrases need.
             features = {**features, "words": tf.constant([[*range(1, 13)]] * 2)}
         model = _make(name)
         layers = [x for x in model.layers if x.name != "etc_encoder"]

@@ -1,4 +1,4 @@
-"""Tests that `docs/architecture.md` lists the functions a record passes."""
+"""Tests that `docs/architecture.md` lists the functions on a record's path."""
 
 import collections
 import contextlib

@@ -54,7 +54,7 @@ _TASKS = {
         functools.partial(_make, "nq", batch_size=8),
         ["answer_type_accuracy"],
     ),
-    # Each replica contrasts its own sentences.
+    # CPC compares the sentences of all replicas.
     "pretrain": (19, functools.partial(_make, "pretrain"), []),
     # Each replica gets half an example, so that documents are split.
     "read_twice_pretrain": (
@@ -86,7 +86,7 @@ _TOGETHER = ("pretrain", "read_twice_pretrain", "read_twice_hotpotqa")
 
 
 def _measure_on_one_device(task, runner, data):
-    """Measures all metrics, without the Model Garden's loops."""
+    """Computes all metrics on one device, without the Model Garden's loops."""
     model = task.build_model()
     tf.train.Checkpoint(model=model).read(
         runner.checkpoint_manager.latest_checkpoint
@@ -101,7 +101,7 @@ def _measure_on_one_device(task, runner, data):
     for batch in task.build_inputs(data):
         outputs = step(*batch)
         losses.append(outputs.get("loss"))
-        # A strategy returns tuples of replicas.
+        # A strategy returns tuples with one value per replica.
         outputs = tf.nest.map_structure(lambda x: (x,), outputs)
         state = task.aggregate_logs(state, outputs)
     logs = {x.name: float(x.result()) for x in means}

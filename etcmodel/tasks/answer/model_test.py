@@ -134,7 +134,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         (Selected(((0, 1),)), 1.0, 1.0),
-        # Evidence as text, and as a whole paragraph.
+        # Gold evidence is given as text, or as a whole paragraph.
         (Selected((), ("Is it big?",)), 1.0, 1.0),
         (Selected(((0, -1),)), 1.0, 0.5),
         (Selected((), ("Žán is in Brno.",)), 0.0, 0.0),

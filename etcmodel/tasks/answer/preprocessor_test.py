@@ -122,13 +122,13 @@ class RecordsTest(RecordsTestCase):
         self.assertEqual(0, counts["answers_moved"])
 
     @parameterized.parameters(
-        # Part of a word.
+        # The answer is a part of a word.
         (_at("rno", 11), 1),
         ("bi", 1),
         ("rno is Brno.", 1),
         (_at("Brno", 10), 0),
         ("Brno", 0),
-        # One exact answer is enough.
+        # Not counted if one of the answers is exact.
         (_at("rno", 11) + _at("Brno", 10), 0),
         (_at("n Brno. I", 8), 0),
         ("yes", 0),
@@ -195,7 +195,7 @@ class RecordsTest(RecordsTestCase):
         ("sentences", _STRING, [[1, -1]], [(2, "Brno"), (2, "Brno")]),
         ("texts", _LISTS, [[0, 1]], [(1, "Brno")]),
         ("paragraphs", _LISTS, [[1, 0]], [(1, "Brno"), (1, "Brno")]),
-        # The answer is not in the evidence.
+        # The evidence does not contain the answer.
         ("texts", [["Brno."], ["big"]], [[1, 0]], [(0, "Brno")]),
     )
     def test_answers_without_offsets_are_in_evidence(
@@ -221,7 +221,7 @@ class RecordsTest(RecordsTestCase):
                 self.assertEqual(int(name == counted), counts[name])
 
     def test_wrong_offsets_are_counted(self):
-        """The nearest occurrence is learned; "Oslo" does not occur."""
+        """Learns the nearest occurrence; drops answers that do not occur."""
         answers = _at("Brno", 17) + _at("Oslo", 0)
         stored, counts = self._write("sentences", _STRING, answers)
         self.assertEqual([(1, "Brno")], self._spans(stored))

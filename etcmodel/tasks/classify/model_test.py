@@ -174,7 +174,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([0.0, 0.0], losses)
 
     def test_number(self):
-        """14 is two deviations above the mean of 10."""
+        """The number 14 is two standard deviations above the mean of 10."""
         task_model = _make(_NUMBERS)
         no_ids = tf.ragged.constant([[], []], tf.int32, 1)
         labels = task_model.labels(

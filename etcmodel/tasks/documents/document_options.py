@@ -1,4 +1,4 @@
-"""Options of the tasks for users' own documents; no TensorFlow."""
+"""Options of the tasks for users' own documents; needs no TensorFlow."""
 
 import dataclasses
 from typing import ClassVar

@@ -73,7 +73,7 @@ class LabelGlobalsTest(tf.test.TestCase):
 
 class UnitLossesTest(tf.test.TestCase):
     def test_by_hand(self):
-        """Probabilities are 1/2 and 3/4; -1 has no loss."""
+        """The probabilities are 1/2 and 3/4; the label -1 has no loss."""
         log3 = math.log(3)
         losses = document_units.unit_losses(
             tf.constant([[0.0, log3, log3, 9.0], [5.0, -5.0, 0.0, 1.0]]),

@@ -56,7 +56,7 @@ _PUNCTUATION = re.compile(r"(?<![^\w\s])[^\w\s]+(?=\s|$)")
 
 
 class Units(NamedTuple):
-    """The units of documents.
+    """The texts of a batch's units, and their numbers.
 
     Attributes:
         texts: `<string>[batch, (paragraphs), (units)]`.
@@ -203,7 +203,7 @@ class DocumentPreprocessor(EtcPreprocessor):
         return "sentences" if self.config.units == "auto" else self.config.units
 
     def layout_spec(self):
-        """Makes the layout; see `make_layout`."""
+        """Makes the layout of the configured units; see `make_layout`."""
         return make_layout(self.kind, self.QUERY_LEVEL, self.VALUES)
 
     def build(

@@ -212,7 +212,7 @@ class LayoutTest(tf.test.TestCase):
             ],
             features["global_token_type_ids"],
         )
-        # A sentence and its paragraph; the query has no paragraph.
+        # Ids of sentences and paragraphs; the query has no paragraph.
         self.assertAllEqual(
             [-1, 1, 1, 2, 4, 5, 5, 5, 6, 8, 8] + [-1] * 9,
             features["long_sentence_ids"],

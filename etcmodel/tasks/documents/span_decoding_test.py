@@ -77,7 +77,7 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
         has_span = expected["scores"] > -1e8
         for name, value in expected.items():
             got = result[name]
-            # Values of missing spans may differ.
+            # Units without a span may have any values.
             if name in ("scores", "probabilities", "starts", "ends"):
                 value, got = value[has_span], got[has_span]
             self.assertAllClose(value, got)

@@ -75,7 +75,7 @@ class HeadTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(np.zeros_like(layer.bias), layer.bias)
 
     def test_prior_of_supporting_facts(self):
-        """The initial probability is the prior."""
+        """The initial probability of a supporting fact is `unit_prior`."""
         head = model_lib.SpanAnswerHead(initializer_range=1e-6, unit_prior=0.05)
         logits = head(*self.inputs)["supporting_fact_logits"]
         self.assertAllClose(tf.fill([2, 11], 0.05), tf.sigmoid(logits), 1e-3)
@@ -84,7 +84,7 @@ class HeadTest(tf.test.TestCase, parameterized.TestCase):
                 model_lib.SpanAnswerHead(unit_prior=prior)
 
     def test_no_answer(self):
-        """A fourth type has separate weights."""
+        """The fourth answer type has weights of its own."""
         head = self._randomized(model_lib.SpanAnswerHead(has_no_answer=True))
         types = head(*self.inputs)["answer_type_logits"]
         self.assertEqual([2, 4], types.shape)

@@ -156,7 +156,7 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
             [-1, -1, -1, 1, 1, 0, 1, 0, 0, 0, 0, 0, -1, -1],
         )
         self.assertEqual(got.kept_facts, 1)
-        # The title of its paragraph is not searched either.
+        # The title of the missing fact's paragraph is not searched either.
         got = _labels("Brno", [("Brno", 3)])
         self.assertEqual(got.supporting_facts, [-1] * 3 + [0] * 9 + [-1] * 2)
         self.assertEqual((got.kept_facts, got.found), (0, 0))

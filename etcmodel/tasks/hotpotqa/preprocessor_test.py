@@ -397,7 +397,7 @@ class RecordsTest(RecordsTestCase):
                 stored[name][begin] for name in ("long_starts", "long_ends")
             )
             self.assertIn(b"Moravia", [text[start:end] for text in units])
-        # Predictions name facts by the titles of the file.
+        # Gold facts have the titles as written in the file.
         _, facts = json.loads(stored["gold"][0])
         self.assertEqual([["?", 0], [title, 0]], facts)
         self.assertEqual([b"?", b"", title.encode()], stored["titles"])

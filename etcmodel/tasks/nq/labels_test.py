@@ -216,7 +216,7 @@ class RealPagesTest(tf.test.TestCase, parameterized.TestCase):
         ]
         for label, window in zip(got, words, strict=True):
             for token, right in zip(label[:4], expected, strict=True):
-                # Every window that shows an end labels it.
+                # Every window that shows an end of a span labels it.
                 self.assertEqual(token > 0, right in window)
                 if token:
                     self.assertEqual(right, window[token])

@@ -21,7 +21,7 @@ class VisualTest(tf.test.TestCase, parameterized.TestCase):
         *((50, 23), (99, 23), (8.5, 1), (9.5, 3)),
     )
     def test_font_buckets(self, size, bucket):
-        """Halves are rounded to even numbers."""
+        """Font sizes are rounded; halves are rounded to even numbers."""
         got = layers.visual_classes(
             tf.constant([node(font_size=size), node(parent_font_size=size)])
         )

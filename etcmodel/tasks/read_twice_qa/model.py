@@ -33,7 +33,7 @@ _CUT = -1e4
 
 
 class ReadTwiceQA(AnswerModel):
-    """Finds spans of a document; rows are segments.
+    """Answers with a span of a document; each row is a segment.
 
     Losses and selection depend on the whole batch, over all replicas. Raises a
     ValueError if an option is invalid.
@@ -194,7 +194,7 @@ class ReadTwiceQA(AnswerModel):
         }
 
     def loss_names(self):
-        """Returns the names of the losses."""
+        """Returns the names of the losses; only some tasks have options."""
         return ("span", "option") if self.HAS_OPTIONS else ("span",)
 
     def losses(self, outputs, labels):

@@ -81,7 +81,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_places_in_two_segments_count_once(self):
-        # Spans with different ends are different.
+        # Spans with different ends are different places.
         found = make_model(combine="sum").decode(
             choose(
                 [[1.0, 0.9, 0.5], [0.8, 0.9, _NONE]],

@@ -85,7 +85,7 @@ class Parts(NamedTuple):
     mention_labels: tf.RaggedTensor
 
     def of_questions(self, documents: tf.Tensor) -> "Parts":
-        """Repeats parts for each question's document, `<int32>[questions]`."""
+        """Gathers the parts of questions' documents, `<int32>[questions]`."""
         numbers = tf.gather(self.numbers, documents)
         _, *values = self
         return Parts(

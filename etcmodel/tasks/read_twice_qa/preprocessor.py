@@ -452,7 +452,7 @@ class QuestionPreprocessor(Preprocessor):
         )
 
     def example_of_raw(self, **inputs):
-        """Returns a stored example of raw inputs of one record."""
+        """Converts the raw inputs of one record to a stored example."""
         record = types.SimpleNamespace(
             id="warm-up",
             text=inputs["document"].numpy()[0].decode("utf-8"),

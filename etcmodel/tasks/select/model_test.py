@@ -60,7 +60,7 @@ class SelectTest(tf.test.TestCase):
             )
 
     def test_prior(self):
-        """The initial probability is the prior."""
+        """The initial probability of a unit is `unit_prior`."""
         config = EtcConfig.from_preset(
             "tiny", vocab_size=20, num_hidden_layers=1, initializer_range=1e-6
         )

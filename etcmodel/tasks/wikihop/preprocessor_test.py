@@ -225,7 +225,7 @@ class RecordsTest(RecordsTestCase):
             )
 
     def test_nested_candidates(self):
-        """A token links to at most three candidates."""
+        """A token is linked to at most three candidates."""
         record = WikiHopRecord(
             "c",
             "country",
