@@ -366,8 +366,8 @@ class UnitsFinder:
                 "lists of texts, in the others strings. Use one form, or set "
                 "`units=texts` or `units=sentences`."
             )
-        # At least half of the records without structure: structured data may
-        # also have some records of a single sentence.
+        # Needs half of the records to be without structure, since structured
+        # data may also have some records of a single sentence.
         if self._has_blocks and 2 * self._structured <= self._total:
             return "blocks"
         return "sentences"

@@ -11,7 +11,7 @@ from etcmodel.pipeline.spec import NoOptions
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.pipeline.spec import read_experiments
 
-# A CLS and two separators.
+# Special tokens of a window: a CLS and two separators.
 NUM_SPECIAL_TOKENS = 3
 
 

@@ -25,7 +25,7 @@ _MAX_TEXTS = 64
 # Number of best places before equal ones are merged: overlapping segments find
 # the same places.
 _MAX_PLACES = 2 * _MAX_TEXTS
-# Padding has lower scores, spans have higher scores.
+# Scores of spans are above this, scores of padding below.
 _LEAST_SCORE = span_prediction.MASKED_LOGIT / 2
 # Penalty for spans that begin or end inside a word: they rank below all spans
 # of whole words.

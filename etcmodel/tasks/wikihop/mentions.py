@@ -98,8 +98,8 @@ def _match(
     # State: step, its level, longer candidates, the node of their first tokens,
     # positions that still match one, their node, and the links so far. A node
     # represents all candidates of a record with the same beginning; in step 0
-    # it is the record. With the next key, a node forms the number `node * _KEYS
-    # + key`; its rank among all such numbers is the next node.
+    # it is the record. The next node is the rank of the number `node * _KEYS +
+    # key`, with the next key, among all such numbers.
     #
     # A mention of n tokens is stored as two runs of 2**level tokens that cover
     # it, with 2**level <= n < 2**(level + 1). Row `level` of the links is
