@@ -203,8 +203,8 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
             self._draw("")
 
     @parameterized.parameters(
-        (dict(long_labels=["", "[PAD]"]), "long_labels.*nothing to draw"),
-        (dict(global_labels=[]), "global_labels.*nothing to draw"),
+        (dict(long_labels=["", "[PAD]"]), "long_labels.*no token labels"),
+        (dict(global_labels=[]), "global_labels.*no token labels"),
         (dict(long_labels=["a"] * 7), "7 long and 2 global.* 6 and 2"),
         (dict(first_long_token=6), "first_long_token.*6.*0 to 5"),
     )

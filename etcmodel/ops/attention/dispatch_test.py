@@ -309,11 +309,13 @@ class ChecksTest(parameterized.TestCase, tf.test.TestCase):
         ):
             with self.assertRaisesRegex(
                 ValueError,
-                f"{name} may be a tensor or a {expected}, but is a "
+                f"{name} must be a tensor or a {expected}, but is a "
                 f"{type(wrong).__name__}",
             ):
                 attend(**{name: wrong})
-        with self.assertRaisesRegex(ValueError, "g2g_att_mask may be a tensor"):
+        with self.assertRaisesRegex(
+            ValueError, "g2g_att_mask must be a tensor"
+        ):
             self.attend_global(g2g_att_mask=pair_mask)
 
     def test_labels_of_one_kind_of_keys_only(self):

@@ -154,7 +154,7 @@ class InChunksTest(parameterized.TestCase, tf.test.TestCase):
             attention_cases.chunks_of(1),
             self.assertRaisesRegex(
                 (ValueError, tf.errors.InvalidArgumentError),
-                "mask has another number of examples",
+                "mask .* differ in their batch size",
             ),
         ):
             compute(np.zeros([7], np.float32))
