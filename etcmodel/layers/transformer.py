@@ -254,7 +254,7 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
                 *global_feed_forward.normalization_layers,
             ],
         }
-        # In pre-activation order, the other stream attends to its output.
+        # In pre-activation order, both streams use the outputs of the norms.
         if not self.use_pre_activation_order:
             long_norm, global_norm = block.normalization_layers
             needed["long"].append(long_norm)
