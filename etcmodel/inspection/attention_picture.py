@@ -22,7 +22,7 @@ from etcmodel.pipeline.atomic import atomic_file
 _PADDING_LABELS = ("", "[PAD]", "<pad>")
 _MAX_LABEL_CHARS = 16
 
-# Name of a colour; for the many labels of one side, of a colormap.
+# Label -> colour; all labels of one side -> colormap.
 _COLORS = {
     "masked": "white",
     "may attend": "cornflowerblue",
@@ -73,8 +73,8 @@ def draw_attention_picture(
     _check_lengths(side_inputs, num_long, num_global)
     if not 0 <= first_long_token < num_long:
         raise ValueError(
-            f"`first_long_token` is {first_long_token}, but the record has "
-            f"the long tokens 0 to {num_long - 1}."
+            f"`first_long_token` is {first_long_token}, expected 0 to "
+            f"{num_long - 1}, as the record has {num_long} long tokens."
         )
     last = min(first_long_token + MAX_LONG_TOKENS, num_long)
     long_tokens = range(first_long_token, last)

@@ -11,7 +11,7 @@ from etcmodel import extras
 from etcmodel.datasets import classification
 from etcmodel.pipeline.atomic import atomic_file
 
-# Endings of the files' names.
+# Endings of the file names, after the prefix.
 ENDINGS = ("_report.txt", "_confusion.png", "_calibration.png")
 MAX_LABELS = 40
 OTHERS = "(other labels)"

@@ -55,9 +55,9 @@ def exact_gelu(x: tf.Tensor) -> tf.Tensor:
     return tf.nn.gelu(x, approximate=False)
 
 
-# Its name in configuration files and in the original code. The function has
-# another name, because Keras would read "gelu" in a saved layer as its own,
-# exact form.
+# The name in configuration files and in the original code. The function has
+# another name, because Keras would read "gelu" in a saved layer as its own
+# function, the exact form.
 gelu = tanh_gelu
 
 

@@ -15,8 +15,8 @@ from testing.conformance.cases import floats
 from testing.conformance.cases import ints
 
 _KEY_BIAS = (
-    "it adds the same to the scores of all keys of a query, which a softmax "
-    "does not see"
+    "it adds the same value to the scores of all keys of a query, which does "
+    "not change the softmax"
 )
 _HIDDEN = 8
 _RADIUS = 2

@@ -33,7 +33,7 @@ def apply(
 
 
 def is_quantized(layer: tf.keras.layers.Layer) -> bool:
-    """Tells whether a layer is quantized by Keras 3, so must be called."""
+    """Tells whether Keras 3 quantized a layer, which then scales its kernel."""
     return getattr(layer, "quantization_mode", None) is not None
 
 

@@ -41,8 +41,8 @@ class EmbeddingLookup(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
         if min(vocab_size, embedding_size) < 1 or projection_size < 0:
             raise ValueError(
                 f"{self.name}: vocab_size ({vocab_size}) and embedding_size "
-                f"({embedding_size}) must be at least 1, projection_size "
-                f"({projection_size}) at least 0."
+                f"({embedding_size}) must be at least 1, and "
+                f"projection_size ({projection_size}) at least 0."
             )
         self.vocab_size = vocab_size
         self.embedding_size = embedding_size

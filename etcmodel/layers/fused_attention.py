@@ -8,7 +8,7 @@ from etcmodel.layers import local_attention
 from etcmodel.layers import relative_attention
 from etcmodel.ops import attention
 
-# From the long or the global queries to long or global keys.
+# Queries and keys: "l2g" is from long queries to global keys.
 _DIRECTIONS = ("l2l", "l2g", "g2g", "g2l")
 
 
@@ -131,7 +131,8 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
                 raise ValueError(
                     f"{option} needs equal attention sizes, but "
                     f"long_total_att_size is {self.long_total_att_size} and "
-                    f"global_total_att_size {self.global_total_att_size}."
+                    f"global_total_att_size {self.global_total_att_size}. Make "
+                    f"them equal, or set {option}=False."
                 )
         for option, is_on in (
             shares_all | {"share_kv_projections": self.share_kv_projections}
@@ -140,7 +141,8 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
                 raise ValueError(
                     f"{option} needs equal hidden sizes, but long_hidden_size "
                     f"is {self.long_hidden_size} and global_hidden_size "
-                    f"{self.global_hidden_size}."
+                    f"{self.global_hidden_size}. Make them equal, or set "
+                    f"{option}=False."
                 )
 
     def _make_query_key_value_projections(self):

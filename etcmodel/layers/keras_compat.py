@@ -42,9 +42,9 @@ def build_once(layer, input_shape):
     """Builds a layer for the shape of its first input, unless it is built.
 
     Its variables are named after the layer and its owners, as if a call had
-    built it. Keras 3 does this in every `build`. A layer whose
-    `build` takes the shapes of several inputs (such as Keras 3's
-    `MultiHeadAttention`) builds itself when called.
+    built it. Keras 3 does this in every `build`. A layer whose `build` takes
+    the shapes of several inputs (such as Keras 3's `MultiHeadAttention`) is not
+    built here, but by its first call.
     """
     if layer.built:
         return
@@ -200,5 +200,5 @@ def check_is_known(layer, last_shape, input_shape) -> None:
     if last_shape is None:
         raise NotImplementedError(
             f"{layer.name} has several inputs, and the shapes of its outputs "
-            f"depend on all of their shapes, not on {input_shape} alone."
+            f"depend on all of their shapes, but only {input_shape} is given."
         )

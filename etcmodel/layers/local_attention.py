@@ -94,7 +94,7 @@ class QkvRelativeLocalAttention(
         """
         if (side_keys is None) != (side_values is None):
             raise ValueError(
-                f"{self.name}: give both side_keys and side_values, or neither."
+                f"{self.name}: pass both side_keys and side_values, or neither."
             )
         others = None
         if side_keys is not None:
@@ -108,7 +108,7 @@ class QkvRelativeLocalAttention(
         elif side_att_mask is not None or side_relative_att_ids is not None:
             raise ValueError(
                 f"{self.name}: side_att_mask and side_relative_att_ids need "
-                "side_keys and side_values."
+                "side_keys and side_values. Pass these, too."
             )
         child = self.qkv_relative_attention
         call = (

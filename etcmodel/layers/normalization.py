@@ -7,7 +7,7 @@ from etcmodel.ops import compilation
 from etcmodel.ops import custom_gradients
 from etcmodel.ops import shared_graphs
 
-# BERT's; Keras's default is 1e-3.
+# As in BERT; Keras's default is 1e-3.
 EPSILON = 1e-12
 
 
@@ -17,9 +17,9 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
 
     Weights, class name and results are those of Keras's `LayerNormalization`.
     Keras derives the names in a weights file from the class name, so either
-    class can load the other's weights. Each pass is a single
-    compiled function (see `compilation.elementwise_jit`) that keeps the input
-    and each position's mean and deviation for the backward pass.
+    class can load the other's weights. The forward and the backward pass are
+    one compiled function each (see `compilation.elementwise_jit`). Only the
+    input and each position's mean and deviation are kept between them.
 
     Raises:
         ValueError: `axis` is not the last one, or `rms_scaling` is set.

@@ -155,7 +155,8 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
                 raise ValueError(
                     f"{self.name}: {option} needs equal hidden sizes, but "
                     f"long_hidden_size is {self.long_hidden_size} and "
-                    f"global_hidden_size {self.global_hidden_size}."
+                    f"global_hidden_size {self.global_hidden_size}. Make them "
+                    f"equal, or set {option}=False."
                 )
         if (
             self.share_feed_forward_params
@@ -165,7 +166,8 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
                 f"{self.name}: share_feed_forward_params needs equal "
                 "intermediate sizes, but long_intermediate_size is "
                 f"{self.long_intermediate_size} and global_intermediate_size "
-                f"{self.global_intermediate_size}."
+                f"{self.global_intermediate_size}. Make them equal, or set "
+                "share_feed_forward_params=False."
             )
 
     def _make_layer_norm(self, name):

@@ -1,4 +1,4 @@
-"""Exchange of tensors between replicas of a `tf.distribute.Strategy`."""
+"""Exchanges tensors between the replicas of a `tf.distribute.Strategy`."""
 
 import tensorflow as tf
 

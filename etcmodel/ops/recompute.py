@@ -36,7 +36,7 @@ class RecomputeContext(contextlib.AbstractContextManager):
         self._numbers = {}
 
     def number_of(self, layer) -> int:
-        """Returns a layer's number: the order of first calls, as in any run."""
+        """Numbers layers in the order of their first calls in a run."""
         return self._numbers.setdefault(id(layer), len(self._numbers))
 
     def __enter__(self):
@@ -82,8 +82,8 @@ def recompute_grad(f: Callable, seed=None) -> Callable:
             all float tensors among its arguments and to the variables that it
             uses, but not to other tensors that it captures.
         seed: `<int32>[]` seed of the dropout inside; None for a new one at each
-            call. Inside another recomputed function the default depends on that
-            function's seed.
+            call. Inside another recomputed function, the default depends on
+            that function's seed.
     """
 
     def g(*args, **kwargs):

@@ -47,7 +47,7 @@ def inlined():
 def shared(function: Callable, is_inlined: bool = False) -> Callable:
     """Traces a function once for equal configurations and shapes.
 
-    A call runs the function itself
+    A call runs the function itself, without a trace,
 
     * in eager mode, in forward mode, inside `plain` functions (see
       `custom_gradients`), and in loops that TensorFlow vectorizes;

@@ -36,7 +36,7 @@ class Chunk(NamedTuple):
     draw: object
 
     def positions(self, margin: int = 0) -> tf.Tensor:
-        """Returns its positions, and `margin` more on each side."""
+        """Returns the chunk's positions, and `margin` more on each side."""
         return self.start - margin + tf.range(self.length + 2 * margin)
 
 

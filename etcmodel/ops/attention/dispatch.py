@@ -18,8 +18,7 @@ from etcmodel.ops.attention.relative_ids import DistanceLabels
 from etcmodel.ops.attention.relative_ids import PairLabels
 
 IMPLEMENTATIONS = ("auto", "streaming", "sparse", "full")
-# Longest static length for which `'auto'` uses the dense form of local
-# attention.
+# Longest static length for which `'auto'` chooses `'full'`.
 MAX_AUTO_FULL_LENGTH = 256
 
 
