@@ -183,7 +183,7 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
         number = 4 if share_kv_projections else 6
         self.assertLen(layer.trainable_weights, 2 * number)
 
-    def test_columns_too_few_in_a_graph_that_knows_no_lengths(self):
+    def test_too_few_columns_with_unknown_lengths(self):
         layer = make_layer()
 
         @tf.function(

@@ -135,7 +135,8 @@ class ResidualBlockTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLen(block.dropout_layers, 2)
         x = tf.ones([200, 1])
         first, second = block([x, x], training=True)
-        # The inner output 2 is dropped or doubled: 2 * (1 + 0) or 2 * (1 + 4).
+        # The inner output 2 is dropped or doubled. The norm doubles the sum:
+        # 2 * (1 + 0) or 2 * (1 + 4).
         self.assertAllInSet(first, [2.0, 10.0])
         self.assertNotAllEqual(first, second)
         first, second = block([x, x], training=False)

@@ -177,7 +177,7 @@ class GlobalLocalTransformerLayersTest(
             side_effect=call,
         ) as calls:
             model = tf.keras.Model(inputs, layer(*inputs))
-        # Attention and the feed-forward part of both streams.
+        # One layer has three blocks: attention and two feed-forward blocks.
         self.assertEqual(3, calls.call_count)
         self.assertEqual(
             [(None, None, _HIDDEN), (None, _GLOBAL, _HIDDEN)],

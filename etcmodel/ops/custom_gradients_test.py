@@ -98,7 +98,7 @@ class OwnGradientsTest(tf.test.TestCase):
 
 @custom_gradients.custom_gradient
 def _scaled_cube(x, captured):
-    """`factor * x ** 3`."""
+    """Computes `factor * x ** 3`."""
     (factor,) = captured
     square = x * x
     output = factor * x * square

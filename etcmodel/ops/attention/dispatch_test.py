@@ -17,7 +17,7 @@ IMPLEMENTATIONS = ("full", "sparse", "streaming")
 class SideLabels(attention.PairLabels):
     """Labels whether a global token's index is below, equal or above.
 
-    It is written as a user would write one.
+    It is written as users would write their own labels.
     """
 
     columns = (3, 0, 2)

@@ -139,7 +139,7 @@ class LongGlobalTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(part, expected[:, 3:6])
 
     @parameterized.parameters(
-        # Labels of links, columns.
+        # Labels of the links, and the expected columns.
         ([8, 9, 8], [7, 8, 9]),
         ([9, 8, 6], [7, 9, 8, 6]),
         # A link may have the label of unlinked pairs.

@@ -80,7 +80,7 @@ class PairLabelsTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(ids, spec.to_tensor(4))
         if of_global:
             ids = np.swapaxes(ids, 1, 2)
-        # Scores of each query with each label.
+        # The score of each query with each label.
         of_label = rng.standard_normal((BATCH, HEADS, len(ids[0]), VOCAB))
         label, chosen = spec.lookup(
             tf.constant(of_label[..., spec.columns]),

@@ -15,7 +15,7 @@ from testing import attention_cases as testing
 
 class ChunksTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
-        # Units, units that fit into a chunk, units and number of chunks.
+        # Units, maximum per chunk, expected units per chunk and chunks.
         (7, 3, 3, 3),
         (9, 4, 3, 3),
         (10, 4, 4, 3),
@@ -229,7 +229,7 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
             self.assertNotRegex(operation.type, "Scatter|Segment")
 
     def factors(self, case, dropout):
-        """Returns dropout's factors `[batch, heads, from, to]`, allowed pairs.
+        """Returns dropout's factors and allowed pairs, for each head and pair.
 
         They follow from the outputs: the values are unit vectors, so that each
         output is a query's probabilities. Masked pairs have a factor of 0.
