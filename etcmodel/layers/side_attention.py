@@ -28,7 +28,7 @@ class SideAttention(relative_attention.MultiHeadLayer):
     """Attention to side vectors (ReadTwice paper, section 2.1).
 
     The main input is a batch of segments. The side input is a memory: vectors
-    that summarize other segments. Segments and memories have positions (the
+    that summarize pieces of text. Segments and memories have positions (the
     number of their segment in the document), which can be used in four ways.
     Let `P` be the table of position embeddings, `s` a segment's position, `m` a
     memory's position, `n = pos_embed_size` and
