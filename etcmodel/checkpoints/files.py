@@ -50,7 +50,7 @@ class Checkpoint:
         except (tf.errors.OpError, ValueError, IndexError) as error:
             raise ValueError(
                 f"{self.path} is damaged, or not a TensorFlow checkpoint "
-                f"({error}). Copy it again."
+                f"({error})."
             ) from None
 
 
@@ -82,9 +82,9 @@ def open_checkpoint(
     shards = _find_shards(found)
     if not _are_all(shards):
         raise FileNotFoundError(
-            f"{found} is incomplete: found its .index, but only "
+            f"{found} is incomplete: its .index exists, but only "
             f"{len(shards)} of {shards[0][-5:] if shards else 'its'} .data-* "
-            "files. Copy all of them."
+            "files do."
         )
     return Checkpoint(found)
 
