@@ -49,7 +49,7 @@ _REFUSED = {
     "roberta-prelayernorm": "it normalizes before each sublayer, not after it",
     "xlm-roberta-xl": "it normalizes before each sublayer, not after it",
 }
-# Activations as Hugging Face's code defines them.
+# Activations, as defined in Hugging Face's code.
 _ACTIVATIONS = {
     "gelu": "exact_gelu",
     "gelu_fast": "gelu",
@@ -119,7 +119,7 @@ def read_config(folder: str, path: str) -> BertConfig:
     file = find(folder, *_FILES)
     if file is None:
         raise FileNotFoundError(_no_config(folder, path))
-    # Hugging Face's own default.
+    # Hugging Face uses the same default.
     config = {"hidden_act": "gelu", "activation": "gelu", **read_json(file)}
     architecture = config.get("model_type", "bert")
     _check(config, architecture, file)

@@ -139,7 +139,7 @@ def _read_json(path) -> tuple[str, list[str]]:
 
 def _read_file(path) -> bytes:
     if not tf.io.gfile.exists(path):
-        raise FileNotFoundError(f"The file {path} does not exist.")
+        raise FileNotFoundError(f"{path} does not exist. Check the path.")
     with tf.io.gfile.GFile(path, "rb") as stream:
         return stream.read()
 

@@ -96,7 +96,7 @@ _LAYOUT_FEATURES = dict(
 )
 _STREAM_OUTPUTS = (("batch", "long", _HIDDEN), ("batch", "seq", _HIDDEN))
 _READ = ("batch", "seq", _HIDDEN)
-# States, raw and processed, documents, segments and labels.
+# Shapes of states, processed states, documents, segments and labels.
 _SUMMARY = ((None, _HIDDEN), (None, _HIDDEN), (None,), (None,), (None,))
 _MENTIONS = dict(
     annotation_begins=ints(3, "batch", "mentions"),

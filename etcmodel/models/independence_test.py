@@ -44,7 +44,7 @@ def _make_paragraphs(rng):
     num_candidates, question = rng.integers(1, 4, size=2)
     # The type of each global token, and whether a unit ends with it.
     global_ = [(6, i == num_candidates - 1) for i in range(num_candidates)]
-    # Type, sentence, paragraph, end of a unit.
+    # For each long token: type, sentence, paragraph, whether a unit ends.
     long = []
     for i in range(question):
         long.append((3, len(global_), -1, i == question - 1))

@@ -49,8 +49,8 @@ class JsonConfig:
         unknown = sorted(set(overrides) - set(cls.__dataclass_fields__))
         if unknown:
             raise ValueError(
-                f"{cls.__name__} has no attribute {', '.join(unknown)}. It has "
-                f"{', '.join(cls.__dataclass_fields__)}."
+                f"{cls.__name__} has no attribute {', '.join(unknown)}. "
+                f"Expected some of {', '.join(cls.__dataclass_fields__)}."
             )
         defaults = {"vocab_size": cls._PRESET_VOCAB_SIZE}
         return cls(**(defaults | cls._PRESETS[name] | overrides))

@@ -164,7 +164,7 @@ class EtcConfig(json_config.JsonConfig):
         if self.att_size_per_head is None:
             self._check_heads(
                 "num_attention_heads",
-                "change one of them or give att_size_per_head",
+                "change one of them, or set att_size_per_head",
             )
         self._check_relative_vocab_size()
 

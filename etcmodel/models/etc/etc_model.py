@@ -241,7 +241,9 @@ class EtcModel(encoder_layer.EncoderLayer):
                 an input is longer than `max_absolute_position_embeddings`.
         """
         if global_token_ids is None:
-            raise ValueError(f"{self.name}: pass global_token_ids, too.")
+            raise ValueError(
+                f"{self.name} needs global_token_ids. Pass them, too."
+            )
         if self.is_training is not None:
             training = self.is_training
         prefix = self._IDS[0].removesuffix("token_ids")

@@ -83,8 +83,8 @@ class SideInputs(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
             ):
                 if getattr(self, option):
                     raise ValueError(
-                        f"{option} is an option of structure 'paragraphs', "
-                        "but structure is 'sentences'."
+                        f"{option} applies to structure 'paragraphs' only, but "
+                        "structure is 'sentences'. Omit it."
                     )
 
     @property

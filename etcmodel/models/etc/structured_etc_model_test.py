@@ -284,7 +284,7 @@ def _all_shapes(function, *inputs):
         nodes += inner.node_def
     shapes = []
     for node in nodes:
-        # Its outputs count axes, so they are as small as a rank.
+        # This operation returns indices of axes, so its outputs are small.
         if node.op == "BroadcastGradientArgs":
             continue
         for shape in node.attr["_output_shapes"].list.shape:
