@@ -115,7 +115,7 @@ class RunDirectoryTest(CommandTestCase):
         os.truncate(f"{paths[1]}.index", 20)
         out = self._call(run_directory.prepare, self.run)
         for path in paths[1:]:
-            self.assertRegex(out, f"{path} is no .*damaged one")
+            self.assertRegex(out, f"{path} is damaged")
         self.assertIn(f"the newest whole checkpoint is {paths[0]}.", out)
         self.assertEqual(paths[0], tf.train.latest_checkpoint(self.run))
         self.assertEmpty(self._call(run_directory.prepare, self.run))
@@ -161,7 +161,7 @@ class RunDirectoryTest(CommandTestCase):
         checkpoint = tf.train.Checkpoint(value=self.value)
         with (
             self.assertRaisesRegex(
-                UserError, f"{path} is no .*damaged one.*Copy its files again"
+                UserError, f"{path} is damaged.*Copy its files again"
             ) as raised,
             run_directory.restoring(path),
         ):
