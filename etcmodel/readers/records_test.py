@@ -166,8 +166,8 @@ _ANY_NQ = [
         )
         for span in spans
     ),
-    (_LONG, _span(-1, 9), "expected both to be -1"),
-    (_LONG, _span(3, -1), "expected both to be -1"),
+    (_LONG, _span(-1, 9), "expected -1 for both"),
+    (_LONG, _span(3, -1), "expected -1 for both"),
 ]
 _T = "document_tokens"
 _ORIGINAL_NQ = [
@@ -249,7 +249,7 @@ _CLASSIFY = [
 _SELECT = [
     ("paragraphs[1]", "a b", "got 'a b', expected a list of strings like"),
     ("paragraphs[0][1]", 5, _STRING),
-    ("selected[0]", [2, 0], "got 2, expected the number of one of the 2 par"),
+    ("selected[0]", [2, 0], "got 2, expected the index of one of the 2 par"),
 ]
 _ANSWER = [
     ("question", REMOVE, "missing"),

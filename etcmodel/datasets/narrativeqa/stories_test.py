@@ -76,7 +76,7 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
             ),
             ("<pre>not closed", "not closed"),
             ("a < b and <c>", "a < b and <c>"),
-            # A tag that is not closed, and unknown declarations.
+            # A tag without an end, and unknown declarations.
             ("<html>a<p>b &lt; <i", "a\n\nb < <i"),
             ("<html>a<![if x]>b<![endif]>c<![<d>e", "abce"),
         ):
