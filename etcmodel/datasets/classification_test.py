@@ -347,7 +347,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
                 **{"macro_f1": 2 / 3, "micro_f1": 2 / 3},
             },
         ),
-        # If all have the same label, there is no area.
+        # If all documents have the same label, AUROC is undefined.
         (
             _predictions("ab", [(0.9, 0.1), (0.2, 0.8)], "ab"),
             {"0": "a", "1": "a"},

@@ -96,7 +96,7 @@ class EtcFeaturesTest(tf.test.TestCase, parameterized.TestCase):
     def test_too_long_is_an_error_that_names_the_feature(self):
         serialized = tf.constant([etc_features.serialize(WIKIHOP)])
         with self.assertRaisesRegex(
-            tf.errors.InvalidArgumentError, "'long_token_ids'.* 10 positions"
+            tf.errors.InvalidArgumentError, "'long_token_ids'.* longer than 10"
         ):
             etc_features.parse(serialized, 10, 12, names=["long_token_ids"])
 

@@ -105,7 +105,7 @@ class MakeSideInputsTest(tf.test.TestCase, parameterized.TestCase):
         ).to_dict(exclude_none_values=True)
         self.assertLen(expected, num_added)
         features = BREAKPOINTS | SENTENCES | dict(label=[7])
-        # [1, ...], of which batches are made again.
+        # [1, ...], unbatched and batched again
         dataset = tf.data.Dataset.from_tensor_slices(features).repeat(3)
         config = types.SimpleNamespace(**options)
         first, last = dataset.batch(2).map(

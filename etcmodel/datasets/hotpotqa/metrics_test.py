@@ -30,7 +30,7 @@ class ScoresTest(parameterized.TestCase):
         self._check(expected, metrics.answer_scores(prediction, gold))
 
     @parameterized.parameters(
-        # Order, repetition and lists do not matter, but case does.
+        # Ignores order, repetition and list types, but not case.
         ([["b", 1], ["a", 0], ["b", 1]], [("a", 0), ("b", 1)], (1, 1, 1, 1)),
         ([("oslo", 0)], [("Oslo", 0)], (0, 0, 0, 0)),
     )

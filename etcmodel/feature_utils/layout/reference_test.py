@@ -364,7 +364,7 @@ def draw_numbers(rng, low, high, shape):
 def draw_content(rng, *most):
     if not most:
         return rng.randint(1, 99)
-    # Mostly as many as there can be, sometimes none.
+    # Mostly the maximum number, sometimes none.
     number = min(most[0], rng.randint(0, most[0] + 2))
     return [draw_content(rng, *most[1:]) for _ in range(number)]
 

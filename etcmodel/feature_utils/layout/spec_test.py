@@ -236,7 +236,7 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual(SECTIONS[0], changed.sections[0])
         with self.assertRaisesRegex(
-            ValueError, "no section 'page', only .'title'"
+            ValueError, "section 'page' does not .* of .'title'"
         ):
             spec.with_section("page", max_tokens=9)
         self.assertEqual(spec.values, changed.values)

@@ -64,7 +64,7 @@ class SentencesTest(tf.test.TestCase):
             "ဒါက တစ်။| ဟိုဟာ နှစ်။|ဟုတ်",
             "នេះ មួយ។| នោះ ពីរ។| បាទ",
             "Είναι ένα;| Όχι· είναι δύο.| Ναι",
-            "a; B stays, as the semicolon is no question mark here",
+            "a; B stays, as the semicolon is not a question mark here",
             "བོད།|གཅིག།",
         )
 

@@ -131,8 +131,8 @@ class TokenizerSettingsTest(tf.test.TestCase, parameterized.TestCase):
             tokenizer_settings.read_settings(directory)
 
     @parameterized.parameters(
-        ("normalizer", {"type": "NFKC"}, "'NFKC' and not BertNormalizer"),
-        ("pre_tokenizer", {"type": "Whitespace"}, "'Whitespace' and not Bert"),
+        ("normalizer", {"type": "NFKC"}, "'NFKC', not BertNormalizer"),
+        ("pre_tokenizer", {"type": "Whitespace"}, "'Whitespace', not Bert"),
         ("pre_tokenizer", None, "there is no pre_tokenizer"),
         ("model", {"type": "BPE"}, "the model is 'BPE', not WordPiece"),
         (

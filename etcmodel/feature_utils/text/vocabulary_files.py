@@ -22,7 +22,7 @@ def read_file(path: str | os.PathLike, what: str) -> bytes:
             content = file.read()
     except tf.errors.NotFoundError:
         raise FileNotFoundError(
-            f"There is no file {path}: expected {what}."
+            f"The file {path} does not exist: expected {what}."
         ) from None
     except tf.errors.OpError as error:
         raise ValueError(
