@@ -17,7 +17,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class Scores(NamedTuple):
-    """Scores of one prediction, from 0 to 1; EM means exact match."""
+    """Scores of one prediction, from 0 to 1; `em` is exact match."""
 
     em: float = 0.0
     f1: float = 0.0
@@ -48,7 +48,7 @@ def harmonic_mean(precision: float, recall: float) -> float:
 def _overlap_scores(
     exact: bool, common: int, predicted: int, gold: int
 ) -> Scores:
-    """Computes scores of (multi)sets from their sizes and their overlap."""
+    """Computes the scores of two sets or multisets from sizes and overlap."""
     precision = common / predicted if predicted else 0.0
     recall = common / gold if gold else 0.0
     f1 = harmonic_mean(precision, recall)

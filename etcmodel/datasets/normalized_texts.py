@@ -114,7 +114,7 @@ def _entities(text: str) -> Iterator[_Replacement]:
 
 
 def _compositions(text: str) -> Iterator[_Replacement]:
-    """Yields replacements of characters that normal form C changes."""
+    """Yields replacements of characters that Unicode normal form C changes."""
     if unicodedata.is_normalized("NFC", text):
         return
     for match in _NON_ASCII.finditer(text):

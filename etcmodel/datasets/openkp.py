@@ -185,7 +185,10 @@ def _check(record: OpenKPRecord, split: str) -> None:
         raise record.error(
             "no text",
             field="VDOM",
-            problem=f"none of its {len(record.nodes)} nodes has any text",
+            problem=(
+                f"none of its {len(record.nodes)} nodes has any text, expected "
+                "at least one"
+            ),
         )
     if not any(record.annotations or ()):
         raise record.missing_answer(

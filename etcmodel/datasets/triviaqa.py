@@ -174,7 +174,7 @@ def _check(record: TriviaQARecord, split: str) -> None:
         raise record.error(
             "no evidence",
             field="EntityPages",
-            problem="none of its pages has any text",
+            problem="none of its pages has any text, expected at least one",
         )
     if split != "predict" and not record.answers:
         raise record.missing_answer("answer", "Answer", record.answers, split)

@@ -365,7 +365,7 @@ class _Reader:
         return positions
 
     def _flags(self, value: list) -> list[Position] | None:
-        """Reads true or false, or 1 or 0, for each text; None if others."""
+        """Reads a flag for each text; returns None for other lists."""
         if not self._has_numbers or any(
             not isinstance(flag, int) or flag not in (0, 1)
             for x in value

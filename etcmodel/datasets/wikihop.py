@@ -70,7 +70,8 @@ def _check(record: WikiHopRecord, split: str) -> None:
             "no documents with text",
             field="supports",
             problem=(
-                f"none of its {len(record.supports)} documents has any text"
+                f"none of its {len(record.supports)} documents has any text, "
+                "expected at least one"
             ),
         )
     if record.answer is None:

@@ -339,7 +339,7 @@ def _ask(options: Options, saved_model: str, question: list[dict]) -> float:
 
 
 def _run_command(run, command: str, **flag_values) -> None:
-    """Prints a command of `python -m etcmodel`, and runs it in this process."""
+    """Prints a command of `python -m etcmodel` and runs it in this process."""
     arguments = [command]
     for name, value in flag_values.items():
         if isinstance(value, bool):

@@ -123,7 +123,7 @@ def serialize(
         if name in FEATURES:
             raise ValueError(
                 f"The extra value {name!r} has the name of a feature of "
-                "EtcFeatures: choose another name."
+                "EtcFeatures. Choose another name."
             )
         _fill(stored[name], name, value)
     return example.SerializeToString(deterministic=True)

@@ -22,7 +22,7 @@ WIKIHOP = {
 
 
 def full_example(features):
-    """An example that keeps its padding, as the original code stores it."""
+    """Returns an example with its padding, as the original code stores it."""
     return tf.train.Example(
         features=tf.train.Features(
             feature={

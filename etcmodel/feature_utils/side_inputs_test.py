@@ -119,7 +119,7 @@ def make_linked_flat(features, **kwargs):
 
 
 def _labels(distances):
-    """`[-3, -1, 0, 1, 3]` -> `[4, 3, 0, 1, 2]`."""
+    """Labels distances: `[-3, -1, 0, 1, 3]` -> `[4, 3, 0, 1, 2]`."""
     clipped = np.minimum(np.abs(distances), MAX_DISTANCE)
     return np.where(distances < 0, MAX_DISTANCE + clipped, clipped)
 

@@ -322,7 +322,7 @@ _NEEDED = [
 _NO_TEXT = [
     ("wikihop", "supports", [], "none of its 0"),
     ("wikihop", "supports", ["", " "], "none of its 2"),
-    ("hotpotqa", "context", [], "no sentence of its 0"),
+    ("hotpotqa", "context", [], "none of its 0 parag"),
     ("hotpotqa", "context", [["a", ["", " "]], ["b", []]], "no .* 2 par"),
     ("openkp", "VDOM", "[]", "none of its 0 nodes"),
 ]

@@ -125,8 +125,8 @@ def check_answer(record: HotpotQARecord, split: str) -> None:
             "no sentences with text",
             field="context",
             problem=(
-                f"no sentence of its {len(record.context)} paragraphs has any "
-                "text"
+                f"none of its {len(record.context)} paragraphs has any text, "
+                "expected at least one"
             ),
         )
     if not (record.answer or "").strip():

@@ -188,7 +188,7 @@ def _curve(
 def _at_greatest(
     criterion: np.ndarray, columns: Mapping[str, np.ndarray]
 ) -> dict[str, float]:
-    """Returns the values at the greatest criterion; 0 if it is 0 everywhere."""
+    """Returns the values where a criterion is greatest; 0 if it is always 0."""
     if not criterion.any():
         return dict.fromkeys(columns, 0.0)
     index = int(np.argmax(criterion))

@@ -29,7 +29,7 @@ from etcmodel.datasets.nq.records import NQRecord
 
 
 def _id_to_json(example_id: str) -> int | str:
-    """Converts ids that are integers, as officially; keeps other strings."""
+    """Converts integer ids, as in the official files; keeps other strings."""
     is_number = re.fullmatch(r"0|-?[1-9]\d*", example_id, re.ASCII)
     return int(example_id) if is_number else example_id
 

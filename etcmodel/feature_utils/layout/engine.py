@@ -336,7 +336,7 @@ class LayoutEngine:
             )
 
     def _cut(self, sections, batch):
-        """Truncates the sections, in the order of rank, to the free space."""
+        """Truncates the sections to the space left, in the order of rank."""
         long_limit = _limit(self.long_length)
         global_limit = _limit(self.global_length)
         if self.spec.blocks is not None:

@@ -44,11 +44,11 @@ class GlobalToken:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """One kind of content, and its layout.
+    """A section of a model's input, such as the question, and its layout.
 
     Attributes:
-        name: name of the content.
-        token_type_id: token type of its tokens in the long input.
+        name: name of the section.
+        token_type_id: token type of the section's tokens in the long input.
         first_unit_token_type_id: token type of the first unit of every group,
             such as a title; by default `token_type_id`.
         group_global: global token of every group; None for none.
@@ -119,7 +119,7 @@ class Section:
         if not self.in_long and self.max_tokens is not None:
             raise ValueError(
                 f"Section {self.name!r}: max_tokens limits tokens of the long "
-                "input, but in_long is False."
+                "input, but in_long is False. Leave out max_tokens."
             )
         if self.cut == WINDOWS:
             if (
@@ -144,7 +144,7 @@ class Section:
         elif self.stride is not None or self.share_last_global:
             raise ValueError(
                 f"Section {self.name!r}: stride and share_last_global need "
-                f"cut={WINDOWS!r}, but cut is {self.cut!r}."
+                f"cut={WINDOWS!r}, but cut is {self.cut!r}. Leave them out."
             )
 
     @property
@@ -155,7 +155,7 @@ class Section:
 
     @property
     def costs(self) -> flat_content.Costs:
-        """The cost of one element of each level in the budgets."""
+        """How many tokens of an input each element of a level takes."""
         return flat_content.Costs(
             token_long=int(self.in_long),
             token_global=int(self.token_global is not None),

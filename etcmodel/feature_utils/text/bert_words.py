@@ -425,14 +425,14 @@ def _convert(
 
 
 def _is_punctuation(char: str) -> bool:
-    """Returns whether a character is punctuation; ASCII symbols are, too."""
+    """Returns whether a character is punctuation or an ASCII symbol."""
     return ("!" <= char <= "~" and not char.isalnum()) or _category(
         char
     ).startswith("P")
 
 
 def _category(char: str) -> str:
-    """Returns the category in Unicode 8; "Lo" for the newer ones listed."""
+    """Returns the category in Unicode 8; "Lo" for newer characters."""
     if char in _FORMER_CATEGORY:
         return _FORMER_CATEGORY[char]
     category = unicodedata.category(char)

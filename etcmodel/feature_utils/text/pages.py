@@ -70,7 +70,7 @@ def _cumulative_max(values: tf.Tensor) -> tf.Tensor:
 
 
 def _find_candidates(words, candidate_starts, candidate_ends):
-    """Finds the row, position and candidate of each word, and if it has one."""
+    """Finds each word's row, position and candidate, and whether it has one."""
     row = ragged_rows.owners_in(words)
     # [all words]
     position = tf.cast(

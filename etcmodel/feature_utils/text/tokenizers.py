@@ -316,7 +316,7 @@ class WordpieceTokenizer(_Tokenizer):
         )
 
     def _known(self, words: bert_words.Words) -> tf.Tensor:
-        """Returns the words; replaces words that are too long by an unknown."""
+        """Returns the words; replaces too long words by an unknown word."""
         max_chars = self.settings.max_chars_per_word
         return tf.where(
             words.num_chars > max_chars, "x" * (4 * max_chars + 1), words.texts
