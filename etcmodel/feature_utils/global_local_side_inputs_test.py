@@ -118,7 +118,7 @@ class MakeSideInputsTest(tf.test.TestCase, parameterized.TestCase):
         # Given features stay unchanged.
         make.add_side_input_features(config, features)
         self.assertLen(features, 4)
-        with self.assertRaisesRegex(ValueError, "sentence_ids.*Got"):
+        with self.assertRaisesRegex(ValueError, "sentence_ids.*got"):
             make.add_side_input_features(config, BREAKPOINTS)
 
 
