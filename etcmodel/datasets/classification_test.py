@@ -390,7 +390,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose((1 + 1 + 0.5) / 3, scores["auroc"])
 
     def test_mixed_kinds(self):
-        with self.assertRaisesRegex(ValueError, "several kinds"):
+        with self.assertRaisesRegex(ValueError, "mixes kinds of labels"):
             classification.score({}, {"0": "a", "1": 0.5})
 
     @parameterized.parameters(

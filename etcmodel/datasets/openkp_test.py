@@ -45,7 +45,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         ),
         (
             [_node(2, 7), _node(0, 2)],
-            "node 1: .* expected 7 .where the node be",
+            "node 1: .* expected 7 .the end of the nod",
         ),
         ([_node(2, 1)], "start_idx 2 and end_idx 1"),
         ([_node(-1, 1)], "start_idx -1"),

@@ -102,7 +102,7 @@ def _read_page(path: str) -> str:
         lines.append(line.strip())
     text = "\n".join(filter(None, lines))
     if json_values.INVALID_UTF8_MARK in text:
-        raise UserError(f"{path} is not valid UTF-8")
+        raise UserError(f"{path} is not UTF-8")
     return text
 
 

@@ -47,12 +47,12 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         (
             {"wikipedia/Brno.txt": None, "web/4/4_2.txt": None},
-            "EntityPages.0..Filename.*Brno.txt: there is no such file",
+            "EntityPages.0..Filename.*Brno.txt does not exist",
         ),
         # The only other page has no text.
         (
             {"wikipedia/Brno.txt": None, "web/4/4_2.txt": " "},
-            "EntityPages.0..Filename.*Brno.txt: there is no such file",
+            "EntityPages.0..Filename.*Brno.txt does not exist",
         ),
         ({"wikipedia/Brno.txt": b"\xe4"}, "EntityPages.0..*not UTF-8"),
     )

@@ -212,7 +212,7 @@ _PRETRAINING = [
     (f"{_M}.start", REMOVE, "missing"),
     (f"{_M}.start", "0", _INTEGER),
     (f"{_M}.entity", 7, "a string or null"),
-    (_M, {"start": 3, "end": 3}, "from 3 to 3.*28 characters", f"{_M}.end"),
+    (_M, {"start": 3, "end": 3}, "from 3 to 3.*end <= 28, the", f"{_M}.end"),
     (_M, {"start": 2, "end": 29}, "from 2 to 29", f"{_M}.end"),
     (_M, {"start": -1, "end": 2}, "from -1 to 2", f"{_M}.start"),
 ]
@@ -323,7 +323,7 @@ _NO_TEXT = [
     ("wikihop", "supports", [], "none of its 0"),
     ("wikihop", "supports", ["", " "], "none of its 2"),
     ("hotpotqa", "context", [], "none of its 0 parag"),
-    ("hotpotqa", "context", [["a", ["", " "]], ["b", []]], "no .* 2 par"),
+    ("hotpotqa", "context", [["a", ["", " "]], ["b", []]], "its 2 par"),
     ("openkp", "VDOM", "[]", "none of its 0 nodes"),
 ]
 

@@ -130,8 +130,8 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_other_files(self):
         for content, message in (
-            ("", "no column document_id, set"),
-            ("document_id,set,kind\n", "no column question, answer1, answer2"),
+            ("", "lacks the columns document_id, set"),
+            ("document_id,set,kind\n", "columns question, answer1, answer2"),
             ((_HEAD + _ROWS).encode("utf-16"), "not UTF-8"),
         ):
             with self.assertRaisesRegex(UserError, message):

@@ -118,7 +118,7 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
             path = write_file(self, change(b"a\n\n b"))
             self.assertEqual("a\n\nb", stories.load(path))
         path = write_file(self, gzip.compress(b"a")[:-9], "a.content")
-        with self.assertRaisesRegex(UserError, "a.content: the data are"):
+        with self.assertRaisesRegex(UserError, "a.content is cut off"):
             stories.load(path)
 
     def test_real_story(self):
