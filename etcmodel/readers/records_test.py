@@ -323,7 +323,7 @@ _NO_TEXT = [
     ("wikihop", "supports", [], "none of its 0"),
     ("wikihop", "supports", ["", " "], "none of its 2"),
     ("hotpotqa", "context", [], "none of its 0 parag"),
-    ("hotpotqa", "context", [["a", ["", " "]], ["b", []]], "its 2 par"),
+    ("hotpotqa", "context", [["a", ["", " "]], ["b", []]], "none of its 2 p"),
     ("openkp", "VDOM", "[]", "none of its 0 nodes"),
 ]
 
