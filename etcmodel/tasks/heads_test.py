@@ -103,7 +103,6 @@ class ModelsTest(tf.test.TestCase, parameterized.TestCase):
         ("answer", {}, (_CLS, _QUESTION)),
         ("answer", {"query_ignore_hard_g2l": False}, (_CLS,)),
         ("hotpotqa", {}, (_CLS,)),
-        ("hotpotqa", {"cls_ignores_hard_g2l": False}, ()),
         ("hotpotqa", {"query_ignore_hard_g2l": True}, (_CLS, _QUESTION)),
         ("select", {}, (_CLS, _QUESTION)),
         ("select", {"query_ignore_hard_g2l": False}, (_CLS,)),
