@@ -1,4 +1,4 @@
-"""Tests of JSON values; json_stream_test.py has files of them."""
+"""Tests of decoding JSON values; json_stream_test.py tests files."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ class JsonValuesTest(absltest.TestCase):
         mark = json_values.INVALID_UTF8_MARK
         for data, expected in (
             ("aé€😀".encode(), "aé€😀"),
-            # No beginning, no end, an overlong slash, half of a character
+            # No first byte, no last byte, an overlong slash, a lone surrogate
             (b"a\xffb\x80", f"a{mark}b{mark}"),
             ("é€".encode()[:-1] + b"a", f"é{mark * 2}a"),
             ("😀".encode()[:-1], mark * 3),
