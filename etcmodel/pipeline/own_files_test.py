@@ -32,7 +32,7 @@ class OwnFilesTest(tf.test.TestCase):
                 {"a", "b/c", own_files.FILE}, own_files.read(folder)
             )
             own_files.check(folder)
-            # Files that are gone already are not lost.
+            # Listed files may have been deleted.
             tf.io.gfile.remove(f"{folder}/b/c")
             own_files.check(folder)
 
@@ -42,7 +42,7 @@ class OwnFilesTest(tf.test.TestCase):
                 self._write(folder, name)
                 with self.assertRaisesRegex(
                     UserError,
-                    f"{folder} holds {name}, which etcmodel did not write",
+                    f"{folder} holds {name}, not written by etcmodel",
                 ):
                     own_files.check(folder)
                 tf.io.gfile.remove(f"{folder}/{name}")

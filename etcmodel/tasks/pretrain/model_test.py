@@ -266,7 +266,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         ):
             with self.assertRaisesRegex(UserError, f"task.{name}.*{message}"):
                 _TASK(params.task.replace(**{name: value}))
-        with self.assertRaisesRegex(UserError, "nothing to learn"):
+        with self.assertRaisesRegex(UserError, "All loss weights are 0"):
             _TASK(params.task.replace(cpc_weight=0.0, mlm_weight=0.0))
         with self.assertRaisesRegex(UserError, "no preprocessing_config.json"):
             _TASK(_CONFIG())
