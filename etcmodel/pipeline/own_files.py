@@ -59,9 +59,9 @@ def check(directory: str) -> None:
     if foreign:
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
         raise UserError(
-            f"{directory} holds {foreign[0]}{more}, not written by etcmodel; "
-            "`overwrite` would remove it. Move it elsewhere, or choose another "
-            "directory."
+            f"{directory} holds {foreign[0]}{more}, which etcmodel did not "
+            "write; `overwrite` would remove it. Move it elsewhere, or choose "
+            "another directory."
         )
 
 

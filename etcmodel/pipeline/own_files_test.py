@@ -42,7 +42,7 @@ class OwnFilesTest(tf.test.TestCase):
                 self._write(folder, name)
                 with self.assertRaisesRegex(
                     UserError,
-                    f"{folder} holds {name}, not written by etcmodel",
+                    f"{folder} holds {name}, which etcmodel did not write",
                 ):
                     own_files.check(folder)
                 tf.io.gfile.remove(f"{folder}/{name}")

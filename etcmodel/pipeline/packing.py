@@ -73,7 +73,7 @@ class ExamplePacker:
         if not self._fits(size):
             raise ValueError(
                 f"A record of {dict(zip(self._limits, size, strict=True))} "
-                f"does not fit into an example of {self._limits}."
+                f"does not fit into an example of {self._limits}. Divide it."
             )
         # Best fit: the fullest example with room for the record.
         used, records = max(

@@ -320,15 +320,21 @@ class Preprocessor(tf.Module, abc.ABC):
 
     def batch_of_raw(self, **inputs: tf.Tensor) -> ModelBatch:
         """Converts raw inputs to a batch for the model; graph code."""
-        raise NotImplementedError(f"{type(self).__name__} has no answers.")
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement `batch_of_raw`."
+        )
 
     def batch_of_stored(self, serialized: tf.Tensor) -> ModelBatch:
         """Parses stored examples, `<string>[examples]`; graph code."""
-        raise NotImplementedError(f"{type(self).__name__} has no answers.")
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement `batch_of_stored`."
+        )
 
     def example_of_raw(self, **inputs: tf.Tensor) -> bytes:
         """Serializes one record's raw inputs to a stored example; eager."""
-        raise NotImplementedError(f"{type(self).__name__} has no answers.")
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement `example_of_raw`."
+        )
 
     def summarize(
         self, counts: Mapping[str, int], number: int

@@ -33,7 +33,7 @@ def document_number(record: Any, part: int) -> int:
 
 
 def keyed(records: Sequence[Any]) -> dict[tuple[int, int], Any]:
-    """Returns `record_keys` of each record's id -> record."""
+    """Returns pair of hashes -> record; see `record_keys`."""
     ids = tf.constant([record.id for record in records], tf.string)
     keys = record_keys(ids).numpy().tolist()
     return {

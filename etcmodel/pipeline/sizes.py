@@ -48,7 +48,7 @@ def find_sizes(
 
 
 def _length(name: str, sizes: Mapping[str, Any], length: int) -> int:
-    """Returns a length of the model; raises if the records are longer."""
+    """Returns a model length; raises a `UserError` if records are longer."""
     if not length and name not in sizes:
         raise UserError(
             f"The {name} of the records is unknown: "

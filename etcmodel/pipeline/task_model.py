@@ -192,7 +192,9 @@ class TaskModel(abc.ABC):
         Returns:
             The outputs of the signature `serving_default`, `[records, ...]`.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no answers.")
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement `decode`."
+        )
 
     def to_prediction(
         self, answers: Mapping[str, np.ndarray], text: Mapping[str, Any]
@@ -201,7 +203,9 @@ class TaskModel(abc.ABC):
 
         Official metrics also take this prediction.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no answers.")
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement `to_prediction`."
+        )
 
     def with_option(self, name: str, value: Any) -> "TaskModel":
         """Returns a copy of the model with another value for an option."""

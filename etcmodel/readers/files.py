@@ -169,7 +169,7 @@ def split_paths(paths: str) -> list[str]:
     A comma belongs to a name if a file or directory with the comma in its name
     exists, and none does without it.
     """
-    # The name of an existing file is no pattern, even if it has brackets.
+    # An existing file is taken as a name, although `[` could begin a pattern.
     if os.path.exists(paths):
         return [paths]
     found, parts = [], paths.split(",")
@@ -376,7 +376,7 @@ def line_parts(path: str, size: int) -> list[Part]:
         end = plain.seek(0, os.SEEK_END)
         starts = [0]
         for place in range(size, end, size):
-            # The line that contains the last byte belongs to this part.
+            # The line of byte `place - 1` belongs to the part before.
             plain.seek(place - 1)
             while plain.readline(_CHUNK_BYTES)[-1:] not in (b"\n", b""):
                 pass

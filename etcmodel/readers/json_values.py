@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-# Replaces bytes that are not UTF-8. Real text has no such row of noncharacters.
+# Replaces bytes that are not UTF-8. These noncharacters never occur in a row in
+# real text.
 INVALID_UTF8_MARK = "\uffff\ufffe\uffff"
 # "surrogateescape" decodes bytes that are not UTF-8 to these characters.
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")

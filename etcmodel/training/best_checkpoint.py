@@ -19,8 +19,8 @@ def is_better(logs: Mapping, than: Mapping, trainer: cfg.TrainerConfig) -> bool:
 
     Args:
         logs: metrics of the new validation.
-        than: metrics of the earlier one. Those of older versions lack the
-            validation loss, which is then not compared.
+        than: metrics of the earlier one. Older versions stored no validation
+            loss; it is then not compared.
         trainer: names the metric, and says whether lower values are better.
     """
     metric = trainer.best_checkpoint_eval_metric

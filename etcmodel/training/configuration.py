@@ -32,8 +32,8 @@ from etcmodel.models import json_config
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.spec import TaskSpec
 
-# As in BERT, biases and layer normalization have no weight decay. Keras calls
-# the weights of the latter `gamma` and `beta`.
+# As in BERT, weight decay skips biases and layer normalization, whose weights
+# Keras calls `gamma` and `beta`.
 NO_WEIGHT_DECAY = ["LayerNorm", "layer_norm", "bias", "gamma", "beta"]
 
 

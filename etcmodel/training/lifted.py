@@ -159,8 +159,8 @@ def load_heads(path: str, spec, task_model, model: tf.keras.Model) -> None:
     if different:
         # Without `verbose`, levels below error are hidden.
         logging.error(
-            "The records' %s differs from that of %s, so only the encoder's "
-            "weights are loaded.",
+            "%s: the records' value differs from that of %s, so only the "
+            "encoder's weights are loaded.",
             different[0],
             path,
         )

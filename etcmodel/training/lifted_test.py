@@ -150,7 +150,12 @@ class LiftedTest(tasks.CommandTestCase):
                 False,
                 "is not in .*run/ckpt-1: so it is in",
             ),
-            ("classify", ["b", "a"], True, "labels differs from that of .*run"),
+            (
+                "classify",
+                ["b", "a"],
+                True,
+                "labels: the records' value differs from that of .*run",
+            ),
             ("select", ["b", "a"], True, None),
         ):
             config = {"kind": "single", "labels": labels}

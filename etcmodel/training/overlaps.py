@@ -145,7 +145,7 @@ def _check_owner(output: Place) -> None:
 
 
 def check_run(output: Place) -> None:
-    """Raises a `UserError` if a command other than `train` wrote it."""
+    """Raises a `UserError` if another command than `train` wrote an output."""
     if files.is_remote(output.path) or _is_run(output.path):
         return
     names = os.listdir(output.path) if os.path.isdir(output.path) else ()

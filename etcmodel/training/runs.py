@@ -179,7 +179,7 @@ def check_vocabulary(vocab_file: str, records: dict, owner: str) -> None:
     if not metadata_files.exists(vocab_file):
         raise UserError(
             f"{vocab_file} is missing: {owner} needs the vocabulary of its "
-            "records. Copy the file that `preprocess` read there."
+            "records. Copy the file that `preprocess` read to this path."
         )
     found = tfrecords.fingerprint(vocab_file)
     if found != noted:
