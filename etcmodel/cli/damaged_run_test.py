@@ -208,7 +208,7 @@ class DamagedRunTest(CommandTestCase):
         path = self.path("run", "vocab.txt")
         os.rename(path, self.path("words.txt"))
         self._fails(
-            self._command("export"), f"{path} is missing.*Copy it there"
+            self._command("export"), f"{path} is missing.*Copy the file"
         )
         other = self.path("other.txt")
         for place, flags in ((path, []), (other, [f"--vocab_file={other}"])):

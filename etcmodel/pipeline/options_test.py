@@ -34,7 +34,7 @@ class OptionsTest(parameterized.TestCase):
         self.assertEqual({"name": "file"}, options.paths(_Options))
         self.assertIs(float, options.type_of(_Options, "rate"))
         self.assertEqual(
-            {"name": "what it is called."}, options.descriptions(_Options)
+            {"name": "path of a file."}, options.descriptions(_Options)
         )
 
     @parameterized.parameters(

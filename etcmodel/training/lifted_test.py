@@ -148,7 +148,7 @@ class LiftedTest(tasks.CommandTestCase):
                 "classify",
                 ["a", "b"],
                 False,
-                "is not in .*run/ckpt-1: so it is in",
+                "is not in .*run/ckpt-1, so it is in",
             ),
             (
                 "classify",

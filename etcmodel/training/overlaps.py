@@ -84,7 +84,7 @@ def check(outputs: Iterable[Place], inputs: Iterable[Place]) -> None:
                 other.is_open or _is_run(other.path)
             ):
                 raise UserError(
-                    f"{output} is inside {other}, an input. Choose another "
+                    f"{output} is in {other}, an input. Choose another "
                     f"`{output.name}`."
                 )
 

@@ -260,7 +260,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
     def test_impossible_options(self):
         params = self._params()
         for name, value, message in (
-            ("mlm_fraction_to_mask", 15.0, "15.0, but must be a fraction"),
+            ("mlm_fraction_to_mask", 15.0, "15.0, but must be from 0 to 1"),
             ("cpc_fraction_to_mask", -0.1, "must be a fraction"),
             ("cpc_weight", -1.0, "must be at least 0"),
         ):

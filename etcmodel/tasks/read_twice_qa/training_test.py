@@ -166,7 +166,7 @@ class TrainerTest(tf.test.TestCase):
             os.path.join(os.path.dirname(path), "preprocessing_config.json")
         )
         with self.assertRaisesRegex(
-            UserError, "no preprocessing_config.json beside"
+            UserError, "preprocessing_config.json is missing beside"
         ):
             self._task()
 
