@@ -261,7 +261,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         params = self._params()
         for name, value, message in (
             ("mlm_fraction_to_mask", 15.0, "15.0, but must be from 0 to 1"),
-            ("cpc_fraction_to_mask", -0.1, "must be a fraction"),
+            ("cpc_fraction_to_mask", -0.1, "must be from 0 to 1"),
             ("cpc_weight", -1.0, "must be at least 0"),
         ):
             with self.assertRaisesRegex(UserError, f"task.{name}.*{message}"):
