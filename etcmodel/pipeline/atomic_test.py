@@ -80,7 +80,7 @@ class AtomicTest(tf.test.TestCase):
         self.assertCountEqual(["new", own_files.FILE], os.listdir(path))
         self.assertEqual(["d"], os.listdir(self.root))
 
-    def test_directory_that_others_wrote_is_never_replaced(self):
+    def test_foreign_directory_is_never_replaced(self):
         path = self._path("d")
         os.mkdir(path)
         self._write("d", "x")
@@ -156,7 +156,7 @@ class AtomicTest(tf.test.TestCase):
                 resource.setrlimit(resource.RLIMIT_FSIZE, before)
             self.assertEmpty(os.listdir(self.root))
 
-    def test_places_that_cannot_be_written(self):
+    def test_unwritable_paths(self):
         self._write("file")
         file, folder = atomic.atomic_file, atomic.atomic_directory
         for function, path, message in (

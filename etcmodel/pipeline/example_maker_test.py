@@ -128,7 +128,7 @@ class ExampleMakerTest(tf.test.TestCase, parameterized.TestCase):
         del made
         self.assertIsNone(freed())
 
-    def test_packs_nothing(self):
+    def test_does_not_pack(self):
         packer = self.writer.make_packer()
         self.assertEqual([b"x"], packer.add(b"x"))
         self.assertEqual([], packer.flush())

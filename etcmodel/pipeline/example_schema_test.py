@@ -61,7 +61,7 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
         sizes = {"long_length": long_length, "global_length": 3}
         return _FIELDS.parse(tf.constant(_examples()), sizes, roles)
 
-    def test_reads_what_was_written(self):
+    def test_parses_serialized_examples(self):
         features, fields = self._parse(
             example_schema.LABEL, example_schema.CONTEXT, example_schema.TEXT
         )
@@ -217,7 +217,7 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
             _FIELDS.parse(serialized, _SIZES, ["text"])
 
     @parameterized.parameters("window", "place")
-    def test_names_that_the_encoder_reads_are_taken(self, name):
+    def test_names_of_encoder_inputs_are_reserved(self, name):
         inputs = layout.EncoderInputs((spec_lib.LinkFeature(name),))
         with self.assertRaisesRegex(
             ValueError, rf"Rename the fields \['{name}'\]"

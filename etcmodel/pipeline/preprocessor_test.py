@@ -51,13 +51,13 @@ class PadTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(expected, tf.constant(actual).numpy().tolist())
 
     @parameterized.parameters(tf.string, tf.int32, tf.bool)
-    def test_nothing(self, dtype):
+    def test_empty_lists(self, dtype):
         for values, shape in (([], [0, 0]), ([[], []], [2, 0])):
             spec = tf.TensorSpec([None, None], dtype)
             actual = tf.constant(pad(values, spec), dtype)
             self.assertEqual(shape, actual.shape)
 
-    def test_nothing_of_a_known_size(self):
+    def test_empty_list_with_a_fixed_size(self):
         """Pads a page without nodes; each node would have 20 numbers."""
         spec = tf.TensorSpec([None, None, 20], tf.float32)
         self.assertEqual((1, 0, 20), pad([[]], spec).shape)
@@ -192,7 +192,7 @@ class CountCutTest(tf.test.TestCase):
 
 
 class EtcPreprocessorTest(tf.test.TestCase):
-    def test_builder_that_cannot_be_made(self):
+    def test_invalid_vocabulary_or_sizes(self):
         blank = os.path.join(self.get_temp_dir(), "blank.txt")
         with open(blank, "w") as stream:
             stream.write("a\nb\n")

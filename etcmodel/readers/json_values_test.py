@@ -43,7 +43,7 @@ class JsonValuesTest(absltest.TestCase):
                 chunks = [data[i : i + size] for i in range(0, len(data), size)]
                 self.assertEqual(expected, "".join(json_values.decoded(chunks)))
 
-    def test_codecs_of_the_process_are_left_alone(self):
+    def test_registers_no_codecs(self):
         script = (
             "import codecs\n"
             "def fail(*args): raise AssertionError(args)\n"

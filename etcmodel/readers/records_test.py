@@ -411,7 +411,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             list(module.FORMAT.read(self._write([self.good, 5])))
 
     @parameterized.parameters(*_FORMATS)
-    def test_invalid_utf8_is_skipped_alone(self, name):
+    def test_only_records_with_invalid_utf8_are_skipped(self, name):
         module = self._setup(name)
         path = self._write(
             [self._record(i) for i in range(3)],

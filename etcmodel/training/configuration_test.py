@@ -46,7 +46,7 @@ class EncoderParamsTest(tf.test.TestCase):
             self.assertEqual(0.0, config.hidden_dropout_prob)
             self.assertEqual(42, config.local_radius)
 
-    def test_mistakes(self):
+    def test_invalid_values(self):
         for params, message in (
             ({"preset": "huge"}, "task.model.encoder"),
             ({"config_file": "/no/such.json"}, "task.model.encoder"),

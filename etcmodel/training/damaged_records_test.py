@@ -106,7 +106,7 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
                 )
         return str(error)
 
-    def test_nothing_is_wrong(self):
+    def test_intact_records(self):
         task = self._task()
         self._train(task)
         self.assertIsNone(damaged_records.find(task))
@@ -142,7 +142,7 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         text = self._check(r" is damaged: inflate\(\) failed.*after 0 records")
         self.assertIn("Copy it again", text)
 
-    def test_cut_in_half(self):
+    def test_truncated_file(self):
         def cut(content):
             del content[len(content) // 2 :]
 

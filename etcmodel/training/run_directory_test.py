@@ -130,7 +130,7 @@ class RunDirectoryTest(CommandTestCase):
             self._call(run_directory.prepare, self.run)
         update.assert_called_once()
 
-    def test_pointer_to_half_a_checkpoint(self):
+    def test_pointer_to_an_incomplete_checkpoint(self):
         os.remove(os.path.join(self.run, "ckpt-10.data-00000-of-00001"))
         self.assertEqual(
             os.path.join(self.run, "ckpt-9"), files.latest_checkpoint(self.run)
@@ -252,7 +252,7 @@ class RunDirectoryTest(CommandTestCase):
             self._hold()
         self.assertEqual({*kept, part}, self._files())
 
-    def test_buckets_are_left_alone(self):
+    def test_buckets_are_not_changed(self):
         with run_directory.hold("gs://no/such/bucket"):
             pass
 

@@ -239,7 +239,7 @@ class SameRunTest(_RunTestCase):
         records = {**self.records, **(records or {})}
         runs.check_same(params, records, registry.get(task), self.model_dir)
 
-    def test_the_same(self):
+    def test_same_run(self):
         # Without a checkpoint, there is nothing to compare.
         self._check(saved=False, use_links=False)
         self._check()
@@ -264,7 +264,7 @@ class SameRunTest(_RunTestCase):
             "preprocessing_config is .*9.*, but was .*8",
         ),
     )
-    def test_another(self, other, message):
+    def test_another_run(self, other, message):
         with self.assertRaisesRegex(
             UserError, f"run of another model: .*{message}.*Choose another `mo"
         ):
