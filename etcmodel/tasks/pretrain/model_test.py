@@ -268,7 +268,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
                 _TASK(params.task.replace(**{name: value}))
         with self.assertRaisesRegex(UserError, "All loss weights are 0"):
             _TASK(params.task.replace(cpc_weight=0.0, mlm_weight=0.0))
-        with self.assertRaisesRegex(UserError, "preprocessing_config.json is missing"):
+        with self.assertRaisesRegex(UserError, "config.json is missing"):
             _TASK(_CONFIG())
         params.task.model.encoder.relative_vocab_size = 5
         with self.assertRaisesRegex(UserError, "relative_vocab_size"):
