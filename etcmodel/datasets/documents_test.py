@@ -55,8 +55,8 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         (b' [\n {"text": "x"}]', "holds a JSON array"),
         (b'{"text": "x"}\n{"text": "y', "line 2.*ends too early"),
-        (gzip.compress(b"one\n\ntwo" * 999)[:-9], "cut off or damaged"),
-        (gzip.compress(b'{"text": "x"}\n' * 999)[:-9], "cut off or damaged"),
+        (gzip.compress(b"one\n\ntwo" * 999)[:-9], "damaged or truncated"),
+        (gzip.compress(b'{"text": "x"}\n' * 999)[:-9], "damaged or truncated"),
     )
     def test_broken_file(self, content, message):
         with self.assertRaisesRegex(UserError, message):

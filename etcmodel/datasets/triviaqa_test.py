@@ -132,7 +132,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     def test_other_files(self):
         for value, message in (
             ({"version": []}, "no records under 'Data'"),
-            ([], r"holds a JSON array.* but a JSON object {\"Data\": "),
+            ([], r"holds a JSON array.*, expected a JSON object {\"Data\": "),
         ):
             with self.assertRaisesRegex(UserError, message):
                 list(triviaqa.FORMAT.read(write_file(self, value)))

@@ -260,15 +260,15 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
     def test_impossible_options(self):
         params = self._params()
         for name, value, message in (
-            ("mlm_fraction_to_mask", 15.0, "15.0, but must be a fraction"),
-            ("cpc_fraction_to_mask", -0.1, "must be a fraction"),
+            ("mlm_fraction_to_mask", 15.0, "15.0, but must be from 0 to 1"),
+            ("cpc_fraction_to_mask", -0.1, "must be from 0 to 1"),
             ("cpc_weight", -1.0, "must be at least 0"),
         ):
             with self.assertRaisesRegex(UserError, f"task.{name}.*{message}"):
                 _TASK(params.task.replace(**{name: value}))
-        with self.assertRaisesRegex(UserError, "nothing to learn"):
+        with self.assertRaisesRegex(UserError, "All loss weights are 0"):
             _TASK(params.task.replace(cpc_weight=0.0, mlm_weight=0.0))
-        with self.assertRaisesRegex(UserError, "no preprocessing_config.json"):
+        with self.assertRaisesRegex(UserError, "config.json is missing"):
             _TASK(_CONFIG())
         params.task.model.encoder.relative_vocab_size = 5
         with self.assertRaisesRegex(UserError, "relative_vocab_size"):

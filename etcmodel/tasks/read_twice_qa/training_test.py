@@ -149,7 +149,9 @@ class TrainerTest(tf.test.TestCase):
 
     def test_configurations_that_do_not_fit(self):
         self.params.trim_batches = True
-        with self.assertRaisesRegex(UserError, "trim_batches is not for"):
+        with self.assertRaisesRegex(
+            UserError, "trim_batches is not supported by"
+        ):
             self._task()
         self.params.trim_batches = False
         self.params.model.cross_block_attention_mode = "page"
@@ -164,7 +166,7 @@ class TrainerTest(tf.test.TestCase):
             os.path.join(os.path.dirname(path), "preprocessing_config.json")
         )
         with self.assertRaisesRegex(
-            UserError, "no preprocessing_config.json beside"
+            UserError, "preprocessing_config.json is missing beside"
         ):
             self._task()
 
