@@ -10,7 +10,7 @@ from testing.flags import parse_options
 
 @dataclasses.dataclass(kw_only=True)
 class _Base:
-    """Shared.
+    """Base class of options.
 
     Attributes:
         name: what it is
@@ -24,7 +24,7 @@ class _Base:
 
 @dataclasses.dataclass(kw_only=True)
 class _Options(_Base):
-    """The options.
+    """Options of a command.
 
     Attributes:
         number: how many.

@@ -1,4 +1,4 @@
-"""Measures sizes, memory and time of two training steps."""
+"""Measures the memory and time of two training steps."""
 
 import resource
 import tempfile
@@ -14,7 +14,8 @@ def describe(params) -> str:
     """Builds the model and trains two steps in a temporary directory.
 
     Returns:
-        Lines about the model's inputs and parameters, memory and time.
+        Text with the shapes of the inputs, the number of parameters, the loss,
+        the memory, and the time of both steps.
     """
     from etcmodel.training import damaged_records
 
@@ -30,7 +31,7 @@ def describe(params) -> str:
         inputs, *_ = trainer.train_dataset.element_spec
     lines = [f"{name}: {x.dtype.name}{x.shape}" for name, x in inputs.items()]
     sizes = [np.prod(x.shape) for x in trainer.model.trainable_variables]
-    # Linux measures it in kilobytes.
+    # Linux reports `ru_maxrss` in kilobytes.
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return "\n".join(
         [

@@ -7,14 +7,14 @@ from testing.tasks import write_run
 
 
 class ExportTest(CommandTestCase):
-    """A run that is exported is in `evaluate_test`."""
+    """Tests errors; `evaluate_test` exports a run."""
 
     def test_errors_name_options(self):
         with self.assertRaisesRegex(UserError, "not the directory of a run"):
             self._export(self.directory)
         write_run(self.directory, params={})
         for options, message in (
-            ({}, "Name it with `vocab_file`"),
+            ({}, "has no copy of the vocabulary"),
             ({"checkpoint": "/no"}, "`checkpoint=/no`: there is no such"),
             ({"vocab_file": "/no"}, "`vocab_file=/no`: there is no such file"),
             ({"overwrite": 3}, "`overwrite` is 3, but must be True or False"),

@@ -41,7 +41,7 @@ class PreprocessTest(CommandTestCase):
         with open(path, "w", encoding="utf-8") as stream:
             stream.writelines(json.dumps(row) + "\n" for row in _ROWS)
         result = self._preprocess("file", path)
-        # An iterator can be read once only.
+        # An iterator can be read only once.
         for name, rows in (("list", _ROWS), ("iterator", iter(_ROWS))):
             self.assertEqual(
                 result.splits["train"].totals,
