@@ -216,7 +216,7 @@ class CliTest(CommandTestCase):
         ("command", "prepro", "no command 'prepro'. Did you mean prepro"),
         ("flag", "predict --inptu=x", "no flag --inptu. Did you mean --input?"),
         ("missing", "predict --input=x", "needs --saved_model, --output"),
-        ("word", "predict x.json", "what to do with 'x.json'"),
+        ("word", "predict x.json", "unexpected argument 'x.json'"),
         ("number", "predict --batch_size=x", "--batch_size=x"),
         ("bound", "predict --batch_size=0", "--batch_size=0"),
         ("enum", "train --mode=eval", "--mode=eval"),

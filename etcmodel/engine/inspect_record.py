@@ -112,8 +112,8 @@ def inspect_record(options: Options) -> Result:
     task = registry.get_with_answers(options.task)
     if task.reads_segments:
         raise UserError(
-            f"`task={task.name}` uses ReadTwice. `inspect` draws only the "
-            "attention of ETC. Choose a task of ETC."
+            f"`task={task.name}`: `inspect` draws only the attention of ETC, "
+            "but this task uses ReadTwice. Choose a task of ETC."
         )
     like, options = inputs.with_like(task, options)
     given = inputs.parse_reading(task, options.reading)
