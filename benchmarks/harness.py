@@ -292,7 +292,7 @@ def _measure_group(make_step, products, cases, repeats, skipped):
 
 
 def _measure_in_turns(make_step, cases, repeats, steps, results, skipped):
-    """Adds results of cases to `results`; returns all times, also of `steps`."""
+    """Adds the cases' results to `results`; returns times of all steps."""
     processes = {}
     with contextlib.ExitStack() as stack:
         for case in cases:
