@@ -1,6 +1,6 @@
 r"""Overfits ReadTwice on long documents, and evaluates the exported model.
 
-A model is trained on a few official records until it knows them by heart, and
+A model is trained on a few official records until it has memorized them, and is
 exported. It then answers the same questions, each with its whole document as
 one request of raw text. This tests that labels, memories and decoding work for
 whole books, not how well the model answers new questions.

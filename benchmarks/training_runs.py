@@ -49,7 +49,7 @@ ENVIRONMENT = {"keras": importlib.metadata.version("tf_keras")}
 _FLAGS = {
     "directory": [
         None,
-        "New directory in which to keep all runs; by default they are deleted.",
+        "Directory to create for all runs; by default runs are deleted.",
     ]
 }
 

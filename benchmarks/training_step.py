@@ -77,7 +77,7 @@ def _make_bare_step(made):
 def measure_waiting(step, batches, number: int) -> float:
     """Returns the fraction of time that steps wait for their batches."""
     iterator = iter(batches)
-    # The first batch always has to be waited for, so it is not measured.
+    # Waiting for the first batch is unavoidable, so it is not measured.
     step(next(iterator))
     waited, start = 0.0, time.perf_counter()
     for _ in range(number):

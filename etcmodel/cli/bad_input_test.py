@@ -23,7 +23,7 @@ from testing.tasks import changed
 from testing.tasks import run_cli
 from testing.tasks import write_test_vocab
 
-_NOT_UTF8 = "\ue9e9"  # Written as bytes that are not UTF-8.
+_NOT_UTF8 = "\ue9e9"  # Replaced by a byte that is not valid UTF-8.
 
 
 class _Task(NamedTuple):
@@ -57,7 +57,7 @@ _TASKS = {
             ("supports", ["", " "], "no documents with text"),
             ("supports", [_NOT_UTF8], "invalid UTF-8"),
             ("query", REMOVE, "no field 'query'"),
-            # Found when the features are made.
+            # Found only when features are made.
             ("query", "city " * 99, "query is too long"),
         ),
     ),
@@ -107,7 +107,7 @@ _TASKS["read_twice_hotpotqa"] = _TASKS["hotpotqa"]._replace(
     bad=(
         ("_id", REMOVE, "no field '_id'"),
         ("context", [], "no sentences with text"),
-        # Found when the features are made.
+        # Found only when features are made.
         ("context", [["Jan", ["\u200b"]]], "no tokens"),
     ),
 )
@@ -246,7 +246,7 @@ class BadInputTest(tasks.CommandTestCase):
         result = self._run("wikihop", make_records("wikihop", {}), flag)
         self._refuses(result, "--vocab_file=.* cannot be used")
 
-    def test_no_page_is_too_long(self):
+    def test_long_page(self):
         """A page has 30,000 tokens in 100 candidates."""
         words, size = ("what", "is", "brno", "a", "city"), 300
         long = {

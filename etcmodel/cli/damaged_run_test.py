@@ -262,7 +262,7 @@ class DamagedRunTest(CommandTestCase):
                 lifted.check_vocabulary(directory, self.note)
 
     def test_initial_weights_of_a_run_without_metadata(self):
-        """The fingerprint is computed from the vocabulary itself."""
+        """The vocabulary's fingerprint is then computed from its file."""
         os.remove(self.path("run", "etcmodel.json"))
         note = {**self.note, "directory": self.records}
         os.mkdir(self.path("run", "best_ckpt"))

@@ -13,7 +13,7 @@ from testing import tasks
 
 class NQTest(learning.NQ, tasks.EndToEndTestCase):
     overrides = {**learning.NQ.overrides, "task.model.encoder.local_radius": 31}
-    # Yes/no answers are learned last, so they set the number of steps.
+    # The model needs most steps to tell yes from no.
     learning_rate = 0.003
     steps = 120
 

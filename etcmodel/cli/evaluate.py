@@ -9,7 +9,7 @@ checkpoint that `export` would use, computed in float32, so the SavedModel gives
 the same answers. The configuration is that of the run (MODEL_DIR/params.yaml);
 --config_file and --params_override change it.
 The run's validation has tuned the thresholds; --tune tunes them again.
-To evaluate on longer records than those of the training, add
+To evaluate on longer records than in training, add
 --params_override=task.model.long_length=N, also to `export`.
 To evaluate a SavedModel on a data file, use `predict`, which prints the
 official metrics if the file has answers.

@@ -78,7 +78,7 @@ class FlagsTest(unittest.TestCase):
             with self.assertRaises(flags.Error, msg=argument):
                 parse_options(_Options, "--name=x", argument)
 
-    def test_options_of_a_task_are_those_that_were_given(self):
+    def test_only_given_options_of_a_task(self):
         kinds, flag_values = _WithTask, flags.FlagValues()
         flags_lib.define(flag_values, kinds)
         flags_lib.define(flag_values, _Sizes)

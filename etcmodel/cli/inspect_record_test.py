@@ -57,7 +57,7 @@ class InspectTest(tasks.CommandTestCase):
         self.assert_succeeds(self._inspect(*arguments))
         return self.drawing.call_args.args[0]
 
-    def test_draws_and_tells(self):
+    def test_picture_and_printed_parts(self):
         self.like = self._preprocess(
             "wikihop", f"{self.like}/vocab.txt", long_length=10
         )
@@ -116,7 +116,7 @@ class InspectTest(tasks.CommandTestCase):
         # Global tokens of candidates and the query attend to all tokens.
         self.assertAllEqual(np.ones([6, 17]), mask[:6, :17])
 
-    def test_draws_what_an_experiment_trains_with(self):
+    def test_model_of_an_experiment(self):
         _, out, _ = self._inspect()
         self.assertRegex(out, r"experiment: +etc/wikihop\n")
         # In etc/wikihop_flat, local attention crosses paragraphs.

@@ -114,7 +114,7 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
             flags = [*flags, "--overwrite", f"--num_hidden_layers={layers}"]
             self.assert_fails(self.lift(*flags), message)
 
-    def test_the_first_layers_alone(self):
+    def test_only_the_first_layers(self):
         self.assert_succeeds(self.lift("--num_hidden_layers=1"))
         config = self.written_config(models.EtcConfig)
         self.assertEqual(1, config.num_hidden_layers)

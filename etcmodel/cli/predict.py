@@ -44,7 +44,7 @@ def run(options: Options) -> None:
         if count:
             print(f"  {count:10d}  {name.replace('_', ' ')}")
     if result.num_gold:
-        print(f"Of {result.num_gold} records with an answer:")
+        print(f"Metrics of {result.num_gold} records with an answer:")
     for name, value in result.metrics.items():
         print(f"{name}: {value:.6g}")
     for path in result.pictures:

@@ -69,7 +69,7 @@ class PredictTest(CommandTestCase):
         # The gold answers are paris, rome, oslo, bonn, paris.
         self.assertEqual(
             f"Wrote 5 answers to {self.output}.\n"
-            "Of 5 records with an answer:\naccuracy: 0.4\n",
+            "Metrics of 5 records with an answer:\naccuracy: 0.4\n",
             out,
         )
 
@@ -81,7 +81,9 @@ class PredictTest(CommandTestCase):
             del record["answer"]
         write_json(self.input, self.records)
         _, out, _ = self._predict("--batch_size=1")
-        self.assertIn("Of 1 records with an answer:\naccuracy: 1\n", out)
+        self.assertIn(
+            "Metrics of 1 records with an answer:\naccuracy: 1\n", out
+        )
         self.assertEqual(zurich, read_json(self.output)["small_0"])
         write_json(self.input, self.records[1:])
         _, out, _ = self._predict("--overwrite")
@@ -143,7 +145,7 @@ class PredictTest(CommandTestCase):
             read_json(self.output),
         )
 
-    def test_own_documents_are_read_as_the_training_records(self):
+    def test_own_documents_have_the_fields_of_training_records(self):
         """Fields and label kind are stored; the model always predicts 10."""
         write_json(self.input, [{"body": "a", "stars": 12, "nr": 7}])
         names = {"text_field": "body", "label_field": "stars"}
@@ -284,7 +286,9 @@ class PredictTest(CommandTestCase):
         self.records[1]["supports"] = [""]
         write_json(self.input, self.records)
         out = self.assert_succeeds(self._predict())
-        self.assertIn("Of 5 records with an answer:\naccuracy: 0.4\n", out)
+        self.assertIn(
+            "Metrics of 5 records with an answer:\naccuracy: 0.4\n", out
+        )
 
     def test_nothing_usable(self):
         write_json(self.input, [{"_id": "x"}])

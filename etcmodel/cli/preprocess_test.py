@@ -178,7 +178,7 @@ class PreprocessTest(tasks.CommandTestCase):
         self.assertAllEqual([0] * 5, parsed["label_id"].row_lengths())
 
     @parameterized.parameters(*tasks.SMALL_RECORDS)
-    def test_workers_and_batches_do_not_matter(self, task):
+    def test_output_is_independent_of_workers_and_batches(self, task):
         """Writes the same bytes although batches finish in another order."""
         write, sizes = tasks.SMALL_RECORDS[task]
         path, vocab_file = write(self.directory, 13)
@@ -312,7 +312,7 @@ class OwnDocumentsTest(tasks.CommandTestCase):
             self._note("dev")["preprocessing_config"],
         )
 
-    def test_records_that_others_cannot_be_like(self):
+    def test_unusable_like(self):
         path, vocab = tasks.write_small_wikihop(self.directory, 2)
         vocab = f"--vocab_file={vocab}"
         made = self._run("wikihop", vocab, path=path, task="wikihop")
@@ -334,7 +334,7 @@ class OwnDocumentsTest(tasks.CommandTestCase):
             )
         self.assertFalse(os.path.exists(self.path("dev")))
 
-    def test_a_part_is_kept_for_validation(self):
+    def test_validation_fraction(self):
         """Holds out a quarter of each label; the seed changes the records."""
         parts = {}
         for seed in (0, 0, 1):

@@ -65,7 +65,7 @@ class WikiHopTest(learning.Learning, _RealRecords):
         raw = self.raw_records()
         self.assertEqual({x["id"]: x["answer"] for x in raw}, predictions)
         self.assertIn(
-            f"Of {len(raw)} records with an answer:\naccuracy: 1", out
+            f"Metrics of {len(raw)} records with an answer:\naccuracy: 1", out
         )
 
 

@@ -157,7 +157,7 @@ class TrainTest(CommandTestCase):
         )
         self.assertLen(found, 2)
 
-    def test_run_in_what_its_configuration_reads(self):
+    def test_run_inside_its_validation_data(self):
         inside, other = os.path.join(self.train_data, "run"), self.path("other")
         shutil.copytree(self.train_data, other)
         path = "task.validation_data.input_path"

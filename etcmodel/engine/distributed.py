@@ -406,7 +406,8 @@ def parse_options(
         unknown = found.get_all_options(retain_unknown_options=True)
     except SystemExit:
         raise UserError(
-            f"Invalid Beam options (see above): {' '.join(options)}."
+            f"Beam rejects the options {' '.join(options)}; see above. Fix "
+            "them, or leave them out."
         ) from None
     unknown = [f"--{name}" for name in unknown if name not in known]
     # A word that is not a flag must be the value of the flag before it.

@@ -35,11 +35,11 @@ def describe(params) -> str:
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return "\n".join(
         [
-            "Inputs of a replica:",
+            "Inputs per replica:",
             *(f"  {line}" for line in lines),
             f"Parameters: {int(sum(sizes)):,}",
             f"Loss: {float(logs['training_loss']):.4g}",
-            f"Memory of the process at most: {memory:.2f} GB",
+            f"Peak memory of the process: {memory:.2f} GB",
             f"First step, with tracing: {seconds[0]:.1f} s",
             f"Next step: {seconds[1]:.2f} s; {params.trainer.train_steps} "
             f"steps: {seconds[1] * params.trainer.train_steps / 3600:.2f} h",

@@ -34,7 +34,7 @@ class DryRunTest(tasks.CommandTestCase):
         for pattern in (
             r"Parameters: \d+,\d+\n",
             r"Loss: 1\.\d+",
-            r"Memory of the process at most: \d+\.\d+ GB",
+            r"Peak memory of the process: \d+\.\d+ GB",
             r"First step, with tracing: \d+\.\d s",
             r"Next step: \d+\.\d+ s; 45 steps: ",
         ):

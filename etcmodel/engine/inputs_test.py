@@ -6,7 +6,7 @@ from etcmodel.tasks import registry
 
 
 class InputsTest(absltest.TestCase):
-    def test_options_of_a_task_override_those_of_other_records(self):
+    def test_options_override_like(self):
         task = registry.get("classify")
         like = {"preprocessing_config": {"long_length": 32, "units": "texts"}}
 

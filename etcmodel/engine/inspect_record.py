@@ -68,7 +68,10 @@ def _find_record(read_format, options: Options):
     for record in records:
         if wanted in (str(record.index), record.id):
             return record
-        last = f": the last one is {record.index} (id {record.id})"
+        last = (
+            f": the last one is {record.index} (id {record.id}). Give a "
+            "position from 0, or an id"
+        )
     raise UserError(f"{path} has no record {wanted!r}{last}.")
 
 

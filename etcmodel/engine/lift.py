@@ -108,7 +108,10 @@ def lift(options: Options) -> Result:
                 and kind != options.model
                 and getattr(options, field.name) != field.default
             ):
-                raise UserError(f"`{field.name}` needs `model={kind}`.")
+                raise UserError(
+                    f"`{field.name}` needs `model={kind}`. Set that, or leave "
+                    f"out `{field.name}`."
+                )
     with atomic_directory(options.output_dir, options.overwrite) as folder:
         try:
             report, vocabulary = _lift(options, folder)

@@ -127,7 +127,7 @@ def _records(name: str, value: str) -> None:
             raise UserError(
                 f"`{name}={path}`: no TFRecord files found. Give the "
                 "`output_dir` of `preprocess`"
-                + (", or a run." if name == "`like`" else ".")
+                + (", or a run." if name == "like" else ".")
             )
 
 

@@ -243,7 +243,7 @@ class PathsTest(parameterized.TestCase):
         with open("full/text.png", "w") as stream:
             stream.write("x")
 
-    def test_what_a_killed_process_was_replacing(self):
+    def test_directory_moved_away_by_a_killed_process(self):
         """A directory that a killed process moved away is restored first."""
         os.rename("own", f".own.{swaps._host()}-{os.getpid()}.1.old")
         self._check("--any_run=own --records=own")

@@ -137,8 +137,8 @@ def predict(options: Options, reporter: Reporter | None = None) -> Result:
     if options.metrics and not gold:
         raise UserError(
             f"`metrics={options.metrics}` is not written: no record of "
-            f"{options.input} has a label. The predictions are in "
-            f"{options.output}."
+            f"{options.input} has a label. Add labels, or leave out `metrics`. "
+            f"The predictions are in {options.output}."
         )
     metrics = spec.dataset.score(predictions, gold) if gold else {}
     pictures = ()

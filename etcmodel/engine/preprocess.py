@@ -37,8 +37,9 @@ class Options(inputs.InputOptions, inputs.VocabularyOptions):
     Attributes:
         task: the task; `python -m etcmodel experiments` lists them.
         output_dir: the directory to create, on a disk or in a bucket.
-        split: "train": every record needs an answer; records that cannot be
-            learned are left out. "dev", for validation: every record needs an
+        split: "train": every record needs an answer; records that a model
+            cannot be trained on are left out, such as a record whose answer is
+            not in its text. "dev", for validation: every record needs an
             answer, and none is left out. "predict": answers are neither needed
             nor stored.
         num_shards: number of TFRecord files.
@@ -457,7 +458,7 @@ def _nothing_written(path, totals, bad_records) -> UserError:
     )
     return UserError(
         f"{path}: no usable record was found. {bad_records.summary()}"
-        + (f" Of what was read, {found}." if found else "")
+        + (f" Statistics: {found}." if found else "")
     )
 
 

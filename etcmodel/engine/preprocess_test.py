@@ -36,7 +36,7 @@ class PreprocessTest(CommandTestCase):
     def _stored(self, name):
         return list(tfrecords.read_examples(self.path(name)))
 
-    def test_rows_are_stored_as_those_of_a_file(self):
+    def test_rows_equal_a_file(self):
         path = self.path("rows.jsonl")
         with open(path, "w", encoding="utf-8") as stream:
             stream.writelines(json.dumps(row) + "\n" for row in _ROWS)

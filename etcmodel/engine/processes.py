@@ -111,7 +111,9 @@ def _serve(process, channel, options, reporter, on_validation):
                 elif kind == "error":
                     raise UserError(values[0])
                 elif kind == "failed":
-                    raise RuntimeError(f"The training failed:\n{values[0]}")
+                    raise RuntimeError(
+                        f"The training process failed:\n{values[0]}"
+                    )
                 else:
                     raise KeyboardInterrupt
             except KeyboardInterrupt:

@@ -103,15 +103,15 @@ class _Actions:
         metrics = self._watch.validations[step] = found[step]
         function, patience = self._watch.on_validation, self._watch.patience
         if function is not None and function(step, dict(metrics)) is True:
-            raise StopTraining("`on_validation` stopped the training.")
+            raise StopTraining("A callback stopped the training.")
         found = [x for x in found.values() if best in x]
         if patience is None or not found:
             return
         number = best_checkpoint.number_since_best(found, self._params.trainer)
         if number >= patience:
             raise StopTraining(
-                f"No better validation in {patience}, so training stops. The "
-                "best checkpoint is kept."
+                f"No better metric in {number} validations: training stops. "
+                "The best checkpoint is kept."
             )
 
 

@@ -107,7 +107,7 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual("tpu", params.runtime.distribution_strategy)
 
     @parameterized.parameters((0, 3), (2, 2))
-    def test_all_gpus_unless_told_otherwise(self, wanted, expected):
+    def test_all_gpus_by_default(self, wanted, expected):
         with mock.patch.object(
             tf.config, "list_physical_devices", return_value=["gpu"] * 3
         ):
@@ -278,7 +278,7 @@ class RunModeTest(tf.test.TestCase, parameterized.TestCase):
         ("eval", ["evaluate"]),
         ("train_and_eval", ["train_and_evaluate"]),
     )
-    def test_what_the_controller_does(self, mode, expected):
+    def test_calls_of_the_controller(self, mode, expected):
         sizes = {"train_steps": 30, "validation_steps": 4}
         sizes |= {"validation_interval": 10}
         trainer = types.SimpleNamespace(**sizes)

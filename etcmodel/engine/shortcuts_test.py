@@ -292,7 +292,7 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(UserError, f"{name} is 0, but must be at"):
             self._params(f"--params_override={name}=0")
 
-    def test_paths_are_those_from_here(self):
+    def test_paths_become_absolute(self):
         """`params.yaml` has absolute paths."""
         params, _ = self._params(
             "--validation_data=dev,/data/b,gs://bucket/c",

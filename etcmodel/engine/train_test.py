@@ -52,7 +52,7 @@ class TrainTest(CommandTestCase):
             ),
         )
 
-    def test_leaves_the_process_as_it_was(self):
+    def test_restores_the_dtype_policy(self):
         """A run in bfloat16 does not change the dtype of later models."""
         precision = tf.keras.mixed_precision
         before = precision.global_policy().name

@@ -1,4 +1,4 @@
-"""In Keras 2 and 3, a loaded run answers as its SavedModel does."""
+"""In Keras 2 and 3, a loaded run gives the same answers as its SavedModel."""
 
 import json
 import os

@@ -76,7 +76,7 @@ class ClassifierTest(tf.test.TestCase):
         with open(f"{self.model.model_dir}/params.yaml") as stream:
             self.assertIn("pooling: max", stream.read())
 
-    def test_predictions_are_those_of_the_command(self):
+    def test_predictions_equal_the_command(self):
         """Compares rows, texts, a saved run and a SavedModel with `predict`."""
         input_file = os.path.join(self.folder, "rows.jsonl")
         with open(input_file, "w", encoding="utf-8") as stream:
@@ -393,7 +393,7 @@ class ErrorsTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, "record 0.*'selected'"):
             model.fit([{"text": "a"}], verbose=False)
 
-    def test_rows_of_any_values(self):
+    def test_values_of_unused_fields(self):
         """Values of unused fields may have any type."""
         rows = [{"text": "a \ud83d", "n": [float("inf")], "at": {1}}]
         model = self._make()
@@ -405,7 +405,7 @@ class ErrorsTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, "'text'.*of the type object"):
             self._make().fit([{"text": object(), "selected": [0]}])
 
-    def test_strings_of_any_collection(self):
+    def test_collections_of_strings(self):
         """Strings are documents in the model's `text_field`."""
         model = etcmodel.DocumentClassifier(text_field="body")
         with mock.patch.object(model, "_load") as loaded:
@@ -465,7 +465,7 @@ class ErrorsTest(tf.test.TestCase):
             lists = [{"text": [["a .", "b ."]], "selected": [[0, 1]]}]
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                # Labels are positions in lists, so the lists are kept.
+                # With lists only, there is no warning.
                 self.assertLen(list(model._read(lists, "dev")), 1)
                 self.assertEmpty(caught)
                 list(model._read([*lists, "a . b .", "c"], "predict"))

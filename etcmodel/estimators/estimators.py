@@ -35,8 +35,8 @@ class DocumentClassifier(Estimator[results.Classification]):
     Args:
         label_kind: "single" for one label per document, "multiple" for several,
             "number" for regression; default: the kind of the training records.
-        labels: all labels; default: those of the training records. Predictions
-            have the types given here, or else those of the training records.
+        labels: all labels; default: the labels of the training records.
+            Predicted labels have the same types as these.
         pooling: vector that the classifier uses: the "mean" of the long tokens
             (default), their "max", or "cls", the global CLS token.
         word_counts: whether to add a linear function of the counts of word

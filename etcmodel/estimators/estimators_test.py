@@ -38,7 +38,7 @@ class SignaturesTest(tf.test.TestCase, parameterized.TestCase):
     """Checks that signatures have the options of the tasks, with types."""
 
     @parameterized.parameters(*_CLASSES)
-    def test_options_are_those_of_the_task(self, kind):
+    def test_options_match_the_task(self, kind):
         spec, expected = registry.get(kind.task), {}
         for options in (
             spec.preprocessing_config_class,

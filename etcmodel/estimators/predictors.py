@@ -358,7 +358,7 @@ _NO_TEXTS = (
 def _with_warning(
     records: Iterator[Any], is_odd: Callable[[Any], bool], message: str
 ) -> Iterator[Any]:
-    """Yields the records; warns of the first for which `is_odd` is true."""
+    """Yields the records; warns about the first one with `is_odd(record)`."""
     is_told = False
     for record in records:
         if not is_told and is_odd(record):

@@ -1,4 +1,4 @@
-"""Finds initial weights; lifts those of BERT: converts them for ETC."""
+"""Finds initial weights; lifts (converts) the weights of BERT for ETC."""
 
 import difflib
 import hashlib
