@@ -89,7 +89,7 @@ class EvaluateTest(tasks.CommandTestCase):
         tasks.write_run(self.directory, note, {"task": task})
         self.assert_fails(
             self._evaluate("--tune"),
-            "task.threshold is 0.25.*params_override=task.threshold=null",
+            "is fixed at 0.25.*params_override=task.threshold=null",
         )
         self.assert_succeeds(
             self._evaluate("--tune", "--params_override=task.threshold=null")

@@ -71,7 +71,7 @@ class InspectRecordTest(CommandTestCase):
         for options, message in (
             ({"experiment": "etc/nq"}, "`experiment=etc/nq` is of the task nq"),
             ({"task": "read_twice_triviaqa"}, "`task=read_twice_triviaqa`: "),
-            ({"first_token": 99}, "`first_token=99`: record "),
+            ({"first_token": 99}, "`first_token=99`: expected at most 16"),
             ({"output": "a.gif"}, "`output=a.gif`: expected a name that ends"),
         ):
             with self.assertRaisesRegex(UserError, message):
