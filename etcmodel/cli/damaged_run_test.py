@@ -202,7 +202,7 @@ class DamagedRunTest(CommandTestCase):
         )
         self.assertRegex(
             output.getvalue(),
-            f"^{self.model_dir} has no etcmodel.json.*is not checked",
+            f"^{self.model_dir} has no etcmodel.json.*are not checked",
         )
 
     def test_missing_or_different_vocabulary(self):

@@ -330,7 +330,7 @@ class OwnDocumentsTest(tasks.CommandTestCase):
             vocab = f"--vocab_file={self.vocab_file}"
             self.assert_fails(
                 self._run("dev", vocab, f"--split={split}"),
-                f"--split={split} needs --like=DIR.*such as the labels",
+                f"--split={split} of classify needs .*labels.*--like=DIR",
             )
         self.assertFalse(os.path.exists(self.path("dev")))
 
