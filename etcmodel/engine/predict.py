@@ -76,8 +76,8 @@ def _reader(spec, metadata: Mapping, options: Options):
         return inputs.read_format(spec, config, noted.keys() - given.keys())
     except (UserError, ValueError) as error:
         shown = ", ".join(f"`reading={x}`" for x in options.reading or ())
-        reason = error.__cause__ or error
-        raise UserError(f"{shown}: {spec.name}: {reason}") from error
+        parts = [shown, spec.name, str(error.__cause__ or error)]
+        raise UserError(": ".join(filter(None, parts))) from error
 
 
 def predict(options: Options, reporter: Reporter | None = None) -> Result:
