@@ -78,7 +78,7 @@ _GLOBAL_LENGTH = 192
 _SQUAD_BATCH_SIZE = 16
 _SQUAD_LENGTH = 768
 _SQUAD_PARAGRAPHS = 3
-# Average of English text in WordPieces, less separators between paragraphs.
+# Mean length of a WordPiece in English text, with separators of paragraphs.
 _CHARACTERS_PER_TOKEN = 3.7
 # Stop words.
 _COMMON_WORDS = frozenset(

@@ -83,10 +83,11 @@ def load_head(
 ) -> bool:
     """Loads a checkpoint's head into a built head; returns whether it did.
 
-    Searches the checkpoint outside of encoders for a layer with the head's
-    weight names and, if there are several, shapes. Returns False, and changes
-    nothing, unless exactly one layer matches. In the original code's format,
-    only a `LanguageModelHead` can be found (see `save_etc`).
+    Searches the checkpoint, outside of encoders, for a layer with the same
+    weight names as the head. If several layers match, their weight shapes
+    decide. Returns False, and changes nothing, unless exactly one matches. In
+    the original code's format, only a `LanguageModelHead` can be found (see
+    `save_etc`).
 
     Args:
         head: the layer.

@@ -428,7 +428,7 @@ class WarmStartsTest(tf.test.TestCase, parameterized.TestCase):
         os.mkdir(self.folder)
 
     def make_model(self, config):
-        """Returns a model; sources of the same sizes share it, to save time."""
+        """Returns a model, cached by its configuration to save time."""
         key = repr(config)
         if key not in self.models:
             self.models[key] = EtcModel(config)

@@ -61,7 +61,7 @@ class DemoTest(tf.test.TestCase):
         for counts in made.layout.counts.values():
             self.assertAllEqual(counts.tokens, counts.kept_tokens)
             self.assertAllEqual(counts.units, counts.kept_units)
-        # 12 facts, each with a mention of two tokens, 8 remarks with more.
+        # Each of 12 facts and 8 remarks has a mention of at least 2 tokens.
         found = made.layout.features
         linked = tf.logical_and(
             found["l2g_linked_ids"] >= 0, found["long_token_type_ids"] == 1

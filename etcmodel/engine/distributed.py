@@ -195,9 +195,9 @@ class _Read(_WithFormat):
 
 
 class _Resolve(_WithFormat):
-    """Merges or rejects records that share an id, and numbers the results.
+    """Merges or rejects records that share an id, and numbers the others.
 
-    The numbers order the parts of a record that the format divides.
+    A format may split one record into several; the numbers keep their order.
     """
 
     def process(self, checked: Iterable[Checked]):

@@ -273,7 +273,10 @@ class Preprocessor(tf.Module, abc.ABC):
 
     @abc.abstractmethod
     def build(self, **inputs: tf.Tensor) -> Any:
-        """Preprocesses a batch of inputs whose sizes match."""
+        """Converts a batch of `INPUTS` to features.
+
+        `__call__` has already checked that shared axes have equal sizes.
+        """
 
     @staticmethod
     @abc.abstractmethod

@@ -491,8 +491,8 @@ def _read_steps(
         )
         if not step.isdigit() or not is_valid:
             raise UserError(
-                f"{os.path.join(model_dir, name)}: {show(step)} is "
-                f"{show(values)}, expected a step and its {what}. "
+                f"{os.path.join(model_dir, name)} has the entry {show(step)}: "
+                f"{show(values)}. Expected a step and its {what}. "
                 f"{_CONTENT[name][1]}"
             )
     return {int(step): values for step, values in content.items()}

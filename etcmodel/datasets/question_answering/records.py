@@ -195,7 +195,10 @@ class _AnswerReader:
         value = sectioned.whole(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._row.wrong(
-                place, value, "a whole number: the answer's first character"
+                place,
+                value,
+                "the position of the answer in the text: a whole number, 0 for "
+                "the first character",
             )
         # Some files have -1 for answers with an unknown offset.
         return value if value >= 0 else None

@@ -22,7 +22,8 @@ class SideInputsTest(tf.test.TestCase):
         self.assertAllEqual(
             [[1, 1, 0], [1, 1, 0]], side_inputs["g2g_att_mask"][0, :2]
         )
-        # 9 distances; then 9 for another sentence's token and 10 for its own.
+        # Labels 0 to 8 are distances, 9 is the global token of another
+        # sentence, 10 that of the own sentence.
         self.assertAllEqual(
             [[10, 9], [10, 9], [9, 10]],
             side_inputs["l2g_relative_att_ids"][0, :3, :2],
@@ -57,7 +58,7 @@ class SideInputsTest(tf.test.TestCase):
             [[1, 1, 1, 1, 1, 1, 0], [0, 0, 0, 1, 1, 0, 0]],
             side_inputs["l2g_att_mask"][0, :2],
         )
-        # 9 distances; then 9 is "not linked" and 10 "linked".
+        # Labels 0 to 8 are distances, 9 is "not linked", 10 is "linked".
         self.assertAllEqual(
             [10, 9, 9, 10, 10, 9, 9],
             side_inputs["l2g_relative_att_ids"][0, 1],

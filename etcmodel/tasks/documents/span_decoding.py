@@ -152,11 +152,12 @@ def _whole_words(labels, cuts):
 
 
 def _spans_of_labels(logits, units, cuts, max_answer_length):
-    """Finds runs of begin and inside labels, by their mean probability.
+    """Scores each run of begin and inside labels by its mean probability.
 
-    A run begins at a "begin" label, or at an "inside" label that does not
-    continue a run; it stays within its unit. A word has the label of its first
-    token. A unit without a run gets the word with the most probable "begin".
+    A run starts at a "begin" label, or at an "inside" label that follows no
+    other label of the unit. Runs do not cross units. All tokens of a word get
+    the label of its first token. In a unit without a run, the word with the
+    most probable "begin" is used.
     """
     probabilities = tf.nn.softmax(logits["answer_bio_logits"])
     # [batch, long]
