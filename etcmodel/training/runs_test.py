@@ -49,7 +49,9 @@ class ValidationsTest(_RunTestCase):
         self.assertEqual(expected, runs.read_validations(self.model_dir))
         path = os.path.join(self.model_dir, "validations.json")
         write_json(path, {"ten": {}})
-        with self.assertRaisesRegex(UserError, f"{path}: 'ten'.*Remove it"):
+        with self.assertRaisesRegex(
+            UserError, f"{path} has the entry 'ten': .*Remove it"
+        ):
             runs.read_validations(self.model_dir)
 
 

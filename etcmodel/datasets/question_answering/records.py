@@ -197,8 +197,8 @@ class _AnswerReader:
             raise self._row.wrong(
                 place,
                 value,
-                "the position of the answer in the text: a whole number, 0 for "
-                "the first character",
+                "a whole number: the position of the answer's first character "
+                "in the text, from 0",
             )
         # Some files have -1 for answers with an unknown offset.
         return value if value >= 0 else None
