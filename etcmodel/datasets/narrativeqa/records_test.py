@@ -84,7 +84,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             "a,train,Wer?,J\xe4n,y,x\n".encode("latin-1"),
             "'answer1': .*not UTF-8",
         ),
-        (b"a,train,\xc4?,x,y,x\n", "'question': there .*not UTF-8"),
+        (b"a,train,\xc4?,x,y,x\n", "'question': it has .*not UTF-8"),
         ("a,train,Who, if,x,y,x\n", "has 7 columns, expected 6. Put"),
         ("a,Who?,x,y,x\n", "has 5 columns, expected 6"),
         ("../a,train,Who?,x,y,x\n", "'../a' points outside the fold"),

@@ -215,7 +215,7 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
             model(ids)
         with self.assertRaisesRegex(ValueError, "need annotation_begins"):
             model(ids[:, 1:])
-        with self.assertRaisesRegex(ValueError, "mode 'page'"):
+        with self.assertRaisesRegex(ValueError, "mode is 'page'"):
             model(**make_batch(), cross_block_attention_mode="page")
 
 
