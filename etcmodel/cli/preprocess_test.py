@@ -471,7 +471,7 @@ class OwnDocumentsTest(tasks.CommandTestCase):
         vocab = f"--vocab_file={self.vocab_file}"
         self.assert_fails(
             self._run("train", vocab, path=path),
-            r"record 12 \(id 'small_3'\), field 'id': a record before it has",
+            r"record 12 \(id 'small_3'\), field 'id': an earlier record has",
         )
         out = self._train("--skip_bad_records", path=path)
         self.assertIn("Skipped 1 bad records", out)

@@ -236,7 +236,7 @@ class DistributedTest(CommandTestCase, parameterized.TestCase):
         ):
             with self.assertRaisesRegex(UserError, f"the flag {unknown}. See"):
                 distributed.parse_options("DirectRunner", flags)
-        with self.assertRaisesRegex(UserError, "--direct_num_workers=x.$"):
+        with self.assertRaisesRegex(UserError, "--direct_num_workers=x;"):
             distributed.parse_options(
                 "DirectRunner", ["--direct_num_workers=x"]
             )

@@ -402,7 +402,7 @@ class ErrorsTest(tf.test.TestCase):
             loaded.return_value.has_queries = False
             (record,) = model._read(rows, "predict")
         self.assertEqual((("a \ud83d",),), record.paragraphs)
-        with self.assertRaisesRegex(UserError, "'text'.*of the type object"):
+        with self.assertRaisesRegex(UserError, "'text'.*of type object"):
             self._make().fit([{"text": object(), "selected": [0]}])
 
     def test_collections_of_strings(self):

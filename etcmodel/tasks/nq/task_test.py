@@ -43,7 +43,7 @@ class SizesTest(tf.test.TestCase, parameterized.TestCase):
             make_config(*sizes, **more)
 
     def test_default_stride_is_too_long_for_short_inputs(self):
-        with self.assertRaisesRegex(UserError, "not fit: stride is 2048"):
+        with self.assertRaisesRegex(UserError, "inconsistent: stride is 2048"):
             TASK.make_preprocessing_config({"long_length": 512, "stride": None})
 
     def test_minimal_sizes(self):
