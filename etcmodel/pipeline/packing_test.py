@@ -104,6 +104,10 @@ class ExamplePackerTest(tf.test.TestCase):
             [[4, 2, 2], [3, 2, 2]], [x["lengths"].tolist() for x in packed]
         )
         self.assertAllEqual([0, 1, 2, 3, 0, 1, 2, 3], packed[0]["tokens"])
+        # Two such records have room for their tokens, but not for 4 lengths.
+        record = {"tokens": [0, 0], "lengths": [1, 1]}
+        packed = [*packer.add(record), *packer.add(record), *packer.flush()]
+        self.assertEqual([[1, 1]] * 2, [x["lengths"].tolist() for x in packed])
 
     def test_too_much_for_an_example(self):
         with self.assertRaisesRegex(
