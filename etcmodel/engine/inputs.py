@@ -158,6 +158,24 @@ def read_format(task, config, noted: Collection[str] = ()):
     return dataclasses.replace(found, fields=fields)
 
 
+def format_of_model(
+    task,
+    sizes: Mapping[str, Any],
+    noted: Mapping[str, Any],
+    given: Mapping[str, Any],
+):
+    """Returns the format of data files for a trained model.
+
+    Args:
+        task: the task.
+        sizes: the preprocessing configuration of the model.
+        noted: the reading options that are stored with the model.
+        given: options that override both.
+    """
+    config = task.make_preprocessing_config({**sizes, **noted, **given})
+    return read_format(task, config, noted.keys() - given.keys())
+
+
 def make_example_maker(task, config, options: Any):
     """Makes the `ExampleMaker` with the tokenizer that the options set."""
     from etcmodel.feature_utils.text import tokenizer_settings

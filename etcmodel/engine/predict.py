@@ -72,8 +72,7 @@ def _reader(spec, metadata: Mapping, options: Options):
     noted = metadata.get("reading", {})
     sizes = metadata.get("preprocessing_config", {})
     try:
-        config = spec.make_preprocessing_config({**sizes, **noted, **given})
-        return inputs.read_format(spec, config, noted.keys() - given.keys())
+        return inputs.format_of_model(spec, sizes, noted, given)
     except (UserError, ValueError) as error:
         shown = ", ".join(f"`reading={x}`" for x in options.reading or ())
         parts = [shown, spec.name, str(error.__cause__ or error)]

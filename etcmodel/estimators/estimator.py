@@ -60,8 +60,8 @@ class Estimator(predictors.RowPredictor[Result]):
     *   `block_size`: length of a block, in tokens (default: 64), if `units` is
         "blocks".
     *   `text_field`, `query_field`, `id_field`, `label_field`: names of the
-        records' fields, if they differ from the default names. They are not
-        stored.
+        records' fields, if they differ from the default names. They are stored
+        with the run.
 
     Attributes:
         history: measurements of the last `fit`: "loss" has step -> loss,

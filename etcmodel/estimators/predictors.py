@@ -328,11 +328,8 @@ class RowPredictor(Predictor, Generic[Result]):
             for x, y in self.options.items()
             if x in names and y not in (None, "auto")
         }
-        noted = self._load().reading
-        rows: RowFormat = inputs.read_format(
-            self._spec,
-            self._spec.make_preprocessing_config({**sizes, **noted, **given}),
-            noted.keys() - given.keys(),
+        rows: RowFormat = inputs.format_of_model(
+            self._spec, sizes, self._load().reading, given
         )
         read = rows.read_rows(records, split, errors, name="records")
         if self._load().has_queries:
