@@ -36,6 +36,7 @@ COMMANDS = {
     "evaluate": ("cli.evaluate", "measure a trained model on TFRecords"),
     "export": ("cli.export", "trained model -> SavedModel that takes raw text"),
     "predict": ("cli.predict", "official data file -> answers of a SavedModel"),
+    "serve": ("cli.serve", "answer requests over HTTP"),
     # A module `inspect` would hide Python's own from scripts in its folder.
     "inspect": (
         "cli.inspect_record",

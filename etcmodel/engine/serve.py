@@ -111,6 +111,11 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
+def _request_of(task: str):
+    """Returns a small request of a task."""
+    return load(registry.get(task).preprocessor).REQUEST
+
+
 async def _serve(options, saved_model, listener, reporter) -> None:
     """Loads the model and runs the server."""
     import uvicorn
@@ -118,7 +123,7 @@ async def _serve(options, saved_model, listener, reporter) -> None:
     from etcmodel.serving import server
     from etcmodel.serving import versions
 
-    found = versions.find(saved_model)
+    found = exported.find_versions(saved_model)
     task = exported.read_metadata(found[max(found)])["task"]
     name = options.model_name or task
     models = versions.Versions(
@@ -127,7 +132,7 @@ async def _serve(options, saved_model, listener, reporter) -> None:
         versions.Limits(
             options.max_batch_size, options.batch_timeout, options.max_waiting
         ),
-        lambda task: load(registry.get(task).preprocessor).REQUEST,
+        _request_of,
     )
     await models.update()
     app = server.make_app(

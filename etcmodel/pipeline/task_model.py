@@ -60,7 +60,10 @@ class TaskModel(abc.ABC):
     suffix of the metrics' names to a test whether a number of rows is in the
     group. `OUTPUTS` names the sizes that define the outputs, such as labels;
     heads are reused only if these are equal. `OPTIONAL` names parts of heads
-    that a checkpoint's head may lack; they then stay random.
+    that a checkpoint's head may lack; they then stay random. `ANSWER_AXES`
+    names the axes, after the first, of answers whose sizes depend on the
+    request: an axis of `Preprocessor.INPUTS`, or one that integers among the
+    answers pad with -1.
 
     Raises a `UserError` if a loss has a negative weight.
     """
@@ -68,6 +71,7 @@ class TaskModel(abc.ABC):
     GROUPS: ClassVar[Mapping[str, Callable[[int], bool]]] = {}
     OUTPUTS: ClassVar[tuple[str, ...]] = ()
     OPTIONAL: ClassVar[tuple[str, ...]] = ()
+    ANSWER_AXES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def __init__(
         self,

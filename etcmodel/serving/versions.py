@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -116,34 +115,6 @@ def _caller(
     return call
 
 
-def find(directory: str) -> dict[int, str]:
-    """Returns version -> path of what `export` wrote.
-
-    `directory` is a SavedModel, version 1, or has SavedModels in directories
-    whose names are numbers.
-
-    Raises:
-        UserError: there is none.
-    """
-    if os.path.exists(os.path.join(directory, "saved_model.pb")):
-        return {1: directory}
-    found = {}
-    for name in os.listdir(directory) if os.path.isdir(directory) else ():
-        path = os.path.join(directory, name)
-        # Others are being copied.
-        if name.isdecimal() and os.path.exists(
-            os.path.join(path, exported.METADATA_FILE)
-        ):
-            found[int(name)] = path
-    if not found:
-        raise UserError(
-            f"{directory} is no SavedModel, and has none in directories whose "
-            "names are numbers, such as 1. Give the `output_dir` of `export`, "
-            "or the directory around it."
-        )
-    return found
-
-
 class Versions:
     """Loads versions of a model, the newest ones, and lets old ones go.
 
@@ -151,7 +122,7 @@ class Versions:
     requests are answered.
 
     Args:
-        directory: see `find`.
+        directory: see `exported.find_versions`.
         number: how many of the newest versions are served.
         limits: how requests are joined.
         request_of: returns a small request of a task, to warm a model up.
@@ -192,7 +163,7 @@ class Versions:
 
     async def update(self) -> None:
         """Loads new versions; raises a `UserError` if there is none at all."""
-        found = find(self._directory)
+        found = exported.find_versions(self._directory)
         wanted = sorted(found)[-self._number :]
         for version in wanted:
             if version in self._loaded or version in self.errors:

@@ -30,6 +30,7 @@ from etcmodel.pipeline.task_model import to_predictions
 from etcmodel.readers import tables
 from etcmodel.readers.row_formats import RowFormat
 from etcmodel.serving import answers as answers_lib
+from etcmodel.serving import batching
 from etcmodel.serving import exported
 from etcmodel.tasks import registry
 from etcmodel.weight_paths import get_weight_paths
@@ -305,13 +306,16 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         preprocessor = _preprocessor(task)
         texts = [preprocessor.raw(record) for record in records]
         together = self._serve(task, records)
+        requests = [preprocessor.raw_batch([record]) for record in records]
+        joined = batching.join(requests)
+        for name, value in preprocessor.raw_batch(records).items():
+            self.assertAllEqual(value, joined[name], name)
+        path = task_runs.run_of(task).saved_model
+        axes = exported.read_metadata(path)["axes"]["serving_default"]
+        parts = batching.split(together, requests, batching.Axes(**axes))
         for i, record in enumerate(records):
             alone = self._serve(task, [record])
-            for name, value in alone.items():
-                # Answers in a batch have more padding.
-                sizes = map(slice, value.shape[1:])
-                part = together[name][(slice(i, i + 1), *sizes)]
-                self._check_same({name: value}, {name: part})
+            self._check_same(alone, parts[i])
             collected = [
                 msgspec.to_builtins(
                     to_predictions(task_model, answers, texts[i : i + 1])

@@ -14,13 +14,13 @@ _PASSES = 5
 def split_paragraphs(
     documents: tf.Tensor,
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Returns the titles and texts of the paragraphs of documents.
+    r"""Returns the titles and texts of the paragraphs of documents.
 
     Paragraphs are separated by blank lines. A line that begins with `# ` (up to
-    six of them, as in Markdown) is the title of the paragraph after it; headings
-    without text between them are one title.
+    six of them, as in Markdown) is the title of the paragraph after it;
+    headings without text between them are one title.
 
-    Example: `["# Jan\\nJan paints.\\n\\nHe cooks."]` has the titles
+    Example: `["# Jan\nJan paints.\n\nHe cooks."]` has the titles
     `[["Jan", ""]]` and the texts `[["Jan paints.", "He cooks."]]`.
 
     Args:

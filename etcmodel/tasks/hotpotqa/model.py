@@ -13,6 +13,8 @@ from etcmodel.tasks.hotpotqa.task import TASK
 class HotpotQA(SpanAnswerModel):
     """Answers a question from paragraphs and names the supporting facts."""
 
+    ANSWER_AXES = {"supporting_fact_probabilities": ("paragraphs", "sentences")}
+
     @property
     def threshold(self) -> float:
         """Minimum probability of a supporting fact."""
