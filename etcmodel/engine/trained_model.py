@@ -121,7 +121,11 @@ def load(
             signatures.SERVING_DEFAULT: {
                 "inputs": {x: y.axes for x, y in preprocessor.INPUTS.items()},
                 "outputs": task_model.ANSWER_AXES,
-            }
+            },
+            signatures.TEXT: {
+                "inputs": dict.fromkeys(preprocessor.TEXT_REQUEST, ["records"]),
+                "outputs": task_model.ANSWER_AXES,
+            },
         },
     }
     return TrainedModel(spec, model, task_model, preprocessor, metadata, path)

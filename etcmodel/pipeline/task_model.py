@@ -62,8 +62,8 @@ class TaskModel(abc.ABC):
     heads are reused only if these are equal. `OPTIONAL` names parts of heads
     that a checkpoint's head may lack; they then stay random. `ANSWER_AXES`
     names the axes, after the first, of answers whose sizes depend on the
-    request: an axis of `Preprocessor.INPUTS`, or one that integers among the
-    answers pad with -1.
+    request: axes of `Preprocessor.INPUTS`, or others that some of the answers
+    pad, texts with "" and integers with -1.
 
     Raises a `UserError` if a loss has a negative weight.
     """

@@ -266,11 +266,14 @@ def _size(
     """Returns the size of an output's axis for a request by itself."""
     if axis in sizes:
         return sizes[axis]
-    # The model found as many as there are before the padding, -1.
-    numbers = [
-        x
-        for name, x in outputs.items()
-        if axis in axes.outputs.get(name, ()) and x.dtype.kind == "i"
-    ]
-    used = np.flatnonzero((numbers[0] >= 0).any(axis=0))
-    return int(used[-1]) + 1 if len(used) else 0
+    # Only padding follows.
+    size = 0
+    for name, x in outputs.items():
+        names = axes.outputs.get(name, ())
+        if axis in names and x.dtype.kind in "iO":
+            is_used = x != b"" if x.dtype == object else x >= 0
+            place = names.index(axis) + 1
+            others = tuple(i for i in range(x.ndim) if i != place)
+            used = np.flatnonzero(is_used.any(axis=others))
+            size = max(size, int(used[-1]) + 1 if len(used) else 0)
+    return size

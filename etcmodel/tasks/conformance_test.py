@@ -514,14 +514,22 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual(
             {"serving_default", "serialized_examples", "features"},
-            set(requests),
+            set(requests) - {"text"},
         )
-        answers, stored, logits = (
+        self.assertEqual(task not in ("nq", "openkp"), "text" in requests)
+        names = ["serving_default", "serialized_examples", "features"]
+        answers, stored, logits, *texts = (
             signatures[name](
                 **{x: tf.constant(y) for x, y in requests[name].items()}
             )
-            for name in ("serving_default", "serialized_examples", "features")
+            for name in [*names, "text"]
+            if name in requests
         )
+        for made in texts:
+            self._check_same(
+                {name: x.numpy() for name, x in answers.items()},
+                {name: made[name].numpy() for name in answers},
+            )
         self.assertAllEqual([0], answers["tokens_cut"])
         answers = {x: y for x, y in answers.items() if x not in _OF_REQUESTS}
         if task in task_runs.READ_TWICE:

@@ -13,7 +13,11 @@ from etcmodel.tasks.hotpotqa.task import TASK
 class HotpotQA(SpanAnswerModel):
     """Answers a question from paragraphs and names the supporting facts."""
 
-    ANSWER_AXES = {"supporting_fact_probabilities": ("paragraphs", "sentences")}
+    ANSWER_AXES = {
+        "titles": ("paragraphs",),
+        "sentences": ("paragraphs", "sentences"),
+        "supporting_fact_probabilities": ("paragraphs", "sentences"),
+    }
 
     @property
     def threshold(self) -> float:

@@ -95,7 +95,10 @@ class WikiHop(EtcTaskModel):
 
     LOSSES = ("cross_entropy",)
     METRICS = {"accuracy": ("logits", "label")}
-    ANSWER_AXES = {"candidate_probabilities": ("candidates",)}
+    ANSWER_AXES = {
+        "candidates": ("candidates",),
+        "candidate_probabilities": ("candidates",),
+    }
 
     def encoder_options(self):
         """Exempts candidates and query from the hard mask, by options."""
