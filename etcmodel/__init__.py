@@ -1,7 +1,7 @@
 """ETC and ReadTwice for TensorFlow: long and structured documents in Keras.
 
-The names of `__init__.pyi` are imported when they are first used, and
-TensorFlow with them.
+The names in `__init__.pyi` are imported, together with TensorFlow, when they
+are first used.
 """
 
 import lazy_loader

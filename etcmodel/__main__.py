@@ -1,4 +1,4 @@
-"""`python -m etcmodel COMMAND`; also installed as the program `etcmodel`."""
+"""Runs `python -m etcmodel COMMAND`; the same as the program `etcmodel`."""
 
 import sys
 
@@ -6,7 +6,7 @@ from etcmodel.extras import MissingExtraError
 
 
 def run() -> int:
-    """Runs the program's command; returns its exit code."""
+    """Runs the command in `sys.argv`; returns its exit code."""
     try:
         from etcmodel.cli import command_line
     except MissingExtraError as error:

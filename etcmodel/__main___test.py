@@ -13,7 +13,7 @@ from etcmodel.cli import command_line
 
 
 class MainTest(unittest.TestCase):
-    def test_passes_arguments_and_exit_code_on(self):
+    def test_passes_on_arguments_and_exit_code(self):
         with (
             mock.patch.object(sys, "argv", ["etcmodel", "predict", "--x=1"]),
             mock.patch.object(command_line, "main", return_value=130) as main,
@@ -30,7 +30,7 @@ class MainTest(unittest.TestCase):
             self.assertEqual(0, main_module.run())
         self.assertIn("python -m etcmodel COMMAND", output.getvalue())
 
-    def test_as_a_program_ends_with_the_exit_code(self):
+    def test_program_returns_the_exit_code(self):
         errors = io.StringIO()
         with (
             mock.patch.object(sys, "argv", ["etcmodel", "no_such_command"]),
@@ -43,7 +43,7 @@ class MainTest(unittest.TestCase):
             "There is no command 'no_such_command'", errors.getvalue()
         )
 
-    def test_is_what_the_installed_program_runs(self):
+    def test_installed_program_runs_this_module(self):
         project = pathlib.Path(etcmodel.__file__).resolve().parents[1]
         text = (project / "pyproject.toml").read_text("utf-8")
         _, _, scripts = text.partition("[project.scripts]\n")

@@ -1,10 +1,10 @@
-"""Errors that the user can fix, shown without a traceback."""
+"""Errors that users can fix; the command line shows them without traceback."""
 
 import collections
 import re
 import reprlib
 
-# Owners of the models that are known by a name alone.
+# Hub owners of models that have a name without an owner.
 _OWNERS = {
     "bert-": "google-bert",
     "roberta-": "FacebookAI",
@@ -12,13 +12,13 @@ _OWNERS = {
     "distilbert-": "distilbert",
 }
 _MAX_SHOWN = 80
-# Lines of TensorFlow's errors that name a place in a graph, not the problem.
+# Lines of TensorFlow's errors that name only a place in a graph.
 _GRAPH_LINES = (
     "Graph execution error",
     "Detected at node",
     "<stack traces unavailable>",
 )
-# Parts of other lines that only name a place.
+# Parts of other lines that name only a place.
 _PLACES = re.compile(
     r"^\{\{.*?\}\} *"
     r"|Error in user-defined function passed to .{0,200}?Iterator::\S+: +"
@@ -29,11 +29,11 @@ _PLACES = re.compile(
 
 
 class UserError(Exception):
-    """An error whose message the command line prints alone (exit code 1)."""
+    """An error that the command line prints without traceback (exit code 1)."""
 
 
 def show(value: object) -> str:
-    """Quotes a value in at most about 80 characters: `'berl...mitte'`."""
+    """Returns a value's repr, cut to about 80 characters: `'berl...mitte'`."""
     shortener = reprlib.Repr()
     shortener.maxstring = shortener.maxother = _MAX_SHOWN
     shortener.maxlist = shortener.maxdict = shortener.maxtuple = 4
@@ -46,7 +46,7 @@ def where(
     line: int | None = None,
     record_id: str | None = None,
 ) -> str:
-    """Names the place of a record for a message.
+    """Returns the place of a record, for a message.
 
     Example: `"rows.csv, line 4, record 2 (id 'x')"`. Lines count from 1,
     records from 0.
@@ -57,7 +57,7 @@ def where(
 
 
 class RecordError(UserError):
-    """A record of a data file that cannot be used.
+    """An error for a record of a data file that cannot be used.
 
     Attributes:
         reason: a few words that group such errors in statistics, such as
@@ -82,8 +82,8 @@ class RecordError(UserError):
         """Builds the message.
 
         `path`, `index`, `line` and `record_id` are those of `where`. `field` is
-        the wrong field, `problem` says what was found and what was expected,
-        `advice` what to do; how to skip such records is added.
+        the wrong field. `problem` says what was found and what was expected.
+        `advice` says what to do; the message adds how to skip such records.
         """
         self.reason, self.path, self.index = reason, path, index
         place = where(path, index, line, record_id)
@@ -96,17 +96,17 @@ class RecordError(UserError):
         )
 
     def without_traceback(self) -> "RecordError":
-        """Drops traceback and cause, which hold the record; returns itself."""
+        """Drops traceback and cause, which hold the record; returns self."""
         self.__cause__ = self.__context__ = None
         return self.with_traceback(None)
 
     def without_flag(self) -> "RecordError":
-        """Leaves the flag out of the message; returns the error itself."""
+        """Removes the flag from the message; returns self."""
         self.args = (self.explanation,)
         return self
 
     def __reduce__(self):
-        """Makes errors picklable, for the workers of a cluster."""
+        """Makes errors picklable, for Beam workers."""
         return _restored, (str(self), vars(self))
 
 
@@ -118,14 +118,14 @@ def _restored(message: str, attributes: dict) -> RecordError:
 
 
 class BadRecords:
-    """Counts records that cannot be used, or raises their errors.
+    """Counts unusable records, or raises their errors.
 
     Args:
         skip: count bad records instead of raising an error.
 
     Attributes:
         counts: reason -> number of records skipped for it.
-        examples: the messages of the first few.
+        examples: the messages of the first `MAX_EXAMPLES`.
     """
 
     MAX_EXAMPLES = 5
@@ -136,7 +136,7 @@ class BadRecords:
         self.examples: list[str] = []
 
     def report(self, error: RecordError) -> None:
-        """Counts a bad record; raises `error` unless bad ones are skipped."""
+        """Counts a bad record, or raises `error` if bad records are errors."""
         if not self.skip:
             raise error
         self.counts[error.reason] += 1
@@ -145,7 +145,7 @@ class BadRecords:
 
     @property
     def total(self) -> int:
-        """How many records were skipped."""
+        """Number of skipped records."""
         return sum(self.counts.values())
 
     def summary(self) -> str:
@@ -161,9 +161,9 @@ class BadRecords:
 
 
 def without_stack(message: str) -> list[str]:
-    """Returns the lines of a TensorFlow error that are not about the graph.
+    """Returns the lines of a TensorFlow error that describe the problem.
 
-    Returns the whole message if no other line is left.
+    Drops lines about the graph. Returns the whole message if no line is left.
     """
     lines = [
         re.sub(_PLACES, "", line)
@@ -174,7 +174,7 @@ def without_stack(message: str) -> list[str]:
 
 
 def download_advice(path: str) -> str:
-    """Says how to get a published model whose directory does not exist."""
+    """Returns how to download a model whose directory does not exist."""
     name = path.rstrip("/")
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
         name = name.split("/")[-1]

@@ -1,11 +1,11 @@
-"""Names the extra to install when an optional package is missing."""
+"""Reports the pip extra to install when an optional package is missing."""
 
 import functools
 import importlib.util
 
 from etcmodel.errors import UserError
 
-# Extra of pyproject.toml -> the modules it installs.
+# Extra in pyproject.toml -> the modules that it installs.
 EXTRAS = {
     "text": ("tensorflow_text", "safetensors", "sentencepiece"),
     "tasks": (
@@ -31,14 +31,14 @@ EXTRAS = {
 
 
 class MissingExtraError(ModuleNotFoundError, UserError):
-    """An optional package, which an extra installs, is missing."""
+    """Raised if an optional package, which an extra installs, is missing."""
 
 
 def require(*modules: str) -> None:
     """Raises a `MissingExtraError` if one of these modules is not installed.
 
-    Imports nothing. Packages call it in `__init__`, before their modules'
-    imports would fail.
+    Imports nothing. Packages call it in `__init__`, before an import of one of
+    their modules would fail.
     """
     missing = [x for x in modules if importlib.util.find_spec(x) is None]
     if not missing:

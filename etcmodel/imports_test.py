@@ -30,7 +30,7 @@ BLOCK = f"""
 import sys
 sys.modules |= dict.fromkeys({sum(extras.EXTRAS.values(), ())!r})
 """
-# Imports all modules; prints those that fail without naming the extra.
+# Imports all modules; prints those whose error does not name the extra.
 IMPORT_ALL = f"""{BLOCK}
 import importlib
 for name in sys.argv[1:]:
@@ -47,7 +47,7 @@ for name in sys.argv[1:]:
 
 
 def run_python(script, *args):
-    """Runs a script in its own process, with the default Keras."""
+    """Runs a script in a separate process, with the default Keras version."""
     environment = dict(os.environ)
     environment.pop("TF_USE_LEGACY_KERAS", None)
     return subprocess.run(
@@ -60,7 +60,7 @@ def run_python(script, *args):
     )
 
 
-# Public names of a room that the package itself does not have.
+# Public names of a package ("room") that `etcmodel` itself does not export.
 ONLY_IN_ROOMS = {
     "layers": {
         "ProjectAttentionHeads",
@@ -81,7 +81,7 @@ ONLY_IN_ROOMS = {
         "save_read_twice",
     },
 }
-# Prints names of the package that are not those of the modules they come from.
+# Prints names of `etcmodel` that differ from those of the defining modules.
 COMPARE_NAMES = """
 import importlib
 import sys
@@ -167,7 +167,7 @@ class ImportsTest(unittest.TestCase):
                 imported |= {x.rpartition(".")[0] for x in imported}
                 self.assertEqual(set(), names & imported, path)
 
-    def test_ops_know_nothing_of_keras(self):
+    def test_ops_do_not_import_keras(self):
         for path in self.files("ops"):
             self.assertNotIn("tf.keras", path.read_text("utf-8"), path)
 
@@ -198,7 +198,7 @@ class ImportsTest(unittest.TestCase):
                     name.split(".")[0], ("keras", "tf_keras"), path
                 )
 
-    def test_what_importing_loads(self):
+    def test_importing_loads_no_heavy_packages(self):
         script = (
             "import sys, etcmodel\n"
             "import etcmodel.datasets.documents, etcmodel.datasets.hotpotqa\n"

@@ -1,4 +1,4 @@
-"""Reads and writes JSON objects in files, with a checksum of their content."""
+"""Reads and writes JSON files that hold an object and its checksum."""
 
 import hashlib
 import json
@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# Key of the checksum; files of other programs have none.
+# Key of the checksum. Files of other programs do not have it.
 CHECKSUM = "checksum"
 _FORM = r"sha256:[0-9a-f]{16}"
-# Message for a checksum that does not match the content.
+# Error message for a checksum that does not match the content.
 MISMATCH = (
     "checksum mismatch: the file was damaged or edited; if you edited it, "
     "delete its {}"
@@ -19,7 +19,7 @@ MISMATCH = (
 def parse(content: str | bytes) -> dict[str, Any]:
     """Parses a JSON object.
 
-    Raises a ValueError that says what is wrong: "it is not JSON (...)".
+    Raises a ValueError that describes the problem: "it is not JSON (...)".
     """
     if isinstance(content, bytes):
         content = decode(content)
@@ -61,9 +61,10 @@ def check_object(value: Any) -> dict[str, Any]:
 
 
 def dump_note(content: Mapping[str, Any]) -> str:
-    """Returns an object with its checksum as JSON: indented, sorted."""
-    # Keys become strings and tuples lists, as when the file is read. `json`
-    # writes the dicts of Keras's objects only with `indent`.
+    """Returns indented, sorted JSON of an object, with its checksum."""
+    # The round trip makes keys strings and tuples lists, as when the file is
+    # read. `indent` is needed because `json` writes Keras's dict subclasses
+    # only with it.
     content = json.loads(json.dumps(content, indent=2))
     content[CHECKSUM] = _checksum(content)
     text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False)
@@ -71,9 +72,9 @@ def dump_note(content: Mapping[str, Any]) -> str:
 
 
 def is_file_name(value: object) -> bool:
-    """Tells whether a value is the name of a file, without a directory."""
+    """Returns whether a value is the name of a file, without a directory."""
     return isinstance(value, str) and bool(
-        # On any operating system.
+        # Separators of any operating system.
         re.fullmatch(r"(?!\.{1,2}$)[^/\\\0]+", value)
     )
 
@@ -84,7 +85,7 @@ def digest(content: bytes) -> str:
 
 
 def _checksum(content: Mapping[str, Any]) -> str:
-    """Returns the checksum of an object, whatever its formatting."""
+    """Returns an object's checksum, which does not depend on formatting."""
     return digest(json.dumps(content, sort_keys=True).encode("ascii"))
 
 

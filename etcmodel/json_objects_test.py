@@ -8,7 +8,7 @@ from etcmodel import json_objects
 
 
 class JsonObjectsTest(parameterized.TestCase):
-    def test_note(self):
+    def test_note_round_trip(self):
         text = json_objects.dump_note({"b": (1, 0.5), "a": {2: "caf\u00e9"}})
         plain = {"a": {"2": "caf\u00e9"}, "b": [1, 0.5]}
         digest = hashlib.sha256(

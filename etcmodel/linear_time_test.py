@@ -1,7 +1,7 @@
 """Tests that patterns and functions that read user texts take linear time.
 
-Compares times for 10 and 100 kB of repeated characters. Only this test measures
-time; its limits are exceeded by quadratic functions alone.
+Compares times for 10 and 100 kB of repeated characters. The limits are so high
+that only quadratic functions exceed them.
 """
 
 import ast
@@ -43,15 +43,15 @@ from etcmodel.tasks.wikihop import mentions
 from testing.helpers import real_data_path
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
-# The small sizes come first, so that cubic functions fail early.
+# Small sizes come first, so that cubic functions fail early.
 _SIZES = 1_000, 10_000, 100_000
-# Limit of the time per character, relative to the shorter text. A quadratic
-# function takes ten times as long.
+# Limit of the time per character, relative to the shorter text. The ratio is 10
+# for a quadratic function.
 _FACTOR = 3
-# Shorter times, in seconds, are not compared: quadratic functions take longer.
+# Times below this, in seconds, pass: quadratic functions take longer.
 _FLOOR = 0.3
-# Smaller, since there are many patterns. The fastest quadratic patterns take
-# 0.16 s for 20,000 characters.
+# Patterns get shorter texts, since there are many patterns. The fastest
+# quadratic patterns take 0.16 s for 20,000 characters.
 _SIZES_OF_PATTERNS = 1_000, 20_000
 _FLOOR_OF_PATTERNS = 0.08
 
@@ -62,8 +62,8 @@ _UNITS = (
     *("0.", "e\u0301", "\n ", "\r", '"', '""', "[", "{", "</", "<a ", "<!--"),
     *("&#1", "= ", " =", "\\", "\\ud83d", "-", ",", "/", "*", '{"a":'),
 )
-# Modules with patterns that are built at run time: from names of the package or
-# TensorFlow, or in the functions below.
+# Modules that build patterns at run time: from names of the package or of
+# TensorFlow, or in functions that are tested below.
 _BUILT = {
     "etcmodel.checkpoints.bert_names",
     "etcmodel.checkpoints.files",
@@ -73,7 +73,7 @@ _BUILT = {
     "etcmodel.tasks.read_twice.mention_finder",
     "etcmodel.feature_utils.text.sentences",
     "etcmodel.feature_utils.text.tokenizers",
-    # From names of files, which have at most 255 bytes.
+    # These patterns match file names, which have at most 255 bytes.
     "etcmodel.pipeline.swaps",
     "etcmodel.training.run_directory",
 }
@@ -91,7 +91,7 @@ class _Use(NamedTuple):
 
 
 def _calls(module: str) -> Iterator[ast.Call]:
-    """Yields calls that may be functions of `re` or of `tf.strings`."""
+    """Yields calls that may be calls of `re` or `tf.strings` functions."""
     path = _PACKAGE.parent / (module.replace(".", "/") + ".py")
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -101,7 +101,7 @@ def _calls(module: str) -> Iterator[ast.Call]:
 
 
 def _uses(module: str) -> Iterator[_Use]:
-    """Yields uses of patterns that are known when the module is imported."""
+    """Yields calls whose pattern is known when the module is imported."""
     names = vars(importlib.import_module(module))
 
     def value(node):
@@ -115,13 +115,13 @@ def _uses(module: str) -> Iterator[_Use]:
         try:
             pattern = value(arguments[of_tf] if of_re or of_tf else owner)
         except (NameError, TypeError):
-            # A local variable: a string, or a pattern.
+            # The pattern may be a local variable: a string or a `re.Pattern`.
             if module in _BUILT or (method == "split" and not of_re):
                 continue
             raise AssertionError(
-                f"{module}:{node.lineno}: the pattern is built while the "
-                "program runs. Add the function to the table of functions, "
-                "and the module to `_BUILT`."
+                f"{module}:{node.lineno}: the pattern is built at run time. "
+                "Add the function to the table of functions, and the module "
+                "to `_BUILT`."
             ) from None
         if of_tf:
             run = functools.partial(_replace_all, pattern)
@@ -151,7 +151,7 @@ def _run(pattern: re.Pattern, method: str, text: str) -> None:
 
 
 def _modules() -> list[str]:
-    """Returns the modules with patterns."""
+    """Returns the modules that use patterns."""
     found = []
     for path in sorted(_PACKAGE.rglob("*.py")):
         is_test = path.name.endswith("_test.py")
@@ -164,7 +164,7 @@ def _modules() -> list[str]:
 
 
 def _rows(format_, **fields):
-    """Reads a row whose fields have the text for `...`."""
+    """Returns a function that reads a row with the text in place of `...`."""
 
     def read(text):
         row = {name: text if x is ... else x for name, x in fields.items()}
@@ -175,7 +175,7 @@ def _rows(format_, **fields):
 
 
 def _from_file(ending: str, read, content: str = "%s", escape=str):
-    """Reads a file that has the text in the place of `%s`."""
+    """Returns a function that reads a file with the text in place of `%s`."""
 
     def run(text):
         with tempfile.NamedTemporaryFile(suffix=ending) as stream:
@@ -207,7 +207,7 @@ def _half(text: str) -> str:
 
 _TABLE = tables.read_rows
 _FUNCTIONS = {
-    # Texts and answers.
+    # Functions of texts and answers.
     "normalize": normalized_texts.normalize,
     "normalize_answer": answer_metrics.normalize_answer,
     "normalize_triviaqa": triviaqa.normalize_answer,
@@ -220,7 +220,7 @@ _FUNCTIONS = {
     "story_in_a_tag": lambda x: stories.clean(f"<html>{x}>"),
     "story_in_bytes": lambda x: stories.decode(x.encode()),
     "without_stack": errors.without_stack,
-    # Records.
+    # Functions that read records.
     "document": _rows(classification.FORMAT, text=...),
     "label": _rows(classification.FORMAT, text="a", label=...),
     "number": _rows(
@@ -232,7 +232,7 @@ _FUNCTIONS = {
         question_answering.FORMAT, context=..., question="a", answers=...
     ),
     "has_sentence_end": document_features._has_sentence_end,
-    # Files.
+    # Functions that read files.
     "wikitext": _from_file(".txt", plain_texts.read_wikitext),
     "pieces": _from_file(".txt", plain_texts.read_pieces),
     "text": _from_file(".txt", documents.FORMAT.read),
@@ -273,7 +273,7 @@ _SLOW_FUNCTIONS = {
 
 class LinearTimeTest(tf.test.TestCase, parameterized.TestCase):
     def setUp(self):
-        """Pauses the garbage collector, whose runs take longer."""
+        """Pauses the garbage collector, which would distort the times."""
         super().setUp()
         gc.collect()
         gc.disable()
@@ -288,7 +288,7 @@ class LinearTimeTest(tf.test.TestCase, parameterized.TestCase):
                 most = floor
                 if before:
                     most = max(_FACTOR * taken * size / before, floor)
-                # Repeats slow runs, which may be due to caches or load.
+                # Repeats slow runs, which caches or system load may explain.
                 for _ in range(3):
                     start = time.process_time()
                     function(text)
@@ -298,12 +298,12 @@ class LinearTimeTest(tf.test.TestCase, parameterized.TestCase):
                 else:
                     self.fail(
                         f"{name}: {taken:.2f} s for {size:,} characters of "
-                        f"{unit!r}; at most {most:.2f} s would be linear."
+                        f"{unit!r}; expected at most {most:.2f} s."
                     )
                 before = size
 
     def test_patterns(self):
-        """Checks all patterns of the package, also on words from them."""
+        """Checks all patterns of the package, also on their own words."""
         for module in _modules():
             for place, pattern, run in _uses(module):
                 words = re.findall(r"[A-Za-z][A-Za-z :'-]+", pattern)

@@ -21,7 +21,7 @@ class ReadmeTest(unittest.TestCase):
         ):
             text = (ROOT / name).read_text("utf-8")
             examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-            # tasks/conformance_test.py runs the one that loads a SavedModel.
+            # tasks/conformance_test.py runs the example with a SavedModel.
             examples = [x for x in examples if "saved_model" not in x]
             self.assertEqual(number, len(examples))
             for example in examples:
@@ -47,7 +47,7 @@ class ReadmeTest(unittest.TestCase):
             for exported in re.findall(r"`([A-Z]\w+)`", row):
                 self.assertIn(exported, module.__all__)
 
-    def test_where_to_find_what(self):
+    def test_pages_under_where_to_find_what(self):
         page = (ROOT / "docs/architecture.md").read_text("utf-8")
         text = page.partition("## Where to find what")[2].partition("\n## ")[0]
         places = re.findall(r"`(etcmodel/\S+\.py)`(?:: `(\w+)`)?", text)

@@ -1,8 +1,8 @@
-"""Registers the package's classes with Keras before they are imported."""
+"""Registers the package's classes with Keras without importing them."""
 
 import wrapt
 
-# Module of this package -> what it registers as serializable.
+# Module of this package -> classes that it registers as serializable.
 SERIALIZABLE = {
     "layers.activations": ("exact_gelu", "tanh_gelu"),
     "layers.dense_layers": ("DenseLayers",),
@@ -45,15 +45,15 @@ def register_lazily() -> None:
     """Makes `.keras` files loadable after `import etcmodel` alone.
 
     Imports neither TensorFlow nor this package's modules. When Keras 2 or
-    Keras 3 is imported, its table of custom objects gets a proxy for each
-    class, which imports the class when a file contains it.
+    Keras 3 is imported, its registry of custom objects gets a proxy for each
+    class. The proxy imports the class when a file contains it.
     """
     for keras in ("keras", "tf_keras"):
         wrapt.register_post_import_hook(_add_proxies, keras)
 
 
 def _add_proxies(keras) -> None:
-    """Adds proxies to a Keras, but replaces nothing."""
+    """Adds proxies to a Keras module's registry, without replacing entries."""
     package = __name__.rpartition(".")[0]
     objects = keras.utils.get_custom_objects()
     for module, names in SERIALIZABLE.items():

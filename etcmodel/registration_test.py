@@ -19,7 +19,7 @@ _PACKAGE = pathlib.Path(__file__).resolve().parent
 _IMPORTS = {
     "etcmodel first": "import etcmodel\nimport tensorflow as tf\n",
     "tensorflow first": "import tensorflow as tf\nimport etcmodel\n",
-    # Keras 3 imports TensorFlow by itself.
+    # Keras 3 imports TensorFlow itself.
     "keras alone": "import etcmodel\nimport keras\n",
 }
 _LOAD = """
@@ -70,7 +70,7 @@ class RegistrationTest(parameterized.TestCase):
     def test_files_load_after_importing_the_package(self, imports):
         is_keras_3 = hasattr(tf.keras, "Operation")
         if imports == "keras alone" and not is_keras_3:
-            self.skipTest("Keras 2 is not the package keras.")
+            self.skipTest("The package keras is Keras 3.")
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         paths = [folder / x for x in ("x.keras", "inputs.npz", "outputs.npy")]
         model = _small_model()

@@ -17,7 +17,7 @@ class DirectoryTest(tf.test.TestCase, parameterized.TestCase):
         ("/ckpt-3", "/"),
     )
     def test_directory_of_a_checkpoint(self, path, expected):
-        """Does not check whether the path exists."""
+        """Uses paths that do not exist."""
         gfile = tf.io.gfile
         with (
             mock.patch.object(gfile, "isdir", lambda x: x.endswith("/")),
@@ -25,7 +25,7 @@ class DirectoryTest(tf.test.TestCase, parameterized.TestCase):
         ):
             self.assertEqual(expected, run_paths.directory(path))
 
-    def test_a_run_that_is_called_as_best_checkpoints_are(self):
+    def test_run_with_the_name_of_best_checkpoints(self):
         path = os.path.join(self.get_temp_dir(), "best_ckpt")
         os.mkdir(path)
         with open(os.path.join(path, "params.yaml"), "w"):

@@ -1,13 +1,13 @@
-"""Names of weights that are the same under both Kerases."""
+"""Names of weights that are the same in Keras 2 and 3."""
 
 import tensorflow as tf
 
 
 def get_weight_paths(layer) -> dict:
-    """Returns a layer's weights by the attributes that lead to them.
+    """Returns attribute path -> weight for all weights of a layer.
 
-    For example "long_query_projection/linear/kernel". A weight with several
-    paths gets the first one, in the order in which attributes were set.
+    A path is, for example, "long_query_projection/linear/kernel". A weight with
+    several paths gets the first one, in the order in which attributes were set.
     """
     paths, seen = {}, set()
 
@@ -21,7 +21,7 @@ def get_weight_paths(layer) -> dict:
             seen.add(id(value))
             for name, child in vars(value).items():
                 visit(child, [*path, name.lstrip("_")])
-            # The layers of a functional model are not its attributes.
+            # A functional model does not hold its layers as attributes.
             if isinstance(value, tf.keras.Model):
                 for child in value.layers:
                     visit(child, [*path, child.name])
@@ -30,7 +30,7 @@ def get_weight_paths(layer) -> dict:
     visit(layer, [])
     if len(paths) != len(weights):
         raise AssertionError(
-            f"{len(paths)} of {len(weights)} weights have an attribute of "
-            f"their own: {sorted(paths)}"
+            f"only {len(paths)} of {len(weights)} weights can be reached by "
+            f"attributes: {sorted(paths)}"
         )
     return paths

@@ -4,7 +4,7 @@ from etcmodel.weight_paths import get_weight_paths
 
 
 class _Pair(tf.keras.layers.Layer):
-    """Two layers, one of them under two names."""
+    """A layer with two sublayers, one of them under two attributes."""
 
     def __init__(self, is_hidden=False, **kwargs):
         super().__init__(**kwargs)

@@ -1,1 +1,1 @@
-"""Shared code of tests: suites, references, a toy task. Not installed."""
+"""Code that tests share: references, sample data, a toy task. Not installed."""

@@ -1,7 +1,7 @@
 """References, cases and comparisons for tests of attention.
 
-The references are written from section 3.2 of the paper in float64 NumPy, one
-query at a time, for clarity alone.
+The references implement section 3.2 of the ETC paper in float64 NumPy, one
+query at a time, for clarity rather than speed.
 """
 
 import collections
@@ -22,7 +22,7 @@ SIZE = 3
 VALUE_SIZE = 4
 VOCAB = 5
 
-# Half the distance of 1 to the next number.
+# Half the distance between 1 and the next number of the dtype.
 UNIT_ROUNDOFF = {
     "float32": 2.0**-24,
     "float16": 2.0**-11,
@@ -39,10 +39,10 @@ def reference_attention(
     emb_table=None,
     bias_table=None,
 ):
-    """Returns one softmax over all keys for each query of each head.
+    """Computes attention with one softmax over all keys of a query and head.
 
     Queries are `<float>[batch, from, heads, size]`, masks and ids
-    `<int>[batch, from, to]`, tables as of `LabelTable`.
+    `<int>[batch, from, to]`, tables as in `LabelTable`.
 
     Returns:
         `<float64>[batch, from, heads, value_size]`; zeros for a query that may
@@ -59,7 +59,7 @@ def reference_attention(
             allowed = np.flatnonzero(np.asarray(att_mask)[b, i])
         if not len(allowed):
             continue
-        # a_ij of the paper, added to each key.
+        # The paper's a_ij is added to each key.
         labelled_keys = keys[b, allowed, h]
         bias = 0.0
         if relative_att_ids is not None:
@@ -124,9 +124,9 @@ def make_tables(rng):
 
 @contextlib.contextmanager
 def chunks_of(elements, min_block_len=1):
-    """Makes chunks (and blocks of local attention) as small as in long texts.
+    """Splits attention into chunks (and blocks), as for long texts.
 
-    Chunks have about as many scores as `elements`, 1 for the smallest ones.
+    Chunks have about `elements` scores; 1 gives the smallest chunks.
     """
     with (
         mock.patch.object(streaming, "CHUNK_ELEMENTS", elements),
@@ -136,17 +136,17 @@ def chunks_of(elements, min_block_len=1):
 
 
 def make_specs(rng, batch, long_len, side_len, radius, linked=(4, 4)):
-    """Returns random descriptions of the long queries' masks and labels.
+    """Makes random descriptions of the long queries' masks and labels.
 
-    `linked` are the labels of both links.
+    `linked` are the labels of the two links.
 
     Returns:
-        Arguments of local attention, and the same as int arrays by what the
-        descriptions mean.
+        Two dicts of arguments of local attention: one with descriptions, one
+        with the equivalent int arrays.
     """
     long_shape = (batch, long_len)
     segment_ids = np.sort(rng.integers(4, size=long_shape), axis=1)
-    # Runs of one label, at both ends, where the radius is large.
+    # With a large radius, several distances at both ends share a label.
     pattern = (np.clip(np.arange(-radius, radius + 1), -2, 2) + 2) % 4
     long_ids = rng.integers(3, size=long_shape)
     global_ids = rng.integers(2, size=(batch, side_len))
@@ -188,7 +188,7 @@ def make_specs(rng, batch, long_len, side_len, radius, linked=(4, 4)):
 
 
 def run(attend, floats, upstream):
-    """Returns the "output" of `attend(**floats)`, and gradients by name."""
+    """Returns a dict: "output" of `attend(**floats)`, and gradients by name."""
     floats = {name: tf.convert_to_tensor(x) for name, x in floats.items()}
     with tf.GradientTape() as tape:
         tape.watch(floats)
@@ -219,12 +219,12 @@ def assert_all_close(test, expected, actual, tolerance=1e-9, msg=""):
 
 
 def assert_at_most_twice_the_error(test, cases, dtype):
-    """Checks the accuracy rule: half of the error is the plain form's own.
+    """Checks that a function has at most twice the error of a plain one.
 
-    Both forms get the same inputs, rounded to the dtype; what is right is the
-    plain form's result for them in float64. `cases` are triples of a function
-    to be checked, the same by way of all pairs, and float64 arrays that both
-    take by name; "upstream" among them is the output's gradient.
+    Both get the same inputs, rounded to the dtype. The errors are relative to
+    the plain function's result in float64. `cases` are triples: the function to
+    check, the plain function, which computes all pairs, and a dict of float64
+    arguments for both. Its entry "upstream" is the output's gradient.
     """
     collected = collections.defaultdict(list)
     for attend, plain, floats in cases:
@@ -237,8 +237,8 @@ def assert_at_most_twice_the_error(test, cases, dtype):
             collected[name].append(
                 [value, actual[name] - value, baseline[name] - value]
             )
-    # What is nearly exact by luck need not be beaten: rounding the result
-    # itself makes an error of about as much.
+    # The plain result may be nearly exact by luck, so the error of rounding the
+    # result is always allowed.
     slack = UNIT_ROUNDOFF[dtype] / 2
     for name, arrays in collected.items():
         value, error, plain_error = (
@@ -271,9 +271,9 @@ class Case:
     """Inputs of an attention.
 
     Attributes:
-        floats: float64 arrays by name, tables among them.
-        arrays: masks and ids as int arrays by name.
-        given: the same in the form in which they are passed.
+        floats: name -> float64 array, including the tables.
+        arrays: name -> mask or ids as int array.
+        given: name -> mask or ids as passed: an array or a description.
         upstream: gradient of the output.
     """
 
@@ -284,19 +284,19 @@ class Case:
 
 
 class Cases:
-    """Attention from long or from global queries, and inputs for it.
+    """Base class: attention from long or global queries, and its inputs.
 
     Attributes:
-        PIECES: the names, less `keys` and `values`, of the two kinds of keys.
-        BANDS: names of what is given for bands.
+        PIECES: prefixes of the names of the two pieces of keys and values.
+        BANDS: names of the masks and ids that are passed as bands.
     """
 
     def joined(self, floats, kind, concat):
-        """Returns the keys or values of both pieces."""
+        """Concatenates the keys or values of both pieces."""
         return concat([floats[f"{piece}{kind}"] for piece in self.PIECES], 1)
 
     def attention(self, given, implementation, use_one_hot=False, dropout=None):
-        """Returns the attention as a function of its float inputs by name."""
+        """Returns a function from float inputs, by name, to the output."""
 
         def attend(emb_table=None, bias_table=None, **floats):
             table = None
@@ -325,7 +325,10 @@ class Cases:
         return attend
 
     def dense(self, arrays, keep=None):
-        """Returns it for all pairs; `keep` are factors of probabilities."""
+        """Returns a function that computes attention for all pairs.
+
+        `keep` are factors of the probabilities, to simulate dropout.
+        """
 
         def attend(emb_table, bias_table, **floats):
             dropout = None
@@ -351,7 +354,7 @@ class Cases:
         return attend
 
     def oracle(self, case, **changed):
-        """Computes the output by the paper's equations."""
+        """Computes the output with the paper's equations."""
         floats = case.floats | changed
         return reference_attention(
             floats["queries"],
@@ -364,9 +367,9 @@ class Cases:
         )
 
     def leave_out(self, case, name):
-        """Takes a mask or the labels out of a case.
+        """Removes a mask or the labels from a case.
 
-        Returns names of floats that are not to be given either.
+        Returns the names of the floats that must not be passed either.
         """
         if name == "labels":
             case.floats["emb_table"] *= 0
@@ -380,9 +383,9 @@ class Cases:
 
 
 class LongCases(Cases):
-    """Long queries to the long keys around them and to global keys.
+    """Attention from long queries to nearby long keys and to global keys.
 
-    Sizes are those of the batch, the long and the global input, and the radius.
+    Sizes are: batch, long length, global length, radius.
     """
 
     PIECES = ("", "side_")
@@ -410,8 +413,8 @@ class LongCases(Cases):
     ):
         """Returns random inputs. Some queries have nothing to attend to.
 
-        With `with_specs`, which may be the labels of both links, masks and
-        labels are described. `attend` is that of the case made last.
+        `with_specs` passes masks and labels as descriptions; it may be the
+        labels of both links. Sets the radius for `attend`.
         """
         self.radius = radius
         floats = make_inputs(rng, batch, long_len, side_len, radius)
@@ -445,7 +448,7 @@ class LongCases(Cases):
         return np.concatenate([square, arrays[f"side_{name}"]], axis=-1)
 
     def leave_out(self, case, name):
-        """Returns as `Cases.leave_out`; "side" leaves out the global keys."""
+        """Removes a mask, the labels or, for "side", the global keys."""
         if name != "side":
             return super().leave_out(case, name)
         for name in ("side_att_mask", "side_relative_att_ids"):
@@ -457,9 +460,9 @@ class LongCases(Cases):
 
 
 class GlobalCases(Cases):
-    """Global queries to all keys.
+    """Attention from global queries to all keys.
 
-    Sizes are those of the batch, the global and the long input.
+    Sizes are: batch, global length, long length.
     """
 
     PIECES = ("g2g_", "g2l_")
@@ -480,7 +483,7 @@ class GlobalCases(Cases):
         return 2, int(rng.integers(1, 7)), int(rng.integers(1, 30))
 
     def make_case(self, rng, batch, global_len, long_len, with_specs=False):
-        """Returns as `LongCases.make_case`."""
+        """Returns random inputs, as in `LongCases.make_case`."""
         normal = rng.standard_normal
         floats = {"queries": normal((batch, global_len, HEADS, SIZE))}
         arrays = {}
@@ -499,7 +502,7 @@ class GlobalCases(Cases):
         given = dict(arrays)
         if with_specs:
             labels = [] if with_specs is True else [with_specs]
-            # The descriptions are those of the long queries.
+            # Descriptions are always those of long queries.
             specs, spelled_out = make_specs(
                 rng, batch, long_len, global_len, 1, *labels
             )

@@ -5,7 +5,7 @@ from testing.attention_cases import reference_attention
 
 
 def heads(rows):
-    """`[length, size]` as `[1, length, 1, size]`."""
+    """Reshapes `[length, size]` to `[1, length, 1, size]`."""
     return np.array(rows, np.float64)[np.newaxis, :, np.newaxis]
 
 
@@ -16,7 +16,7 @@ class ReferenceAttentionTest(tf.test.TestCase):
     values = heads([[1], [2], [3]])
 
     def test_worked_example_with_labels_and_mask(self):
-        # The values are one-hot: the outputs are the probabilities.
+        # The values are one-hot, so the outputs are the probabilities.
         probs = reference_attention(
             self.queries,
             self.keys,
@@ -33,9 +33,9 @@ class ReferenceAttentionTest(tf.test.TestCase):
         )
 
     def test_computed_by_hand(self):
-        # Two heads of size 1: scores are query times key. Those of the first
-        # are ln 1 and ln 3, those of the second 2 ln 3 and 2 ln 1, so that
-        # the weights are 1/4 and 3/4, and 9/10 and 1/10.
+        # Two heads of size 1: a score is query times key. The first head has
+        # the scores ln 1 and ln 3, so its weights are 1/4 and 3/4. The second
+        # has 2 ln 3 and 2 ln 1, so its weights are 9/10 and 1/10.
         queries = [[[[1.0], [2.0]]]]
         keys = np.log([[[[1.0], [3.0]], [[3.0], [1.0]]]])
         values = [[[[0, 4], [10, 0]], [[8, 0], [0, 20]]]]

@@ -1,4 +1,4 @@
-"""Operations of compiled functions that a TPU cannot run, or runs slowly."""
+"""Finds operations of compiled functions that TPUs lack, or run slowly."""
 
 import re
 
@@ -9,7 +9,7 @@ from testing import attention_cases
 _ON_HOST = re.compile("(?i)pyfunc|host|callback")
 _TRANSFER = re.compile(r" (infeed|outfeed|(send|recv)(-done)?)\(")
 _HLO_PATTERNS = (
-    # It has an upper bound: f32[<=8,2].
+    # Dynamic sizes are written with an upper bound: f32[<=8,2].
     ("a dynamic size", re.compile(r"\[[^\]]*<=")),
     ("a transfer to or from the host", _TRANSFER),
     ("64-bit floats", re.compile(r"\bf64\[")),
@@ -19,7 +19,7 @@ _HLO_PATTERNS = (
 
 
 def offenders(function, *args) -> list[str]:
-    """Lists what a TPU cannot run in the graph and the HLO of a function.
+    """Lists operations in a function's graph and HLO that a TPU cannot run.
 
     Args:
         function: a `tf.function` with `jit_compile=True`.
@@ -39,7 +39,7 @@ def offenders(function, *args) -> list[str]:
 
 
 def graph_offenders(graph) -> list[str]:
-    """Lists what a TPU cannot run in a graph, before XLA compiles it."""
+    """Lists operations in a graph, before XLA compiles it, that a TPU lacks."""
     found = []
     for operation in attention_cases.all_operations(graph):
         if _ON_HOST.search(operation.type):

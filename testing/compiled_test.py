@@ -14,18 +14,18 @@ class OffendersTest(tf.test.TestCase, parameterized.TestCase):
         function = tf.function(function, jit_compile=True, autograph=False)
         return compiled.offenders(function, tf.constant([1, 2, 1]))
 
-    def test_none(self):
+    def test_no_offenders(self):
         self.assertEqual([], self._offenders(lambda x: tf.math.top_k(x, 2)[0]))
 
     @parameterized.parameters(
         (lambda x: tf.unique(x)[0], "a dynamic size: .*Unique"),
         (lambda x: tf.cast(x, tf.float64), "64-bit floats: .*Cast"),
     )
-    def test_of_the_hlo(self, function, expected):
+    def test_offenders_in_the_hlo(self, function, expected):
         self.assertRegex("\n".join(self._offenders(function)), expected)
 
-    def test_of_the_graph(self):
-        """XLA cannot compile these, so only the graph is checked."""
+    def test_offenders_in_the_graph(self):
+        """Checks only the graph, since XLA cannot compile these functions."""
 
         def text(x):
             return tf.strings.as_string(x)

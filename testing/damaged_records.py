@@ -1,7 +1,7 @@
-"""Damages data files at random, and reads them.
+"""Fuzzes readers: damages data files at random, and reads them.
 
-A failure is an exception other than `UserError`, or more than 20 s for a file.
-The seed and the number of a failure reproduce it.
+A failure is an exception other than `UserError`, or a file that takes more than
+20 s. The seed and the number of a failure reproduce it.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from etcmodel.errors import BadRecords
 from etcmodel.errors import UserError
 
 _SECONDS = 20
-# Takes the place of a value.
+# Replacements for a value.
 _VALUES = (
     *(None, True, 0, -1, 1, 2**31, 2**63, 10**30, 1e308, float("nan"), 0.5),
     *("", " ", "a", "\0", "\n\n", "\ud800", "\uffff\ufffe\uffff", "é" * 3),
@@ -41,11 +41,10 @@ _BYTES = (
 
 
 def load(path: str, number: int) -> list[Any]:
-    """Loads the first records of a file, each as a file's whole content.
+    """Loads the first records, each as the whole content of a new file.
 
-    Divides JSON arrays, arrays in an object's only field, JSON lines, and CSV
-    rows (each with the header). Of all other files the beginning is one
-    content, in bytes.
+    Splits JSON arrays, the first array in an object, JSON lines, and CSV rows
+    (each with the header). For other files, returns the bytes as one content.
     """
     with open(path, "rb") as stream:
         content = stream.read()
@@ -66,7 +65,7 @@ def load(path: str, number: int) -> list[Any]:
 
 
 def mutate(value: Any, rng: random.Random) -> bytes:
-    """Damages a content in one to three places; returns it as bytes."""
+    """Damages content in one to three places; returns it as bytes."""
     count = rng.choice((1, 1, 2, 3))
     if not isinstance(value, bytes) and rng.random() < 0.7:
         value = copy.deepcopy(value)
@@ -80,13 +79,13 @@ def mutate(value: Any, rng: random.Random) -> bytes:
 
 
 def to_bytes(value: Any) -> bytes:
-    """Returns JSON in UTF-8, also of what is neither JSON nor UTF-8."""
+    """Encodes JSON in UTF-8, including NaN and lone surrogates."""
     text = json.dumps(value, ensure_ascii=False)
     return text.encode("utf-8", "surrogatepass")
 
 
 def _mutate_value(value: Any, rng: random.Random) -> Any:
-    """Changes one value somewhere in nested ones."""
+    """Changes one value somewhere in a nested structure."""
     is_inner = isinstance(value, list | dict) and bool(value)
     if is_inner and rng.random() < 0.85:
         keys = list(value) if isinstance(value, dict) else range(len(value))
@@ -118,7 +117,7 @@ def _mutate_value(value: Any, rng: random.Random) -> Any:
 
 
 def _mutate_bytes(data: bytes, rng: random.Random) -> bytes:
-    """Changes, removes, repeats or inserts some bytes, or cuts the end off."""
+    """Changes, removes, repeats or inserts some bytes, or cuts off the end."""
     if not data:
         return rng.choice(_BYTES)
     start = rng.randrange(len(data))
@@ -148,17 +147,18 @@ def find_failures(
     mutations: int,
     seed: int,
 ) -> tuple[int, list[str]]:
-    """Reads damaged versions of a file, which are written beside it.
+    """Reads damaged versions of a file, written to the same directory.
 
     Args:
         path: the file.
         read: takes paths, a split and `BadRecords`; yields records.
         splits: each file is read as one of these.
         mutations: number of damaged files.
-        seed: of the damages.
+        seed: random seed of the damages.
 
     Returns:
-        How many are an error for users, and a line for each failure.
+        The number of files that raised a `UserError`, and a line for each
+        failure.
     """
     contents, errors, failures = load(path, 4), 0, []
     folder, name = os.path.split(path)

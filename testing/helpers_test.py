@@ -13,9 +13,9 @@ def _fail(how):
 
 
 class HelpersTest(unittest.TestCase):
-    """A test that cannot run, or a process that fails, does not pass."""
+    """Tests that missing data and failing processes are reported."""
 
-    def test_missing_data_skip_or_fail(self):
+    def test_missing_data_skips_or_fails(self):
         for ci, error in (("", unittest.SkipTest), ("true", FileNotFoundError)):
             with (
                 mock.patch.dict(os.environ, ETCMODEL_TEST_DATA="/no", CI=ci),
@@ -23,7 +23,7 @@ class HelpersTest(unittest.TestCase):
             ):
                 helpers.real_data_path("x.json")
 
-    def test_failure_tells_what_was_printed(self):
+    def test_failure_message_has_the_output(self):
         for how, message in (("fail", "failed with 7"), ("exit", "Broken")):
             with self.assertRaisesRegex(AssertionError, message) as caught:
                 helpers.call_in_fresh_process(_fail, how)

@@ -1,4 +1,4 @@
-"""The version of `tf.keras` in this process."""
+"""Tells which version of `tf.keras` this process uses."""
 
 import tensorflow as tf
 

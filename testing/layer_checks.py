@@ -1,4 +1,4 @@
-"""Checks of layers: gradients, dropout, recomputation; random weights."""
+"""Checks of layers: gradients, dropout and recomputation."""
 
 from unittest import mock
 
@@ -12,7 +12,7 @@ from testing import attention_cases
 
 
 def randomize(layer, seed=0, scale=1.0):
-    """Gives all weights normal values, also those that start as zeros."""
+    """Sets all weights to random normal values, also zero-initialized ones."""
     rng = np.random.default_rng(seed)
     layer.set_weights(
         [scale * rng.normal(size=w.shape) for w in layer.get_weights()]
@@ -20,9 +20,10 @@ def randomize(layer, seed=0, scale=1.0):
 
 
 def check_gradients(test, layer, inputs, compute, expected):
-    """Compares a slope of a float64 layer with one of a reference.
+    """Compares a float64 layer's directional derivative with a reference's.
 
-    `compute` gets tensors, `expected` arrays and the layer's present weights.
+    `compute` calls the layer on tensors. `expected` computes the output from
+    arrays and the layer's current weights.
     """
     rng = np.random.default_rng(5)
     weights = layer.get_weights()
@@ -55,17 +56,20 @@ def check_gradients(test, layer, inputs, compute, expected):
 
 
 def check_dropout(test, attend):
-    """Checks dropout of 0.25, from `training` to probabilities of 1/16 each."""
+    """Checks dropout of 0.25 on 16 equal probabilities.
+
+    `attend` maps `training` to the probabilities after dropout.
+    """
     probs = np.array(attend(True))
     kept = probs != 0
-    # Four deviations of 2,000 draws.
+    # The bounds are four standard deviations for 2,000 draws.
     test.assertGreater(kept.size, 2000)
     test.assertBetween(kept.mean(), 0.71, 0.79)
     test.assertAllClose(probs[kept], np.full(kept.sum(), 1 / 16 / 0.75))
     test.assertNotAllEqual(probs, attend(True))
     for training in (None, False):
         test.assertAllClose(attend(training), np.full(probs.shape, 1 / 16))
-    # In a recomputed function all follows from its seed.
+    # A recomputed function draws the same mask again, from its seed.
     outputs = []
     for is_recomputing in (False, True):
         with recompute.RecomputeContext(is_recomputing, tf.constant(3)):
@@ -74,7 +78,7 @@ def check_dropout(test, attend):
 
 
 def check_dropout_in_training_alone(test, call):
-    """Checks that all outputs differ from call to call in training alone."""
+    """Checks that outputs differ from call to call only in training."""
     for training in (None, False, True):
         first, second = (tf.nest.flatten(call(training)) for _ in range(2))
         for x, y in zip(first, second, strict=True):
@@ -85,7 +89,7 @@ def check_dropout_in_training_alone(test, call):
 
 
 def check_recomputed_chains(test, make_stack, call, blocks):
-    """Checks how often the blocks of a stack of two layers run, with reruns."""
+    """Checks how often a stack of two layers runs its blocks, with reruns."""
     for period, training, num_runs in (
         (0, True, 2),
         (1, True, 3),
@@ -107,12 +111,12 @@ def check_recomputed_chains(test, make_stack, call, blocks):
 
 
 def check_checkpointing(test, layer, streams, call, in_graph):
-    """Compares gradients with those without recomputation, with dropout."""
+    """Compares gradients with and without recomputation, under dropout."""
 
     def step(*streams):
         with tf.GradientTape() as tape:
             tape.watch(streams)
-            # In a context, dropout depends on its seed only.
+            # In a context, dropout depends only on the seed.
             with recompute.RecomputeContext(False, tf.constant(5)):
                 outputs = tf.nest.flatten(call(*streams))
             loss = sum(tf.reduce_sum(tf.sin(x)) for x in outputs)
@@ -148,16 +152,16 @@ def _without_recomputation(f):
 
 
 def check_chunks(test, layer, call, expected, elements, sizes, number):
-    """Checks a layer that attends to a memory a few examples at a time.
+    """Checks a layer that attends to memories in chunks of a few examples.
 
     Args:
         test: the test case.
         layer: the layer.
-        call: its arguments, arrays by name.
-        expected: its output.
-        elements: the number of scores of a chunk.
-        sizes: maps an array to the sizes that the graph knows.
-        number: examples of a chunk, None if the graph does not know it.
+        call: name -> array for the layer's arguments.
+        expected: the layer's output.
+        elements: number of attention scores per chunk.
+        sizes: maps an array to its static shape in the graph.
+        number: number of examples per chunk; None if it is not static.
     """
     specs = {name: tf.TensorSpec(sizes(x), x.dtype) for name, x in call.items()}
     with (

@@ -1,4 +1,4 @@
-"""Checks of all tests that memorize records."""
+"""Checks for tests in which a model memorizes a few records."""
 
 import json
 
@@ -8,7 +8,7 @@ NUM_RECORDS = 8
 
 
 class Learning:
-    """Checks for all tasks; `names` are metrics, from 0 to 1."""
+    """Checks for all tasks; the metrics in `names` must be near 1."""
 
     names = ()
     learning_rate = 0.005
@@ -25,13 +25,13 @@ class Learning:
         return write(cls.root, NUM_RECORDS)
 
     def raw_records(self):
-        """Returns the records of the data file as they stand there."""
+        """Returns the data file's records as JSON objects."""
         with open(self.input, encoding="utf-8") as stream:
             first, *others = map(json.loads, stream.read().splitlines())
         return first if isinstance(first, list) else [first, *others]
 
     def test_learns_by_heart(self):
-        """Checks metrics and the output of `train` and `preprocess`."""
+        """Checks the metrics and the output of `train` and `preprocess`."""
         metrics = self.evaluate()
         self.assertEqual(self.steps, metrics["step"])
         for name in self.names:
@@ -51,14 +51,14 @@ class NQ(Learning):
     overrides = {
         **Learning.overrides,
         "task.train_data.global_batch_size": 16,
-        # The type of an answer is told by the CLS, and what it is told of the
-        # page comes through the global tokens.
+        # The answer type is predicted from [CLS], which learns about the page
+        # through the global tokens, so one layer is not enough.
         "task.model.encoder.num_hidden_layers": 2,
     }
     names = ("long_best_threshold_f1", "short_best_threshold_f1")
 
     def test_predicts_from_raw_pages(self):
-        """Checks that all answers are those of the pages."""
+        """Checks that `predict` returns the gold answers of all pages."""
         out, predictions = self.predict(self.input, "--batch_size=2")
         raw = self.raw_records()
         for name in ("long", "short", "average"):

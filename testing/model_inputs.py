@@ -1,4 +1,4 @@
-"""Small inputs of layers and of the tasks' models."""
+"""Small inputs for layers and for the models of all tasks."""
 
 import numpy as np
 import tensorflow as tf
@@ -9,7 +9,7 @@ RELATIVE_VOCAB = 6
 def make_attention_call(
     seed, long_len, global_len, radius, long_size=8, global_size=8
 ):
-    """Returns random arguments of fused attention; every token sees itself."""
+    """Returns random fused attention arguments; every token sees itself."""
     rng = np.random.default_rng(seed)
     width = 2 * radius + 1
 
@@ -109,7 +109,7 @@ _HOTPOTQA = {
 
 
 def hotpotqa(**changes):
-    """Returns two records of these features, with changes."""
+    """Returns two rows of `_HOTPOTQA`, with changes."""
     return _repeated({**_HOTPOTQA, **changes}, 2)
 
 
@@ -130,7 +130,7 @@ def nq(batch=2):
 
 
 def openkp(batch=2):
-    """Returns two nodes, of three words and of one, and how they look."""
+    """Returns two nodes, of three words and one word, with visual features."""
     features = {
         "long_token_ids": [5, 6, 7, 8, 9, 5, 0, 0, 0, 0, 0, 0],
         "long_token_type_ids": [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0],

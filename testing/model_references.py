@@ -1,4 +1,4 @@
-"""Outputs of heads, losses and models, in float64 NumPy."""
+"""References for outputs of heads, losses and models, in float64 NumPy."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from testing import references
 
 
 def contrastive_loss(kernel, predictions, encodings, weights):
-    """Returns the `BatchContrastiveLoss` and accuracy of each item."""
+    """Computes `BatchContrastiveLoss` and correctness of each item."""
     kernel, predictions, encodings = (
         np.asarray(x, np.float64) for x in (kernel, predictions, encodings)
     )
@@ -73,7 +73,7 @@ def coreference_loss(
 
 
 def _processed_memories(model, memory, labels, document, position, mode):
-    """Processes memories as `summary_postprocessing_type` says."""
+    """Applies `summary_postprocessing_type` to memories."""
     kind = model.config.summary_postprocessing_type
     extraction = model.summary_extraction
     if kind == "linear":
@@ -99,7 +99,7 @@ def _processed_memories(model, memory, labels, document, position, mode):
 
 
 def read_twice(model, batch, mode="doc"):
-    """Returns the output of a `ReadTwiceModel`."""
+    """Computes the output of a `ReadTwiceModel`."""
     batch = {name: np.array(x) for name, x in batch.items()}
     config, ids = model.config, batch["token_ids"]
     length = ids.shape[1]
@@ -110,7 +110,7 @@ def read_twice(model, batch, mode="doc"):
     first = references.side_transformer(
         model.transformer_with_side_inputs, embedded, [None], mask
     )
-    # What is remembered, and by which tokens it is read.
+    # The memories, and the tokens that attend to them.
     tokens = np.ones_like(ids, bool)
     if config.summary_mode == "cls":
         memory = first[:, 0]

@@ -12,17 +12,17 @@ from testing.tasks import write_small_records
 
 @functools.cache
 def small_records(task: str = "wikihop") -> str:
-    """Returns a directory of nine tiny records, which must not change."""
+    """Returns a shared, read-only directory of nine tiny records."""
     directory = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return write_small_records(directory, 9, task)
 
 
 def shrink_experiment(params, records: str, batch_size: int = 4, **task):
-    """Makes an experiment a tiny one on tiny records: one layer, four steps.
+    """Reduces an experiment to one layer and four steps on tiny records.
 
-    Changes the `ExperimentConfig`, and returns it. `task` is more of the task's
-    configuration.
+    Changes and returns the `ExperimentConfig`. `task` are further values of the
+    task's configuration.
     """
     steps = 4
     data = {"input_path": records, "global_batch_size": batch_size}
@@ -62,9 +62,10 @@ def shrink_experiment(params, records: str, batch_size: int = 4, **task):
 
 
 def set_random_weights(model, scale: float, seed: int = 0) -> None:
-    """Gives a model weights of its own, the same each time for a seed.
+    """Sets random weights that depend only on the seed.
 
-    `scale` is the deviation of matrices, and of what is added to vectors.
+    `scale` is the standard deviation of matrices, and of the noise that is
+    added to vectors.
     """
     rng = np.random.default_rng(seed)
     model.set_weights(

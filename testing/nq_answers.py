@@ -1,4 +1,4 @@
-"""Random logits of Natural Questions, and their answers in plain Python."""
+"""Random logits for Natural Questions, and a reference for their answers."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from etcmodel.tasks.nq import model as model_lib
 
 
 def zero_logits(windows: int, length: int) -> dict[str, np.ndarray]:
-    """Makes equal logits."""
+    """Returns logits that are all zero."""
     logits = {
         f"{name}_logits": np.zeros([windows, length], np.float32)
         for name in model_lib.POSITIONS
@@ -34,7 +34,7 @@ def _reference_span(start_logits, end_logits, words, max_words):
     return (
         float(start_logits[best_start])
         - float(start_logits[0])
-        # The same for the end.
+        # The end is treated the same way.
         + float(end_logits[best_end])
         - float(end_logits[0]),
         words[best_start],
@@ -48,10 +48,10 @@ def _reference_page(windows, candidates, null_threshold, max_short):
     Source: ETC paper, Appendix C (NQ, Inference).
 
     Args:
-        windows: pairs of logits (name -> list) and words.
-        candidates: pairs.
+        windows: for each window, its logits (name -> list) and words.
+        candidates: start and end word of each candidate.
         null_threshold: as for `decode_pages`.
-        max_short: the most words of a short answer.
+        max_short: maximum number of words of a short answer.
     """
     best = {"long": None, "short": None}
     for logits, words in windows:
@@ -102,10 +102,10 @@ def reference_pages(
     """Returns the answers of every page.
 
     Args:
-        logits: as from the model.
-        words: word of the page of each token, a list for each window.
+        logits: output of the model.
+        words: for each window, a list with the page's word of each token.
         record: page of each window.
-        candidates: for each page a list of pairs.
+        candidates: for each page, a list of pairs as in `_reference_page`.
         null_threshold: as for `decode_pages`.
         max_words: as for `answer_windows`.
     """
@@ -127,7 +127,7 @@ def reference_pages(
 
 
 def random_batch(rng, pages=4, length=24):
-    """Makes pages of 1 to 4 windows with logits that often tie.
+    """Returns pages of 1 to 4 windows with logits that often tie.
 
     Some windows have no text, and some pages no candidates.
     """

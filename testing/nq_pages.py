@@ -5,7 +5,7 @@ from etcmodel.feature_utils import etc_features
 from etcmodel.tasks.nq.task import NQPreprocessingConfig
 from testing.helpers import real_data_path
 
-# A vocabulary whose ids can be told from the words: "t201" has the id 201.
+# The words of this vocabulary contain their ids: "t201" has the id 201.
 VOCAB = [f"t{i}" for i in range(300)]
 VOCAB[:6] = ["[PAD]", *(f"[unused{i}]" for i in range(5))]
 VOCAB[100:104] = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -14,7 +14,7 @@ VOCAB[250] = "##x"
 
 
 def read_real_pages():
-    """Returns the records of two files of real pages."""
+    """Reads the records of two files of real pages."""
     return [
         record
         for name in ("00", "01")
@@ -34,21 +34,21 @@ def make_config(long_length, stride, question_length, **more):
 
 
 def plain_windows(question, pieces, special, config):
-    """Computes the windows of a page as the paper describes them.
+    """Computes the windows of a page as described in the paper.
 
     Args:
-        question: token ids.
-        pieces: (token, word, candidate) of every token of the page.
-        special: ids of special tokens.
-        config: the sizes.
+        question: the question's token ids.
+        pieces: (token id, word, candidate) for every token of the page.
+        special: name -> id of special tokens.
+        config: the preprocessing configuration.
 
     Returns:
-        For each window its features and `words`, as lists.
+        For each window, a dict of its features and `words`, as lists.
     """
     question = question[: config.question_length]
     room = config.long_length - len(question) - 3
     made = []
-    # The loop of the original code.
+    # The start positions are those of the original code.
     for start in range(
         0, max(len(pieces) - room, 0) + config.stride, config.stride
     ):

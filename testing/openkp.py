@@ -1,11 +1,11 @@
-"""Generated pages in OpenKP's format, whose keyphrases are their headings.
+"""Generates pages in OpenKP's format, whose keyphrases are their headings.
 
-Beside its headings a page has links and labels of as many words, which look
-different: their text alone does not tell them apart. Phrases of either kind
-come again in paragraphs, in other case, now and then before the node that they
-are. Of some pages a keyphrase stands nowhere, or behind a paragraph that is too
-long. Nodes are in columns; what a node's parent is, itself, its column or the
-block before it, is as in the official files.
+A page also has links and labels of similar length. They differ from headings
+only in their visual features, not in their text. Headings, links and labels are
+repeated in paragraphs, in other case, sometimes before their own node. On some
+pages, a keyphrase does not occur at all, or only after a paragraph that is too
+long. Nodes are arranged in columns. As in the official files, a node's parent
+is itself, its column, or the block before it.
 """
 
 import json
@@ -17,7 +17,7 @@ from etcmodel.datasets.openkp import FEATURES
 from etcmodel.feature_utils.text import tokenizers
 from testing.helpers import write_vocab
 
-# Words that every vocabulary of BERT has.
+# Words that are single tokens in all of BERT's vocabularies.
 WORDS = (
     "river stone garden winter summer mountain bridge castle forest island "
     "valley harbor engine rocket planet silver golden copper iron wooden "
@@ -34,7 +34,7 @@ WORDS = (
     "private central northern southern eastern western famous popular"
 ).split()
 
-# Whether a node is a block, inline and a heading; its font sizes.
+# Type of node -> is_block, is_inline, is_heading, font sizes.
 _LOOKS = {
     "heading": (1, 0, 1, (20, 24, 28, 32)),
     "link": (0, 1, 0, (11, 12, 14)),
@@ -42,7 +42,7 @@ _LOOKS = {
     "paragraph": (1, 0, 0, (14, 16)),
 }
 _LONG = 400
-# How short nodes are written.
+# Upper or lower case of short nodes.
 _CASES = (str.title, str.title, str.capitalize, str)
 # Left edge and width of each column.
 _COLUMNS = ((24, 700), (48, 619), (358, 309))
@@ -53,9 +53,9 @@ def make_page(
     words: Sequence[str] = WORDS,
     other_headings: Sequence[str] = (),
 ) -> dict:
-    """Returns a page as in the official files, another one for each seed.
+    """Returns a page in the official format; each seed gives another page.
 
-    Two of `other_headings` stand there, and are no keyphrases.
+    The page includes two of `other_headings`, which are not keyphrases.
     """
     rng = random.Random(seed)
     words = rng.sample(words, len(words))
@@ -80,7 +80,7 @@ def make_page(
         if kind == "link" or rng.random() < 0.3:
             continue
         filler = rng.choices(words, k=rng.randint(4, 10))
-        # Mostly of what was there already.
+        # Paragraphs mostly repeat phrases that were shown before.
         pool = shown if rng.random() < 0.9 else headings + others
         filler.insert(rng.randrange(len(filler)), rng.choice(pool))
         kinds.append(("paragraph", " ".join(filler)))
@@ -148,7 +148,7 @@ def write_small_openkp(
 ) -> tuple[str, str]:
     """Writes a file of pages, and a vocabulary; returns their paths.
 
-    `first` is the first page's seed, `options` are those of `make_page`.
+    `first` is the first page's seed. `options` are passed to `make_page`.
     """
     path = os.path.join(directory, f"pages_{first}.jsonl")
     with open(path, "w", encoding="utf-8") as stream:

@@ -1,6 +1,6 @@
-"""Small documents as users have them: with labels, selected texts, answers.
+"""Writes small user documents with labels, selected texts, or answers.
 
-Each tells in which city Jan is. It has rows that teach nothing, too.
+Most documents say in which city Jan is.
 """
 
 import json
@@ -16,7 +16,7 @@ SIZES = ("--long_length=32", "--global_length=16")
 
 
 def _texts(number: int) -> list[list[str]]:
-    """Makes texts of one or two paragraphs; the first names the city."""
+    """Returns one or two paragraphs of sentences; the first names the city."""
     city, other = CITIES[number % 3], CITIES[(number + 1) % 3]
     paragraphs = [["Jan is here.", f"He is in {city}."]]
     if number % 2:
@@ -35,10 +35,10 @@ def _write(directory: str, rows: Sequence[dict]) -> tuple[str, str]:
 
 
 def write_small_labels(directory: str, num_records: int) -> tuple[str, str]:
-    """Writes documents with the city as a label, and a vocabulary.
+    """Writes documents labelled with the city, and a vocabulary.
 
-    Returns the paths of the data file and of the vocabulary, as all writers
-    here. Documents are strings, and labels as frequent as can be.
+    Returns the paths of the data file and of the vocabulary, like all writers
+    in this module. Documents are strings, and all labels are equally frequent.
     """
     return _write(
         directory,
@@ -53,9 +53,9 @@ def write_small_labels(directory: str, num_records: int) -> tuple[str, str]:
 
 
 def write_small_selections(directory: str, num_records: int) -> tuple[str, str]:
-    """Writes documents of lists of texts; the one that tells is selected.
+    """Writes documents as lists of texts; the one with the city is selected.
 
-    Every fourth document does not tell, and has nothing selected.
+    Every fourth document does not name the city, and selects nothing.
     """
     rows = []
     for i in range(num_records):
@@ -74,9 +74,10 @@ def write_small_selections(directory: str, num_records: int) -> tuple[str, str]:
 
 
 def write_small_answers(directory: str, num_records: int) -> tuple[str, str]:
-    """Writes documents under a title, with questions and places of answers.
+    """Writes documents with a title, a question, and answer positions.
 
-    Of four questions, one has no answer; the first one's evidence is labelled.
+    Of every four questions, the last has no answer, and the first has labelled
+    evidence.
     """
     rows = []
     for i in range(num_records):

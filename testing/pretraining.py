@@ -1,4 +1,4 @@
-"""Generated texts for tests of pre-training."""
+"""Generates texts for tests of pre-training."""
 
 import json
 import os
@@ -8,8 +8,8 @@ import numpy as np
 
 from testing.helpers import write_vocab
 
-# Reserved tokens of ReadTwice's vocabulary, entities and other words. A segment
-# is the CLS and five words; a document has three.
+# A segment has [CLS] and five words; a document has three segments. The
+# vocabulary has ReadTwice's reserved tokens, entities and other words.
 SEGMENT_LENGTH, SEGMENTS, BLOCKS = 6, 3, 24
 PRETRAINING_VOCAB = [
     *("[PAD] [unused0] [unused1] [unused2] [unused3] [unused4]".split()),
@@ -24,9 +24,8 @@ def write_small_documents(
 ) -> tuple[str, str]:
     """Writes documents with one entity each, and a vocabulary; returns paths.
 
-    The entity is once in every segment, and all other words are noise. So a
-    masked mention can be known from another segment of its document, and from
-    nothing else.
+    The entity occurs once in every segment, and all other words are noise. So a
+    masked mention can be predicted only from other segments of its document.
     """
     rng = np.random.default_rng(seed)
     path = os.path.join(directory, "small.jsonl")
@@ -51,9 +50,9 @@ def write_small_texts(
 ) -> tuple[str, str]:
     """Writes texts of sentences, and a vocabulary; returns their paths.
 
-    A text has a word of its own kind, once in each of its seven sentences; all
-    other words are noise. So that word is known from another sentence of the
-    text, and of a sentence that is masked it is all that can be foreseen.
+    Each text has one entity, which occurs once in each of its seven sentences;
+    all other words are noise. So in a masked sentence, only the entity can be
+    predicted, from other sentences of the text.
     """
     rng = np.random.default_rng(seed)
     path = os.path.join(directory, "small.txt")

@@ -1,4 +1,4 @@
-"""Small questions about texts of several segments, in official formats."""
+"""Writes small reading-comprehension data sets in their official formats."""
 
 import csv
 import json
@@ -13,7 +13,7 @@ _TOKENS = (
     *map(str.lower, _CITIES),
     *"jan lives in here it rains who where does live is ? .".split(),
 )
-# Sizes of segments: several of each text, two of which overlap.
+# With these sizes, each text has several overlapping segments.
 SIZES = (
     "--block_length=24",
     "--block_overlap=4",
@@ -24,7 +24,7 @@ SIZES = (
 
 
 def make_text(number: int) -> tuple[str, str, str]:
-    """Returns a question, a text, and its answer, which occurs once."""
+    """Returns a question, a text, and the answer, which occurs once."""
     city = _CITIES[number % 4]
     lines = ["It rains here."] * (3 + number % 5)
     lines.insert(number % 3, f"Jan lives in {city}.")
@@ -32,7 +32,7 @@ def make_text(number: int) -> tuple[str, str, str]:
 
 
 def write_small_triviaqa(directory: str, num_records: int) -> tuple[str, str]:
-    """Writes a file of TriviaQA with pages, and a vocabulary; returns paths."""
+    """Writes a TriviaQA file with pages, and a vocabulary; returns paths."""
     pages = os.path.join(directory, "evidence", "wikipedia")
     for folder in (pages, os.path.join(directory, "qa")):
         os.makedirs(folder, exist_ok=True)
@@ -61,7 +61,7 @@ def write_small_triviaqa(directory: str, num_records: int) -> tuple[str, str]:
 def write_small_narrativeqa(
     directory: str, num_records: int
 ) -> tuple[str, str]:
-    """Writes a file of NarrativeQA with stories, and a vocabulary."""
+    """Writes a NarrativeQA file with stories, and a vocabulary."""
     stories = os.path.join(directory, "stories")
     os.makedirs(stories, exist_ok=True)
     path = os.path.join(directory, "qaps.csv")

@@ -25,7 +25,7 @@ def stored_values(serialized: bytes) -> dict[str, list]:
 
 
 class RecordsTestCase(tf.test.TestCase, parameterized.TestCase):
-    """Tests of what a task stores of records.
+    """Base class of tests for the values that a task stores for records.
 
     Attributes:
         TASK: the task.
@@ -44,11 +44,11 @@ class RecordsTestCase(tf.test.TestCase, parameterized.TestCase):
         folder = cls.enterClassContext(tempfile.TemporaryDirectory())
         cls.vocab_file = tasks.write_test_vocab(folder, cls.WORDS)
         cls.writers = {}
-        # Tracing takes longer than a few records.
+        # For a few records, tracing takes longer than eager execution.
         cls.enterClassContext(tasks.without_tracing())
 
     def writer(self, **sizes) -> example_maker.ExampleMaker:
-        """Returns a writer of examples, made once for each configuration."""
+        """Returns a maker of examples, cached for each configuration."""
         config = self.TASK.make_preprocessing_config({**self.SIZES, **sizes})
         if config not in self.writers:
             self.writers[config] = example_maker.of_task(
@@ -57,20 +57,20 @@ class RecordsTestCase(tf.test.TestCase, parameterized.TestCase):
         return self.writers[config]
 
     def read(self, row: Mapping[str, Any], **sizes):
-        """Reads a row of a user's data file."""
+        """Returns the record of a row in a user's data file."""
         config = self.writer(**sizes).preprocessor.config
         (record,) = self.TASK.format(config).read_rows([row], "predict")
         return record
 
     def store_all(self, record, split="dev", **sizes):
-        """Returns the values of each stored row of a record, and its counts."""
+        """Returns the values of each row stored for a record, and counts."""
         ((rows, counts),) = tasks.encode_records(
             self.writer(**sizes), [record], split
         )
         return [stored_values(x) for x in rows], counts
 
     def store(self, record, split="dev", **sizes):
-        """Returns the values of the only row, or None, and the counts."""
+        """Returns the values of a record's only row, or None, and counts."""
         rows, counts = self.store_all(record, split, **sizes)
         self.assertLessEqual(len(rows), 1)
         return (rows[0] if rows else None), counts

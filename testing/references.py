@@ -1,4 +1,4 @@
-"""Outputs of layers from their weights, in float64 NumPy."""
+"""References for outputs of layers, from their weights, in float64 NumPy."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ def dense(layer, x):
 
 
 def fused_side_attention(layer, main, side=None, mask=None):
-    """Returns the output of a `FusedSideAttention`; `mask` has all columns."""
+    """Computes a `FusedSideAttention`; `mask` has the columns of all keys."""
     keys = project(layer.main_key_projection, main)
     values = project(layer.main_value_projection, main)
     if side is not None:
@@ -42,7 +42,7 @@ def normalize(layer, x, epsilon=1e-12):
 
 
 def _softmax_of_best(scores, k):
-    """Returns softmax of the k highest scores of a list; 0 for the others."""
+    """Computes a softmax of the k highest scores; 0 for the others."""
     probs = np.zeros(len(scores))
     best = np.argsort(-np.array(scores), kind="stable")[:k]
     if len(best):
@@ -60,7 +60,7 @@ def side_attention(
     side_pos=None,
     att_value_mask=None,
 ):
-    """Returns the output of a `SideAttention`, one token and head at a time."""
+    """Computes a `SideAttention`, one token and head at a time."""
     main, side = np.asarray(main, np.float64), np.asarray(side, np.float64)
     batch, main_len, hidden = main.shape
     side = np.broadcast_to(side, (batch, *side.shape[-2:]))
@@ -83,7 +83,7 @@ def side_attention(
         )
         side_pos = np.broadcast_to(side_pos, side.shape[:2])
         if mode.startswith("absolute"):
-            # Those beyond the table count as the last one.
+            # Positions beyond the table use its last row.
             main_pos, side_pos = (
                 np.minimum(x, len(table) - 1) for x in (main_pos, side_pos)
             )
@@ -146,7 +146,7 @@ def relative_attention(layer, from_seq, to_seq, att_mask, relative_att_ids):
 def fused_attention(layer, call):
     inputs = {"l": call["long_input"], "g": call["global_input"]}
     outputs = []
-    # The order of the keys is that of the masks' columns.
+    # The keys are in the order of the masks' columns.
     for name, pieces in (("long", ("l2l", "l2g")), ("global", ("g2g", "g2l"))):
 
         def projected(piece, kind):
@@ -187,7 +187,7 @@ def fused_attention(layer, call):
 
 
 def residual_block(block, x, inner):
-    """Computes a residual block whose inner layer gives `inner`."""
+    """Computes a residual block whose inner layer returns `inner`."""
     return normalize(block.normalization_layers[0], x + inner)
 
 
@@ -202,9 +202,9 @@ def feed_forward(layer, x, activation=gelu):
 
 
 def side_transformer(layer, main, sides, mask=None):
-    """Returns the output of a `TransformerWithSideInputLayers`.
+    """Computes a `TransformerWithSideInputLayers`.
 
-    `mask` is `<int>[batch, main, main + side]`, whatever the sides are.
+    `mask` is `<int>[batch, main, main + side]`, the same for all layers.
     """
     x = np.asarray(main, np.float64)
     for i in range(layer.num_hidden_layers):
@@ -248,7 +248,7 @@ def _residual_streams(block, streams, inner, pre):
 
 
 def transformer(stack, streams, side_inputs, pre, activation=gelu):
-    """Computes a `GlobalLocalTransformerLayers` by section 3."""
+    """Computes a `GlobalLocalTransformerLayers` (ETC paper, section 3)."""
 
     def attend(streams):
         inputs = dict(zip(("long_input", "global_input"), streams, strict=True))

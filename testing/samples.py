@@ -1,4 +1,4 @@
-"""A small record of each data set, as in its files."""
+"""Returns a small record of each data set, in the format of its files."""
 
 import json
 import os
@@ -16,7 +16,7 @@ def wikihop(**changes):
 
 
 def hotpotqa(**changes):
-    """Returns a small record as in the official files; None removes a field."""
+    """Returns a record in the official format; None removes a field."""
     record = {
         "_id": "5a7a",
         "question": "In which country was Jan born?",
@@ -92,7 +92,7 @@ def nq(**changes):
 
 
 def simplified_nq(record):
-    """Returns the record as in `simplified-nq-train.jsonl`."""
+    """Converts the record to the format of `simplified-nq-train.jsonl`."""
     names = ("annotations", "document_url", "example_id", "question_text")
     names += ("long_answer_candidates",)
     simplified = {name: record[name] for name in names}
@@ -103,12 +103,12 @@ def simplified_nq(record):
 
 
 _OPENKP_WORDS = "Jan Novak  Brno is in Moravia"
-# A heading of 26 points in a block.
+# Visual features of a heading of 26 points in a block.
 OPENKP_HEADING = [48.0, 619.0, 114.0, 36.0, 1.0, 0.0, 1.0, 0.0, 26.0, 0.0]
 
 
 def openkp_node(start, end, text=None, features=None):
-    """Returns a node of seven words, of which one is empty."""
+    """Returns a node of words `start` to `end`; the third word is empty."""
     if text is None:
         text = " ".join(_OPENKP_WORDS.split(" ")[start:end])
     return {
@@ -152,7 +152,7 @@ def triviaqa(**changes):
 
 
 def write_evidence(root, **changes):
-    """Writes the pages of `triviaqa`; None for one that is not there."""
+    """Writes the pages of `triviaqa`; None leaves out a page."""
     pages = {
         "wikipedia/Brno.txt": "Brno is a city.\n\n It has a castle. \n",
         "web/4/4_2.txt": "Špilberk, in Brünn",

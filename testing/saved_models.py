@@ -1,4 +1,4 @@
-"""Reads the content of a SavedModel."""
+"""Reads custom gradients and warm-up requests of a SavedModel."""
 
 import os
 
@@ -20,7 +20,7 @@ def stored_functions(saved_model):
 
 
 def names_of_stored_gradients(saved_model):
-    """Returns the operations of a SavedModel with custom gradients."""
+    """Returns the names of operations with stored custom gradients."""
     return [
         (function.signature.name, node.name)
         for function in stored_functions(saved_model)
@@ -29,9 +29,9 @@ def names_of_stored_gradients(saved_model):
     ]
 
 
-# The messages as tensorflow-serving-api defines them, as far as used: from
+# The parts used here of the messages that tensorflow-serving-api defines, in
 # prediction_log.proto, predict.proto and model.proto of
-# https://github.com/tensorflow/serving. Tensors are taken as bytes.
+# https://github.com/tensorflow/serving. Tensors are declared as bytes.
 _MESSAGES = """
 name: "copy.proto" package: "copy" syntax: "proto3"
 message_type {
@@ -61,7 +61,7 @@ message_type {
 
 
 def read_warmup_requests(saved_model_dir):
-    """Reads pairs of signature name and inputs by the protobuf library."""
+    """Reads signature name and inputs of each warm-up request."""
     pool = descriptor_pool.DescriptorPool()
     file = descriptor_pb2.FileDescriptorProto()
     pool.Add(text_format.Parse(_MESSAGES, file))

@@ -1,4 +1,4 @@
-"""A small project in a directory of its own, for tests of the tools."""
+"""Writes a small project to a temporary directory, for tests of the tools."""
 
 import pathlib
 import shutil
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 def make_project(
     test: unittest.TestCase, files: Mapping[str, str]
 ) -> pathlib.Path:
-    """Writes a project into a directory of its own, which is its root."""
+    """Writes a project to a temporary directory; returns its root."""
     root = pathlib.Path(tempfile.mkdtemp())
     test.addCleanup(shutil.rmtree, root)
     for name, text in files.items():
@@ -20,6 +20,6 @@ def make_project(
 
 
 def clear_caches(module) -> None:
-    """Lets the functions of a module forget what they have found."""
+    """Clears the caches of a module's functions."""
     for function in vars(module).values():
         getattr(function, "cache_clear", lambda: None)()

@@ -12,7 +12,7 @@ CROSS = dict(
     second_read_num_new_layers=1,
     second_read_num_cross_attention_heads=2,
 )
-# The paper's, small.
+# The paper's model with small sizes.
 PAPER = CROSS | dict(
     second_read_num_cross_attention_heads=0,
     second_read_enable_default_side_input=True,
@@ -54,7 +54,7 @@ def make_config(**kwargs):
 
 
 def make_model(seed=0, dtype=None, **kwargs):
-    """Builds a model with random weights, except the norms'."""
+    """Builds a model with random weights, except in normalizations."""
     model = read_twice_model.ReadTwiceModel(make_config(**kwargs), dtype=dtype)
     model.build(None)
     rng = np.random.default_rng(seed)
@@ -65,7 +65,7 @@ def make_model(seed=0, dtype=None, **kwargs):
 
 
 def make_batch(seed=1):
-    """Returns three segments of document 1, one of 2, one that is padding."""
+    """Returns three segments of document 1, one of document 2, and padding."""
     rng = np.random.default_rng(seed)
     ids = rng.integers(1, VOCAB, size=[5, LENGTH])
     ids[2, 4:] = 0

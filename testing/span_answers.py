@@ -1,4 +1,4 @@
-"""Random logits of documents, and their answers in plain Python."""
+"""Random logits of documents, and a reference for their answers."""
 
 import numpy as np
 import tensorflow as tf
@@ -18,10 +18,10 @@ LONG, GLOBAL = 70, 24
 
 
 def _random_record(rng, num_paragraphs):
-    """Returns one record as the layout engine would place it, with its texts.
+    """Returns a record in the form that the layout engine returns, with texts.
 
-    Some titles and sentences have no token or are empty, some have no place in
-    the input.
+    Some titles and sentences are empty or without tokens, and some do not fit
+    into the input.
     """
     words = [int(n) for n in rng.integers(1, 4, size=2)]
     types = [1] + [3] * words[0]
@@ -41,7 +41,7 @@ def _random_record(rng, num_paragraphs):
                 tokens.append((len(text), len(text) + len(word)))
                 text += word + b" "
             units.append(text)
-            if rng.random() < 0.1:  # There was no room for it.
+            if rng.random() < 0.1:  # It does not fit into the input.
                 continue
             for number, (start, end) in enumerate(tokens):
                 types.append(2 if place == 0 else 1)
@@ -100,7 +100,7 @@ def _sigmoid(values):
 
 
 def find_runs(labels, sentences):
-    """Returns first and last token of every run, in plain Python."""
+    """Returns first and last token of every run of BIO labels."""
     runs = []
     is_open = False
     for i, (label, sentence) in enumerate(zip(labels, sentences, strict=True)):
@@ -116,7 +116,7 @@ def find_runs(labels, sentences):
 
 def _candidates(logits, i, types, sentences, cuts, max_answer_length):
     """Yields spans of record i: (rank, begin, end, probability, sentence)."""
-    # The first and the last token of each one's word.
+    # The first and last token of each token's word.
     firsts, lasts = [], []
     for j, cut in enumerate(cuts):
         firsts.append(firsts[-1] if cut % 2 else j)
@@ -157,7 +157,7 @@ def _candidates(logits, i, types, sentences, cuts, max_answer_length):
 
 
 def _best_span(logits, i, record, threshold, max_answer_length):
-    """Tries every span; returns the best text and probability, or None."""
+    """Compares all spans; returns the best text and probability, or None."""
     facts = _sigmoid(logits["supporting_fact_logits"][i].astype(np.float64))
     spans = list(
         _candidates(
@@ -234,7 +234,7 @@ def _random_logits(
 
 def random_batch(seed, encoding):
     rng = np.random.default_rng(seed)
-    # The last one has no text at all.
+    # The last record has no text.
     records = [_random_record(rng, n) for n in (1, 2, 3, 2, 3, 1, 0)]
     assert max(len(record["types"]) for record in records) <= LONG
     return records, _random_logits(rng, records, encoding)

@@ -1,4 +1,4 @@
-"""A run of each task through the commands, made once for all tests."""
+"""Runs each task through all commands, once for all tests."""
 
 import atexit
 import functools
@@ -14,10 +14,10 @@ from etcmodel.training import runs
 from testing import tasks
 
 NUM_RECORDS = 9
-# All code of ReadTwice's TriviaQA is that of NarrativeQA, too.
+# NarrativeQA covers all code of ReadTwice's TriviaQA.
 TASKS = tuple(x for x in registry.tasks() if x != "read_twice_triviaqa")
 WITH_ANSWERS = tuple(x for x in TASKS if registry.get(x).has_answers)
-# Builds encoders as docs/encoders.md says, under Keras 3.
+# Builds encoders in Keras 3, with the code of docs/encoders.md.
 BUILD_FROM_RUN = """
 import os, sys
 import numpy as np
@@ -39,15 +39,15 @@ for name in names:
     np.save("output.npy", output[first])
     os.chdir("..")
 """
-# Whose batches count segments, and whose examples hold several records.
+# In these tasks, batch sizes count segments, and examples hold several records.
 READ_TWICE = tuple(x for x in TASKS if x.startswith("read_twice"))
 
 
 class Run(tasks.EndToEndTestCase):
-    """One task through the commands.
+    """Runs one task through all commands.
 
     Attributes:
-        trained: the Model Garden task, and its model as it was trained.
+        trained: the Model Garden task, and the trained model.
     """
 
     mode = "train_and_eval"
@@ -61,7 +61,7 @@ class Run(tasks.EndToEndTestCase):
 
 @functools.cache
 def run_of(task: str) -> type[Run]:
-    """Returns the class of a task's run, set up once."""
+    """Returns a task's `Run` class, which is set up only once."""
     spec = registry.get(task)
     size = 48 if not spec.has_answers else 8 if task in READ_TWICE else 4
     made = type(
@@ -77,7 +77,7 @@ def run_of(task: str) -> type[Run]:
             },
         },
     )
-    # So that these short records are served at other lengths than stored.
+    # A small step serves these short records at other lengths than stored.
     with (
         mock.patch.object(preprocessor, "LENGTH_STEP", 4),
         mock.patch.object(runs, "save", side_effect=runs.save) as save,
@@ -90,7 +90,7 @@ def run_of(task: str) -> type[Run]:
 
 @functools.cache
 def metrics_of(task: str) -> dict[str, float]:
-    """Returns the metrics that `evaluate` prints for a run, by name."""
+    """Returns name -> value of the metrics that `evaluate` prints."""
     return run_of(task).evaluate()
 
 
@@ -98,7 +98,7 @@ def metrics_of(task: str) -> dict[str, float]:
 def load_of(task: str):
     """Loads the SavedModel of a run.
 
-    Returns its signatures, the task's model with the exported options, and the
+    Returns the signatures, the task's model with the exported options, and the
     loaded object.
     """
     path = run_of(task).saved_model

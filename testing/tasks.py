@@ -39,7 +39,7 @@ from testing import reading
 
 
 def run_cli(*arguments: str) -> tuple[int, str, str]:
-    """Runs a command in this process; returns exit code and both outputs."""
+    """Runs a command in this process; returns exit code, stdout and stderr."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = command_line.main(list(arguments))
@@ -47,7 +47,7 @@ def run_cli(*arguments: str) -> tuple[int, str, str]:
 
 
 class CommandTestCase(tf.test.TestCase, parameterized.TestCase):
-    """Tests of commands, each with a `directory` of its own."""
+    """Base class of tests of commands; each test has its own `directory`."""
 
     def setUp(self):
         super().setUp()
@@ -63,7 +63,7 @@ class CommandTestCase(tf.test.TestCase, parameterized.TestCase):
         return out
 
     def assert_fails(self, result: tuple[int, str, str], *messages: str):
-        """Checks that a command failed with an error of these patterns."""
+        """Checks that a command failed with an error that matches patterns."""
         code, out, err = result
         self.assertEqual((1, ""), (code, out))
         self.assertStartsWith(err, "Error: ")
@@ -82,12 +82,12 @@ def write_json(path: str, value) -> None:
         json.dump(value, stream)
 
 
-# A value that takes a field away.
+# A value that removes a field.
 REMOVE = object()
 
 
 def changed(record, place: str, value):
-    """Copies a JSON record, with another value at a place like `a[0].b`."""
+    """Returns a copy of a JSON record with a new value at, say, `a[0].b`."""
     record = copy.deepcopy(record)
     *keys, last = [
         int(key) if key.isdigit() else key for key in re.findall(r"\w+", place)
@@ -101,7 +101,7 @@ def changed(record, place: str, value):
 
 @contextlib.contextmanager
 def without_tracing():
-    """Calls functions as they are: for few records, tracing takes longer."""
+    """Runs functions eagerly: for few records, tracing takes longer."""
     before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:
@@ -111,10 +111,10 @@ def without_tracing():
 
 
 def shared_writers():
-    """Lets `preprocess` trace a task's features once, not once a run.
+    """Returns a patch that lets runs of `preprocess` share traced functions.
 
-    Returns a patch: while it lasts, a task's writer is used again for the
-    same sizes and vocabulary.
+    While it is active, runs with the same task, sizes and vocabulary use the
+    same writer.
     """
     make, writers = example_maker.of_task, {}
 
@@ -140,7 +140,7 @@ class EncodedRecord(NamedTuple):
 def encode_records(
     writer: ExampleMaker, records: Sequence[Any], split: str
 ) -> list[EncodedRecord]:
-    """Makes and serializes the examples of records, not packed."""
+    """Makes and serializes the examples of records, without packing."""
     return [
         EncodedRecord(
             [writer.schema.serialize(row) for row in made.rows], made.counts
@@ -163,10 +163,10 @@ def make_examples(
 def preprocess_few(
     task: str, path: str, vocab_file: str, output: str, sizes: Sequence[str]
 ) -> None:
-    """Preprocesses a few records for the split "dev" with the program itself.
+    """Runs `preprocess` on a few records, for the split "dev".
 
-    `sizes` are flags that are the task's own. A task that must know its
-    training records is told the same ones.
+    `sizes` are the task's own flags. A task that needs its training records
+    gets the same records.
     """
 
     def preprocess(output, *more):
@@ -191,24 +191,24 @@ def preprocess_few(
         preprocess(output, "--split=dev", *more)
 
 
-# Tasks whose predictions are a line each.
+# Tasks that write predictions as JSON lines.
 _JSON_LINES = ("classify", "openkp", "read_twice_narrativeqa", "select")
 
 
 class EndToEndTestCase(tf.test.TestCase):
     """Memorizes records, from a data file to a SavedModel.
 
-    A subclass says what is learned, and how; the run is made once for it.
+    A subclass sets the task and its options. The commands run once per class.
 
     Attributes:
         task: name of the task.
-        experiment: name of the experiment, if it is not `etc/` and the task.
-        features: flags of `preprocess` that are the task's own.
+        experiment: name of the experiment; by default `etc/` and the task.
+        features: the task's own flags of `preprocess`.
         overrides: parameters of the experiment that differ from those of a
-            small model, of one layer.
-        root: directory of everything.
-        input: the data file.
-        train_output: what `train` printed.
+            small model of one layer.
+        root: directory of all files.
+        input: path of the data file.
+        train_output: output of `train`.
     """
 
     task = ""
@@ -222,7 +222,7 @@ class EndToEndTestCase(tf.test.TestCase):
 
     @classmethod
     def write_data(cls) -> tuple[str, str]:
-        """Returns paths of the data file and of the vocabulary."""
+        """Writes the data file and the vocabulary; returns their paths."""
         raise NotImplementedError
 
     @classmethod
@@ -248,7 +248,7 @@ class EndToEndTestCase(tf.test.TestCase):
 
     @classmethod
     def train_flags(cls, overrides: Mapping = MappingProxyType({})) -> list:
-        """Returns the flags of `train`; parameters may be added or replaced."""
+        """Returns the flags of `train`; `overrides` adds parameters."""
         encoder = "task.model.encoder"
         rate = "trainer.optimizer_config.learning_rate.polynomial"
         intervals = ("steps_per_loop", "summary_interval")
@@ -282,7 +282,7 @@ class EndToEndTestCase(tf.test.TestCase):
 
     @staticmethod
     def run_command(*arguments: str) -> str:
-        """Runs a command that must succeed; returns its output."""
+        """Runs a command; raises unless it succeeds; returns its output."""
         code, out, err = run_cli(*arguments)
         if code:
             raise AssertionError(err)
@@ -291,7 +291,7 @@ class EndToEndTestCase(tf.test.TestCase):
     @classmethod
     @functools.cache
     def evaluate(cls, *arguments: str) -> dict:
-        """Returns the metrics of the last checkpoint, with further flags."""
+        """Runs `evaluate` with further flags; returns the metrics."""
         output = cls.path("metrics.json")
         cls.run_command(
             "evaluate",
@@ -302,7 +302,7 @@ class EndToEndTestCase(tf.test.TestCase):
         return read_json(output)
 
     def predict(self, path: str, *arguments: str) -> tuple[str, Any]:
-        """Returns the output of `predict` and the content of its file."""
+        """Runs `predict`; returns its output and the content of its file."""
         output = self.path("predictions.json")
         printed = self.run_command(
             "predict",
@@ -334,8 +334,8 @@ _CITIES = ["paris", "rome", "oslo", "bonn"]
 def write_small_wikihop(directory: str, num_records: int) -> tuple[str, str]:
     """Writes a WikiHop file of tiny records, and a vocabulary for it.
 
-    The answer is the one candidate that the documents mention. Returns the
-    paths of the data file and of the vocabulary, as all writers here.
+    The answer is the only candidate that the documents mention. Returns the
+    paths of the data file and of the vocabulary, like all writers here.
     """
     records = []
     for i in range(num_records):
@@ -358,8 +358,8 @@ def write_small_wikihop(directory: str, num_records: int) -> tuple[str, str]:
 def write_small_hotpotqa(directory: str, num_records: int) -> tuple[str, str]:
     """Writes a HotpotQA file of tiny records, and a vocabulary for it.
 
-    The answer is the city that the second sentence about Jan names, or, as the
-    question tells, "yes" or "no". That sentence is the supporting fact.
+    The answer is the city in the second sentence about Jan or, for some
+    questions, "yes" or "no". That sentence is the supporting fact.
     """
     records = []
     for i in range(num_records):
@@ -392,9 +392,9 @@ def write_small_hotpotqa(directory: str, num_records: int) -> tuple[str, str]:
 def write_small_nq(directory: str, num_records: int) -> tuple[str, str]:
     """Writes a Natural Questions file of tiny pages, and a vocabulary for it.
 
-    Of four pages, two tell the city where Jan lives, in the only paragraph that
-    names him, one does not name him, and one answers yes or no. Some pages have
-    several windows.
+    Of four pages, two name the city where Jan lives, in the only paragraph that
+    mentions him; one does not mention him; and one answers yes or no. Some
+    pages have several windows.
     """
     records = []
     for i in range(num_records):
@@ -404,7 +404,7 @@ def write_small_nq(directory: str, num_records: int) -> tuple[str, str]:
         long, short = (-1, -1), []
         if kind != 2:
             paragraphs.insert(i % 3, f"jan lives in {answer} .")
-            start = 6 * (i % 3)  # With two tags for each paragraph.
+            start = 6 * (i % 3)  # Counts two tags for each paragraph.
             long = (start, start + 7)
             short = [] if kind == 3 else [(start + 4, start + 5)]
         words = " ".join(f"<P> {text} </P>" for text in paragraphs).split()
@@ -446,7 +446,7 @@ def write_small_nq(directory: str, num_records: int) -> tuple[str, str]:
     return path, write_test_vocab(directory, " ".join([*_CITIES, words]))
 
 
-# How small records are written, and their sizes.
+# Task -> function that writes small records, and size flags of `preprocess`.
 _SIZES = ("--long_length=32", "--global_length=16")
 SMALL_RECORDS = {
     "classify": (own_documents.write_small_labels, own_documents.SIZES),
@@ -459,7 +459,7 @@ SMALL_RECORDS = {
         openkp.write_small_openkp,
         ("--long_length=64", "--global_length=16"),
     ),
-    # Two texts an example, and room that is left.
+    # An example holds two texts and some padding.
     "pretrain": (
         pretraining.write_small_texts,
         ("--long_length=60", "--global_length=16"),
@@ -487,10 +487,10 @@ SMALL_RECORDS = {
 def write_small_records(
     directory: str, num_records: int, task: str = "wikihop", **options
 ) -> str:
-    """Preprocesses tiny records with the program itself.
+    """Preprocesses tiny records with the `preprocess` command.
 
-    Returns the directory of the TFRecords, of the split "dev"; see
-    `SMALL_RECORDS` for their sizes.
+    Returns the directory of the TFRecords, with the split "dev";
+    `SMALL_RECORDS` has their sizes.
     """
     write, sizes = SMALL_RECORDS[task]
     path, vocab_file = write(directory, num_records, **options)
@@ -500,10 +500,10 @@ def write_small_records(
 
 
 def write_small_saved_model(directory: str) -> str:
-    """Exports a SavedModel that answers with the first candidate.
+    """Exports a SavedModel that always answers with the first candidate.
 
-    Its only signature is `serving_default` of WikiHop; the first candidate has
-    the probability 1. Returns its directory.
+    It has only WikiHop's signature `serving_default`, and gives the first
+    candidate the probability 1. Returns its directory.
     """
 
     def first_candidate(query, candidates, supports):
@@ -542,7 +542,7 @@ def write_small_saved_model(directory: str) -> str:
 
 
 def write_run(model_dir, note=None, params=None):
-    """Writes what `train` leaves in a model directory, but no checkpoint."""
+    """Writes the files of `train` in a model directory, except checkpoints."""
     note = note or {"task": "wikihop", "experiment": "etc/wikihop"}
     write_json(os.path.join(model_dir, "etcmodel.json"), note)
     if params is not None:

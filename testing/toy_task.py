@@ -1,8 +1,8 @@
 """A small task for tests: find the longest word of a text.
 
-Texts are cut into windows of as many words as the long input has room for. The
-model has a logit for every token; a record's answer is the word with the
-greatest one, or none if that is not above a threshold.
+Texts are split into windows that fit into the long input. The model has a logit
+for every token. A record's answer is the word with the highest logit, or none
+if that logit is not above a threshold.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ VOCAB = "a bb ccc dddd eeeee"
 
 
 class ToyRecord(Record, frozen=True):
-    """A text, and its longest word or "" for none."""
+    """A text and its longest word, "" for a text without words."""
 
     id: str
     text: str
@@ -64,10 +64,10 @@ def write_predictions(predictions, stream):
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Sizes.
+    """The preprocessing configuration.
 
     Attributes:
-        long_length: words of a window.
+        long_length: number of words in a window.
         global_length: length of the global input.
     """
 
@@ -77,7 +77,7 @@ class Sizes:
 
 @dataclasses.dataclass
 class ModelOptions:
-    """The model.
+    """The options of the model.
 
     Attributes:
         scale: factor of the logits.
@@ -88,17 +88,17 @@ class ModelOptions:
 
 @dataclasses.dataclass
 class Options:
-    """The answer.
+    """The options of decoding.
 
     Attributes:
-        threshold: the logit that an answer must have.
+        threshold: an answer needs a higher logit.
     """
 
     threshold: float | None = None
 
 
 class ToyPreprocessor(EtcPreprocessor):
-    """A section of words, with one global token."""
+    """Encodes a text as one section of words, with one global token."""
 
     INPUTS = {"text": RawInput(tf.string, ("records",))}
     REQUEST = {"text": np.array([b"a bb a a ccc"], dtype=object)}
@@ -114,7 +114,7 @@ class ToyPreprocessor(EtcPreprocessor):
         links=[layout.Link("ties", "words", "words", label="own")],
         values=[
             layout.Value("words", "words", pad=-1),
-            # A share of the greatest length, and that there is a word.
+            # The word's length divided by 5, and 1 for a word.
             layout.Value(
                 *("looks", "words"), dtype=tf.float32, shape=(2,), embed=True
             ),
@@ -122,17 +122,17 @@ class ToyPreprocessor(EtcPreprocessor):
     )
     SCHEMA = example_schema.etc_schema(
         LAYOUT.encoder_inputs,
-        # Which word of the text each token is.
+        # Index in the text of each token's word.
         words=example_schema.Field("long", example_schema.DECODING, pad=-1),
         text=example_schema.Field("one", example_schema.TEXT, tf.string),
         text_words=example_schema.Field("list", example_schema.TEXT, tf.string),
-        # Which token is the longest word, -1 for none in this window.
+        # Index of the longest word's token; -1 if it is not in this window.
         longest=example_schema.Field("one", example_schema.LABEL),
     )
     rows_at_once = 2
 
     def build(self, text):
-        """Makes windows of words, each of which is one token."""
+        """Makes windows of words; each word is one token."""
         words = tf.strings.split(text)
         words = words.with_row_splits_dtype(tf.int64)
         ids = self.tokenizer.tokenize(words.values)[:, :1]
@@ -159,7 +159,7 @@ class ToyPreprocessor(EtcPreprocessor):
         return {"text": record.text}
 
     def labels(self, record, view, split):
-        """Windows without the longest word are left out of training."""
+        """Returns labels; drops training windows without the longest word."""
         size = self.config.long_length
         labels = [{} for _ in range(view.number)]
         if split != "predict":
@@ -181,7 +181,7 @@ class ToyPreprocessor(EtcPreprocessor):
 
 
 class Model(task_model.EtcTaskModel):
-    """A dense layer."""
+    """Predicts the longest word with a dense layer."""
 
     LOSSES = ("word",)
     METRICS = {"accuracy": ("logits", "label")}
@@ -197,7 +197,7 @@ class Model(task_model.EtcTaskModel):
         }
 
     def labels(self, features, fields):
-        """The label, none being the first token."""
+        """Returns the label; without a longest word, it is the first token."""
         return {**fields, "label": tf.maximum(fields["longest"], 0)}
 
     def losses(self, outputs, labels):
@@ -274,7 +274,7 @@ def make_preprocessor(directory, **sizes):
     return TASK.make_preprocessor(Sizes(**sizes), _write_vocab(directory))
 
 
-# Windows of four words: three, one, two and one of them.
+# With windows of four words, these have three, one, two and one windows.
 RECORDS = (
     ToyRecord("r0", "a bb a a bb ccc a a dddd", "dddd"),
     ToyRecord("r1", "bb a", "bb"),
@@ -284,7 +284,7 @@ RECORDS = (
 
 
 def write_records(directory, split="dev"):
-    """Stores the records in two files."""
+    """Stores `RECORDS` in two files."""
     encoder = example_maker.of_task(TASK, Sizes(), _write_vocab(directory))
     with tfrecords.ShardedWriter(directory, split, 2) as writer:
         for made in encoder.make_examples(RECORDS, split):

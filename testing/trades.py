@@ -1,6 +1,6 @@
-"""The words of the demo's corpus that only one trade's sentences have."""
+"""Words that occur in sentences of only one trade in the demo's corpus."""
 
-# Written out, not taken from the generator's tables.
+# These words are written out, not taken from the generator's tables.
 TELLTALES = {
     "lighthouse": {"lighthouse", "beacon", "lantern"},
     "beehives": {"beehives", "honey", "bees"},

@@ -1,4 +1,4 @@
-"""Writes small models as Hugging Face's library does, to be lifted."""
+"""Writes small models in Hugging Face's format, for tests of lifting."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ from testing import small_berts
 _DOCS = pathlib.Path(__file__).parents[1] / "docs" / "warm_starts.md"
 _UNUSED = [f"[unused{i}]" for i in range(5)]
 WORDS = ["one", "two", "##s", "three"]
-# As BERT's own, in small. [CLS] is in row 7, [SEP] in 8, "one" in 10.
+# A small version of BERT's vocabulary: [CLS] in row 7, [SEP] in 8, "one" in 10.
 LINES = ["[PAD]", *_UNUSED, "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 MLM = "cls.predictions.transform."
 
@@ -35,7 +35,7 @@ def make_weights(rows=14, head=False, types=2, positions=9):
 
 
 def write(folder, weights=None, lines=LINES, prefix="bert.", **config):
-    """Writes a directory as Hugging Face's library does; returns weights."""
+    """Writes a directory in Hugging Face's format; returns the weights."""
     weights = weights or make_weights()
     rows = len(weights["embeddings.word_embeddings"])
     head = config.pop("head", MLM)
@@ -47,7 +47,7 @@ def write(folder, weights=None, lines=LINES, prefix="bert.", **config):
 
 
 def rewrite(folder, rename=lambda x: x, file="model.safetensors", **metadata):
-    """Gives tensors other names; leaves out those that are called None."""
+    """Renames tensors; drops those for which `rename` returns None."""
     path = os.path.join(folder, "model.safetensors")
     tensors = safetensors_numpy.load_file(path)
     os.remove(path)
@@ -59,7 +59,7 @@ def rewrite(folder, rename=lambda x: x, file="model.safetensors", **metadata):
 
 
 def documented_sources():
-    """Returns sources that docs/warm_starts.md says are lifted, and refused."""
+    """Returns the sources that docs/warm_starts.md accepts, and rejects."""
     text = unicodedata.normalize("NFC", _DOCS.read_text("utf-8"))
     return [
         re.findall(r"^\| ([^|]+) \|", part, re.MULTILINE)[2:]

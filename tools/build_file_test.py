@@ -1,4 +1,4 @@
-"""The BUILD file names every source file, and what each package imports."""
+"""Tests that BUILD lists every source file and each package's imports."""
 
 import pathlib
 import sys
@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def read_rules():
-    """The rules of the BUILD file: kind, name, srcs and deps."""
+    """Returns kind, name, srcs and deps of each rule in the BUILD file."""
     rules = []
 
     def rule(kind):
@@ -25,7 +25,7 @@ def read_rules():
             if x.is_file() and ".venv" not in x.parts
         )
 
-    # BUILD files are written in Starlark, whose syntax is Python's.
+    # BUILD files are written in Starlark, which Python can parse.
     names = {
         "glob": glob,
         "requirement": lambda name: f"@{name}",
@@ -62,12 +62,12 @@ class BuildFileTest(unittest.TestCase):
         ]
         self.assertEqual(sorted(expected), sorted(sources))
 
-    def test_it_is_short_enough_to_be_read(self):
+    def test_build_file_is_short(self):
         lines = (ROOT / "BUILD").read_text("utf-8").splitlines()
         self.assertLessEqual(len(lines), 340)
 
     def test_every_module_has_a_test_of_its_own(self):
-        """Except `testing/`, and benchmarks, which have a smoke test."""
+        """Skips `testing/`, and benchmarks, which share a smoke test."""
         names = {modules.target_of(path) for path in modules.module_files()}
         for name in names:
             if not name.endswith(("_test", "/__init__")):
@@ -119,7 +119,7 @@ class BuildFileTest(unittest.TestCase):
         known = {
             line.split(">")[0] for line in lines if line and line[0] != "#"
         }
-        # Comes with TensorFlow, in the version that TensorFlow asks for.
+        # TensorFlow installs the version that it needs.
         known.add("protobuf")
         for rule in self.rules:
             given = {x[1:] for x in rule["deps"] if x[0] == "@"}

@@ -1,4 +1,4 @@
-"""Compares what two checkouts make of the same data.
+"""Compares the results of two checkouts on the same data.
 
     python -m tools.compare_checkouts ../before . --keep=/tmp/before
 
@@ -11,11 +11,11 @@ every task, on real records in the official formats, with small sizes:
   answers   `export` and `predict`: the answers of the same weights
 
 Prints the differences; the exit code is 1 if there are any. Fields that only
-one checkout has are listed, and are no difference. The second checkout is given
-the checkpoints of the first. `--rename=OLD=NEW` replaces words of the commands
-for the second one (flags, overrides, experiments), and names of what is
-compared. With `--keep`, the results of the first one are kept and used again.
-All of it takes 25 minutes.
+one checkout has are listed, but do not count as differences. The second
+checkout uses the checkpoints of the first. `--rename=OLD=NEW` renames flags,
+overrides and experiments in the commands of the second checkout, and fields in
+the results of the first. `--keep` stores the results of the first checkout and
+reuses them in later runs. A full run takes 25 minutes.
 """
 
 import argparse
@@ -49,10 +49,10 @@ class Case(NamedTuple):
         task: name of the task.
         train: data file of `preprocess --split=train`.
         dev: data file of `preprocess --split=dev` and of `predict`.
-        experiment: what is trained; nothing if empty.
+        experiment: the experiment to train; empty for no training.
         flags: further flags of `preprocess`.
         overrides: overrides of the configuration.
-        answers: number of records of `dev` that are answered; None for all.
+        answers: number of records of `dev` to predict; None for all.
     """
 
     task: str
@@ -92,14 +92,14 @@ CASES = (
         *("read_twice_narrativeqa", *_NARRATIVEQA, "read_twice/narrativeqa"),
         *(_VALID, (), 3),
     ),
-    # Compared as they are stored, not trained.
+    # In these cases, only the stored records are compared.
     Case("hotpotqa", "hotpotqa/2wiki_train_500.json"),
     Case("nq", _NQ[1], flags=("--fixed_block_size=97",)),
     Case("openkp", _OPENKP[0], flags=("--fixed_block_size=53",)),
     Case("read_twice_pretrain", _TEXT[0]),
     Case("read_twice_triviaqa", _TRIVIAQA[1]),
 )
-# Random weights, large enough that answers differ.
+# Makes random weights so large that answers differ between records.
 _OVERRIDES = (
     "task.model.encoder.initializer_range=0.3",
     "task.train_data.global_batch_size={batch}",
@@ -116,7 +116,7 @@ _TRAIN_STEPS = 4
 
 
 class Checkout(NamedTuple):
-    """One of the two, where its results are, and old -> new of its names."""
+    """A checkout, the folder of its results, and renames (old -> new name)."""
 
     path: pathlib.Path
     folder: pathlib.Path
@@ -126,7 +126,7 @@ class Checkout(NamedTuple):
         """Runs a command of `etcmodel`, unless the file `done` exists.
 
         Raises:
-            RuntimeError: it fails.
+            RuntimeError: the command fails.
         """
         if done.exists():
             return
@@ -137,7 +137,7 @@ class Checkout(NamedTuple):
             for old, new in self.renames.items():
                 text = re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", new, text)
             command.append(text)
-        # Makes the order in which inputs are masked reproducible.
+        # Training masks inputs at random; this makes the order reproducible.
         deterministic = str(int(arguments[0] == "train"))
         given = {
             "PYTHONPATH": str(self.path),
@@ -160,7 +160,7 @@ class Checkout(NamedTuple):
 
 
 def stored(folder: pathlib.Path) -> Iterator[dict[str, list]]:
-    """Yields the examples of a folder of `preprocess`, as plain values."""
+    """Yields the examples that `preprocess` wrote to a folder, as lists."""
     for path in sorted(folder.glob("*.tfrecord.gz")):
         for serialized in tf.data.TFRecordDataset(str(path), "GZIP"):
             example = tf.train.Example.FromString(serialized.numpy())
@@ -172,7 +172,7 @@ def stored(folder: pathlib.Path) -> Iterator[dict[str, list]]:
 
 
 def logged(folder: pathlib.Path) -> dict[str, dict[str, float]]:
-    """Returns what `train` logged after step 1: name -> step -> value."""
+    """Returns name -> step -> value, as logged by `train` after step 1."""
     found = {}
     for path in sorted(folder.rglob("events.out.*")):
         for serialized in tf.data.TFRecordDataset(str(path)):
@@ -187,7 +187,7 @@ def logged(folder: pathlib.Path) -> dict[str, dict[str, float]]:
 
 
 def _json(path: pathlib.Path) -> Any:
-    """Returns the content of a file of JSON or of JSON lines."""
+    """Reads a file of JSON or JSON lines."""
     text = path.read_text("utf-8")
     try:
         return json.loads(text)
@@ -200,12 +200,13 @@ class Differences:
 
     Args:
         renames: old -> new name of fields.
-        ignored: names of fields that need not agree.
-        tolerance: of numbers, relative to the larger one or to 1.
+        ignored: names of fields that may differ.
+        tolerance: allowed difference of numbers, absolute or relative to the
+            larger one.
 
     Attributes:
         different: a line for each difference.
-        only: name that only one of the values has -> number of occurrences.
+        only: field that only one of the values has -> number of occurrences.
     """
 
     def __init__(
@@ -221,7 +222,7 @@ class Differences:
         self._tolerance = tolerance
 
     def compare(self, place: str, first: Any, second: Any) -> None:
-        """Compares numbers, texts, lists or dicts, called `place`."""
+        """Compares numbers, strings, lists or dicts; `place` names them."""
         if isinstance(first, dict) and isinstance(second, dict):
             first = {self._renames.get(k, k): v for k, v in first.items()}
             for key in sorted((first.keys() | second.keys()) - self._ignored):
@@ -240,7 +241,7 @@ class Differences:
                 before = len(self.different)
                 self.compare(f"{place} [{i}]", x, y)
                 if not isinstance(x, dict) and len(self.different) > before:
-                    # One difference in a list of numbers is enough.
+                    # Only the first difference in a list is reported.
                     break
         elif not self._are_same(first, second):
             self.different.append(f"{place}: {first!r:.80} -> {second!r:.80}")
@@ -267,20 +268,20 @@ def few_records(source: pathlib.Path, number: int, target: pathlib.Path):
 class Comparison:
     """Runs the commands of one case in both checkouts.
 
-    The methods are named after what is compared, and return it for both.
+    Each method is named after what it compares, and returns it for both.
     """
 
     def __init__(self, case: Case, checkouts: Sequence[Checkout], data):
         self._case = case
         self._data = data
-        # Two runs of a task must not be in one folder.
+        # Two cases of a task need separate folders.
         name = f"{CASES.index(case)}_{case.task}"
         self._both = [(x, x.folder / name) for x in checkouts]
         for _, folder in self._both:
             folder.mkdir(parents=True, exist_ok=True)
 
     def stored(self) -> list[dict]:
-        """Compares what `preprocess` writes."""
+        """Returns the output of `preprocess` in both checkouts."""
         case = self._case
         found = []
         for checkout, folder in self._both:
@@ -303,9 +304,9 @@ class Comparison:
         return found
 
     def losses(self) -> list[dict]:
-        """Compares what `train` logs.
+        """Returns what `train` logs in both checkouts.
 
-        Both checkouts continue from the first one's weights.
+        Both resume training from the first one's weights.
         """
         blocks = re.search(r"num_blocks\w+=(\d+)", " ".join(self._case.flags))
         overrides = ",".join((*_OVERRIDES, *self._case.overrides))
@@ -329,7 +330,7 @@ class Comparison:
         return [logged(run) for run in runs]
 
     def metrics(self) -> list[dict]:
-        """Compares the output of `evaluate`."""
+        """Returns the output of `evaluate` in both checkouts."""
         for checkout, folder in self._both:
             checkout.run(
                 folder / "evaluated",
@@ -339,7 +340,7 @@ class Comparison:
         return [_json(folder / "metrics.json") for _, folder in self._both]
 
     def answers(self) -> list:
-        """Compares the output of `predict`."""
+        """Returns the output of `predict` in both checkouts."""
         if self._case.answers == 0:
             return [None, None]
         asked = self._data / self._case.dev
@@ -380,28 +381,36 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="OLD=NEW",
-        help="name of a flag, override or field in the second one",
+        help="new name of a flag, override or field in the second checkout",
     )
-    add("--ignore", nargs="+", default=[], help="fields that need not agree")
+    add("--ignore", nargs="+", default=[], help="fields that may differ")
     add(
         "--tolerance",
         type=float,
         default=1e-4,
-        help="of losses, metrics and scores; stored values must be equal",
+        help="for losses, metrics and scores; stored values must be equal",
     )
-    add("--keep", type=pathlib.Path, help="folder for the results of the first")
+    add(
+        "--keep",
+        type=pathlib.Path,
+        help="folder that keeps the results of the first checkout",
+    )
     add(
         "--data",
         type=pathlib.Path,
         default=os.environ.get("ETCMODEL_TEST_DATA"),
-        help="real records, if not in $ETCMODEL_TEST_DATA or ../shared/data",
+        help="folder of real records; default: $ETCMODEL_TEST_DATA or "
+        "../shared/data",
     )
     options = parser.parse_args(arguments)
     options.data = (
         options.data or options.second.parent / "shared" / "data"
     ).resolve()
     if not (options.data / _VOCABULARY).exists():
-        parser.error(f"--data: there is no {options.data / _VOCABULARY}.")
+        parser.error(
+            f"--data: {options.data / _VOCABULARY} does not exist. Set the "
+            "folder of real records."
+        )
     return options
 
 
@@ -409,7 +418,7 @@ def main(arguments: Sequence[str]) -> int:
     """Compares two checkouts; returns the exit code."""
     options = _parse(arguments)
     renames = dict(x.split("=", 1) for x in options.rename)
-    # Paths, sizes of compressed files, and speed.
+    # Paths, sizes of compressed files and speed may differ.
     ignored = ["input", "shards", "steps_per_second", *options.ignore]
     count = 0
     with tempfile.TemporaryDirectory() as work:

@@ -9,7 +9,7 @@ class DifferencesTest(unittest.TestCase):
         found.compare("x", first, second)
         return found
 
-    def test_what_both_have_and_what_one_has(self):
+    def test_common_fields_and_fields_of_one(self):
         first = {"a": 1, "b": [1, 2, 3], "old": "x", "gone": 1, "path": "/1"}
         second = {"a": 2, "b": [1, 5, 6], "new": "x", "path": "/2"}
         found = self.compare(
@@ -29,7 +29,7 @@ class DifferencesTest(unittest.TestCase):
             found.only,
         )
 
-    def test_tolerance_is_of_numbers(self):
+    def test_tolerance_applies_to_numbers(self):
         for first, second, is_same in (
             (1.0, 1.00001, True),
             (1e-9, 0.0, True),

@@ -1,6 +1,6 @@
-# Makes .venv with everything that requirements.txt names. To be sourced from
-# the root of the project by a script that runs under `set -euo pipefail`;
-# sets PYTHON to the environment's interpreter.
+# Creates .venv with all packages of requirements.txt. Source it from the root
+# of the project, in a script that runs under `set -euo pipefail`. Sets PYTHON
+# to the environment's interpreter.
 
 fail() {
   echo "error: $*" >&2
@@ -32,23 +32,23 @@ make_environment() {
   fi
 
   base_python=$(find_python) || fail "no Python 3.10, 3.11 or 3.12 was found" \
-    "on the PATH. Install one of them, or name it in ETCMODEL_PYTHON."
+    "on the PATH. Install one of them, or set its path in ETCMODEL_PYTHON."
   free_kb=$(df -Pk . | awk 'NR == 2 { print $4 }')
   [ "$free_kb" -ge 4000000 ] || fail "the installation needs 4 GB of free disk" \
-    "space here ($PWD), but there is only $((free_kb / 1000)) MB."
+    "space in $PWD, but only $((free_kb / 1000)) MB are free."
 
-  echo "Making .venv with $("$base_python" --version)"
+  echo "Creating .venv with $("$base_python" --version)"
   rm -rf .venv
-  "$base_python" -m venv .venv || fail "$base_python could not make a virtual" \
-    "environment. On Debian and Ubuntu, its venv package is installed apart:" \
+  "$base_python" -m venv .venv || fail "$base_python could not create a virtual" \
+    "environment. On Debian and Ubuntu, install the venv package:" \
     "apt-get install python3-venv"
   echo "Installing the packages of requirements.txt (a few minutes, 2.5 GB)"
   "$PYTHON" -m pip install --quiet --disable-pip-version-check \
-    -r requirements.txt || fail "the packages could not be installed. Is the" \
-    "network up, and is PyPI reachable? What pip says is above."
+    -r requirements.txt || fail "the packages could not be installed. See pip's" \
+    "messages above, and check that PyPI is reachable."
   "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps \
-    --editable . || fail "the package itself could not be installed. What pip" \
-    "says is above."
+    --editable . || fail "the package itself could not be installed. See" \
+    "pip's messages above."
   echo "$wanted" >"$stamp"
 }
 

@@ -1,4 +1,4 @@
-"""The modules of the project and which of them import which."""
+"""Finds the modules of the project, their imports and their tests."""
 
 import ast
 import functools
@@ -11,8 +11,8 @@ from typing import NamedTuple
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDERS = ("benchmarks", "etcmodel", "examples", "testing", "tools")
 
-# Rooms from top to bottom: each may import those of lower levels, and modules
-# that are in none.
+# Packages of etcmodel ("rooms") from top to bottom. A room may import rooms of
+# lower levels, and modules that are in no room.
 LEVELS = (
     ("cli", "estimators"),
     ("engine", "demo"),
@@ -25,13 +25,14 @@ LEVELS = (
     ("ops", "readers"),
 )
 
-# The Model Garden, which runs on Keras 2, and the levels built on it.
+# Packages of the Model Garden, which needs Keras 2, and the number of levels
+# that use it.
 _ENGINE = ("official", "orbit", "tf_keras")
 _ENGINE_LEVELS = 5
 
 
 def module_files() -> list[pathlib.Path]:
-    """Returns all Python files of the project, relative to the root, sorted."""
+    """Lists all Python files of the project, sorted, relative to the root."""
     return sorted(
         path.relative_to(ROOT)
         for folder in FOLDERS
@@ -40,7 +41,7 @@ def module_files() -> list[pathlib.Path]:
 
 
 def distribution_names() -> dict[str, str]:
-    """Returns module -> name of its distribution in requirements.txt."""
+    """Maps a module to its distribution's name in requirements.txt."""
     found = importlib.metadata.packages_distributions()
     return {
         module: re.sub(r"[-_.]+", "-", names[0]).lower()
@@ -49,21 +50,21 @@ def distribution_names() -> dict[str, str]:
 
 
 def target_of(path: pathlib.Path) -> str:
-    """Returns a module's path without the ending."""
+    """Returns a module's path without `.py`, called its target."""
     return path.with_suffix("").as_posix()
 
 
 class _Source(NamedTuple):
-    """Imports of a module, and whether it uses Keras."""
+    """A module's imports, and whether it uses Keras."""
 
-    imports: frozenset[str]  # Dotted names it takes, as `module.name`.
-    strings: frozenset[str]  # Dotted names of the project in its strings.
+    imports: frozenset[str]  # Imported dotted names, as `module.name`.
+    strings: frozenset[str]  # Dotted names of the project in strings.
     uses_keras: bool
 
 
 @functools.cache
 def _source(target: str) -> _Source:
-    # Dotted names by those that stand for them, of imports and in the text.
+    # `imports` maps a local name to its dotted name.
     imports, attributes, strings = {}, set(), set()
     for node in ast.walk(ast.parse((ROOT / f"{target}.py").read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -83,7 +84,7 @@ def _source(target: str) -> _Source:
         ):
             attributes.add((node.value.id, node.attr))
     return _Source(
-        # What a module takes from a package that it imports as a whole.
+        # Adds the attributes that the module uses of imported modules.
         frozenset(imports.values())
         | {f"{imports[x]}.{y}" for x, y in attributes if x in imports},
         frozenset(strings),
@@ -92,15 +93,15 @@ def _source(target: str) -> _Source:
 
 
 def imported_names(target: str) -> frozenset[str]:
-    """Returns dotted names that a module imports, as `module.name`."""
+    """Returns the dotted names that a module imports, as `module.name`."""
     return _source(target).imports
 
 
 @functools.cache
 def _target_of_name(name: str) -> str | None:
-    """Returns the module that a dotted name is, or that defines it.
+    """Returns the module that a dotted name means, or that defines it.
 
-    A name that a package takes from one of its modules is that module's:
+    If a package imports the name from one of its modules, returns that module:
     `etcmodel.layers.RelativeAttention` is in `etcmodel/layers/attention`.
     """
     path = name.replace(".", "/")
@@ -119,11 +120,11 @@ def _target_of_name(name: str) -> str | None:
 
 @functools.cache
 def imports_of(target: str, strings: bool = True) -> frozenset[str]:
-    """Returns the modules of the project that a module imports names from.
+    """Returns the project's modules that a module imports names from.
 
-    With `strings` also those that it names in strings, as registries do
-    (`"etcmodel.tasks.nq.pipeline:make"`). A package's `__init__` counts where
-    it is itself what is wanted.
+    `strings` adds modules that it names in strings, as registries do
+    (`"etcmodel.tasks.nq.pipeline:make"`). A package's `__init__` counts only if
+    the module imports the package itself.
     """
     source = _source(target)
     names = {x for x in source.imports if x.split(".")[0] in FOLDERS}
@@ -134,7 +135,7 @@ def imports_of(target: str, strings: bool = True) -> frozenset[str]:
 
 
 def closure(target: str) -> frozenset[str]:
-    """Returns a module and all that it depends on, directly or not."""
+    """Returns a module and all its direct and indirect dependencies."""
     seen, waiting = set(), [target]
     while waiting:
         current = waiting.pop()
@@ -154,12 +155,12 @@ def _uses_engine(target: str) -> bool:
 
 @functools.cache
 def place_of(test: str) -> tuple[int, bool]:
-    """Determines under which Keras a test module runs.
+    """Determines the Keras version that a test module runs under.
 
     Returns:
-        The Keras: 2 if the test needs the Model Garden or what is built on it,
-        the tasks and the command line, which run on that; else 3. And whether
-        it has to do with Keras at all.
+        A pair. The version is 2 if the test needs the Model Garden or the
+        packages that use it (such as tasks and the command line), else 3. The
+        bool tells whether the test depends on Keras at all.
     """
     modules = closure(test)
     return (
@@ -169,19 +170,19 @@ def place_of(test: str) -> tuple[int, bool]:
 
 
 def own_test(target: str) -> str:
-    """Returns the test of a module; a test is its own."""
+    """Returns the test of a module; for a test, returns the test itself."""
     return target if target.endswith("_test") else f"{target}_test"
 
 
 def tests_of(changed: Iterable[str], all_dependents: bool = False) -> list[str]:
-    """Returns the tests of modules and of those that import them, sorted.
+    """Returns the tests of changed modules and of their importers, sorted.
 
-    With `all_dependents` also of what depends on them indirectly.
+    `all_dependents` adds the tests of indirect importers.
     """
     targets = [target_of(path) for path in module_files()]
     known = set(targets)
     wanted = set(changed)
-    # What still takes names from a module that is gone fails.
+    # Modules that still import a deleted module would fail.
     gone = tuple(f"{t}.".replace("/", ".") for t in wanted - known)
     wanted |= {
         target

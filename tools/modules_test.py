@@ -5,7 +5,7 @@ from testing.small_project import clear_caches
 from testing.small_project import make_project
 from tools import modules
 
-# A small project: which of its modules and tests import what.
+# A small project: modules and tests with imports of several kinds.
 FILES = {
     "etcmodel/__init__.py": "",
     "etcmodel/reshape.py": "import numpy as np",
@@ -49,7 +49,7 @@ class ModulesTest(unittest.TestCase):
         self.addCleanup(patch.stop)
         clear_caches(modules)
 
-    def test_a_name_of_a_package_is_the_defining_modules(self):
+    def test_name_of_a_package_belongs_to_the_defining_module(self):
         self.assertEqual(
             {"etcmodel/layers/dense"},
             modules.imports_of("etcmodel/models/model"),
@@ -84,7 +84,7 @@ class ModulesTest(unittest.TestCase):
         for test, place in {
             "etcmodel/reshape_test": (3, False),
             "etcmodel/layers/dense_test": (3, True),
-            # Beside a layer, and in a package with layers, but none itself.
+            # This module shares a package with layers, but does not use Keras.
             "etcmodel/layers/norm_test": (3, False),
             "etcmodel/models/model_test": (3, True),
             "benchmarks/speed_test": (3, True),
@@ -111,7 +111,7 @@ class ModulesTest(unittest.TestCase):
             modules.tests_of(["etcmodel/tasks/records"]),
         )
 
-    def test_tests_of_a_module_that_is_gone(self):
+    def test_tests_of_a_deleted_module(self):
         for path in ("models/model.py", "models/model_test.py"):
             (modules.ROOT / "etcmodel" / path).unlink()
         self.assertEqual(
@@ -119,7 +119,7 @@ class ModulesTest(unittest.TestCase):
             modules.tests_of(["etcmodel/models/model"]),
         )
 
-    def test_tests_of_all_that_depends_on_a_change(self):
+    def test_tests_of_all_dependents_of_a_change(self):
         self.assertEqual(
             [
                 "benchmarks/speed_test",

@@ -1,17 +1,17 @@
-"""Breaks the code in known ways, and checks that tests fail.
+"""Mutation testing: breaks the code in listed ways, and expects tests to fail.
 
     python -m tools.mutate                    all mutations
     python -m tools.mutate ops datasets       mutations of these rooms
     python -m tools.mutate etcmodel/layers/dropout.py
     python -m tools.mutate --list
 
-tools/mutations/ lists them, chosen by hand. Tools that make every small change
-take too long here: cosmic-ray counts 39,000 in the package, and each takes ten
-seconds or more, since its tests load TensorFlow.
+tools/mutations/ lists the mutations, which are chosen by hand. Tools that
+generate all small mutations take too long: cosmic-ray finds 39,000 in the
+package, and each takes at least ten seconds, since the tests load TensorFlow.
 
-Each mutation is made in a copy of the project, where its tests run until the
-first failure; that test must pass without the mutation. The exit code is 1 if a
-mutation goes unnoticed.
+Each mutation is applied in a copy of the project. Its tests run there until the
+first failure; the failing test must pass without the mutation. The exit code is
+1 if any mutation goes unnoticed.
 """
 
 import argparse
@@ -43,12 +43,15 @@ class Mutation(NamedTuple):
     Attributes:
         function: `package.module:Class.method`, or a module alone.
         why: what is broken.
-        replace: an expression, a keyword argument `name=value`, or a statement
-            of the function, compared as syntax: line breaks and comments do not
-            matter. A capital letter alone stands for any expression.
-        by: what replaces it, in which the letters stand for what they matched.
-        tests: the test files that must notice.
-        occurrence: which match is meant, from 1; 0 if there must be only one.
+        replace: code to replace in the function: an expression, a keyword
+            argument `name=value`, or a statement. It is compared as syntax, so
+            line breaks and comments do not matter. A single capital letter
+            matches any expression.
+        by: the replacement, in which capital letters stand for the expressions
+            that they matched.
+        tests: test files, one of which must fail.
+        occurrence: index of the match to replace, from 1; 0 if the code must
+            match only once.
     """
 
     function: str
@@ -60,15 +63,15 @@ class Mutation(NamedTuple):
 
     @property
     def file(self) -> str:
-        """File of the module, relative to the root."""
+        """Path of the module's file, relative to the root."""
         return self.function.partition(":")[0].replace(".", "/") + ".py"
 
     def applied_to(self, text: str) -> str:
         """Returns the module's text with the mutation, without comments.
 
         Raises:
-            ValueError: the function or what is to be replaced is not there, or
-                there several times.
+            ValueError: the function does not exist, or `replace` does not match
+                exactly once (or `occurrence` times).
         """
         tree = ast.parse(text)
         pattern = _parse(self.replace)
@@ -80,9 +83,9 @@ class Mutation(NamedTuple):
         number = self.occurrence or 1
         if len(places) < number or (len(places) > 1 and not self.occurrence):
             raise ValueError(
-                f"{self.function}: {self.why!r} should replace what is there "
-                f"once, or have an `occurrence`. It is there {len(places)} "
-                f"times: {self.replace}"
+                f"{self.function}: {self.why!r} matches {len(places)} times, "
+                f"expected once. Change `replace`, or set `occurrence`: "
+                f"{self.replace}"
             )
         (parent, field, index), found = places[number - 1]
         new = _Fill(found).visit(_parse(self.by))
@@ -105,7 +108,7 @@ class Mutation(NamedTuple):
                 if getattr(child, "name", None) == name and child is not node
             ]
             if not inside:
-                raise ValueError(f"{self.function}: there is no {name}.")
+                raise ValueError(f"{self.function}: {name} does not exist.")
             node = inside[0]
         return node
 
@@ -117,7 +120,7 @@ def _parse(text: str) -> ast.AST:
 
 
 def _places(root: ast.AST) -> Iterator[tuple[tuple, ast.AST]]:
-    """Yields all nodes below one: parent, field, index, and the node."""
+    """Yields ((parent, field, index), node) for all nodes below `root`."""
     for field, value in ast.iter_fields(root):
         many = isinstance(value, list)
         for index, node in enumerate(value if many else [value]):
@@ -127,7 +130,7 @@ def _places(root: ast.AST) -> Iterator[tuple[tuple, ast.AST]]:
 
 
 def _match(pattern, node, found: dict[str, ast.AST]) -> dict | None:
-    """Returns the nodes that letters stand for; None without a match."""
+    """Returns letter -> matched node, or None if the pattern does not match."""
     if isinstance(pattern, ast.Name) and re.fullmatch("[A-Z]", pattern.id):
         if not isinstance(node, ast.expr):
             return None
@@ -143,7 +146,7 @@ def _match(pattern, node, found: dict[str, ast.AST]) -> dict | None:
     elif isinstance(pattern, ast.AST):
         if type(pattern) is not type(node):
             return None
-        # Whether a name is read or written is seen from where it stands.
+        # `ctx` (load or store) differs between a pattern and its match.
         names = [x for x in pattern._fields if x != "ctx"]
         pairs = ((getattr(pattern, x), getattr(node, x)) for x in names)
     else:
@@ -156,7 +159,7 @@ def _match(pattern, node, found: dict[str, ast.AST]) -> dict | None:
 
 
 class _Fill(ast.NodeTransformer):
-    """Puts expressions in the place of letters."""
+    """Replaces letters by the expressions that they matched."""
 
     def __init__(self, found: dict[str, ast.AST]):
         self._found = found
@@ -169,8 +172,8 @@ def read_mutations() -> list[Mutation]:
     """Reads all mutations of tools/mutations/.
 
     Raises:
-        ValueError: one does not fit the function as it is, changes nothing, or
-            names a test that does not exist.
+        ValueError: a mutation does not match its function, changes nothing, or
+            names a file that does not exist.
     """
     mutations = []
     for path in sorted(FOLDER.glob("*.yaml")):
@@ -180,12 +183,14 @@ def read_mutations() -> list[Mutation]:
             for name in (mutation.file, *mutation.tests):
                 if not (modules.ROOT / name).exists():
                     raise ValueError(
-                        f"{path.name}: {mutation.why!r}: there is no {name}."
+                        f"{path.name}: {mutation.why!r}: {name} does not "
+                        "exist. Correct the name."
                     )
             text = (modules.ROOT / mutation.file).read_text("utf-8")
             if mutation.applied_to(text) == ast.unparse(ast.parse(text)):
                 raise ValueError(
-                    f"{path.name}: {mutation.why!r} changes nothing."
+                    f"{path.name}: {mutation.why!r} changes nothing. Use "
+                    "another `by`."
                 )
             mutations.append(mutation)
     return mutations
@@ -197,15 +202,15 @@ def run_tests_of(
     """Runs tests in a copy of the project.
 
     Returns:
-        The tests that have failed, or files that cannot be loaded.
+        The tests that failed, or files that could not be loaded.
 
     Raises:
-        RuntimeError: they could not be run.
+        RuntimeError: pytest failed without naming a test.
     """
     command = run_tests.command_of(keras, ["--placed", "--tb=no", *arguments])
     command["cwd"] = root
     command["env"]["PYTHONPATH"] = str(root)
-    # Beside the project, not beside its copy.
+    # The data is beside the project, not beside its copy.
     command["env"].setdefault(
         "ETCMODEL_TEST_DATA", str(modules.ROOT.parent / "shared/data")
     )
@@ -217,7 +222,7 @@ def run_tests_of(
         done.stdout,
         re.MULTILINE,
     )
-    # Otherwise it has failed or could not load tests, and has said which.
+    # For failed tests, pytest has printed their names.
     if done.returncode not in (0, run_tests.NO_TESTS) and not failed:
         raise RuntimeError(
             f"pytest under Keras {keras} ended with {done.returncode}: "
@@ -232,7 +237,7 @@ def who_notices(
     """Runs the tests while a module of the copy is mutated.
 
     Returns:
-        The Keras and the test that has failed first; None if none has.
+        The Keras version and the first failing test; None if no test fails.
     """
     file = root / mutation.file
     text = file.read_text("utf-8")
@@ -249,9 +254,9 @@ def who_notices(
 
 
 def run(mutations: Iterable[Mutation]) -> list[Mutation]:
-    """Tries mutations in a copy of the project; returns the unnoticed.
+    """Tries mutations in a copy of the project; returns the unnoticed ones.
 
-    A test that fails without the mutation, too, has not noticed it.
+    A test that also fails without the mutation does not count as noticing it.
     """
     unnoticed, noticed = [], collections.defaultdict(list)
     with tempfile.TemporaryDirectory() as directory:
@@ -283,7 +288,7 @@ def run(mutations: Iterable[Mutation]) -> list[Mutation]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Tries the mutations that are asked for; returns the exit code."""
+    """Tries the mutations that the arguments select; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.mutate",
         description=__doc__,

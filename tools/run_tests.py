@@ -1,19 +1,19 @@
-"""Runs the tests, each under its Keras.
+"""Runs the tests, each under its Keras version.
 
     ./run_tests.sh                              style and all tests
-    ./run_tests.sh etcmodel/layers -k dropout   some; pytest's own options
+    ./run_tests.sh etcmodel/layers -k dropout   some tests, by pytest's options
     ./run_tests.sh --changed                    tests of uncommitted changes
     ./run_tests.sh --changed main               tests of the difference to main
     ./run_tests.sh --lf                         tests that failed last time
-    ./run_tests.sh --keras=2                    tests of one Keras
+    ./run_tests.sh --keras=2                    tests that run under Keras 2
 
-With `--everywhere`, all tests run under both Kerases, or under the given one.
+With `--everywhere`, all tests run under Keras 2 and 3, or only under `--keras`.
 
-`--changed` runs the tests of the modules that have changed and of those that
-import them; with `--all-dependents` of all that depends on them. It goes by
-imports, not by the lines that a test runs: pytest-testmon would count traced
-functions and shared runs for the first test only. All tests, or many files
-without options, run in two processes of pytest-xdist.
+`--changed` runs the tests of changed modules and of modules that import them;
+`--all-dependents` adds indirect importers. It follows imports, not executed
+lines as pytest-testmon does: that would assign traced functions and shared runs
+to the first test only. All tests, or many files without options, run in two
+processes with pytest-xdist.
 """
 
 import argparse
@@ -26,18 +26,18 @@ from collections.abc import Sequence
 from tools import modules
 
 KERASES = (3, 2)
-NO_TESTS = 5  # An exit code of pytest.
-# Fewer files are not worth the start of two processes.
+NO_TESTS = 5  # The exit code of pytest if no tests are selected.
+# Up to this many files run in one process, as starting two takes longer.
 _MANY_FILES = 8
-# Of the project as a whole: any change may break them.
+# Any change may break these tests of the whole project.
 _ALWAYS = ("etcmodel/imports_test", "tools/build_file_test")
 
 
 def _git(*arguments: str) -> list[str]:
-    """Returns the lines that git prints.
+    """Runs git; returns the lines that it prints.
 
     Raises:
-        SystemExit: it fails.
+        SystemExit: git fails.
     """
     done = subprocess.run(
         ["git", *arguments],
@@ -48,8 +48,8 @@ def _git(*arguments: str) -> list[str]:
     )
     if done.returncode:
         raise SystemExit(
-            f"error: {done.stderr.strip()}. Give `--changed` a branch or a "
-            "commit of this checkout."
+            f"error: {done.stderr.strip()}. Pass a branch or commit of this "
+            "checkout to --changed."
         )
     return done.stdout.splitlines()
 
@@ -58,7 +58,7 @@ def changed_tests(ref: str, all_dependents: bool) -> list[str]:
     """Returns the test files for the difference to a commit.
 
     Raises:
-        SystemExit: git does not know the commit, or this is no git checkout.
+        SystemExit: the commit does not exist, or this is not a git checkout.
     """
     files = {
         *_git("diff", "--name-only", "--relative", ref, "--"),
@@ -74,7 +74,7 @@ def changed_tests(ref: str, all_dependents: bool) -> list[str]:
 
 
 def is_placed(test: str, keras: int) -> bool:
-    """Tells whether some of a file's tests run under a Keras."""
+    """Returns whether any test of a file runs under a Keras version."""
     path = pathlib.Path(test.split("::")[0])
     own, _ = modules.place_of(modules.target_of(path))
     text = (modules.ROOT / path).read_text("utf-8")
@@ -82,12 +82,12 @@ def is_placed(test: str, keras: int) -> bool:
 
 
 def command_of(keras: int, arguments: Sequence[str]) -> dict:
-    """Returns arguments of `subprocess.run` for pytest under a Keras."""
+    """Returns `subprocess.run` arguments for pytest under a Keras version."""
     return dict(
         args=[
             *(sys.executable, "-m", "pytest"),
             *("-o", f"cache_dir=.pytest_cache/keras_{keras}"),
-            # Where nothing has failed, `--lf` runs nothing.
+            # If no test failed last time, `--lf` runs nothing.
             "--last-failed-no-failures=none",
             *arguments,
         ],
@@ -95,29 +95,29 @@ def command_of(keras: int, arguments: Sequence[str]) -> dict:
         env=dict(
             os.environ,
             TF_USE_LEGACY_KERAS=str(int(keras == 2)),
-            # What tests do is too small for several threads.
+            # Operations in tests are too small for several threads.
             TF_NUM_INTRAOP_THREADS="1",
         ),
     )
 
 
 def check_style() -> None:
-    """Checks the style of all files.
+    """Checks the style of all files with ruff.
 
     Raises:
-        SystemExit: ruff complains.
+        SystemExit: ruff finds problems.
     """
     for arguments, advice in (
         (["format", "--check"], "Run: .venv/bin/ruff format ."),
-        (["check"], "Fix many of them: .venv/bin/ruff check --fix ."),
+        (["check"], "To fix many of them, run: .venv/bin/ruff check --fix ."),
     ):
         command = [sys.executable, "-m", "ruff", *arguments, "--quiet", "."]
         if subprocess.run(command, cwd=modules.ROOT, check=False).returncode:
-            raise SystemExit(f"error: ruff complains, see above. {advice}")
+            raise SystemExit(f"error: ruff found problems. {advice}")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs tests; returns 0 if all that ran have passed."""
+    """Runs tests; returns 0 if all of them pass."""
     parser = argparse.ArgumentParser(
         prog="./run_tests.sh",
         description=__doc__,
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--everywhere", action="store_true")
     parser.add_argument("--keras", type=int, choices=KERASES)
     options, rest = parser.parse_known_args(arguments)
-    # pytest collects folders, which may have tests of both.
+    # Only files are filtered here; pytest filters the tests in folders.
     files = [
         x
         for before, x in zip(["", *rest], rest, strict=False)
@@ -155,9 +155,9 @@ def main(arguments: Sequence[str]) -> int:
             chosen.append("--placed")
         has_options = any(x.startswith("-") for x in rest)
         if not has_options and not 0 < len(files) <= _MANY_FILES:
-            # The tests of a file share what their classes set up. By default
-            # the files with the fewest tests, which can be the longest, would
-            # run last, and one worker would wait for the other.
+            # `loadfile` keeps a file's tests in one process, as they share what
+            # their classes set up. With reordering, files with few but slow
+            # tests would run last, and one worker would wait for the other.
             chosen += ["-n", "2", "--dist", "loadfile"]
             chosen.append("--no-loadscope-reorder")
         command = command_of(keras, chosen)

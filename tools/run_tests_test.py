@@ -67,7 +67,7 @@ def test_task():
 
 
 class RunTestsTest(unittest.TestCase):
-    """Runs the tool in a small project that is a git checkout."""
+    """Runs the tool in the git checkout of a small project."""
 
     def setUp(self):
         self.root = make_project(self, FILES)
@@ -89,7 +89,7 @@ class RunTestsTest(unittest.TestCase):
         )
 
     def run_tool(self, *arguments, code=0):
-        """Returns the output, and which tests ran under which Keras."""
+        """Returns the output, and each test with its Keras version."""
         environment = {
             name: value
             for name, value in os.environ.items()
@@ -109,7 +109,7 @@ class RunTestsTest(unittest.TestCase):
         log.unlink(missing_ok=True)
         return done.stdout + done.stderr, sorted(ran)
 
-    def test_each_test_under_the_keras_it_is_about(self):
+    def test_each_test_runs_under_its_keras_version(self):
         everything = ["both 2", "both 3", "fails 3", "here 3", "task 2"]
         here = ["both 2", "both 3", "here 3"]
         test = "etcmodel/layer_test.py"
@@ -119,7 +119,7 @@ class RunTestsTest(unittest.TestCase):
             ([f"{test}::test_here"], ["here 3"]),
             (["--everywhere", f"{test}::test_here"], ["here 2", "here 3"]),
             (["--keras=2", "etcmodel", "-v"], ["both 2", "task 2"]),
-            # What looks like a path may be an option's value.
+            # An option's value may look like a path.
             ([test, "--deselect", f"{test}::test_fails"], here),
             (["-k", "layer_test.py and not fails", "etcmodel"], here),
         ):
@@ -130,19 +130,19 @@ class RunTestsTest(unittest.TestCase):
         self.assertEqual(5, len(ran))
         self.assertIn("Style: ruff", output)
         self.assertRegex(output, "(?s)Keras 3.*3 passed.*Keras 2.*2 passed")
-        # By two processes.
+        # Two processes ran the tests.
         self.assertEqual(2, output.count("2 workers ["))
         (self.root / "etcmodel" / "log.py").write_text("x=1")
         output, ran = self.run_tool(code=1)
         self.assertEqual([], ran)
         self.assertIn("ruff format .", output)
 
-    def test_exit_code_and_what_failed_last(self):
+    def test_exit_code_and_last_failed(self):
         (self.root / "fail.txt").write_text("yes")
         output, ran = self.run_tool("etcmodel", "-v", code=1)
         self.assertEqual(5, len(ran))
         self.assertEqual(["fails 3"], self.run_tool("--lf", code=1)[1])
-        # Nothing is chosen.
+        # No test is selected.
         self.run_tool("etcmodel", "-k", "no_such_test", code=5)
 
     def test_changed(self):

@@ -1,7 +1,8 @@
-"""A pytest plugin: the Keras of each test, seeds, garbage collection.
+"""A pytest plugin: Keras version of each test, seeds, garbage collection.
 
-Used by conftest.py. A test runs under one Keras, which follows from what its
-module imports (see `modules.place_of`), or under both if it is marked so.
+conftest.py loads it. A test runs under one Keras version, which depends on the
+imports of its module (see `modules.place_of`), or under both versions if it has
+the mark `both_kerases`.
 """
 
 import gc
@@ -26,26 +27,26 @@ def pytest_addoption(parser):
     parser.getgroup("etcmodel").addoption(
         "--placed",
         action="store_true",
-        help="run tests only under the Keras that they are about",
+        help="run each test only under its own Keras version",
     )
 
 
 def pytest_configure(config):
-    """Declares the marker, and makes Python collect garbage less often."""
+    """Declares the mark, and makes garbage collection less frequent."""
     config.addinivalue_line(
         "markers", "both_kerases: runs under Keras 3 and under Keras 2"
     )
-    # Graphs have many objects, and few of them are garbage.
+    # Graphs have many objects, few of which are garbage.
     gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_report_header(config):
-    """Says under which Keras the tests run."""
+    """Reports the Keras version of this run."""
     return f"tf.keras is Keras {keras_in_use()}"
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Skips files of the other Keras without importing them."""
+    """Skips files for the other Keras version without importing them."""
     if config.getoption("--placed") and collection_path.match("*_test.py"):
         path = collection_path.relative_to(modules.ROOT).as_posix()
         if not run_tests.is_placed(path, keras_in_use()):
@@ -54,8 +55,8 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Deselects tests of the other Keras."""
-    # `tf.test.TestCase` has one in every class, and always skips it.
+    """Deselects tests for the other Keras version."""
+    # `tf.test.TestCase` adds `test_session` to every class and always skips it.
     items[:] = [item for item in items if item.name != "test_session"]
     if not config.getoption("--placed"):
         return
@@ -66,7 +67,7 @@ def pytest_collection_modifyitems(config, items):
         is_marked = item.get_closest_marker("both_kerases") is not None
         if is_marked and not uses_keras:
             raise pytest.UsageError(
-                f"{item.nodeid} is marked to run under both Kerases, but "
+                f"{item.nodeid} is marked to run under Keras 2 and 3, but "
                 "nothing that it imports uses tf.keras. Remove the mark."
             )
         here = is_marked or keras == keras_in_use()
@@ -86,8 +87,8 @@ def pytest_runtest_setup():
     """Seeds Keras, so that initial weights do not depend on other tests."""
     keras = sys.modules.get("keras" if keras_in_use() == 3 else "tf_keras")
     if keras is not None:
-        # `tf.test.TestCase` sets TensorFlow's seed. Setting it here would make
-        # TensorFlow optimize all functions again.
+        # `tf.test.TestCase` sets TensorFlow's seed. If it were set here, too,
+        # TensorFlow would optimize all functions again.
         tensorflow = sys.modules["tensorflow"]
         with (
             mock.patch.object(tensorflow.random, "set_seed"),

@@ -1,7 +1,7 @@
-"""Draws the imports between rooms into docs/architecture.md.
+"""Draws the imports between packages ("rooms") in docs/architecture.md.
 
-The picture is a Mermaid graph. Run it from the root of the project when imports
-between rooms change; a test compares them:
+The picture is a Mermaid graph, and a test checks that it is up to date. When
+imports between rooms change, run from the root of the project:
 
     python -m tools.write_architecture
 """
@@ -13,7 +13,7 @@ from tools import modules
 
 PAGE = pathlib.Path("docs/architecture.md")
 START, END = "```mermaid\n", "```\n"
-# From top to bottom.
+# The rooms from top to bottom.
 ROOMS = sum(modules.LEVELS, ())
 
 
@@ -24,11 +24,11 @@ def room_of(target: str) -> str | None:
 
 
 def arrows() -> set[tuple[str, str]]:
-    """Returns pairs of a room and another one that its modules import.
+    """Returns pairs of a room and another room that its modules import.
 
-    Tests and what they share do not count, nor what leads to a room only by
-    way of another: an arrow from `tasks` to `layers` is left out where there
-    are arrows from `tasks` to `models` and from `models` to `layers`.
+    Tests and `testing` do not count. Arrows that follow from others are left
+    out: there is no arrow from `tasks` to `layers` if there are arrows from
+    `tasks` to `models` and from `models` to `layers`.
     """
     direct = set()
     for path in modules.module_files():
@@ -40,7 +40,7 @@ def arrows() -> set[tuple[str, str]]:
             pair = (room, room_of(other))
             if None not in pair and pair[0] != pair[1]:
                 direct.add(pair)
-    # Everything that a room reaches by two arrows or more.
+    # All pairs that are connected by two or more arrows.
     farther = {(a, d) for a, b in direct for c, d in direct if b == c}
     while True:
         more = {(a, d) for a, b in farther for c, d in direct if b == c}
@@ -50,20 +50,20 @@ def arrows() -> set[tuple[str, str]]:
 
 
 def picture() -> str:
-    """Returns the graph as Mermaid reads it."""
+    """Returns the graph in Mermaid's syntax."""
     lines = ["flowchart TD", *(f"    {room}" for room in ROOMS)]
     lines += [f"    {a} --> {b}" for a, b in sorted(arrows())]
     return "\n".join(lines) + "\n"
 
 
 def with_picture(page: str) -> str:
-    """Returns the page with the picture in its place."""
+    """Returns the page with an updated picture."""
     start = page.index(START) + len(START)
     return page[:start] + picture() + page[page.index(END, start) :]
 
 
 def main() -> None:
-    """Writes the page."""
+    """Updates the page."""
     PAGE.write_text(with_picture(PAGE.read_text("utf-8")), "utf-8")
 
 

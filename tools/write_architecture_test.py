@@ -7,7 +7,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 class ArchitectureTest(unittest.TestCase):
-    def test_the_picture_is_that_of_the_imports(self):
+    def test_picture_matches_the_imports(self):
         page = (ROOT / write_architecture.PAGE).read_text("utf-8")
         self.assertEqual(
             page,
@@ -16,7 +16,7 @@ class ArchitectureTest(unittest.TestCase):
         )
         arrows = write_architecture.arrows()
         self.assertIn(("models", "layers"), arrows)
-        # By way of `models`.
+        # `training` reaches `layers` through `models`.
         self.assertNotIn(("training", "layers"), arrows)
 
 

@@ -1,4 +1,4 @@
-"""Loads weights of encoders from files: of this package, BERT, RoBERTa, ..."""
+"""Loads encoder weights from checkpoints of this package, BERT, RoBERTa, ..."""
 
 from etcmodel.checkpoints.bert_files import Bert
 from etcmodel.checkpoints.bert_files import read_bert

@@ -9,11 +9,11 @@ import tensorflow as tf
 from etcmodel import errors
 from etcmodel import json_objects
 
-# What to do with weights of LoRA and the like.
+# Advice for weights of LoRA and similar adapters.
 MERGE_ADAPTER = (
     "It is an adapter: merge it into its model with PEFT's "
-    "`merge_and_unload()`, save the result with `save_pretrained`, and give "
-    "its directory."
+    "`merge_and_unload()`, save the result with `save_pretrained`, and pass "
+    "that directory."
 )
 _FILES = ("config.json", "bert_config.json")
 _SIZES = (
@@ -31,7 +31,7 @@ _DISTILBERT = {
     "intermediate_size": "hidden_dim",
     "hidden_act": "activation",
 }
-# Their positions start after the number of the padding token.
+# In these models, the first position is the padding token's id plus 1.
 _ROBERTA = ("roberta", "xlm-roberta", "camembert")
 _ARCHITECTURES = ("bert", *_ROBERTA, "distilbert", "electra")
 # Why weights of another `model_type` cannot be used.
@@ -49,7 +49,7 @@ _REFUSED = {
     "roberta-prelayernorm": "it normalizes before each sublayer, not after it",
     "xlm-roberta-xl": "it normalizes before each sublayer, not after it",
 }
-# Activations as Hugging Face's code defines them.
+# Activations, as defined in Hugging Face's code.
 _ACTIVATIONS = {
     "gelu": "exact_gelu",
     "gelu_fast": "gelu",
@@ -61,7 +61,7 @@ _ACTIVATIONS = {
 
 
 class BertConfig(NamedTuple):
-    """Configuration of an encoder, read before its weights.
+    """Configuration of a BERT-like encoder, read before its weights.
 
     Attributes:
         file: the configuration file.
@@ -72,9 +72,9 @@ class BertConfig(NamedTuple):
             names of `EtcConfig`.
         layer_norm_epsilon: added to the variances.
         first_position: row of the first token in the position table.
-        has_types: whether token types must be among the weights.
-        is_tied: whether the output layer of the masked language model is the
-            token table.
+        has_types: whether the weights must include token types.
+        is_tied: whether the masked language model uses the token table as its
+            output layer.
     """
 
     file: str
@@ -96,7 +96,7 @@ def read_json(file: str) -> dict:
 
 
 def read_optional_json(folder: str, name: str) -> dict:
-    """Reads a JSON object from a file; empty if there is no such file."""
+    """Reads a JSON object from a file; {} if the file does not exist."""
     file = find(folder, name)
     return {} if file is None else read_json(file)
 
@@ -113,13 +113,13 @@ def read_config(folder: str, path: str) -> BertConfig:
     """Reads the configuration in a directory; `path` is what the user gave.
 
     Raises:
-        FileNotFoundError: there is no configuration.
-        ValueError: the model cannot be lifted.
+        FileNotFoundError: the directory has no configuration.
+        ValueError: the model cannot be lifted (see `lifting.lift`).
     """
     file = find(folder, *_FILES)
     if file is None:
         raise FileNotFoundError(_no_config(folder, path))
-    # Hugging Face's own default.
+    # Hugging Face uses the same default.
     config = {"hidden_act": "gelu", "activation": "gelu", **read_json(file)}
     architecture = config.get("model_type", "bert")
     _check(config, architecture, file)
@@ -161,7 +161,7 @@ def _check(config, architecture, file) -> None:
         why = _REFUSED.get(architecture)
         raise ValueError(
             f"{file}: model_type is {architecture!r}, which cannot be lifted"
-            f"{f': {why}' if why else ''}. Give one of the types "
+            f"{f': {why}' if why else ''}. Use one of the types "
             f"{', '.join(_ARCHITECTURES)}."
         )
     if config.get("quantization_config"):
@@ -176,15 +176,15 @@ def _check(config, architecture, file) -> None:
     ):
         if config.get(name, expected) not in (expected, None):
             raise ValueError(
-                f"{file}: {name} is {config[name]!r}, expected {expected!r}: "
-                "the encoder does not compute what BERT computes."
+                f"{file}: {name} is {config[name]!r}, expected {expected!r}, "
+                "as in BERT."
             )
 
 
 def check_exists(path: str) -> None:
     """Raises a FileNotFoundError with advice if there are no weights.
 
-    The path is a directory, a file, or a checkpoint without its endings.
+    The path is a directory, a file, or a checkpoint's path without `.index`.
     """
     if any(tf.io.gfile.exists(x) for x in (path, f"{path}.index")):
         return
@@ -201,8 +201,8 @@ def _no_config(folder, path) -> str:
     snapshots = os.path.join(folder, "snapshots")
     if tf.io.gfile.isdir(snapshots) and tf.io.gfile.listdir(snapshots):
         found = sorted(tf.io.gfile.listdir(snapshots))
-        return f"{text} Give a snapshot: {os.path.join(snapshots, found[-1])}"
+        return f"{text} Pass a snapshot: {os.path.join(snapshots, found[-1])}"
     return (
-        f"{text} Give the directory of a BERT or RoBERTa, or a checkpoint with "
+        f"{text} Pass the directory of a BERT or RoBERTa, or a checkpoint with "
         "its bert_config.json beside it."
     )

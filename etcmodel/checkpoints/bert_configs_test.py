@@ -44,7 +44,7 @@ class BertConfigsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         ({"model_type": "albert"}, "'albert', .*: its layers share"),
-        ({"model_type": "t5"}, "'t5', which cannot be lifted. Give one of"),
+        ({"model_type": "t5"}, "'t5', which cannot be lifted. Use one of"),
         ({"quantization_config": {"bits": 4}}, "without quantization"),
         ({"is_decoder": True}, "is_decoder is True, expected False"),
     )
@@ -65,8 +65,8 @@ class BertConfigsTest(tf.test.TestCase, parameterized.TestCase):
             ):
                 bert_configs.check_exists(path)
 
-    def test_directories_that_are_near(self):
-        # Hugging Face's cache, and an adapter.
+    def test_advice_for_similar_directories(self):
+        # A directory of Hugging Face's cache, and an adapter.
         os.makedirs(os.path.join(self.folder, "snapshots", "1f2e"))
         with self.assertRaisesRegex(FileNotFoundError, "snapshots/1f2e"):
             bert_configs.read_config(self.folder, self.folder)

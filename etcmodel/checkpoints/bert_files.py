@@ -1,4 +1,4 @@
-"""Reads BERT, RoBERTa and encoders of the same layout from their files."""
+"""Reads BERT, RoBERTa and similar encoders from their files."""
 
 import os
 import re
@@ -19,19 +19,20 @@ _ADAPTER = r"(^|\.)(lora_\w+|base_layer|adapters?|modules_to_save)\."
 
 
 class Bert(NamedTuple):
-    """An encoder like BERT, as read from its files.
+    """A BERT-like encoder, as read from its files.
+
+    `architecture`, `sizes` and `layer_norm_epsilon` are those of
+    `bert_configs.BertConfig`.
 
     Attributes:
         path: the path that was read.
-        architecture: see `bert_configs.BertConfig`, as `sizes` and
-            `layer_norm_epsilon`.
         weights: `<float32>` arrays by the names of `bert_names.expected_names`,
-            with the head of the masked language model if the file has it.
-            Kernels are `[inputs, outputs]`; position tables start at the first
-            position.
-        names: names of the weights in the file.
-        left_out: other weights of the file, and why they are not used.
-        vocab_file: the vocabulary beside it, or None.
+            including the masked language model's head if the file has it.
+            Kernels are `[inputs, outputs]`. Row 0 of position tables is the
+            first position.
+        names: common name of each weight -> its name in the file.
+        left_out: unused weight of the file -> why it is not used.
+        vocab_file: the vocabulary in the same directory, or None.
     """
 
     path: str
@@ -49,9 +50,9 @@ class Bert(NamedTuple):
         return "mlm.dense.kernel" in self.weights
 
     def first_layers(self, number: int) -> "Bert":
-        """Returns the encoder's first layers, without its head.
+        """Returns the encoder's first `number` layers, without its head.
 
-        Raises a ValueError if it has fewer layers.
+        Raises a ValueError if the encoder has fewer layers.
         """
         layers = self.sizes["num_hidden_layers"]
         if not 1 <= number <= layers:
@@ -78,20 +79,23 @@ class Bert(NamedTuple):
 
 
 def read_bert(path: str | os.PathLike) -> Bert:
-    """Reads an encoder with BERT's layout.
+    """Reads a BERT-like encoder.
 
-    Supports a directory that Hugging Face's library writes, with `config.json`
-    and one or several safetensors files, of BERT, RoBERTa, XLM-RoBERTa,
-    CamemBERT, DistilBERT or ELECTRA; and a TensorFlow checkpoint of BERT beside
-    its `bert_config.json`, from Google's code (TensorFlow 1) or from the Model
-    Garden. docs/warm_starts.md lists what is tested. `path` is the directory,
-    or a file in it, such as "model.fp16.safetensors" or the checkpoint
-    "bert_model.ckpt"; in a directory with both, `model.safetensors` is read.
+    Supports two formats. A directory that Hugging Face's library writes has
+    `config.json` and one or several safetensors files of BERT, RoBERTa,
+    XLM-RoBERTa, CamemBERT, DistilBERT or ELECTRA. A TensorFlow checkpoint of
+    BERT, from Google's code (TensorFlow 1) or the Model Garden, has
+    `bert_config.json` in the same directory. docs/warm_starts.md lists what is
+    tested.
+
+    `path` is the directory, or a file in it, such as "model.fp16.safetensors"
+    or the checkpoint "bert_model.ckpt". In a directory with both formats,
+    `model.safetensors` is read.
 
     Raises:
-        FileNotFoundError: there is no configuration, or there are no weights.
-        ValueError: the files belong to another kind of model, or weights are
-            missing or do not have the shapes of the configuration.
+        FileNotFoundError: the configuration or the weights are missing.
+        ValueError: the files belong to another type of model, some weights are
+            missing, or their shapes do not match the configuration.
     """
     path = os.fspath(path)
     bert_configs.check_exists(path)
@@ -133,7 +137,7 @@ def read_bert(path: str | os.PathLike) -> Bert:
 
 
 def _read_checkpoint(path):
-    """Reads a TensorFlow checkpoint: its tensors, and the kind of names."""
+    """Reads a TensorFlow checkpoint; returns tensors and naming patterns."""
     checkpoint = files.open_checkpoint(path, advice="")
     tensors = {
         name: checkpoint.read(name)
@@ -180,7 +184,7 @@ class _Naming:
             elif name in tensors:
                 self.left_out[name] = self._why_left_out(short, common)
         self._resolve_ties(config.is_tied)
-        # A tensor that is stored once may have been used under another name.
+        # A shared tensor may have been used under an alias.
         for name in self.names.values():
             self.left_out.pop(name, None)
 
@@ -189,7 +193,7 @@ class _Naming:
         found = [x for x in tensors if re.search(_ADAPTER, x)]
         if found:
             raise ValueError(
-                f"{self._path} has weights such as {found[0]}. "
+                f"{self._path} has adapter weights, such as {found[0]}. "
                 f"{bert_configs.MERGE_ADAPTER}"
             )
 
@@ -199,7 +203,7 @@ class _Naming:
             tensor.dtype.name != "bfloat16"
         ):
             raise ValueError(
-                f"{self._path}: {name} is of {tensor.dtype.name}, expected "
+                f"{self._path}: {name} is {tensor.dtype.name}, expected "
                 "float32, float16 or bfloat16. Save the weights without "
                 "quantization."
             )
@@ -210,20 +214,24 @@ class _Naming:
         layer = re.match(r"encoder\.layer\.(\d+)\.", common)
         if layer and int(layer[1]) >= self._layers:
             raise ValueError(
-                f"{self._path}: there is a weight {short}, but the "
-                f"configuration has {self._layers} layers."
+                f"{self._path} has a weight {short}, expected no more than "
+                f"the {self._layers} layers of the configuration."
             )
         why = bert_names.why_left_out(short)
         is_inside = common.startswith(("encoder.", "embeddings."))
         if is_inside and self._is_strict and why == bert_names.UNKNOWN:
             raise ValueError(
-                f"{self._path}: there is a weight {short} in the encoder, "
-                "which BERT does not have. Use another model."
+                f"{self._path} has a weight {short} in the encoder, which BERT "
+                "does not have. Use another model."
             )
         return why
 
     def _resolve_ties(self, is_tied):
-        """Chooses the head's output layer, which shares other weights."""
+        """Drops the head's output layer if it equals other weights.
+
+        If it differs, drops the whole head. If the file stores shared weights
+        only under the output layer's names, takes them from there.
+        """
         names = bert_names
         for own, tied, what in (
             (names.DECODER_KERNEL, names.TOKENS, "the token table"),
@@ -242,7 +250,7 @@ class _Naming:
                 self._leave_out_head(name)
 
     def _leave_out_head(self, name):
-        """Leaves out a head whose output layer shares no weights."""
+        """Drops a head whose output layer shares no weights."""
         why = "head with its own output layer instead of the token table"
         self.left_out[name] = why
         for part in bert_names.head_names():
@@ -251,7 +259,7 @@ class _Naming:
 
 
 def _check(weights, config, path) -> None:
-    """Checks that no weight is missing, and merges the axis of heads."""
+    """Checks that all weights exist, and merges the axes of attention heads."""
     sizes = config.sizes
     layers = sizes["num_hidden_layers"]
     names = bert_names.expected_names(layers)
@@ -260,7 +268,7 @@ def _check(weights, config, path) -> None:
     missing = [name for name in names if name not in weights]
     if missing:
         raise ValueError(
-            f"{path}: weights of a BERT with {layers} layers are missing:"
+            f"{path}: expected all weights of {layers} layers. Missing:"
             f"{files.listed(missing)}"
         )
     wrong = []
@@ -273,7 +281,7 @@ def _check(weights, config, path) -> None:
             n not in (None, m) for n, m in zip(expected, x.shape, strict=True)
         ):
             wrong.append(
-                f"{name} {list(x.shape)}, by the configuration "
+                f"{name} {list(x.shape)}, expected "
                 f"{['any' if n is None else n for n in expected]}"
             )
     if wrong:

@@ -44,7 +44,7 @@ class ReadBertTest(tf.test.TestCase, parameterized.TestCase):
             bert.names["encoder.layer.1.output.LayerNorm.gamma"],
         )
 
-    def test_every_weight_is_named_or_left_out(self):
+    def test_every_weight_is_used_or_left_out(self):
         self.assertCountEqual(SHAPES, bert_names.expected_names(2))
         self.assertCountEqual(HEAD, bert_names.head_names())
         for name, shape in (SHAPES | HEAD).items():
@@ -74,7 +74,7 @@ class ReadBertTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(kept, {*cut.names})
         self.assertEqual(1, cut.sizes["num_hidden_layers"])
         self.assertFalse(cut.has_head)
-        # 16 weights of the unused layer, and the head.
+        # Drops the 16 weights of the second layer, and the head.
         self.assertLen(cut.left_out, 1 + 16 + len(HEAD))
         self.assertIn("file/mlm.bias", cut.left_out)
         for number in (0, 3):
@@ -94,18 +94,18 @@ class ReadBertTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, message):
             bert_files.read_bert(self.folder)
 
-    def test_half_of_it(self):
+    def test_missing_files_of_a_checkpoint(self):
         weights = make_weights()
         del weights["encoder.layer.0.output.dense.bias"]
         write_original(self.folder, weights)
         with self.assertRaisesRegex(
-            ValueError, r"missing:\s+encoder.layer.0.output.dense.bias"
+            ValueError, r"Missing:\s+encoder.layer.0.output.dense.bias"
         ):
             bert_files.read_bert(self.folder)
         os.remove(
             os.path.join(self.folder, "bert_model.ckpt.data-00000-of-00001")
         )
-        with self.assertRaisesRegex(FileNotFoundError, "part of a checkpoint"):
+        with self.assertRaisesRegex(FileNotFoundError, "is incomplete"):
             bert_files.read_bert(self.folder)
 
     def test_damaged_index(self):
@@ -114,7 +114,9 @@ class ReadBertTest(tf.test.TestCase, parameterized.TestCase):
         index_file = "model.safetensors.index.json"
         index = {"weight_map": {"x": "model-1.safetensors"}}
         write_json(self.folder, index_file, index)
-        with self.assertRaisesRegex(FileNotFoundError, "model-1.*is missing"):
+        with self.assertRaisesRegex(
+            FileNotFoundError, "model-1.*does not exist"
+        ):
             bert_files.read_bert(self.folder)
         for damaged in (
             [],
@@ -125,7 +127,7 @@ class ReadBertTest(tf.test.TestCase, parameterized.TestCase):
             with self.assertRaisesRegex(ValueError, "weight_map"):
                 bert_files.read_bert(self.folder)
 
-    def test_all_weights_that_are_missing(self):
+    def test_message_lists_all_missing_weights(self):
         write_original(self.folder, {})
         with self.assertRaises(ValueError) as raised:
             bert_files.read_bert(self.folder)
@@ -142,13 +144,13 @@ class ReadBertTest(tf.test.TestCase, parameterized.TestCase):
         ):
             bert_files.read_bert(self.folder)
 
-    def test_no_file(self):
+    def test_missing_files(self):
         with self.assertRaisesRegex(FileNotFoundError, "bert_config.json"):
             bert_files.read_bert(self.folder)
         write_json(self.folder, "config.json", {"hidden_act": "gelu", **SIZES})
         with self.assertRaisesRegex(FileNotFoundError, "safetensors"):
             bert_files.read_bert(self.folder)
-        # PyTorch's own format.
+        # PyTorch's pickle format is not supported.
         torch_file = os.path.join(self.folder, "pytorch_model.bin")
         with open(torch_file, "wb"):
             pass

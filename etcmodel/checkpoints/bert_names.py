@@ -1,9 +1,9 @@
-"""Names of the weights of BERT and similar encoders in three kinds of files.
+"""Names of the weights of BERT and similar encoders in three file formats.
 
-Each weight has one common name: the name in Hugging Face's `bert`, with
-TensorFlow's words for the parts of a layer
+Each weight has one common name. It is the name in Hugging Face's `bert`, but
+parameters are called as in TensorFlow
 (`encoder.layer.0.attention.self.query.kernel`, `embeddings.LayerNorm.gamma`,
-`embeddings.word_embeddings`). The head of the masked language model has
+`embeddings.word_embeddings`). The masked language model's head has
 `mlm.dense.kernel`, `mlm.LayerNorm.gamma`, `mlm.bias` and so on.
 """
 
@@ -14,11 +14,11 @@ TOKENS = "embeddings.word_embeddings"
 POSITIONS = "embeddings.position_embeddings"
 TYPES = "embeddings.token_type_embeddings"
 HEAD_BIAS = "mlm.bias"
-# The head's output layer. Usually its kernel is the token table and its bias
-# is `HEAD_BIAS`; a file that stores shared tensors once may have only these.
+# The head's output layer. Usually its kernel is the token table and its bias is
+# `HEAD_BIAS`. A file that stores shared tensors once may use only these names.
 DECODER_KERNEL, DECODER_BIAS = "mlm.decoder.kernel", "mlm.decoder.bias"
 
-# Parts of a layer: products with a kernel and a bias, and normalizations.
+# Parts of a layer: dense layers (kernel and bias) and normalizations.
 DENSE = (
     "attention.self.query",
     "attention.self.key",
@@ -77,8 +77,8 @@ ORIGINAL = (
     (r"^encoder\.layer_(\d+)\.", r"encoder.layer.\1."),
     *_HEAD,
 )
-# Attributes of an encoder; what follows the numbers of a functional encoder's
-# layers distinguishes them from others.
+# Attributes of an encoder. The index of a functional encoder's layer may vary,
+# so the attributes after it identify the layer.
 _LAYER = r"^(?:.*/)?_transformer_layers/(\d+)/"
 MODEL_GARDEN = (
     (r"/\.ATTRIBUTES/VARIABLE_VALUE$", ""),
@@ -120,7 +120,7 @@ MODEL_GARDEN = (
     (_LAYER + r"_output_layer_norm/", r"encoder.layer.\1.output.LayerNorm."),
 )
 
-# Weights that no encoder uses, and why.
+# Patterns of weights that are not lifted, and the reason.
 UNKNOWN = "not of an encoder like BERT's"
 LEFT_OUT = (
     (
@@ -144,13 +144,13 @@ LEFT_OUT = (
 
 
 def outer_prefix(names: Iterable[str]) -> str:
-    """Finds the prefix that wrappers add to the names of all weights.
+    """Returns the prefix that wrappers add to the names of all weights.
 
     Example: "module." for names such as
     "module.bert.embeddings.LayerNorm.weight" and "module.cls.predictions.bias".
 
     Raises:
-        ValueError: there are several encoders.
+        ValueError: the names belong to several encoders.
     """
     found = {
         match[1]
@@ -160,8 +160,8 @@ def outer_prefix(names: Iterable[str]) -> str:
     if len(found) > 1:
         raise ValueError(
             "There are several encoders, whose names begin with "
-            f"{', '.join(map(repr, sorted(found)))}. Save the one to lift on "
-            "its own."
+            f"{', '.join(map(repr, sorted(found)))}. Save the encoder that you "
+            "want to lift separately."
         )
     prefix = found.pop() if found else ""
     return re.sub(r"(^|\.)(bert|roberta|distilbert|electra)\.$", r"\1", prefix)
@@ -174,9 +174,9 @@ _EMBEDDINGS = (
 
 
 def common_name(name: str, replacements) -> str:
-    """Returns the common name of a weight in a kind of file.
+    """Returns the common name of a weight in one of the file formats.
 
-    "bert/encoder/layer_0/output/dense/kernel" of `ORIGINAL` becomes
+    With `ORIGINAL`, "bert/encoder/layer_0/output/dense/kernel" becomes
     "encoder.layer.0.output.dense.kernel". The result is meaningless for names
     that are not BERT's.
     """
@@ -186,7 +186,7 @@ def common_name(name: str, replacements) -> str:
 
 
 def is_bert(names: Iterable[str]) -> bool:
-    """Tells whether a TensorFlow checkpoint has BERT's token table."""
+    """Returns whether a TensorFlow checkpoint has BERT's token table."""
     return any(
         common_name(name, kind) == TOKENS
         for name in names
@@ -206,7 +206,7 @@ def expected_names(num_layers: int) -> list[str]:
 
 
 def head_names() -> list[str]:
-    """Returns the names of the weights of the masked language model."""
+    """Returns the names of the weights of the masked language model's head."""
     dense = [f"mlm.dense.{x}" for x in _DENSE_WEIGHTS]
     return [*dense, *_norm("mlm.LayerNorm"), HEAD_BIAS]
 
@@ -236,7 +236,7 @@ def expected_shape(name: str, sizes) -> tuple[int | None, ...]:
 
 
 def why_left_out(name: str) -> str:
-    """Returns why a weight, by its name in the file, is not used."""
+    """Returns why the weight with this name in the file is not used."""
     for pattern, reason in LEFT_OUT:
         if re.search(pattern, name):
             return reason

@@ -4,7 +4,7 @@ from etcmodel.checkpoints import bert_names
 
 
 class BertNamesTest(unittest.TestCase):
-    def test_one_name_for_three_files(self):
+    def test_common_name_in_three_formats(self):
         expected = "encoder.layer.3.output.dense.kernel"
         garden = "encoder/{}/_output_dense/kernel/.ATTRIBUTES/VARIABLE_VALUE"
         for name, replacements in (

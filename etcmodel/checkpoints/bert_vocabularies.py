@@ -1,8 +1,8 @@
-"""Vocabularies beside the weights of BERT and similar encoders.
+"""Vocabularies that come with the weights of BERT and similar encoders.
 
-Row i of a token table belongs to piece i. The vocabulary of a lifted model can
-need more pieces or another order: global tokens have their own pieces, and
-padding has the id 0.
+Row i of a token table belongs to piece i. A model that is lifted (that is, gets
+BERT's weights) may need more pieces or another order: global tokens have their
+own pieces, and padding has the id 0.
 """
 
 import os
@@ -22,11 +22,11 @@ _WORDPIECE, _SENTENCEPIECE = "vocab.txt", "sentencepiece.bpe.model"
 _BPE, _TOKENIZER = "vocab.json", "tokenizer.json"
 _TOKENIZER_CONFIG = tokenizer_settings.CONFIG_FILE
 _ADDED, _SPECIAL_TOKENS = "added_tokens.json", "special_tokens_map.json"
-# Tokenizers that find other words than BERT's.
+# Tokenizers that split text into words differently from BERT's.
 _OTHER_TOKENIZERS = {
-    "BertJapaneseTokenizer": "finds words with a dictionary",
+    "BertJapaneseTokenizer": "splits words with a dictionary",
     "BertweetTokenizer": "is BPE with rules for tweets",
-    "PhobertTokenizer": "is BPE of words that another program finds",
+    "PhobertTokenizer": "is BPE on words that another program splits",
 }
 # Names in Hugging Face's files -> BERT's pieces.
 _SPECIAL = {
@@ -37,10 +37,10 @@ _SPECIAL = {
     "pad_token": "[PAD]",
 }
 _NEW_IDS = (
-    "Token ids are those of the written model, not of the source; rows were "
-    "reordered."
+    "Token ids are those of the written SentencePiece model, not of the "
+    "source; rows were reordered."
 )
-# Maximum distance of an added token's id from the vocabulary; more is an error.
+# An added token's id may exceed the vocabulary's size by this much.
 _MAX_GAP = 100_000
 
 
@@ -50,7 +50,7 @@ class LiftedVocabulary(NamedTuple):
     Attributes:
         name: name of its file.
         content: content of its file.
-        rows: the source's row for each piece; -1 for none.
+        rows: the source's row of each piece; -1 for a new piece.
         notes: differences from the source's vocabulary.
     """
 
@@ -72,14 +72,15 @@ def find_file(folder: str) -> str | None:
 def read_source(path: str) -> Vocabulary:
     """Reads the vocabulary of a token table, including added tokens.
 
-    Of repeated lines, the last one is the token, as in BERT's own code; all
-    keep their rows. Special tokens get BERT's names, if files beside the
-    vocabulary (`vocab.txt`, `sentencepiece.bpe.model`, `vocab.json` or
-    `tokenizer.json`) name them.
+    The file is `vocab.txt`, `sentencepiece.bpe.model`, `vocab.json` or
+    `tokenizer.json`. If lines are repeated, the last one is the token, as in
+    BERT's own code; each line keeps its row. Special tokens get BERT's names if
+    files in the same directory say which tokens they are.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is none of these, or its tokenizer is not supported.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is not such a vocabulary, or its tokenizer is not
+            supported.
     """
     path = os.fspath(path)
     folder = os.path.dirname(path)
@@ -87,8 +88,9 @@ def read_source(path: str) -> Vocabulary:
     name = str(settings.get("tokenizer_class")).removesuffix("Fast")
     if name in _OTHER_TOKENIZERS:
         raise ValueError(
-            f"{path} is for {name}, which {_OTHER_TOKENIZERS[name]}, so text "
-            "would get other tokens here. Use a model with BERT's tokenizer."
+            f"{path} is for {name}, which {_OTHER_TOKENIZERS[name]}, so texts "
+            "would be split differently here. Use a model with BERT's "
+            "tokenizer."
         )
     added = _added_tokens(folder)
     if not path.endswith(".json"):
@@ -110,7 +112,7 @@ def _read_json(path) -> tuple[str, list[str]]:
     content = bert_configs.read_json(path)
     kind = "bpe"
     model = content.get("model")
-    # In a `vocab.json` it is an ordinary piece.
+    # In `vocab.json`, "model" is an ordinary piece.
     if isinstance(model, dict):
         kind = str(model.get("type", "BPE")).lower()
         if kind not in ("wordpiece", "bpe"):
@@ -129,21 +131,21 @@ def _read_json(path) -> tuple[str, list[str]]:
         map(repr, content.values())
     ) != sorted(map(repr, range(len(content)))):
         raise ValueError(
-            f"{path} is no vocabulary. Expected a JSON object of pieces and "
-            "their numbers from 0, like RoBERTa's."
+            f"{path} is not a vocabulary. Expected a JSON object of pieces and "
+            "their ids from 0, like RoBERTa's."
         )
     return kind, sorted(content, key=content.get)
 
 
 def _read_file(path) -> bytes:
     if not tf.io.gfile.exists(path):
-        raise FileNotFoundError(f"There is no file {path}.")
+        raise FileNotFoundError(f"{path} does not exist. Check the path.")
     with tf.io.gfile.GFile(path, "rb") as stream:
         return stream.read()
 
 
 def _read_lines(path, content) -> list[str]:
-    """Returns the lines of a text file; other white space can be a token."""
+    """Returns the lines of a text file; keeps other white space in tokens."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -157,32 +159,33 @@ def _read_lines(path, content) -> list[str]:
     return lines
 
 
-# File -> its added tokens by their ids, and their expected form.
+# File -> function that finds its added tokens, and a description of their
+# format.
 _ADDED_TOKENS = {
     _ADDED: (
         lambda content: {int(i): token for token, i in content.items()},
-        "an object of tokens and their ids",
+        "a JSON object of tokens and their ids",
     ),
     _TOKENIZER_CONFIG: (
         lambda content: {
             int(i): token["content"]
             for i, token in content.get("added_tokens_decoder", {}).items()
         },
-        "added_tokens_decoder to be an object of ids and tokens, each with its "
-        "content",
+        "added_tokens_decoder to be an object of ids and tokens, each with "
+        "`content`",
     ),
     _TOKENIZER: (
         lambda content: {
             int(token["id"]): token["content"]
             for token in content.get("added_tokens") or ()
         },
-        "added_tokens to be a list of tokens, each with its id and content",
+        "added_tokens to be a list of tokens, each with `id` and `content`",
     ),
 }
 
 
 def _added_tokens(folder) -> dict[int, str]:
-    """Returns tokens that Hugging Face's files add, by their ids."""
+    """Returns id -> token for the tokens that Hugging Face's files add."""
     added = {}
     for name, (find_tokens, expected) in _ADDED_TOKENS.items():
         content = bert_configs.read_optional_json(folder, name)
@@ -201,13 +204,13 @@ def _added_tokens(folder) -> dict[int, str]:
 
 def _damaged(folder, name, expected) -> ValueError:
     return ValueError(
-        f"{os.path.join(folder, name)}: expected {expected}. Get the file "
-        "again from the source of the model."
+        f"{os.path.join(folder, name)}: expected {expected}. Download the "
+        "model's file again."
     )
 
 
 def _with_added(path, pieces, added) -> tuple[list[str], list[str]]:
-    """Returns pieces with the added tokens at their ids, and notes."""
+    """Returns the pieces with added tokens at their ids, and notes."""
     pieces, known, notes = list(pieces), set(pieces), []
     number = len(pieces)
     for i, token in sorted(added.items()):
@@ -216,11 +219,12 @@ def _with_added(path, pieces, added) -> tuple[list[str], list[str]]:
         if i - len(pieces) > _MAX_GAP:
             raise ValueError(
                 f"{path} has {number} tokens, but the files beside it add "
-                f"{token!r} with the id {i}."
+                f"{token!r} with the id {i}, expected at most "
+                f"{len(pieces) + _MAX_GAP}."
             )
         pieces += [f"[no-token-{k}]" for k in range(len(pieces), i + 1)]
         if i < number:
-            notes.append(f"The token {pieces[i]!r} is called {token!r}.")
+            notes.append(f"The token {pieces[i]!r} is renamed to {token!r}.")
         pieces[i] = token
     if len(pieces) > number:
         notes.append(
@@ -242,14 +246,14 @@ def _special_tokens(folder) -> dict[str, str]:
                 raise _damaged(
                     folder,
                     file,
-                    f"{name} to be a token, or an object with its content",
+                    f"{name} to be a token, or an object with `content`",
                 )
             found[name] = token
     return {name: found[name] for name in _SPECIAL if found.get(name)}
 
 
 def _name_special_tokens(pieces, folder, notes) -> None:
-    """Gives special tokens BERT's names."""
+    """Renames special tokens to BERT's names."""
     for name, token in _special_tokens(folder).items():
         own = _SPECIAL[name]
         if token == own or token not in pieces:
@@ -262,7 +266,7 @@ def _name_special_tokens(pieces, folder, notes) -> None:
 
 
 def _make_unique(pieces, notes) -> None:
-    """Renames repeated tokens, except the last ones."""
+    """Renames repeated tokens, except the last of each."""
     last = {piece: i for i, piece in enumerate(pieces)}
     repeated = [i for i, piece in enumerate(pieces) if last[piece] != i]
     for i in repeated:
@@ -270,13 +274,13 @@ def _make_unique(pieces, notes) -> None:
     if repeated:
         notes.append(
             f"{len(repeated)} lines of the vocabulary are repeated further "
-            "down; their tokens have the rows of the last repetition: line "
+            "down, and the last repetition is used: line "
             f"{', '.join(str(i + 1) for i in repeated[:5])}."
         )
 
 
 def _spell_out_spaces(pieces, notes) -> None:
-    """Writes white space in tokens as code points, since no text has it."""
+    """Replaces white space in tokens by code points: texts never match it."""
     found = [i for i, piece in enumerate(pieces) if re.search(r"\s|^$", piece)]
     for i in found:
         pieces[i] = (
@@ -285,13 +289,13 @@ def _spell_out_spaces(pieces, notes) -> None:
         )
     if found:
         notes.append(
-            f"{len(found)} tokens contain white space, so no text has them. "
-            f"They are written as code points: {pieces[found[0]]}."
+            f"{len(found)} tokens contain white space, so texts never contain "
+            f"them. They are written as code points: {pieces[found[0]]}."
         )
 
 
 def _parse_model(path, content):
-    # Imported here, as only this kind of vocabulary needs the library.
+    # Imported here, as only this type of vocabulary needs the library.
     extras.require("sentencepiece")
     import sentencepiece
     from sentencepiece import sentencepiece_model_pb2
@@ -307,11 +311,14 @@ def _parse_model(path, content):
 
 
 def _read_sentencepiece(path, content, settings, added) -> Vocabulary:
-    """Returns the pieces of XLM-RoBERTa or CamemBERT, which prepend some."""
+    """Returns the pieces of XLM-RoBERTa or CamemBERT.
+
+    Their tokenizers add pieces in front of those of the file.
+    """
     model = _parse_model(path, content)
     own = [x.piece for x in model.pieces]
     if own[:1] == ["<pad>"]:
-        # A tokenizer reads the model as it is.
+        # The tokenizers of this package use the file's own ids.
         return vocabularies.read_vocabulary(path)
     folder = os.path.dirname(path)
     config = bert_configs.read_optional_json(folder, "config.json")
@@ -334,8 +341,8 @@ def _read_sentencepiece(path, content, settings, added) -> Vocabulary:
     key = str(name).lower().replace("-", "").split("tokenizer")[0]
     if key not in layouts or own[:3] != ["<unk>", "<s>", "</s>"]:
         raise ValueError(
-            f"{path}: the ids of its pieces are not known (tokenizer "
-            f"{name or 'not named'!r}). Expected the tokenizer_class of "
+            f"{path}: the ids of its pieces are unknown, since the tokenizer "
+            f"is {name or 'not named'!r}. Expected the tokenizer_class of "
             f"XLM-RoBERTa or CamemBERT in {_TOKENIZER_CONFIG}."
         )
     pieces = [*layouts[key], "<mask>"]
@@ -344,17 +351,19 @@ def _read_sentencepiece(path, content, settings, added) -> Vocabulary:
         if token in special and pieces[i : i + 1] != [token]:
             raise ValueError(
                 f"{path}: {token!r} has the id {i} in the files beside it, "
-                f"but {', '.join(pieces[i : i + 1]) or 'none'} is it in {name}."
+                f"expected {', '.join(pieces[i : i + 1]) or 'no token'}, as in "
+                f"{name}."
             )
     pieces, notes = _with_added(path, pieces, added)
     return Vocabulary(path, pieces, {}, "sentencepiece", notes)
 
 
 def lift_vocabulary(source: Vocabulary) -> LiftedVocabulary:
-    """Makes the vocabulary of a lifted model from that of `read_source`.
+    """Makes a lifted model's vocabulary from the result of `read_source`.
 
-    Example: a cased BERT's `[PAD] [unused1] [UNK] ...` gets `[unused0]` and
-    `[unused2]` to `[unused4]` as last pieces, which have no rows.
+    Adds the pieces that global tokens need. Example: a cased BERT's
+    `[PAD] [unused1] [UNK] ...` gets `[unused0]` and `[unused2]` to `[unused4]`
+    as last pieces. The source has no rows for them.
 
     Raises:
         ValueError: the source lacks BERT's special tokens, or this package has
@@ -382,13 +391,15 @@ def lift_vocabulary(source: Vocabulary) -> LiftedVocabulary:
     if padding:
         for x in (pieces, rows):
             x[0], x[padding] = x[padding], x[0]
-        notes.append(f"[PAD] has the id 0, and {pieces[padding]} {padding}.")
+        notes.append(
+            f"[PAD] gets the id 0, and {pieces[padding]} gets {padding}."
+        )
     needed = tokenizers.WORDPIECE_SPECIAL_TOKENS
     new = [x for x in needed.values() if x not in source.pieces]
     if new:
         notes.append(
             f"The vocabulary has no {', '.join(new)}, which global tokens "
-            "need: added as its last tokens."
+            "need. They are added at its end."
         )
     pieces, rows = [*pieces, *new], [*rows, *(-1 for _ in new)]
     content = "".join(f"{piece}\n" for piece in pieces).encode()
@@ -402,7 +413,7 @@ def _ids(pieces, names) -> dict[str, int]:
 
 
 def _lift_sentencepiece(source, tokenizers) -> LiftedVocabulary:
-    """Returns a model with the special pieces that the tokenizer needs."""
+    """Returns a vocabulary with the special pieces that the tokenizer needs."""
     content = _read_file(source.path)
     if source.special_ids:
         name, pieces = os.path.basename(source.path), source.pieces
@@ -454,11 +465,11 @@ def _lift_sentencepiece(source, tokenizers) -> LiftedVocabulary:
 def write_vocabulary(vocab_file: str | os.PathLike, folder: str) -> str:
     """Writes the vocabulary of a lifted model; returns its path.
 
-    The settings of its tokenizer (case, accents, Chinese characters), if known,
-    are written beside it, as `tokenizer_config.json`.
+    Also writes the tokenizer's settings (case, accents, Chinese characters), if
+    known, to `tokenizer_config.json`.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: `vocab_file` does not exist.
         ValueError: see `read_source` and `lift_vocabulary`.
     """
     source = read_source(vocab_file)

@@ -35,7 +35,7 @@ class BertVocabulariesTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     @parameterized.parameters("\n", "\r\n")
-    def test_a_complete_vocabulary_stays_as_it_is(self, end):
+    def test_complete_vocabulary_is_unchanged(self, end):
         path = self.write("words.txt", "".join(x + end for x in _LINES))
         lifted = self.lift(path)
         self.assertEqual("words.txt", lifted.name)
@@ -45,7 +45,7 @@ class BertVocabulariesTest(tf.test.TestCase, parameterized.TestCase):
         tokenizer = tokenizers.make_tokenizer(path)
         self.assertEqual(tokenizer.special_ids, lifted.special_ids)
 
-    def test_lines_end_at_line_ends_alone(self):
+    def test_only_line_feeds_end_lines(self):
         odd = ["\u2028", "a\u00a0b", "\x85", "", "\u3000", "word"]
         path = self.write("vocab.txt", "\n".join([*_LINES, *odd]))
         lifted = self.lift(path)
@@ -73,7 +73,7 @@ class BertVocabulariesTest(tf.test.TestCase, parameterized.TestCase):
         path = self.write("vocab.txt", "\n".join(_LINES))
         self.write("added_tokens.json", {"<a>": 14, "[unused9]": 3})
         lifted = self.lift(path)
-        # Row 3 belongs to a token that was trained; [unused2] is new.
+        # Row 3 belongs to a trained token; [unused2] is new.
         self.assertEqual(
             [*_LINES[:3], "[unused9]", *_LINES[4:], "[no-token-12]"],
             lifted.pieces[:13],
@@ -110,7 +110,7 @@ class BertVocabulariesTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, f"^{damaged}.*expected"):
             bert_vocabularies.read_source(path)
 
-    def test_a_token_that_is_null_is_none(self):
+    def test_null_token_is_ignored(self):
         path = self.write("vocab.txt", "\n".join([*_LINES, "<unk>"]))
         self.write("tokenizer_config.json", {"unk_token": "<unk>"})
         self.write("special_tokens_map.json", {"unk_token": None})
@@ -182,7 +182,7 @@ class BertVocabulariesTest(tf.test.TestCase, parameterized.TestCase):
     def test_errors(self):
         path, _ = self.train("spiece.model")
         with self.assertRaisesRegex(
-            ValueError, "ids of its pieces are not known"
+            ValueError, "ids of its pieces are unknown"
         ):
             bert_vocabularies.read_source(path)
         with open(path, "wb") as file:
@@ -190,19 +190,21 @@ class BertVocabulariesTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "neither a WordPiece"):
             bert_vocabularies.read_source(path)
         path = os.path.join(self.folder, "none.txt")
-        with self.assertRaisesRegex(FileNotFoundError, "no file .*none.txt"):
+        with self.assertRaisesRegex(
+            FileNotFoundError, "none.txt does not exist"
+        ):
             bert_vocabularies.read_source(path)
         for content, message in (
-            ({"a": 0, "b": 2}, "numbers from 0"),
-            ({"a": "b"}, "numbers from 0"),
+            ({"a": 0, "b": 2}, "ids from 0"),
+            ({"a": "b"}, "ids from 0"),
             ([1, 2], "a list, not an object"),
             ("no JSON", "not JSON"),
             ({"model": {"type": "Unigram", "vocab": []}}, "Unigram, expected"),
             (
                 {"model": {"type": "WordPiece"}},
-                f"^{self.folder}.*numbers from 0",
+                f"^{self.folder}.*ids from 0",
             ),
-            ({"model": {"vocab": ["a"]}}, f"^{self.folder}.*numbers from 0"),
+            ({"model": {"vocab": ["a"]}}, f"^{self.folder}.*ids from 0"),
             (
                 {
                     "model": {

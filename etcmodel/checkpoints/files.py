@@ -16,9 +16,10 @@ from etcmodel.models import ReadTwiceModel
 from etcmodel.models.etc import encoder_layer
 from etcmodel.weight_paths import get_weight_paths
 
-# Names in a TensorFlow 2 checkpoint that are not variables.
+# Entries of a TensorFlow 2 checkpoint that are not variables.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# Names that only an encoder's variables have, in either layout.
+# Patterns that only the names of an encoder's variables match, in the original
+# and in the object-based format.
 _MARKS = {
     "an EtcModel": r"(^|/)global_local_transformer_layers/",
     "a ReadTwiceModel": r"(^|/)(read_it_twice_bert|\w+_with_side_inputs)/",
@@ -26,10 +27,11 @@ _MARKS = {
 
 
 class Checkpoint:
-    """A TensorFlow checkpoint of either layout; ValueErrors if it is damaged.
+    """A TensorFlow checkpoint, by names or object-based.
 
-    The path is that of its files, without their endings. `shapes` has the shape
-    of each variable by name.
+    `path` is the path of its files without their endings. `shapes` maps the
+    name of each variable to its shape. A damaged checkpoint raises a
+    ValueError.
     """
 
     def __init__(self, path: str):
@@ -47,22 +49,23 @@ class Checkpoint:
         # Errors of TensorFlow's reader for damaged files.
         except (tf.errors.OpError, ValueError, IndexError) as error:
             raise ValueError(
-                f"{self.path} is no TensorFlow checkpoint, or a damaged one "
+                f"{self.path} is damaged, or not a TensorFlow checkpoint "
                 f"({error})."
             ) from None
 
 
 def open_checkpoint(
     path: str | os.PathLike,
-    advice: str = "(Weights of BERT or RoBERTa have to be lifted first.)",
+    advice: str = "Lift weights of BERT or RoBERTa first.",
 ) -> Checkpoint:
-    """Opens a checkpoint, or the latest or only one in a directory.
+    """Opens a checkpoint.
 
-    `advice` says what to do if there is none.
+    For a directory, opens its latest checkpoint, or its only one. `advice` is
+    added to the error if there is no checkpoint.
 
     Raises:
-        FileNotFoundError: there is no checkpoint, or only a part of one.
-        ValueError: it is damaged.
+        FileNotFoundError: the checkpoint, or one of its files, is missing.
+        ValueError: the checkpoint is damaged.
     """
     path = os.fspath(path)
     found = path
@@ -73,21 +76,21 @@ def open_checkpoint(
             found = os.path.join(path, indices[0].removesuffix(".index"))
     if found is None or not tf.io.gfile.exists(f"{found}.index"):
         raise FileNotFoundError(
-            f"{path} has no TensorFlow checkpoint, or several and no "
-            f"`checkpoint` file that names the latest one. {advice}"
+            f"{path} has no TensorFlow checkpoint, or several but no "
+            f"`checkpoint` file that names the latest. {advice}"
         )
     shards = _find_shards(found)
     if not _are_all(shards):
         raise FileNotFoundError(
-            f"{found} is only a part of a checkpoint: beside its .index are "
-            f"{len(shards)} of {shards[0][-5:] if shards else 'its'} files "
-            ".data-*."
+            f"{found} is incomplete: its .index exists, but only "
+            f"{len(shards)} of {shards[0][-5:] if shards else 'its'} .data-* "
+            "files do."
         )
     return Checkpoint(found)
 
 
 def _find_shards(path: str) -> list[str]:
-    """Lists the names of a checkpoint's files of values."""
+    """Lists the names of a checkpoint's `.data-*` files."""
     folder, name = os.path.split(path)
     pattern = re.escape(name) + r"\.data-\d{5}-of-\d{5}"
     return [
@@ -98,14 +101,14 @@ def _find_shards(path: str) -> list[str]:
 
 
 def _are_all(shards: Sequence[str]) -> bool:
-    """Tells whether all files of values are there, judging by their names."""
+    """Returns whether all `.data-*` files exist, judging by their names."""
     return bool(shards) and len(shards) == int(shards[0][-5:])
 
 
 def whole_checkpoints(directory: str) -> list[str]:
-    """Lists the numbered checkpoints in a directory that have all their files.
+    """Lists a directory's numbered checkpoints that have all their files.
 
-    Paths, such as `"runs/1/ckpt-200"`, are sorted by number.
+    Returns paths, such as `"runs/1/ckpt-200"`, sorted by number.
     """
     if not tf.io.gfile.isdir(directory):
         return []
@@ -123,7 +126,7 @@ def latest_checkpoint(directory: str) -> str | None:
     """Finds the newest complete checkpoint in a directory, or None.
 
     The file `checkpoint` names it. If this file is missing or damaged, or names
-    an incomplete checkpoint, the complete one with the highest number is used.
+    an incomplete checkpoint, finds the complete one with the highest number.
     """
     found = named_checkpoint(directory)
     if found is None:
@@ -132,7 +135,7 @@ def latest_checkpoint(directory: str) -> str | None:
 
 
 def names_others(directory: str, state) -> bool:
-    """Tells whether the state names checkpoints outside of its directory."""
+    """Returns whether a `CheckpointState` names paths outside `directory`."""
     if state is None:
         return False
     named = [state.model_checkpoint_path, *state.all_model_checkpoint_paths]
@@ -143,12 +146,12 @@ def names_others(directory: str, state) -> bool:
 def named_checkpoint(directory: str) -> str | None:
     """Returns the checkpoint that the file `checkpoint` names, if complete.
 
-    If it names one outside of its directory it counts as damaged: the trainer
-    would delete that checkpoint.
+    A file that names a checkpoint outside of its directory counts as damaged,
+    since the trainer would delete that checkpoint.
     """
     try:
         state = tf.train.get_checkpoint_state(directory)
-    # TensorFlow's errors for a damaged file.
+    # TensorFlow raises these errors for a damaged file.
     except ValueError:
         return None
     found = state.model_checkpoint_path if state else ""
@@ -162,7 +165,7 @@ def named_checkpoint(directory: str) -> str | None:
 def find_encoder(model):
     """Returns the only `EtcModel` or `ReadTwiceModel` in a model.
 
-    Raises a ValueError unless there is one encoder in it.
+    Raises a ValueError unless the model has exactly one encoder.
     """
     found = {}
 
@@ -178,16 +181,17 @@ def find_encoder(model):
         names = ", ".join(x.name for x in found.values()) or "none"
         raise ValueError(
             f"{model.name} must have one EtcModel or ReadTwiceModel inside, "
-            f"but has {len(found)} ({names}). Give the one whose weights are "
-            "to be loaded."
+            f"but has {len(found)} ({names}). Pass the encoder whose weights "
+            "you want to load."
         )
     return next(iter(found.values()))
 
 
 def check_kind(encoder, path: str, names: Collection[str]) -> None:
-    """Raises a ValueError for the variables of another kind of encoder.
+    """Raises a ValueError for variables of another encoder class.
 
-    `names` are the variables' names; in an object graph, their paths.
+    `names` are the variables' names; in an object-based checkpoint, their
+    paths.
     """
     found = [
         kind
@@ -200,7 +204,7 @@ def check_kind(encoder, path: str, names: Collection[str]) -> None:
         else "an EtcModel"
     )
     if found and own not in found:
-        advice = f"Give a checkpoint of {own}, or make {found[0]}."
+        advice = f"Use a checkpoint of {own}, or build {found[0]}."
     elif not found and bert_names.is_bert(names):
         found = ["a BERT"]
         advice = (
@@ -220,10 +224,10 @@ def without_new(
     weights: Mapping[str, tf.Variable],
     found: Collection[str],
 ) -> dict[str, tf.Variable]:
-    """Leaves out `added_layers` whose weights a checkpoint lacks.
+    """Returns `weights` without `added_layers` that a checkpoint lacks.
 
-    A model with visual features can so start from an encoder without them.
-    `weights` are by name, and `found` are the names in the checkpoint.
+    So a model with visual features can start from an encoder without them.
+    `weights` maps names to weights, and `found` are the checkpoint's names.
     """
     weights = dict(weights)
     for layer in encoder.added_layers:
@@ -231,7 +235,7 @@ def without_new(
         names = [k for k, x in weights.items() if any(x is y for y in added)]
         if not {*names} & {*found}:
             logging.warning(
-                "The checkpoint has no weights of %s, which starts untrained.",
+                "The checkpoint has no weights for %s, which starts untrained.",
                 layer.name,
             )
             for name in names:
@@ -246,14 +250,14 @@ def assign(
     extra: Sequence[str],
     what: str,
 ) -> None:
-    """Assigns values to all weights, or to none.
+    """Assigns values to all weights, or to none if anything differs.
 
     Args:
-        weights: by name.
-        shapes: shapes of the found variables, by the same names.
-        read: reads the value of a name.
+        weights: name -> weight of the model.
+        shapes: name -> shape in the checkpoint.
+        read: returns the value of a name.
         extra: names that the checkpoint has, but the model lacks.
-        what: the checkpoint and the model, for the message.
+        what: start of the error message, which names checkpoint and model.
 
     Raises:
         ValueError: names or shapes differ; the message lists all of them.
@@ -261,7 +265,7 @@ def assign(
     problems = {
         "missing in the checkpoint": [x for x in weights if x not in shapes],
         "in the checkpoint, but not in the model": list(extra),
-        "of another shape": [
+        "shapes differ": [
             f"{x} {list(shapes[x])}, in the model {list(weight.shape)}"
             for x, weight in weights.items()
             if x in shapes and list(shapes[x]) != list(weight.shape)
@@ -269,8 +273,8 @@ def assign(
     }
     if any(problems.values()):
         raise ValueError(
-            f"{what}, and nothing has been loaded. Make the model with the "
-            "configuration that the checkpoint was made with."
+            f"{what}, and nothing has been loaded. Build the model with the "
+            "checkpoint's configuration."
             + "".join(
                 f"\n{problem}:{listed(names)}"
                 for problem, names in problems.items()
@@ -283,7 +287,7 @@ def assign(
 
 
 def beside(path: str | os.PathLike, name: str) -> str:
-    """Returns the path of a file beside a checkpoint, or in its directory."""
+    """Returns the path of file `name` in a checkpoint's directory."""
     path = os.fspath(path)
     folder = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
     return os.path.join(folder, name)

@@ -17,7 +17,7 @@ class OpenCheckpointTest(tf.test.TestCase):
         )
         return path
 
-    def test_which(self):
+    def test_chooses_the_latest_or_only_checkpoint(self):
         folder = self.get_temp_dir()
         path = self.write("one", 1)
         for place in (folder, path):
@@ -38,7 +38,7 @@ class OpenCheckpointTest(tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "damaged"):
             files.open_checkpoint(path)
         os.remove(f"{path}.data-00000-of-00001")
-        with self.assertRaisesRegex(FileNotFoundError, "only a part"):
+        with self.assertRaisesRegex(FileNotFoundError, "is incomplete"):
             files.open_checkpoint(path)
 
     def test_damaged_values(self):
@@ -50,7 +50,7 @@ class OpenCheckpointTest(tf.test.TestCase):
             with open(data, "wb") as stream:
                 stream.write(damaged)
             checkpoint = files.open_checkpoint(path)
-            with self.assertRaisesRegex(ValueError, "damaged one"):
+            with self.assertRaisesRegex(ValueError, "is damaged"):
                 checkpoint.read("x")
 
 
@@ -79,7 +79,7 @@ class AssignTest(tf.test.TestCase):
         files.assign(weights, shapes, values.get, [], "It")
         self.assertAllEqual([4.0], weights["b"])
 
-    def test_all_names_are_told(self):
+    def test_message_lists_all_names(self):
         names = [f"name{i}" for i in range(30)]
         with self.assertRaises(ValueError) as raised:
             files.assign({}, {}, None, names, "It")

@@ -1,6 +1,7 @@
 """Warm starts: copies weights of BERT and others into ETC or ReadTwice.
 
-Source: ETC paper, section 3.6 and Appendix D; ReadTwice paper, section 4.1.
+The papers call this lifting (ETC paper, section 3.6 and Appendix D; ReadTwice
+paper, section 4.1).
 """
 
 import dataclasses
@@ -27,8 +28,8 @@ from etcmodel.weight_paths import get_weight_paths
 GLOBAL_TOKENS = ("mean", "cls", "keep")
 ABSOLUTE_POSITIONS = ("none", "paragraph")
 
-# A weight of an encoder, and the part of BERT that it is copied from. Groups
-# hold the number of the layer and its stack.
+# Pattern of a weight in the encoder, and the part of BERT that it is copied
+# from. Groups match the stack and the index of the layer.
 _PARTS = (
     (r"(?:long_|global_)?emb_layer_norm", "embeddings.LayerNorm"),
     (
@@ -65,14 +66,14 @@ _WORDS = {
 
 @dataclasses.dataclass
 class LiftReport:
-    """The origin of every weight's value.
+    """Where the value of each weight comes from.
 
     Attributes:
         lifted: weight of the model -> its origin, or its initial value.
         used: weight of the source -> the weights it was copied to.
         left_out: weight of the source -> why it was not used.
         unmatched: pieces of the vocabulary without a row in the source.
-        notes: remaining differences.
+        notes: remaining differences from the source, as sentences.
     """
 
     lifted: dict[str, str]
@@ -107,18 +108,18 @@ def lifted_config(
     vocab_file: str | os.PathLike | None = None,
     **changes: Any,
 ) -> EtcConfig | ReadTwiceConfig:
-    """Makes a configuration that fits the weights of an encoder like BERT.
+    """Returns a configuration that fits the weights of a BERT-like encoder.
 
     Args:
-        source: the encoder.
+        source: the encoder to copy from.
         config_class: `EtcConfig` or `ReadTwiceConfig`.
         preset: supplies all values that BERT does not define.
         absolute_positions: see `EtcConfig`; "none" as in the paper.
-        vocab_file: as for `lift`; determines the size of the vocabulary.
-        **changes: other values, such as `local_radius=40`.
+        vocab_file: as for `lift`; determines `vocab_size`.
+        **changes: values that replace those above, such as `local_radius=40`.
 
     Raises:
-        ValueError: there is no such preset, or values conflict.
+        ValueError: the preset does not exist, or values conflict.
     """
     values = dict(source.sizes)
     values["vocab_size"] = token_rows.count_tokens(source, vocab_file)
@@ -135,8 +136,8 @@ def lifted_config(
         values["max_absolute_position_embeddings"] = num_positions
     if config_class is ReadTwiceConfig and absolute_positions != "none":
         raise ValueError(
-            "absolute_positions applies to ETC only: ReadTwice has BERT's "
-            "positions in every segment."
+            "absolute_positions applies to ETC only: ReadTwice uses BERT's "
+            "positions in every segment. Omit it."
         )
     config = config_class.from_preset(preset, **{**values, **changes})
     config.validate()
@@ -153,12 +154,15 @@ def lift(
 ) -> LiftReport:
     """Copies the weights of BERT, RoBERTa and others into an encoder.
 
-    Projections of queries, keys and values are copied to every part of the
-    attention that has its own; output projections, feed-forward parts and
-    normalizations to both streams. Relative labels start at zero, so they have
-    no effect yet. All token types start as BERT's first one. Both reads of a
-    `ReadTwiceModel` are lifted: BERT's remaining layers initialize the second
-    read; if there are none, BERT's last layers do.
+    Query, key and value projections are copied to every part of the attention
+    that has its own. Output projections, feed-forward layers and normalizations
+    are copied to both long and global tokens. Relative labels start at zero, so
+    they have no effect before training. All token types start as BERT's first
+    one.
+
+    Both reads of a `ReadTwiceModel` are initialized. If BERT has more layers
+    than the first read, the remaining ones initialize the second read;
+    otherwise BERT's last layers do.
 
     Example:
         source = read_bert("bert-base-uncased")
@@ -170,24 +174,25 @@ def lift(
         model: an `EtcModel` or `ReadTwiceModel`, or a model with one inside;
             see `load_checkpoint`.
         source: the encoder to copy from.
-        vocab_file: the vocabulary of the model, whose tokens get the rows of
-            equal tokens; by default the one that `write_vocabulary` writes.
-        global_tokens: initial rows of global tokens, which BERT lacks: "mean"
-            is the mean of all tokens, "cls" is [CLS], "keep" keeps rows of the
-            source, with the mean for new tokens. BERT attends to [CLS] if
-            nothing else is relevant, so dozens of [CLS] would draw nearly all
-            attention. "mean" leaves that to the [CLS] of the input.
-        head: the masked language model's head, which is lifted, too. It
-            predicts like the source's head if its `hidden_act` and
-            `layer_norm_epsilon` are those of the source.
-        own_text_bias: for ETC, added to the scores of a global token for the
-            tokens of its own sentence. With 0, a sentence of 20 tokens next to
-            100 other global tokens with equal scores gets a sixth of the
-            attention; with 3, four fifths.
+        vocab_file: the vocabulary of the model. Its tokens get the rows of the
+            source's equal tokens. The default is the vocabulary that
+            `write_vocabulary` writes.
+        global_tokens: initial embeddings of global tokens, which BERT lacks.
+            "mean": the mean of all tokens. "cls": that of [CLS]. "keep": the
+            source's row if it has one, else the mean. BERT attends to [CLS] if
+            nothing else is relevant, so with "cls", dozens of [CLS] would draw
+            nearly all attention; "mean" avoids this.
+        head: a masked language model head to initialize, too. It predicts like
+            the source's head if both have the same `hidden_act` and
+            `layer_norm_epsilon`.
+        own_text_bias: for ETC, a bias on the attention scores from a global
+            token to the tokens of its own sentence. If all other scores are
+            equal, a sentence of 20 tokens next to 100 other global tokens gets
+            a sixth of the attention with 0, and four fifths with 3.
 
     Raises:
-        ValueError: sizes differ; the message names both. Nothing has been
-            changed then.
+        ValueError: sizes differ; the message names both, and the model is
+            unchanged.
     """
     if global_tokens not in GLOBAL_TOKENS:
         raise ValueError(
@@ -215,7 +220,7 @@ def lift(
     if wrong:
         raise ValueError(
             f"{source.path} does not fit into {encoder.name}, and nothing has "
-            "been lifted: " + "; ".join(wrong) + "."
+            "been lifted. Set the source's sizes: " + "; ".join(wrong) + "."
         )
     for path, x in values.items():
         if x is not None:
@@ -224,7 +229,7 @@ def lift(
 
 
 def _check_sizes(config, source) -> None:
-    """Raises a ValueError for other sizes, which shapes may not show."""
+    """Raises a ValueError if sizes differ, even where shapes agree."""
     names = [
         "hidden_size",
         "num_attention_heads",
@@ -261,14 +266,13 @@ def _check_sizes(config, source) -> None:
         wrong.append("use_pre_activation_order True, in the source False")
     if wrong:
         raise ValueError(
-            f"{source.path} does not fit, and nothing has been lifted: "
-            + "; ".join(wrong)
-            + "."
+            f"{source.path} does not fit, and nothing has been lifted. Set the "
+            "source's sizes: " + "; ".join(wrong) + "."
         )
 
 
 class _Lifting:
-    """Makes the values of weights, and records their origin."""
+    """Computes the values of weights, and records where they come from."""
 
     def __init__(
         self, encoder, source, vocab_file, global_tokens, own_text_bias
@@ -287,7 +291,7 @@ class _Lifting:
         epsilon = source.layer_norm_epsilon
         if epsilon != 1e-12:
             self.notes.append(
-                f"Normalizations add {epsilon:g} to variances in the source, "
+                f"The epsilon of normalizations is {epsilon:g} in the source, "
                 "and 1e-12 here."
             )
 
@@ -295,18 +299,18 @@ class _Lifting:
         if self.tokens.path is None and self.global_tokens != "keep":
             raise ValueError(
                 f"{self.source.path} has no vocabulary beside it, so the "
-                "global tokens are not known. Give a vocab_file, or "
+                "ids of global tokens are unknown. Pass vocab_file, or "
                 "global_tokens='keep'."
             )
         if len(self.rows) != self.config.vocab_size:
             raise ValueError(
-                f"vocab_size of {self.name} is {self.config.vocab_size}, but "
-                f"{self.tokens.path or self.source.path} has {len(self.rows)} "
-                "tokens."
+                f"vocab_size of {self.name} is {self.config.vocab_size}, "
+                f"expected {len(self.rows)}, the number of tokens in "
+                f"{self.tokens.path or self.source.path}."
             )
 
     def value(self, path, weight):
-        """Returns the value of a weight; None to keep it."""
+        """Returns the new value of a weight; None to keep it."""
         if path == "token_emb_lookup/embedding_table":
             return self._tokens(path, weight)
         if path == "segment_emb_lookup/embedding_table":
@@ -319,13 +323,13 @@ class _Lifting:
             return self._relative(path, weight)
         name = self._part(path)
         if name is None:
-            self.lifted[path] = "as it was initialized"
+            self.lifted[path] = "initial value"
             return None
         self._note(path, name, name)
         return self.source.weights[name]
 
     def _relative(self, path, weight):
-        """Returns zeros, except for the label of a global token's own text."""
+        """Returns zeros, but `own_text_bias` for a token's own text."""
         values = np.zeros(weight.shape, np.float32)
         self.lifted[path] = "zeros"
         if self.own_text_bias and path.endswith(
@@ -333,7 +337,7 @@ class _Lifting:
         ):
             # See `make_global_local_transformer_side_inputs_from_example_ids`.
             own = 2 * self.config.relative_pos_max_distance + 2
-            # Scores, including biases, are divided by this.
+            # Attention divides scores, including biases, by this.
             values[own] = self.own_text_bias * math.sqrt(
                 self.config.hidden_size // self.config.num_attention_heads
             )
@@ -357,12 +361,12 @@ class _Lifting:
                 )
 
     def head_value(self, path):
-        """Returns the value of a head's weight; None to keep it."""
+        """Returns the new value of a head's weight; None to keep it."""
         name = path.removeprefix("head/").replace("/", ".")
         name = name.replace("layer_norm", "LayerNorm")
         name = "mlm." + name.replace("output_bias", "bias")
         if name not in self.source.weights:
-            self.lifted[path] = "as it was initialized"
+            self.lifted[path] = "initial value"
             self.notes.append(f"The source's head has no {name}.")
             return None
         self._note(path, name, name)
@@ -394,7 +398,7 @@ class _Lifting:
                 self.used.setdefault(name, []).append(path)
 
     def _part(self, path) -> str | None:
-        """Returns the weight of BERT that a weight of the encoder copies."""
+        """Returns BERT's weight that a weight of the encoder is copied from."""
         part, _, kind = path.rpartition("/")
         for pattern, name in _PARTS:
             for word, expression in _WORDS.items():
@@ -430,18 +434,19 @@ class _Lifting:
         mean = np.mean(table[: self.tokens.num_used], axis=0)
         if ids and self.global_tokens == "cls":
             values[ids] = values[self.tokens.special_ids["cls"]]
-            text += "; those of global tokens are [CLS]'s"
+            text += "; global tokens get [CLS]'s row"
         elif ids and self.global_tokens == "mean":
             values[ids] = mean
-            text += "; those of global tokens are the mean of the table"
+            text += "; global tokens get the mean of the table"
             if getattr(self.config, "absolute_positions", "") == "paragraph":
-                # They have the position of [CLS], but are not [CLS].
+                # They have the position of [CLS], so this cancels its embedding
+                # and adds the mean of the other positions.
                 positions = self.source.weights[bert_names.POSITIONS]
                 values[ids] += np.mean(positions[1:], axis=0) - positions[0]
-                text += ", and of positions, in place of [CLS]'s"
+                text += ", plus the mean of positions less [CLS]'s position"
         elif any(self.rows[ids] < 0):
             values[[i for i in ids if self.rows[i] < 0]] = mean
-            text += "; those of new global tokens are the mean of the table"
+            text += "; new global tokens get the mean of the table"
         self._note(path, text, "TOKENS")
         return values.astype(np.float32)
 
@@ -454,7 +459,7 @@ class _Lifting:
             raise ValueError(
                 f"{self.name} has {wanted} absolute positions, but "
                 f"{self.source.path} has {len(table)}, and nothing has been "
-                "lifted. Make the model with that many at most."
+                "lifted. Build the model with at most that many."
             )
         if hasattr(self.config, "segment_vocab_size"):
             self._note(path, "the first positions", "POSITIONS")

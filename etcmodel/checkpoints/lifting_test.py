@@ -25,7 +25,7 @@ from testing.small_berts import make_bert
 from testing.small_berts import write_json
 from testing.small_berts import write_vocab
 
-# Ids of words; global tokens have the ids 1 to 5.
+# Ids of words. Global tokens have the ids 1 to 5.
 _IDS = [7, 10, 9, 9, 6]
 
 
@@ -44,7 +44,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
             {"share_att_output_projection": True},
         ],
     )
-    def test_begins_as_bert(self, exact, sharing):
+    def test_lifted_encoder_equals_bert(self, exact, sharing):
         bert, weights = make_bert(self.folder, exact)
         config = lifting.lifted_config(
             bert, preset="tiny", absolute_positions="paragraph", **sharing
@@ -54,7 +54,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         report = lifting.lift(model, bert, global_tokens="cls")
         expected = hidden_states(weights, SIZES, _IDS, exact)
         self.assertAllClose(encode_long(model, _IDS), expected, 1e-5, 1e-5)
-        # Global tokens are encoded as BERT encodes [CLS] by itself.
+        # Global tokens get the states that BERT gives to [CLS] alone.
         _, outputs = model(
             tf.constant([_IDS]),
             tf.constant([[1, 2]]),
@@ -66,7 +66,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         for row in outputs[0]:
             self.assertAllClose(cls[0], row, 1e-5, 1e-5)
         self.check_report(report, model, bert)
-        self.assertNotIn("as it was initialized", set(report.lifted.values()))
+        self.assertNotIn("initial value", set(report.lifted.values()))
         tables = [
             x
             for name, x in weight_paths.get_weight_paths(model).items()
@@ -77,8 +77,8 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(tf.zeros_like(table), table)
 
     def test_reads_a_question_as_bert(self):
-        # [CLS], two words of a question, a sentence of two; the question is
-        # read as global tokens alone.
+        # [CLS], two words of a question, a sentence of two words. The text sees
+        # the question only through global tokens.
         bert, weights = make_bert(self.folder)
         config = lifting.lifted_config(
             bert, preset="tiny", absolute_positions="paragraph"
@@ -124,7 +124,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         report = lifting.lift(model, bert, own_text_bias=3.0)
         paths = weight_paths.get_weight_paths(model)
         for path, weight in paths.items():
-            # Without the bias, all would score the same.
+            # Without the bias, all keys would have the same score.
             if "global_query_projection" in path:
                 weight.assign(tf.zeros_like(weight))
             if "relative_bias" in path:
@@ -153,7 +153,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
             )
 
     def check_report(self, report, *models):
-        """Checks that every weight of both sides is accounted for."""
+        """Checks that the report lists every weight of source and models."""
         *models, bert = models
         paths = list(weight_paths.get_weight_paths(models[0]))
         for head in models[1:]:
@@ -168,7 +168,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
             self.assertIn(f"  {name}: ", text)
 
     def test_as_in_the_paper(self):
-        # Without absolute positions, the order of words has no effect.
+        # Without absolute positions, the order of words has no effect yet.
         bert, weights = make_bert(self.folder)
         model = EtcModel(lifting.lifted_config(bert, preset="tiny"))
         report = lifting.lift(model, bert)
@@ -190,7 +190,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         model = EtcModel(lifting.lifted_config(bert, preset="tiny"))
         lifting.lift(model, bert, global_tokens=kind)
         expected = weights["embeddings.word_embeddings"].copy()
-        # [unused0] to [unused4] are the tokens 1 to 5, [CLS] is 7.
+        # [unused0] to [unused4] have the ids 1 to 5, [CLS] has 7.
         if kind == "cls":
             expected[1:6] = expected[7]
         elif kind == "mean":
@@ -233,7 +233,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([*bias[:6], 0, *bias[:5:-1]], head.output_bias)
         self.assertEqual(
             [
-                "Normalizations add 1e-05 to variances in the source, and "
+                "The epsilon of normalizations is 1e-05 in the source, and "
                 "1e-12 here.",
                 "The head's hidden_act is 'gelu', in the source 'exact_gelu'.",
                 "The head's layer_norm_epsilon is 0.001, in the source 1e-05.",
@@ -249,7 +249,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         ({"hidden_size": 16}, "hidden_size 16.*source 8"),
         ({"intermediate_size": 9}, "intermediate_size 9.*source 12"),
         ({"hidden_act": "gelu"}, "hidden_act 'gelu'.*source 'exact_gelu'"),
-        ({"vocab_size": 13}, "vocab_size of .* is 13.*11 tokens"),
+        ({"vocab_size": 13}, "vocab_size of .* is 13, expected 11"),
         ({"embedding_size": 4}, "embedding_size 4.*source 8"),
         ({"use_pre_activation_order": True}, "use_pre_activation_order"),
         (
@@ -284,7 +284,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
             lifting.lift(EtcModel(config), bert, path)
         write_json(self.folder, "vocab.json", {"<s>": 0})
         path = os.path.join(self.folder, "vocab.json")
-        with self.assertRaisesRegex(ValueError, "has no tokenizer here"):
+        with self.assertRaisesRegex(ValueError, "package has no tokenizer"):
             lifting.lift(EtcModel(config), bert, path)
 
     def test_more_tokens_than_rows(self):
@@ -297,7 +297,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         ):
             lifting.lift(EtcModel(config), bert, other)
 
-    def test_a_vocabulary_that_does_not_belong_to_it(self):
+    def test_vocabulary_of_another_model(self):
         words = [f"word{i}" for i in range(20)]
         bert, _ = make_bert(self.folder)
         path = write_vocab(
@@ -334,12 +334,13 @@ class LiftReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
         own = {
             x.split("/")[0]
             for x, text in report.lifted.items()
-            if text == "as it was initialized"
+            if text == "initial value"
         }
         self.assertEqual({"cross_attention_layer"}, own)
 
-    def test_second_read_goes_on(self):
-        # One layer, and one more that attends to nothing but the text.
+    def test_second_read_gets_the_remaining_layers(self):
+        # Each read has one layer, and the second one is called without
+        # memories, so both together equal BERT.
         bert, weights = make_bert(self.get_temp_dir())
         model = self.make(bert, num_hidden_layers=1)
         lifting.lift(model, bert)
@@ -373,7 +374,7 @@ class LiftReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class RealBertTest(tf.test.TestCase):
-    """A BERT of six layers that was trained on a billion sentences."""
+    """Lifts a BERT of six layers that was trained on a billion sentences."""
 
     def test_another_vocabulary_of_the_same_size(self):
         bert = bert_files.read_bert(helpers.real_bert())
@@ -382,7 +383,7 @@ class RealBertTest(tf.test.TestCase):
         self.assertEqual([], lifting.lift(EtcModel(config), bert).notes)
         with open(bert.vocab_file, encoding="utf-8") as stream:
             tokens = stream.read().splitlines()
-        # All words take the row of the first one.
+        # From token 1000 on, rows are shifted by one; the size is the same.
         path = write_vocab(
             os.path.join(self.get_temp_dir(), "vocab.txt"),
             [*tokens[:1000], "hello-there", *tokens[1000:-1]],

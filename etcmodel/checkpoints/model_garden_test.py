@@ -1,4 +1,4 @@
-"""Model Garden's encoders as sources of a warm start, and as references."""
+"""Tests warm starts from the Model Garden's encoders, against their outputs."""
 
 import os
 
@@ -22,7 +22,7 @@ _IDS = [3, 10, 9, 9, 6]
 
 class ModelGardenTest(tf.test.TestCase, parameterized.TestCase):
     def make(self, kind):
-        """Makes an encoder with random weights, and its inputs."""
+        """Returns an encoder with random weights, and its inputs."""
         encoder = getattr(networks, kind)(
             vocab_size=11,
             hidden_size=8,
@@ -48,7 +48,7 @@ class ModelGardenTest(tf.test.TestCase, parameterized.TestCase):
         return encoder, inputs
 
     def save(self, **items):
-        """Writes a checkpoint, and reads it as a BERT."""
+        """Writes a checkpoint, and reads it with `read_bert`."""
         folder = self.get_temp_dir()
         tf.train.Checkpoint(**items).write(os.path.join(folder, "ckpt"))
         write_json(
@@ -59,7 +59,7 @@ class ModelGardenTest(tf.test.TestCase, parameterized.TestCase):
         return bert_files.read_bert(folder)
 
     @parameterized.parameters("BertEncoderV2", "BertEncoder")
-    def test_begins_as_the_encoder(self, kind):
+    def test_lifted_encoder_equals_the_source(self, kind):
         encoder, inputs = self.make(kind)
         outputs = encoder(inputs)
         if isinstance(outputs, dict):

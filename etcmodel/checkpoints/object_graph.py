@@ -1,4 +1,4 @@
-"""Loads encoders from object-based checkpoints of any model around them."""
+"""Loads an encoder from an object-based checkpoint of a model that has one."""
 
 import os
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from etcmodel.layers import keras_compat
 from etcmodel.models import LanguageModelHead
 from etcmodel.weight_paths import get_weight_paths
 
-# Attributes that every encoder has, to find it by.
+# Path of attributes that identifies an encoder.
 _TOKEN_TABLE = ["token_emb_lookup", "embedding_table"]
 # Attributes that Keras adds when a model is trained.
 _OF_TRAINING = ("optimizer", "_optimizer", "_loss_tracker", "_metrics")
@@ -30,25 +30,26 @@ def load_checkpoint(
 ) -> None:
     """Loads the weights of a TensorFlow checkpoint into an encoder.
 
-    The checkpoint may have been written under either Keras, by the `train`
-    command or by a `tf.train.Checkpoint` of any model that holds the encoder;
-    or by the original code or the `lift` command (see `load_etc`). Heads and
-    optimizers are left out. If any variable is missing, nothing is loaded,
-    except for layers that embed values (see `StructuredEtcModel`): one that the
-    checkpoint lacks keeps its values, with a warning.
+    The checkpoint may come from the `train` command, from a
+    `tf.train.Checkpoint` of any model that contains the encoder (in Keras 2 or
+    3), from the original code, or from the `lift` command (see `load_etc`).
+    Heads and optimizers are not loaded. If any variable is missing, nothing is
+    loaded. An exception are layers that embed values (see
+    `StructuredEtcModel`): a layer that the checkpoint lacks keeps its weights,
+    with a warning.
 
     Args:
         model: an `EtcModel` or `ReadTwiceModel`, built or not; or a model with
-            one inside; nothing else in it is changed.
-        path: the checkpoint, such as "runs/1/ckpt-200", or a directory, whose
-            latest checkpoint is loaded.
+            one inside, whose other weights do not change.
+        path: the checkpoint, such as "runs/1/ckpt-200". For a directory, loads
+            its latest checkpoint.
         prefix: path of the encoder in the checkpoint, such as "model/encoder";
-            needed only if there are several of the same kind.
+            required only if the checkpoint has several encoders of the class.
 
     Raises:
         ValueError: the model or the checkpoint does not have exactly one
-            encoder; or variables are missing in either or differ in shape.
-        FileNotFoundError: there is no checkpoint.
+            encoder, or the names or shapes of their variables differ.
+        FileNotFoundError: the checkpoint does not exist.
     """
     path = os.fspath(path)
     encoder = files.find_encoder(model)
@@ -71,7 +72,7 @@ def load_checkpoint(
         {x: shapes[node.key] for x, node in saved.items() if node},
         lambda x: checkpoint.read(saved[x].key),
         [x for x, node in _variables(graph, root) if node not in used],
-        f"The checkpoint {path} is not one of this model, {encoder.name}",
+        f"The checkpoint {path} does not fit the model {encoder.name}",
     )
 
 
@@ -80,22 +81,22 @@ def load_head(
     path: str | os.PathLike,
     optional: Sequence[str] = (),
 ) -> bool:
-    """Loads a checkpoint's head into a built head, if it has exactly one.
+    """Loads a checkpoint's head into a built head; returns whether it did.
 
-    The head is found outside the encoder, by the names of its weights and, if
-    there are several, by their shapes. Without one nothing changes, and the
-    result is False. Checkpoints of the original layout only have a
-    `LanguageModelHead` (see `save_etc`).
+    Searches the checkpoint outside of encoders for a layer with the head's
+    weight names and, if there are several, shapes. Returns False, and changes
+    nothing, unless exactly one layer matches. In the original code's format,
+    only a `LanguageModelHead` can be found (see `save_etc`).
 
     Args:
         head: the layer.
         path: the checkpoint.
-        optional: parts of the head that the checkpoint may lack, by the names
-            of their attributes; they keep their values.
+        optional: attributes of the head that the checkpoint may lack; they keep
+            their weights.
 
     Raises:
-        ValueError: its weights have other shapes.
-        FileNotFoundError: there is no checkpoint.
+        ValueError: the shapes of the weights differ.
+        FileNotFoundError: the checkpoint does not exist.
     """
     path = os.fspath(path)
     checkpoint = files.open_checkpoint(path)
@@ -128,7 +129,7 @@ def load_head(
         {name: checkpoint.shapes[key] for name, key in keys.items()},
         lambda x: checkpoint.read(keys[x]),
         [],
-        f"{head.name} in the checkpoint {path} is not one of this model",
+        f"{head.name} in the checkpoint {path} does not fit this model",
     )
     return True
 
@@ -160,7 +161,7 @@ def _find_root(graph, paths, checkpoint, prefix) -> int:
 
 
 def _walk(graph, root, left_out=()):
-    """Yields paths and numbers of nodes below a node, the nearest first."""
+    """Yields path and id of a node and all nodes below it, nearest first."""
     seen, rows = {root}, [("", root)]
     for path, node in rows:
         yield path, node
@@ -172,7 +173,7 @@ def _walk(graph, root, left_out=()):
 
 
 def _outside_encoders(graph) -> list[int]:
-    """Returns the nodes outside of all encoders."""
+    """Returns the ids of nodes that are in no encoder."""
     inside = set()
     nodes = [x for _, x in _walk(graph, 0, left_out=_OF_TRAINING)]
     for node in nodes:
@@ -182,7 +183,7 @@ def _outside_encoders(graph) -> list[int]:
 
 
 def _variables(graph, root):
-    """Yields paths and numbers of the variables below a node."""
+    """Yields path and node id of each variable below a node."""
     for path, node in _walk(graph, root, left_out=_OF_TRAINING):
         if _key(graph, node) is not None:
             yield path, node
@@ -192,7 +193,7 @@ def _resolve(graph, node, path) -> _Saved | None:
     """Returns the variable at a path of attributes, or None."""
     for name in path:
         children = {x.local_name: x.node_id for x in graph.nodes[node].children}
-        # Keras 3 holds the kernels of its layers in attributes like `_kernel`.
+        # Keras 3 stores kernels in attributes such as `_kernel`.
         node = children.get(name, children.get(f"_{name}"))
         if node is None:
             return None

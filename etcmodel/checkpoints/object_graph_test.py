@@ -36,7 +36,7 @@ class LoadCheckpointTest(tf.test.TestCase):
         for x, y in zip(*(x.get_weights() for x in models), strict=True):
             self.assertAllEqual(x, y)
 
-    def test_out_of_a_model_with_a_head_that_was_trained(self):
+    def test_encoder_from_a_trained_model_with_a_head(self):
         encoder = models.build_encoder(_config(share_feed_forward_params=False))
         model = _with_head(encoder)
         model.compile("adam", "mse")
@@ -45,7 +45,7 @@ class LoadCheckpointTest(tf.test.TestCase):
             for name in encoder.input
         }
         for name in ("long_breakpoints", "global_breakpoints"):
-            # One text per row.
+            # Each row has one text.
             inputs[name] = np.zeros_like(inputs[name])
             inputs[name][:, -1] = 1
         inputs["sentence_ids"] = np.zeros_like(_TOKENS)
@@ -54,14 +54,14 @@ class LoadCheckpointTest(tf.test.TestCase):
         other = models.EtcModel(_config(share_feed_forward_params=False))
         load_checkpoint(other, path)
         self._assert_same_weights(other, encoder)
-        # The head does not belong to the encoder.
+        # The head is outside of the encoder.
         around = _with_head(models.build_encoder(other.config))
         before = around.layers[-1].get_weights()[0]
         load_checkpoint(around, path)
         self.assertAllEqual(around.layers[-1].get_weights()[0], before)
         self._assert_same_weights(around.layers[-2], encoder)
 
-    def test_trained_by_itself(self):
+    def test_encoder_trained_alone(self):
         model = models.EtcModel(_config())
         model.compile("adam", ["mse", None])
         model.fit(
@@ -74,7 +74,7 @@ class LoadCheckpointTest(tf.test.TestCase):
         load_checkpoint(other, path)
         self._assert_same_weights(other, model)
 
-    def test_says_all_that_differs_and_loads_nothing(self):
+    def test_lists_all_differences_and_loads_nothing(self):
         saved = models.EtcModel(_config(vocab_size=8, num_hidden_layers=2))
         saved.build(None)
         path = self._write(model=saved)
@@ -88,11 +88,11 @@ class LoadCheckpointTest(tf.test.TestCase):
             path,
             "missing in the checkpoint:\n  position_emb_lookup_long/"
             "embedding_table\n  position_emb_lookup_global/embedding_table\n",
-            "of another shape:\n  token_emb_lookup/embedding_table [8, 32], in "
+            "shapes differ:\n  token_emb_lookup/embedding_table [8, 32], in "
             "the model [9, 32]",
         ):
             self.assertIn(text, message)
-        # 28 in attention, 4 in its norms, 6 in the feed-forward part.
+        # 28 in attention, 4 in its normalizations, 6 in the feed-forward block.
         self.assertLen(
             re.findall(
                 r"\n  global_local_transformer_layers/\w+_layers_1/", message
@@ -101,8 +101,8 @@ class LoadCheckpointTest(tf.test.TestCase):
         )
         self.assertAllEqual(model.get_weights()[0], before[0])
 
-    def test_what_embeds_values_may_begin_anew(self):
-        """Embedders of values may be missing as a whole, in both layouts."""
+    def test_checkpoint_may_lack_layers_that_embed_values(self):
+        """Accepts a checkpoint without a whole layer, in both formats."""
         spec = spec_lib.LayoutSpec(
             [spec_lib.Section("text")],
             values=[spec_lib.Value("place", "text", shape=(2,), embed=True)],
@@ -138,16 +138,16 @@ class LoadCheckpointTest(tf.test.TestCase):
         ):
             load_checkpoint(other, path)
 
-    def test_another_kind(self):
+    def test_another_encoder_class(self):
         for saved, message in (
             (
                 models.build_read_twice_encoder(
                     models.ReadTwiceConfig.from_preset("tiny", vocab_size=9)
                 ),
-                r"is of a ReadTwiceModel, but \w+ is an EtcModel.*make a Re",
+                r"is of a ReadTwiceModel, but \w+ is an EtcModel.*build a Re",
             ),
             (
-                # The layout of the Model Garden's encoders.
+                # Names as in the Model Garden's encoders.
                 tf.train.Checkpoint(
                     _embedding_layer=tf.train.Checkpoint(
                         embeddings=tf.Variable([0.0])
@@ -197,14 +197,12 @@ class LoadCheckpointTest(tf.test.TestCase):
         for x, y in zip(encoder, target.encoder.weights, strict=True):
             self.assertAllEqual(x, y)
         other = self._pretraining(vocab_size=8).head
-        with self.assertRaisesRegex(
-            ValueError, r"of another shape:\s+output_b"
-        ):
+        with self.assertRaisesRegex(ValueError, r"shapes differ:\s+output_b"):
             load_head(other, path)
         self.assertFalse(load_head(target.head, self._write(x=source.encoder)))
 
-    def test_heads_of_one_kind(self):
-        """Two dense layers whose shapes differ, as the encoder has many."""
+    def test_heads_with_the_same_names(self):
+        """Distinguishes two dense layers by their shapes."""
         encoder = models.EtcModel(_config())
         encoder.build(None)
         source, target = (
@@ -224,7 +222,7 @@ class LoadCheckpointTest(tf.test.TestCase):
         self.assertFalse(load_head(target[0], path))
 
     def test_parts_that_a_head_may_lack(self):
-        """A head with "no answer" loads the weights of one without it."""
+        """Loads weights of a head without "no answer" into one with it."""
         source, target = (
             SpanAnswerHead(has_no_answer=x) for x in (False, True)
         )
@@ -239,7 +237,7 @@ class LoadCheckpointTest(tf.test.TestCase):
                 getattr(source, name), getattr(target, name)
             )
         self.assertAllClose(new, target.no_answer.weights)
-        # What is there is loaded.
+        # The parts that exist are loaded.
         path = self._write(head=target)
         other = SpanAnswerHead(has_no_answer=True)
         other.build((None, 3, 8))

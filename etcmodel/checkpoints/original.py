@@ -1,9 +1,9 @@
-"""Checkpoints of the original code, in TensorFlow 1's format.
+"""Loads and saves checkpoints of the original code, in TensorFlow 1's format.
 
-Their variables have names such as
+Variables have names such as
 `etc_document_bert/global_local_transformer_layers/fused_att_layer_0/...`; the
-layers here have the same names. A configuration is beside them. Heads, which
-have other names, and variables of optimizers are ignored.
+layers here have the same names. A JSON configuration is in the same directory.
+Heads, which have other names, and variables of optimizers are ignored.
 """
 
 import os
@@ -22,16 +22,16 @@ from etcmodel.models import ReadTwiceModel
 from etcmodel.weight_paths import get_weight_paths
 
 CHECKPOINT = "model.ckpt"
-# Encoder class -> scope of its variables, and name of its configuration file.
+# Encoder class -> scope of its variables and name of its configuration file.
 _KINDS = {
     EtcModel: ("etc_document_bert", "etc_config.json"),
     ReadTwiceModel: ("read_it_twice_bert", "read_it_twice_bert_config.json"),
 }
-# The original creates these in a constructor, outside of any scope.
+# The original code creates these in a constructor, outside of any scope.
 _OUTSIDE = "position_emb_lookup_"
-# The original gives two layers the same name.
+# The original code gives two layers the same name.
 _NAMES = {"side_attention": "fused_side_attention"}
-# Weights of the masked language model's head, and their names in BERT.
+# Weights of the masked language model's head -> their names in BERT.
 _HEAD = {
     "dense/kernel": "cls/predictions/transform/dense/kernel",
     "dense/bias": "cls/predictions/transform/dense/bias",
@@ -51,14 +51,14 @@ def load_etc(model: tf.keras.Model, path: str | os.PathLike) -> list[str]:
         path: the checkpoint, such as "etc_base/model.ckpt", or its directory.
 
     Returns:
-        Names of the checkpoint's other variables, such as those of heads and
-        optimizers, which are left out.
+        Names of the checkpoint's variables that were not loaded, such as those
+        of heads and optimizers.
 
     Raises:
-        FileNotFoundError: there is no checkpoint, or only a part of one.
-        ValueError: variables are missing, are not in the model, or have
-            another shape; the message lists all of them, and nothing has been
-            loaded. Layers that embed values may be missing.
+        FileNotFoundError: the checkpoint, or one of its files, is missing.
+        ValueError: names or shapes of variables differ; the message lists all
+            of them, and nothing is loaded. Layers that embed values may be
+            missing.
     """
     return _load(model, path, EtcModel)
 
@@ -71,15 +71,15 @@ def save_etc(
     """Writes an ETC encoder in the original code's format.
 
     Args:
-        model: an `EtcModel`, or a model with one inside. Its heads are left
-            out.
-        directory: where to write `model.ckpt` and `etc_config.json`. It must
-            not exist or be empty; it appears when it is complete.
-        head: a built head to write, too, with BERT's names; the original code
-            wrote none.
+        model: an `EtcModel`, or a model with one inside; its heads are not
+            written.
+        directory: where to write `model.ckpt` and `etc_config.json`. It must be
+            empty or not exist. It is created only when all files are complete.
+        head: a built head to write, too, under BERT's names. The original code
+            wrote no heads.
 
     Raises:
-        ValueError: the model has no such encoder.
+        ValueError: the model does not contain exactly one such encoder.
         FileExistsError: the directory is a file, or not empty.
     """
     _save(model, directory, EtcModel, head)
@@ -114,18 +114,18 @@ def config_file(path: str | os.PathLike) -> str | None:
 
 
 def load_original(model: tf.keras.Model, path: str | os.PathLike) -> list[str]:
-    """Calls `load_etc` or `load_read_twice`, by the kind of the model."""
+    """Calls `load_etc` or `load_read_twice`, by the class of the encoder."""
     kind = next(x for x in _KINDS if isinstance(files.find_encoder(model), x))
     return _load(model, path, kind)
 
 
 def _find(model, kind):
-    """Returns the encoder of a kind in a model, and its weights by name."""
+    """Returns a model's encoder of class `kind`, and its weights by name."""
     encoder = files.find_encoder(model)
     if not isinstance(encoder, kind):
         raise ValueError(
-            f"{model.name} has no {kind.__name__}, but a "
-            f"{type(encoder).__name__}."
+            f"{model.name} has a {type(encoder).__name__}, expected a "
+            f"{kind.__name__}."
         )
     keras_compat.build_once(encoder, None)
     scope, _ = _KINDS[kind]
@@ -135,7 +135,7 @@ def _find(model, kind):
         is_outside = attributes[0].startswith(_OUTSIDE)
         layer, names = encoder, [] if is_outside else [scope]
         for attribute in attributes:
-            # Keras holds some of its layers in attributes like `_layer`.
+            # Keras stores some sublayers in attributes such as `_layer`.
             layer = getattr(layer, attribute, None) or getattr(
                 layer, f"_{attribute}"
             )
@@ -163,7 +163,7 @@ def _load(model, path, kind):
         {name: shapes[name] for name in of_encoder & set(weights)},
         checkpoint.read,
         sorted(of_encoder - set(weights)),
-        f"The checkpoint {path} is not one of this model, {encoder.name}",
+        f"The checkpoint {path} does not fit the model {encoder.name}",
     )
     return sorted(set(shapes) - of_encoder)
 
@@ -187,7 +187,7 @@ def load_original_head(head: LanguageModelHead, path: str) -> bool:
         found,
         checkpoint.read,
         [],
-        f"The head in the checkpoint {path} is not one of {head.name}",
+        f"The head in the checkpoint {path} does not fit {head.name}",
     )
     return True
 
@@ -201,8 +201,8 @@ def _save(model, directory, kind, head):
         not tf.io.gfile.isdir(directory) or tf.io.gfile.listdir(directory)
     ):
         raise FileExistsError(
-            f"{directory} exists, and is not an empty directory. Give one that "
-            "does not exist yet."
+            f"{directory} exists and is not an empty directory. Pass a new or "
+            "empty directory."
         )
     partial = f"{directory}.{uuid.uuid4().hex}.partial"
     tf.io.gfile.makedirs(partial)

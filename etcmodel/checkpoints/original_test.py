@@ -16,8 +16,8 @@ _LAYER = f"{_ROOT}global_local_transformer_layers/fused_att_layer_0/"
 _ATTENTION = f"{_LAYER}fused_global_local_att/"
 _FEED_FORWARD = f"{_ROOT}global_local_transformer_layers/feed_forward_layer_0/"
 _LABELS = ("relative_emb_table", "relative_bias_table")
-# What a published checkpoint of one layer has: projections unshared,
-# feed-forward parts shared.
+# Variables of a published checkpoint, cut to one layer. Long and global tokens
+# share feed-forward layers, but not projections.
 _ETC = {
     f"{_ROOT}token_emb_lookup/embedding_table",
     f"{_ROOT}segment_emb_lookup/embedding_table",
@@ -86,7 +86,7 @@ def make_read_twice():
 
 
 def write(path, tensors):
-    """Writes a checkpoint of TensorFlow 1 with these tensors."""
+    """Writes tensors as a TensorFlow 1 checkpoint."""
     tf.raw_ops.SaveV2(
         prefix=path,
         tensor_names=list(tensors),
@@ -181,7 +181,7 @@ class OriginalTest(tf.test.TestCase, parameterized.TestCase):
             names,
         )
 
-    def test_of_a_task_in_training(self):
+    def test_checkpoint_of_a_task_in_training(self):
         model = make_etc()
         original.save_etc(model, self.folder)
         tensors = read(self.checkpoint)
@@ -198,7 +198,7 @@ class OriginalTest(tf.test.TestCase, parameterized.TestCase):
             model.get_token_embedding_table(), other.get_token_embedding_table()
         )
 
-    def test_all_that_does_not_fit_is_told(self):
+    def test_message_lists_all_differences(self):
         original.save_etc(make_etc(), self.folder)
         tensors = read(self.checkpoint)
         del tensors[f"{_ROOT}long_emb_layer_norm/beta"]
@@ -212,8 +212,8 @@ class OriginalTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(
             ValueError,
             r"missing[^;]*long_emb_layer_norm/beta\s[^;]*feed_forward_layer_0/"
-            r"layer_norm/beta\sin the checkpoint.*\s.*more/kernel\sof another "
-            r"shape:\s.*"
+            r"layer_norm/beta\sin the checkpoint.*\s.*more/kernel\sshapes "
+            r"differ:\s.*"
             r"segment_emb_lookup/embedding_table \[2, 7\], in the model "
             r"\[16, 32\]",
         ):
@@ -221,14 +221,14 @@ class OriginalTest(tf.test.TestCase, parameterized.TestCase):
         for x, y in zip(before, model.get_weights(), strict=True):
             self.assertAllEqual(x, y)
 
-    def test_of_a_bert(self):
+    def test_checkpoint_of_a_bert(self):
         path = os.path.join(self.get_temp_dir(), "bert_model.ckpt")
         write(path, {"bert/embeddings/word_embeddings": np.zeros([2, 2])})
         with self.assertRaisesRegex(ValueError, f"{path} is of a BERT.* lift"):
             original.load_etc(make_etc(), path)
 
     def test_errors(self):
-        with self.assertRaisesRegex(ValueError, "no ReadTwiceModel"):
+        with self.assertRaisesRegex(ValueError, "expected a ReadTwiceModel"):
             original.save_read_twice(make_etc(), self.folder)
         original.save_etc(make_etc(), self.folder)
         with self.assertRaisesRegex(FileExistsError, "not an empty directory"):

@@ -11,7 +11,7 @@ from etcmodel import json_objects
 from etcmodel.checkpoints import bert_configs
 
 _FILE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-# Weights in other formats, by the endings of their names.
+# Endings of files in other formats.
 _OTHER_FORMATS = {
     (".bin", ".pt", ".pth"): "PyTorch's pickled weights",
     (".h5", ".msgpack"): "weights in another format",
@@ -26,8 +26,8 @@ _SAVE = (
 class Tensors(NamedTuple):
     """The content of safetensors files.
 
-    `aliases` maps names of shared tensors to the name under which the tensor is
-    stored, from the file's metadata.
+    `aliases`, from the files' metadata, maps each further name of a shared
+    tensor to the name that the tensor is stored under.
     """
 
     arrays: dict[str, np.ndarray]
@@ -35,10 +35,10 @@ class Tensors(NamedTuple):
 
 
 def find_file(path: str, folder: str) -> str | None:
-    """Returns the file, or the index of files, to read.
+    """Returns the safetensors file, or the index of such files, to read.
 
-    `path` is the directory `folder`, or a file or checkpoint in it. None means
-    that it is a TensorFlow checkpoint.
+    `path` is the directory `folder`, or a file or checkpoint in it. Returns
+    None if it is a TensorFlow checkpoint.
 
     Raises:
         FileNotFoundError: the format of the weights is not supported.
@@ -67,16 +67,16 @@ def _list(folder) -> list[str]:
 
 
 def _no_weights(folder, names) -> str:
-    """Returns advice for a directory without weights of the usual names."""
+    """Returns the error for a directory without `model.safetensors`."""
     text = f"{folder} has no {_FILE}, and no TensorFlow checkpoint."
     others = [x for x in names if x.endswith(".safetensors")]
     if others:
-        return f"{text} Give a file: {os.path.join(folder, others[0])}"
+        return f"{text} Pass a file: {os.path.join(folder, others[0])}"
     for endings, what in _OTHER_FORMATS.items():
         found = [x for x in names if x.endswith(endings)]
         if found:
             return f"{text} {what} ({found[0]}) are not supported. {_SAVE}"
-    return f"{text} Get all files of the model."
+    return f"{text} Download all files of the model."
 
 
 def _files_of(index) -> list[str]:
@@ -84,11 +84,11 @@ def _files_of(index) -> list[str]:
         found = set(bert_configs.read_json(index)["weight_map"].values())
         if all(map(json_objects.is_file_name, found)):
             return sorted(found)
-        problem = "names of files beside it"
+        problem = "names of files in its directory"
     except (ValueError, KeyError, TypeError, AttributeError):
         problem = "names and files"
     raise ValueError(
-        f"{index} is no index of safetensors files. Expected a JSON object "
+        f"{index} is not an index of safetensors files. Expected a JSON object "
         f'with a "weight_map" of {problem}.'
     )
 
@@ -117,18 +117,19 @@ def _read(path) -> Tensors:
     import safetensors
 
     try:
-        # TensorFlow knows PyTorch's bfloat16, NumPy does not.
+        # TensorFlow supports bfloat16, NumPy does not.
         with safetensors.safe_open(path, framework="tf") as file:
             arrays = {x: file.get_tensor(x).numpy() for x in file.keys()}
             metadata = file.metadata() or {}
     except safetensors.SafetensorError as error:
         raise ValueError(
-            f"{path} is no safetensors file, or a damaged one: {error}."
+            f"{path} is damaged, or not a safetensors file: {error}. Download "
+            "it again."
         ) from None
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{path} is missing, but the index beside it names it. Get all "
-            "files of the directory."
+            f"{path} does not exist, but the index beside it names it. "
+            "Download all files of the model."
         ) from None
     aliases = {
         alias: name

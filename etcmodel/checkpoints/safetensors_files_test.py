@@ -20,7 +20,7 @@ class SafetensorsFilesTest(tf.test.TestCase):
         safetensors_numpy.save_file(tensors, self.path(name), metadata)
 
     def test_aliases(self):
-        # Metadata has other entries, and may name tensors that are missing.
+        # Metadata has other entries, and may name tensors that do not exist.
         self.write("x.safetensors", format="pt", b="a", a="c", d="gone")
         tensors = safetensors_files.read(self.path("x.safetensors"))
         self.assertEqual({"b": "a"}, tensors.aliases)
@@ -33,9 +33,9 @@ class SafetensorsFilesTest(tf.test.TestCase):
             ):
                 safetensors_files.find_file(self.path(name), self.folder)
         for names, message in (
-            ([], "Get all files of the model"),
+            ([], "Download all files of the model"),
             (["tf_model.h5"], r"another format \(tf_model.h5\).*save_pretr"),
-            (["a.safetensors"], "Give a file: .*a.safetensors"),
+            (["a.safetensors"], "Pass a file: .*a.safetensors"),
         ):
             for name in names:
                 with open(self.path(name), "w"):

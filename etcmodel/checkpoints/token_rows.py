@@ -18,8 +18,8 @@ class TokenRows(NamedTuple):
         path: the vocabulary of the model, or None.
         rows: `<int64>[tokens]`; -1 for tokens that the source lacks.
         special_ids: ids of special tokens by name, as in a tokenizer.
-        num_used: number of rows of the source that have a token.
-        unmatched: tokens without a row, except global tokens.
+        num_used: number of the source's rows that belong to a token.
+        unmatched: tokens that the source lacks, except global tokens.
         notes: messages for the user.
     """
 
@@ -38,9 +38,10 @@ class TokenRows(NamedTuple):
 
 
 def count_tokens(source, vocab_file: str | os.PathLike | None) -> int:
-    """Returns the size of the vocabulary of a `Bert` when it is lifted.
+    """Returns the number of tokens of a `Bert` after lifting.
 
-    If its vocabulary has no tokenizer here, the number of rows.
+    Returns the number of rows if the package has no tokenizer for its
+    vocabulary.
     """
     path = vocab_file or source.vocab_file
     if path is not None:
@@ -53,8 +54,8 @@ def count_tokens(source, vocab_file: str | os.PathLike | None) -> int:
 def find_token_rows(source, vocab_file: str | os.PathLike | None) -> TokenRows:
     """Finds the row of every token of `vocab_file` in a `Bert`.
 
-    None means the source's own vocabulary; tokens that a vocabulary lacks are
-    added (see `lift_vocabulary`).
+    None means the source's own vocabulary. Missing special tokens are added to
+    the vocabulary (see `lift_vocabulary`).
 
     Raises:
         ValueError: a vocabulary has more tokens than the table has rows, or
@@ -85,19 +86,19 @@ def find_token_rows(source, vocab_file: str | os.PathLike | None) -> TokenRows:
         raise ValueError(
             f"{path} does not belong to {source.path}: {len(unmatched)} of "
             f"{len(rows)} tokens are not in {known.path}, such as "
-            f"{', '.join(found.unmatched[:5])}."
+            f"{', '.join(found.unmatched[:5])}. Use the source's vocabulary."
         )
     _check_kinship(found, target.pieces, table, source.path)
     return found
 
 
 def _check_size(known, num_rows, path) -> list[str]:
-    """Raises a ValueError for too few rows; notes spare rows."""
+    """Raises a ValueError for too few rows; returns a note on spare rows."""
     number = len(known.pieces)
     if number > num_rows:
         raise ValueError(
             f"{known.path} has {number} tokens, but {path} has {num_rows} rows "
-            "for them. It is not the vocabulary of these weights."
+            "for them. Use the vocabulary of these weights."
         )
     if number == num_rows:
         return []

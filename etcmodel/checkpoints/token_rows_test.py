@@ -30,7 +30,7 @@ class TokenRowsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(np.arange(11), found.rows)
         self.assertEqual(11, token_rows.count_tokens(self.bert, None))
 
-    def test_a_vocabulary_that_is_given_lacks_tokens(self):
+    def test_given_vocabulary_lacks_tokens(self):
         path = self.write("few.txt", _FEW)
         found = token_rows.find_token_rows(self.bert, path)
         self.assertAllEqual([*range(6), -1, -1, -1, -1], found.rows)
@@ -51,7 +51,7 @@ class TokenRowsTest(tf.test.TestCase, parameterized.TestCase):
         model = EtcModel(config)
         report = lifting.lift(model, self.bert, path, kind)
         rows = self.weights["embeddings.word_embeddings"]
-        # Spare rows are not counted.
+        # The mean leaves out spare rows.
         new = rows[2] if kind == "cls" else rows[:6].mean(0)
         expected = [*rows[:6], new, new, new, new]
         if kind != "keep":

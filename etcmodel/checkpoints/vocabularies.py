@@ -8,17 +8,18 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-# RoBERTa's special tokens, and what they are called in a tokenizer here.
+# RoBERTa's special tokens -> their names in this package's tokenizers.
 _ROBERTA = {"<s>": "cls", "</s>": "separator", "<mask>": "mask"}
-# Global tokens, which no encoder like BERT knows.
+# Global tokens, which BERT-like encoders lack.
 GLOBAL_NAMES = ("sentence", "cpc_mask", "question", "candidate", "paragraph")
-# The error of a path.
+# Error message for a path.
 NO_TOKENIZER = (
-    "{} is RoBERTa's vocabulary, which has no tokenizer here. Give "
-    "the equivalent SentencePiece model as vocab_file."
+    "{} is RoBERTa's vocabulary, for which this package has no tokenizer. "
+    "Pass the equivalent SentencePiece model as vocab_file."
 )
 _SPACE = "\u2581"
-# Fewest pairs of related words to judge by, and share with similar rows.
+# A table matches if, of at least this many pairs of related words, at least
+# this share has similar rows.
 _MIN_PAIRS, _MIN_SHARE = 100, 0.7
 
 
@@ -28,11 +29,11 @@ class Vocabulary(NamedTuple):
     Attributes:
         path: the file.
         pieces: the pieces in the order of their ids.
-        special_ids: ids of special tokens by name, as in a tokenizer; none for
+        special_ids: ids of special tokens by name, as in a tokenizer; empty for
             the vocabulary of a source.
-        kind: "wordpiece", "sentencepiece" or "bpe", which is RoBERTa's and has
-            no tokenizer here.
-        notes: notes about its peculiarities.
+        kind: "wordpiece", "sentencepiece" or "bpe" (RoBERTa's, for which the
+            package has no tokenizer).
+        notes: what differs from a plain vocabulary, as sentences.
     """
 
     path: str
@@ -46,7 +47,7 @@ def read_vocabulary(path: str | os.PathLike) -> Vocabulary:
     """Reads a WordPiece vocabulary or a SentencePiece model.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: the file is neither.
     """
     path = os.fspath(path)
@@ -68,18 +69,18 @@ def read_vocabulary(path: str | os.PathLike) -> Vocabulary:
 def match_pieces(source: Vocabulary, target: Vocabulary) -> np.ndarray:
     """Finds each piece of `target` in `source`: `<int64>[target]`, -1 for none.
 
-    RoBERTa's pieces show each byte as a character, with "Ġ" for a space. Pieces
-    of the equivalent SentencePiece model have "▁" there, and such characters or
-    the text itself. Special tokens of RoBERTa and of models with SentencePiece
-    match by their meaning.
+    RoBERTa's vocabulary writes each byte as a character, and a space as "Ġ".
+    The equivalent SentencePiece model writes a space as "▁", and other text
+    either by bytes, too, or as it is. Special tokens of RoBERTa and
+    SentencePiece models match by their meaning.
 
-    Example: of the pieces `<s> Ġthe é` (written `<s> Ġthe Ã©`), `▁the` has the
-    row 1, `é` the row 2, and `dog` has none.
+    Example: if `source` has `<s> Ġthe é` (written `<s> Ġthe Ã©`), then `▁the`
+    is in row 1, `é` in row 2, and `dog` is not found.
     """
     forms = (lambda piece: piece,)
     if source.kind == "bpe":
-        # Pieces of the model occur in texts, so the piece that RoBERTa makes
-        # of the same text comes first.
+        # Prefers the piece that RoBERTa makes of the same text, since the
+        # model's pieces occur in texts.
         forms = (_as_text, lambda piece: piece.replace("\u0120", _SPACE))
     meanings = {} if source.kind == "wordpiece" else _ROBERTA
     rows = {}
@@ -97,8 +98,9 @@ def match_pieces(source: Vocabulary, target: Vocabulary) -> np.ndarray:
 class Kinship(NamedTuple):
     """A measure of how well a token table and a vocabulary fit.
 
-    In a `share` of `pairs` of related words the rows are more alike than rows
-    of other words; about half of them if the table has another vocabulary.
+    Of `pairs` pairs of related words, a `share` have rows that are more similar
+    than the rows of unrelated words. The share is about one half if the table
+    has another vocabulary.
     """
 
     pairs: int
@@ -106,26 +108,27 @@ class Kinship(NamedTuple):
 
     @property
     def is_chance(self) -> bool:
-        """Whether the table seems to belong to another vocabulary."""
+        """Whether the share is so low that the vocabulary is another one."""
         return self.pairs >= _MIN_PAIRS and self.share < _MIN_SHARE
 
     def describe(self, vocab_file: str, source: str) -> str:
         """Returns a warning about a table of another vocabulary."""
         return (
             f"{vocab_file} does not seem to be the vocabulary of {source}: of "
-            f"{self.pairs} pairs of words such as 'house' and 'houses', "
-            f"{self.share:.0%} have rows that are more alike than rows of "
-            "other words, which is chance."
+            f"{self.pairs} pairs of words such as 'house' and 'houses', only "
+            f"{self.share:.0%} have rows that are more similar than those of "
+            "other words; chance is 50%."
         )
 
 
 def measure_kinship(pieces: Sequence[str], table: np.ndarray) -> Kinship:
-    """Measures whether related words, such as "house" and "houses", are alike.
+    """Measures whether words like "house" and "houses" have similar rows.
 
-    In every trained table, rows `<float>[pieces, size]` of words that differ by
-    one more letter at the end are alike. This shows whether a vocabulary of the
-    right size belongs to the table. Of BERT's, 98 % of 4,096 pairs are more
-    alike than others; with the vocabulary shifted by one token, 52 %.
+    In a trained table, `<float>[pieces, size]`, words that differ by one more
+    letter at the end have similar rows. So this shows whether a vocabulary of
+    the right size belongs to the table. In BERT's table, 98 % of 4,096 such
+    pairs are more similar than other pairs; with the vocabulary shifted by one
+    token, 52 % are.
     """
     rows = {x.lstrip(_SPACE): i for i, x in enumerate(pieces)}
     pairs = [
@@ -155,7 +158,7 @@ def _bytes_in_disguise() -> dict[str, int]:
 
 
 def _as_text(piece: str) -> str | None:
-    """Converts a piece of bytes to text; None for parts of characters."""
+    """Decodes a piece that is written as bytes; None if it is not UTF-8."""
     table = _bytes_in_disguise()
     if any(character not in table for character in piece):
         return None

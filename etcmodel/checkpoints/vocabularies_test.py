@@ -11,7 +11,7 @@ from testing import helpers
 
 
 def in_disguise(piece):
-    """Writes a piece as RoBERTa's vocab.json does; None for control pieces."""
+    """Encodes a piece as in RoBERTa's vocab.json; None for control pieces."""
     return piece.replace("\u2581", "\u0120")
 
 
@@ -50,7 +50,7 @@ class VocabulariesTest(tf.test.TestCase):
             ["<pad>", "<s>", "\u2581the", "\u00e9", "cls", "dog", "sep"],
             {"cls": 4, "separator": 6, "sentence": 1},
         )
-        # Half a character has no piece, and <s> has another meaning.
+        # Half a character has no piece, and <s> has another meaning there.
         self.assertAllEqual(
             [1, -1, 3, 4, 0, -1, 2], vocabularies.match_pieces(source, target)
         )
@@ -72,7 +72,7 @@ class VocabulariesTest(tf.test.TestCase):
         ]
         self.assertAllEqual(expected[is_ascii], rows[101:][is_ascii])
         self.assertAllGreater(rows[101:], 3)
-        # RoBERTa reads "\u00e9" as two bytes, which have one piece.
+        # RoBERTa splits "\u00e9" into two bytes, which have one piece.
         self.assertEqual(
             shuffled.index("\u00c3\u00a9"),
             rows[target.pieces.index("\u00e9")],

@@ -1,4 +1,4 @@
-"""Sources that docs/warm_starts.md says are rejected: a case for each line."""
+"""Tests each source that docs/warm_starts.md lists as rejected."""
 
 import os
 
@@ -53,7 +53,7 @@ def pickled(folder):
     )
 
 
-@refuses("another file name that `--from` does not name", "Give a file: .*fp16")
+@refuses("another file name that `--from` does not name", "Pass a file: .*fp16")
 def variant(folder):
     write(folder)
     rewrite(folder, file="model.fp16.safetensors")

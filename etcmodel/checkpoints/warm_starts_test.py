@@ -1,6 +1,6 @@
-"""Sources that docs/warm_starts.md says are lifted: a test case for each line.
+"""Tests each source that docs/warm_starts.md lists as supported.
 
-warm_starts_refused_test.py has those that are rejected.
+warm_starts_refused_test.py tests those that are rejected.
 """
 
 import io
@@ -35,17 +35,17 @@ _TEXT, _ROWS = "one twos", [7, 10, 11, 12, 8]
 
 
 class Source(NamedTuple):
-    """A source that was written, with what the encoder must make of a text.
+    """A written source, and the expected encoding of a text.
 
     Attributes:
         path: the argument of `read_bert`.
         weights: common name -> array, as the source's own code reads them.
         text: the text to encode.
-        rows: the rows of the token table that the source's tokenizer gives for
-            it, including the tokens that it adds at the start and the end.
-        position: the row of the position table for the first token.
+        rows: rows of the token table for the text, by the source's tokenizer,
+            including the tokens that it adds at the start and the end.
+        position: row of the position table for the first token.
         exact: whether gelu is the erf form.
-        vocab_file: the model's, if not made from the source's.
+        vocab_file: the model's vocabulary; None to make it from the source's.
         notes: patterns of notes that the report must contain.
     """
 
@@ -112,12 +112,12 @@ def shards(folder):
     small_berts.write_json(
         folder, "model.safetensors.index.json", {"weight_map": index}
     )
-    # One of the files means all of them.
+    # The path of one file stands for all of them.
     return Source(os.path.join(folder, "model-1.safetensors"), weights)
 
 
 def write_as(folder, dtype, file):
-    """Writes the tensors in another precision; returns the rounded arrays."""
+    """Writes tensors in another precision; returns the rounded arrays."""
     weights = write(folder)
     path = os.path.join(folder, "model.safetensors")
     tensors = safetensors_numpy.load_file(path)
@@ -143,7 +143,7 @@ def bfloat16(folder):
 @lifts("tied tensors that are stored once")
 def tied(folder):
     weights = write(folder, make_weights(head=True))
-    # The name that is kept may be the name of any module.
+    # The stored tensor may have the name of any module that uses it.
     names = {
         "bert.embeddings.word_embeddings.weight": "output.table.weight",
         "cls.predictions.bias": "cls.predictions.decoder.bias",
@@ -187,7 +187,7 @@ def google(folder):
 
 @lifts("RoBERTa, with the equivalent SentencePiece model")
 def roberta(folder):
-    """Writes its pieces in another order, with a space as "\u0120"."""
+    """Writes pieces in another order, with a space as "\u0120"."""
     special = [
         *("<pad>", "</s>", "<s>", "<sep_0>", "<sep_1>"),
         *(f"<unused_{i}>" for i in range(39, 43)),
@@ -218,7 +218,7 @@ def roberta(folder):
 
 
 def train_sentencepiece(folder, name, **options):
-    """Trains a tiny model; returns it and a text."""
+    """Trains a tiny SentencePiece model; returns it and a text."""
     text = "one two three, twos and threes; caf\u00e9s of \uff11\uff12"
     stream = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -245,7 +245,7 @@ def write_sentencepiece(folder, architecture, more, first, **config):
         folder, weights, None, "roberta.", model_type=architecture,
         pad_token_id=1, type_vocab_size=1, **config,
     )  # fmt: skip
-    # A piece that the model does not know.
+    # The model does not have this piece.
     text += " \u4e2d"
     ids = [3 if i == 0 else i + first for i in model.encode(text)]
     assert 3 in ids
@@ -355,9 +355,9 @@ def trained(folder):
     trainer.save_model(folder)
     weights = write(folder, make_weights(trainer.get_vocab_size()), None)
     text = "One twos threes, one"
-    # The library puts [CLS] in front and [SEP] behind only when told how.
+    # The library adds [CLS] and [SEP] only with this post-processor.
     ids = trainer.encode(text, add_special_tokens=False).ids
-    notes = ("PAD. has the id 0, and .UNK. 2",)
+    notes = ("PAD. gets the id 0, and .UNK. gets 2",)
     return Source(folder, weights, text, [3, *ids, 1], notes=notes)
 
 
@@ -411,9 +411,9 @@ def added_tokens(folder):
 def repeated(folder):
     lines = [*LINES[:10], "two", "one", "two", "three"]
     weights = write(folder, lines=lines)
-    notes = ("1 lines of the vocabulary are repeated.*line 11",)
+    notes = ("1 lines of the vocabulary are repeated.*: line 11",)
     rows = [7, 12, 11, 13, 8]
-    # Hugging Face's own tokenizer does so, too.
+    # Hugging Face's tokenizer uses the last repetition, too.
     path = os.path.join(folder, "vocab.txt")
     assert hugging_face.models.WordPiece.read_file(path)["two"] == 12
     return Source(folder, weights, "two one three", rows, notes=notes)
@@ -428,7 +428,7 @@ class WarmStartsTest(tf.test.TestCase, parameterized.TestCase):
         os.mkdir(self.folder)
 
     def make_model(self, config):
-        """Returns one model for all sources of the same sizes, to save time."""
+        """Returns a model; sources of the same sizes share it, to save time."""
         key = repr(config)
         if key not in self.models:
             self.models[key] = EtcModel(config)
@@ -436,7 +436,7 @@ class WarmStartsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_the_page_has_a_line_for_each_case(self):
         lifted, _ = documented_sources()
-        # `model_garden_test` has this one.
+        # `model_garden_test` tests this one.
         lifted = [x for x in lifted if not x.startswith("Model Garden")]
         self.assertCountEqual(LIFTED, lifted)
 
@@ -491,7 +491,7 @@ class WarmStartsTest(tf.test.TestCase, parameterized.TestCase):
         self.check_all_tensors_are_told(source, report)
 
     def check_all_tensors_are_told(self, source, report):
-        """Every tensor of the files is either used or left out, never both."""
+        """Checks that each tensor of the files is either used or left out."""
         folder = pathlib.Path(source.path)
         folder = folder if folder.is_dir() else folder.parent
         stored = []

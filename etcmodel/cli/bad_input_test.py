@@ -97,7 +97,7 @@ _TASKS = {
             (
                 "annotations[1].short_answers",
                 [{"start_token": 17, "end_token": 18}],
-                "a short answer that is no span of the page",
+                "a short answer is not a span of the page",
             ),
         ),
     ),

@@ -40,7 +40,7 @@ _CHECKED = {
             "--vocab_file=full": "--vocab_file=full is a directory",
             "--output_dir=full": "full exists and is not empty. Choose ",
             "--output_dir=note.json": "note.json is a file",
-            "--output_dir=note.json/x --overwrite": "cannot be made",
+            "--output_dir=note.json/x --overwrite": "cannot be created",
             "--output_dir=. --overwrite": "was not written by",
             "--output_dir=loop": "loop is a link to loop, which does not exi",
             "--output_dir=full/x --like=full": "full/x is in --like=full",
@@ -78,7 +78,7 @@ _CHECKED = {
             "--init_checkpoint=GONE": "--init_checkpoint=GONE",
             "--model_dir=note.json": "note.json is a file",
             "--model_dir=full": "full and --train_data=full are the",
-            "--model_dir=model": "model is no run: it holds saved_model.pb",
+            "--model_dir=model": "model is not a run: it holds saved_model.pb",
             "--model_dir=loop": "loop is a link to loop",
         },
     ),
@@ -86,7 +86,7 @@ _CHECKED = {
         "--model_dir=trained --validation_data=full",
         {
             "--model_dir=GONE": "GONE is not the directory of a run",
-            "--model_dir=run": "No checkpoint was found .model_dir run",
+            "--model_dir=run": "No checkpoint found .model_dir run",
             "--checkpoint=best": "checkpoint best.*Run `train` first",
             "--checkpoint=GONE": "--checkpoint=GONE",
             "--validation_data=GONE": "--validation_data=GONE",
@@ -100,7 +100,7 @@ _CHECKED = {
         "--model_dir=trained --output_dir=new --vocab_file=note.json",
         {
             "--model_dir=GONE": "GONE is not the directory of a run",
-            "--model_dir=run": "No checkpoint was found .model_dir run",
+            "--model_dir=run": "No checkpoint found .model_dir run",
             "--model_dir=pretrained": "pretrain is pre-training",
             "--vocab_file=": "no copy of the vocabulary",
             "--vocab_file=GONE": "--vocab_file=GONE",
@@ -204,7 +204,7 @@ class CliTest(CommandTestCase):
             ("--stride=0", "--stride=0"),
             ("--include_unknown_rate=-1", "--include_unknown_rate=-1"),
             ("--max_num_sentences=9", "no flag --max_num_sentences.*=nq --h"),
-            ("--long_length=9", "do not fit: long_length is 9"),
+            ("--long_length=9", "are inconsistent: long_length is 9"),
         ):
             arguments = f"preprocess --task=nq {common} {flag}".split()
             self.assert_fails(run_cli(*arguments), message)

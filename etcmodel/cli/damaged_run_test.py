@@ -132,7 +132,7 @@ class DamagedRunTest(CommandTestCase):
                 self._fails(
                     self._command(command),
                     f"{path}: '(records.)?vocab_file' is .*not the name of a "
-                    "file beside it",
+                    "file in its directory",
                 )
         if folder == "run":
             for content in (note, {**note, **note["records"]}):
@@ -208,7 +208,7 @@ class DamagedRunTest(CommandTestCase):
         path = self.path("run", "vocab.txt")
         os.rename(path, self.path("words.txt"))
         self._fails(
-            self._command("export"), f"{path} is missing.*Copy it there"
+            self._command("export"), f"{path} is missing.*Copy the file"
         )
         other = self.path("other.txt")
         for place, flags in ((path, []), (other, [f"--vocab_file={other}"])):
@@ -218,7 +218,7 @@ class DamagedRunTest(CommandTestCase):
             self._fails(
                 self._command("export", *flags),
                 f"{place} is not the vocabulary of {self.model_dir}.*"
-                f"against {self.note['vocab_fingerprint']}",
+                f"expected {self.note['vocab_fingerprint']}",
             )
 
     @parameterized.parameters((None, "is missing"), ("a\n", "is not the voc"))
@@ -267,7 +267,7 @@ class DamagedRunTest(CommandTestCase):
         os.mkdir(self.path("run", "best_ckpt"))
         for place in ("run", "run/best_ckpt"):
             self.assertTrue(lifted.check_vocabulary(self.path(place), note))
-            with self.assertRaisesRegex(UserError, "another vocabulary"):
+            with self.assertRaisesRegex(UserError, "different vocabularies"):
                 lifted.check_vocabulary(
                     self.path(place), {**note, "vocab_fingerprint": "f"}
                 )

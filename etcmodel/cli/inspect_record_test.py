@@ -153,7 +153,7 @@ class InspectTest(tasks.CommandTestCase):
         records = tasks.read_json(self.input)
         del records[0]["answer"]
         for content, code, message in (
-            (records, 0, "answer: +not told"),
+            (records, 0, "answer: +unknown"),
             ([], 1, f"{self.input} has no record '0'."),
         ):
             tasks.write_json(self.input, content)

@@ -171,7 +171,7 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
         tasks.write_json(pieces, {"<s>": 0, "one": 1})
         self.assert_fails(
             self.lift(f"--vocab_file={pieces}"),
-            f"{pieces} is RoBERTa's vocabulary.*Give the equivalent",
+            f"{pieces} is RoBERTa's vocabulary.*Pass the equivalent",
         )
         vocab = f"--vocab_file={self.path('vocab.txt')}"
         self.assert_fails(self.lift(vocab, "--preset=huge"), "huge")

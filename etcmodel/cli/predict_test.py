@@ -373,7 +373,7 @@ class PredictTest(CommandTestCase):
     def test_options_that_a_task_does_not_have(self):
         note = f"{exported.METADATA_FILE}: "
         self._fails_at_once(
-            self._copy(options={"x": 1}), f"{note}there is no option 'x'"
+            self._copy(options={"x": 1}), f"{note}unknown option 'x'"
         )
 
 

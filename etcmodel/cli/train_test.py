@@ -104,7 +104,10 @@ class TrainTest(CommandTestCase):
 
     def test_a_checkpoint_of_something_else(self):
         self._write_run(x=tf.Variable(7))
-        self.assert_fails(self._train("--mode=train"), "not written by `train`")
+        self.assert_fails(
+            self._train("--mode=train"),
+            "stores no step, so `train` did not write it",
+        )
 
     def test_pretraining_has_nothing_to_export(self):
         result = self._train("--experiment=read_twice/pretrain")
@@ -167,7 +170,7 @@ class TrainTest(CommandTestCase):
                 f"--train_data={other}",
                 f"--params_override={path}={self.train_data}",
             ),
-            f"--model_dir={inside} is in {path}={self.train_data}, which is r",
+            f"--model_dir={inside} is in {path}={self.train_data}, an input",
         )
         self.assertFalse(os.path.exists(inside))
 

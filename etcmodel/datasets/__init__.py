@@ -1,11 +1,11 @@
-"""Official datasets: their records, gold answers, predictions and scores.
+"""Datasets: their records, gold answers, prediction files and metrics.
 
-A dataset does not depend on a model. Each is a module, or a folder, with
+Datasets do not depend on models. Each dataset is a module or a package with
 
 *   `FORMAT`: reads the official files as typed records, see
     `readers.records.Format`;
-*   `gold`: the answer that predictions of a record are compared with;
-*   `write_predictions`: writes the official file of predictions;
+*   `gold`: returns the gold answer of a record;
+*   `write_predictions`: writes the official prediction file;
 *   `score`: computes the official metrics.
 """
 

@@ -1,8 +1,7 @@
-"""Compares answers and sets, as the metrics of several datasets do.
+"""Scores of answers and sets, which several datasets share.
 
-The less obvious rules of `normalize_answer` are those of the official scripts
-of SQuAD, HotpotQA and TriviaQA: only ASCII punctuation counts, so that "«a»"
-keeps its quotation marks.
+`normalize_answer` follows the official scripts of SQuAD, HotpotQA and TriviaQA:
+only ASCII punctuation is removed, so that "«a»" keeps its quotation marks.
 """
 
 import collections
@@ -18,7 +17,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class Scores(NamedTuple):
-    """Scores of one prediction, from 0 to 1; EM means exact match."""
+    """Scores of one prediction, from 0 to 1; `em` is exact match."""
 
     em: float = 0.0
     f1: float = 0.0
@@ -31,16 +30,17 @@ def normalize_answer(
 ) -> str:
     """Normalizes an answer for comparison.
 
-    The result is in lower case, without the words "a", "an", "the", with single
-    spaces. ASCII punctuation is removed, or replaced by the `replacements` (see
-    `str.translate`). "The Quick-brown, an Apple!" becomes "quickbrown apple".
+    The result is in lower case, has single spaces, and lacks the words "a",
+    "an" and "the". ASCII punctuation is removed, unless other `replacements`
+    are given (see `str.translate`). Example: "The Quick-brown, an Apple!"
+    becomes "quickbrown apple".
     """
     text = text.lower().translate(replacements)
     return " ".join(_ARTICLES.sub(" ", text).split())
 
 
 def harmonic_mean(precision: float, recall: float) -> float:
-    """Returns F1; 0 if both are 0."""
+    """Returns F1; 0 if precision and recall are 0."""
     total = precision + recall
     return 2 * precision * recall / total if total > 0 else 0.0
 
@@ -48,7 +48,7 @@ def harmonic_mean(precision: float, recall: float) -> float:
 def _overlap_scores(
     exact: bool, common: int, predicted: int, gold: int
 ) -> Scores:
-    """Computes scores of (multi)sets from their sizes and their overlap."""
+    """Computes the scores of two sets or multisets from sizes and overlap."""
     precision = common / predicted if predicted else 0.0
     recall = common / gold if gold else 0.0
     f1 = harmonic_mean(precision, recall)
@@ -58,8 +58,9 @@ def _overlap_scores(
 def word_scores(prediction: str, gold: str) -> Scores:
     """Compares the words of two normalized answers in any order.
 
-    Words are counted as often as they occur: "paris paris texas" has an F1 of
-    0.8 for "paris texas". Two answers without words share none: only EM is 1.
+    A repeated word counts each time: "paris paris texas" has an F1 of 0.8 for
+    "paris texas". For two answers without words, EM is 1 and the other scores
+    are 0.
     """
     predicted_words = collections.Counter(prediction.split())
     gold_words = collections.Counter(gold.split())
@@ -76,7 +77,7 @@ def set_scores(
 ) -> Scores:
     """Compares two sets; repeated elements count once.
 
-    For two empty sets only EM is 1.
+    For two empty sets, EM is 1 and the other scores are 0.
     """
     predicted, gold = set(predicted), set(gold)
     return _overlap_scores(

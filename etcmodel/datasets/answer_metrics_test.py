@@ -15,8 +15,8 @@ class AnswerMetricsTest(parameterized.TestCase):
         ("$1,000.50", "100050"),
         # Any Unicode space separates words.
         ("the\tend\u00a0now\n", "end now"),
-        # Only ASCII punctuation is removed; an article beside other marks is a
-        # word, beside letters of another alphabet it is not.
+        # Only ASCII punctuation is removed. An article next to other
+        # punctuation is a word; next to other alphabets' letters it is not.
         ("\u201cQuoted\u201d \u2013 'x'", "\u201cquoted\u201d \u2013 x"),
         ("\u00aba\u00bb", "\u00ab \u00bb"),
         ("A\u00e9", "a\u00e9"),
@@ -46,7 +46,7 @@ class AnswerMetricsTest(parameterized.TestCase):
         self.assertSequenceAlmostEqual(expected, scores, places=12)
 
     @parameterized.parameters(
-        # One right of three predicted, and one found of two.
+        # One of three predicted is right; one of two is found.
         ([1, 2, 3, 3], [3, 4], (0, 0.4, 1 / 3, 1 / 2)),
         ([2, 1], [1, 2, 2], (1, 1, 1, 1)),
         ([], [], (1, 0, 0, 0)),

@@ -1,4 +1,4 @@
-"""Finds answers in texts."""
+"""Finds the occurrences of answers in texts."""
 
 import functools
 import re
@@ -15,7 +15,13 @@ _MAX_SOUGHT = 64
 
 
 class Occurrence(NamedTuple):
-    """An answer in one of several texts, as a range of bytes in UTF-8."""
+    """An occurrence of an answer in one of several texts.
+
+    Attributes:
+        text: index of the text.
+        start: first byte of the answer in the UTF-8 text.
+        end: exclusive end in bytes.
+    """
 
     text: int
     start: int
@@ -25,28 +31,30 @@ class Occurrence(NamedTuple):
 def find_answers(
     texts: Sequence[str], answers: Iterable[str], sentence_case: bool = False
 ) -> list[Occurrence]:
-    """Finds all forms of an answer in texts.
+    """Finds all occurrences of all forms of an answer in texts.
 
-    Texts and answers are compared after `normalized_texts.normalize`: white
-    space, Unicode normal form and HTML entities do not matter.
+    Texts and answers are compared after `normalized_texts.normalize`, which
+    ignores differences in white space, Unicode normal form and HTML entities.
 
-    Forms match whole words, as written or all in capitals. A form that does not
-    occur as written matches in any case, except that a single word keeps its
-    capitals, since "Will" is not "will". If no form occurs as written, all
-    match in any case; if none is found as a whole word, also inside words.
+    Forms match whole words, as written or in capitals. If one form occurs as
+    written, the other forms match in any case, except that a single word keeps
+    its capitals, since "Will" is not "will". If no form occurs as written, all
+    forms match in any case. If none of them is a whole word in the texts, they
+    also match inside words.
 
     Example: `find_answers(["Art, art, ART", "party"], ["art"])` gives the
     ranges 5 to 8 and 10 to 13 of text 0.
 
     Args:
         texts: the texts to search.
-        answers: the forms to find. Those of only white space are ignored.
-        sentence_case: whether "The king" also matches "the king" where both
-            occur, as it may begin a sentence; applies to several words only.
+        answers: the forms to find. Forms of only white space are ignored.
+        sentence_case: whether a form that occurs as written, such as "The
+            king", also matches with the other case of its first letter: "the
+            king". Applies to forms of several words only.
 
     Returns:
-        Each occurrence once, in order. Only occurrences of different answers
-        can overlap.
+        Each occurrence once, in order. Only occurrences of different forms can
+        overlap.
     """
     forms = {normalize(x).strip() for x in answers} - {""}
     normalized = [_normalized(x) for x in texts]
@@ -76,7 +84,10 @@ def _any_case(text: str) -> str:
 
 
 def _same_words(form: str, is_found: bool, sentence_case: bool) -> str:
-    """Returns a pattern for other spellings of a form found as written."""
+    """Returns a pattern for other spellings, if any form occurs as written.
+
+    `is_found` tells whether this form does.
+    """
     has_words = " " in form
     if not is_found:
         if has_words:
@@ -112,8 +123,8 @@ def _matches(
 ) -> Iterator[re.Match]:
     """Yields the matches of `re.finditer` for spellings of a form.
 
-    Searching for lower-case text is much faster than a pattern, which is only
-    compiled if that finds something.
+    Searches the lower-case text first, which is much faster than a pattern. The
+    pattern is compiled only if that finds something.
     """
     if text.lowered is None or not form.isascii():
         yield from re.finditer(expression, text.text)
@@ -130,9 +141,10 @@ def _matches(
 # Cached, since several patterns of a form are tried in turn.
 @functools.lru_cache(maxsize=256)
 def _places_in_any_case(text: NormalizedText, form: str) -> tuple[int, ...]:
-    """Returns starts of a form in the lower-case text, with overlaps."""
+    """Returns the starts of a form in any case; occurrences may overlap."""
     lowered, sought, at, places = text.lowered, form.lower(), -1, []
-    # Each search prepares the form, which may be long.
+    # Searches for the beginning only: each `find` first processes the whole
+    # sought text, which may be long.
     start = sought[:_MAX_SOUGHT]
     while (at := lowered.find(start, at + 1)) >= 0:
         if lowered.startswith(sought, at):
@@ -143,8 +155,8 @@ def _places_in_any_case(text: NormalizedText, form: str) -> tuple[int, ...]:
 def _places(
     text: NormalizedText, matches: Iterator[re.Match], begins_word: bool
 ) -> Iterator[tuple[int, int]]:
-    """Yields each match as bytes: the first one and the end."""
-    # Position up to which the text was read, in characters and in bytes.
+    """Yields the start and end of each match in bytes of the given text."""
+    # Position up to which bytes are counted, in characters and in bytes.
     at = end = 0
     for match in matches:
         if _splits_character(text.text, match, begins_word):
@@ -159,7 +171,7 @@ def _places(
 
 
 def _splits_character(text: str, match, begins_word: bool) -> bool:
-    """Tells whether a mark follows a match, or ends a word before it."""
+    """Returns whether a combining mark follows a match or is before a word."""
     start, end = match.span()
     return _is_mark(text[end : end + 1]) or (
         begins_word and _is_mark(text[max(start - 1, 0) : start])
@@ -171,5 +183,5 @@ def _is_mark(character: str) -> bool:
 
 
 def _num_bytes(text: str) -> int:
-    """Returns the length in UTF-8, with "?" for lone surrogates."""
+    """Returns the length in UTF-8; a lone surrogate counts as "?"."""
     return len(text.encode("utf-8", "replace"))

@@ -34,7 +34,7 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
         ("words_first", ["ART", "Bart"], "art", [(0, 0, 3)]),
         ("any_case_inside", ["BART", "x"], "art", [(0, 1, 4)]),
         ("any_case", ["ART Art"], "art", [(0, 0, 3), (0, 4, 7)]),
-        # The small letter of "\u0130" has another number of bytes.
+        # In lower case, "\u0130" has another number of bytes.
         ("bytes_of_capitals", ["\u0130 \u00c9T"], "\u00e9t", [(0, 3, 6)]),
         ("digits", ["1999 19", "219"], "19", [(0, 5, 7)]),
         ("marks_end", ["x Inc.y", "Inc.!"], "Inc.", [(0, 2, 6), (1, 0, 4)]),
@@ -78,7 +78,7 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
         ("composed_text", "le caf\u00e9 noir", "cafe\u0301", "caf\u00e9"),
         ("decomposed_text", "le cafe\u0301 noir", "caf\u00e9", "cafe\u0301"),
         ("decomposed_before", "e\u0301te\u0301 a\u0300 Brno", "Brno", "Brno"),
-        # A letter with two marks; the text has the first one composed.
+        # A letter with two marks; in the text, one is composed with the letter.
         ("partly_composed", "\u00ea\u0323t", "\u1ec7t", "\u00ea\u0323t"),
         ("marks", "e\u0302\u0323t", "e\u0323\u0302t", "e\u0302\u0323t"),
         # Hangul syllables and the letters that they are composed of.
@@ -96,7 +96,7 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
         ("all_at_once", "&lt;e\u0301 &lt; x", "< x", "&lt; x"),
     )
     def test_other_characters(self, text, answer, expected):
-        """Comparison normalizes; places are those of the original text."""
+        """Matches are normalized; offsets are those of the original text."""
         found = answer_spans.find_answers([text], [answer])
         places = [text.encode()[x.start : x.end].decode() for x in found]
         self.assertEqual([] if expected is None else [expected], places)
@@ -123,7 +123,7 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(expected, [text[x.start : x.end] for x in found])
 
     def test_sentence_case(self):
-        """The first capital of a sentence is ignored, that of a word is not."""
+        """Ignores the case of a first letter, except in single words."""
         text = "The king, the king, THE KING, the King, Will, will"
         found = answer_spans.find_answers(
             [text], ["The king", "Will"], sentence_case=True
@@ -135,9 +135,9 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         "ab AB, aB abab Ab\u0301 ab",
-        # Letters that are a k, an s or an i in another case.
+        # Non-ASCII letters that become k, s or i in another case.
         "\u212a ks K\u017f kS \u0131 i \u0130 I",
-        # A letter whose lower case is longer; one that has two capitals.
+        # A letter whose lower case is longer; a letter with two upper cases.
         "\u0130ks ks \u00dfKS Ks",
         "\u03a3 ks \u03c2KS ks \u03c3",
     )
@@ -156,7 +156,7 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
                 )
 
     def test_several_answers(self):
-        """Finds each that occurs; inside words only if none is a whole word."""
+        """Finds all forms; searches inside words only if no word matches."""
         found = answer_spans.find_answers(
             ["the York house of york", "New York"], ["York", "New York", "of"]
         )

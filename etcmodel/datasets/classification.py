@@ -1,6 +1,6 @@
-"""Documents with one label, several labels, or a number.
+"""Classification and regression: documents with labels or a number.
 
-A row has a document (see `sectioned`) and a `label`, or `labels`:
+A row has a document (see `sectioned`) and a `label` or `labels`:
 
     {"id": "1", "text": "...", "label": "sports"}
     {"id": "2", "text": "...", "labels": ["sports", "Brno"]}
@@ -45,10 +45,11 @@ class ClassificationRecord(DocumentRecord, frozen=True):
     """A document and its label.
 
     Attributes:
-        label: one label, a tuple of several, or a number; None if the row has
-            no label.
-        num_repeated: how many labels the row repeats.
-        labels_as_json: its labels that are not strings in the row.
+        label: one label, a tuple of several labels, or a number; None if the
+            row has no label.
+        num_repeated: number of repeated labels that were dropped.
+        labels_as_json: the labels that the row has as a number, true or false
+            instead of a string.
     """
 
     label: str | tuple[str, ...] | float | None = None
@@ -57,24 +58,24 @@ class ClassificationRecord(DocumentRecord, frozen=True):
 
     @property
     def counts(self):
-        """Counts repeated labels."""
+        """Counts for users: repeated labels."""
         return {"labels_repeated": self.num_repeated}
 
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
-    """The labels of a data set.
+    """The labels of a dataset.
 
     Attributes:
-        kind: "single" for one label a document, "multiple" for any number, or
-            "number".
+        kind: "single" for one label per document, "multiple" for any number of
+            labels, or "number" for regression.
         names: the labels, sorted; empty for numbers.
         singletons: the labels that only one document has.
-        counts: how many documents have each label.
-        as_json: the labels that are whole numbers, or true and false, in all
-            records; none if there are both kinds.
         mean: the mean of the numbers.
         standard_deviation: the standard deviation of the numbers.
+        counts: number of documents with each label.
+        as_json: the labels that all records have as whole numbers, or as true
+            and false, instead of strings; empty if there are both types.
     """
 
     kind: Kind
@@ -89,7 +90,7 @@ class Labels:
 
 
 def kind_of(label: Label) -> Kind:
-    """Returns the kind of a label that a record has."""
+    """Returns the kind of a record's label: "single", "multiple", "number"."""
     if isinstance(label, str):
         return "single"
     return "number" if isinstance(label, int | float) else "multiple"
@@ -100,30 +101,30 @@ def _labels_in(label: str | Iterable[str]) -> Iterable[str]:
 
 
 def _without_point(name: str) -> str:
-    """Returns a whole number without its decimal point: `"1"` for `"1.0"`."""
+    """Drops the decimal point of a whole number: `"1.0"` becomes `"1"`."""
     found = _WHOLE_NUMBER.fullmatch(name)
     return found[1] if found else name
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def _comparable(name: str) -> str:
-    """Returns a label in normal form C of Unicode with single spaces."""
+    """Returns a label in Unicode normal form C, with single spaces."""
     return " ".join(unicodedata.normalize("NFC", name).split())
 
 
 def _normalized(name: str) -> str:
-    """Returns `"1"` for `"1.0"`, and `"true"` for `"True"` and `"TRUE"`."""
+    """Normalizes a label: `"1"` for `"1.0"`, `"true"` for `"True"`."""
     name = _comparable(name)
     lower = name.lower()
     return lower if lower in ("true", "false") else _without_point(name)
 
 
 class Names:
-    """Tells which names are spellings of one label.
+    """Finds names that are spellings of the same label.
 
-    Names are the same label if they are equal after normalization to NFC with
-    single spaces. Known labels are never merged; the labels `"1"` and `"true"`
-    also match `"1.0"` and `"True"`.
+    Names are the same label if they are equal in Unicode normal form C with
+    single spaces. A known label `"1"` or `"true"` also matches `"1.0"` or
+    `"True"`. Known labels are never merged.
     """
 
     def __init__(self, labels: Collection[str]):
@@ -131,13 +132,13 @@ class Names:
         self._normalized = {_normalized(x): x for x in reversed([*labels])}
 
     def find(self, name: str) -> str:
-        """Returns the known label, or the name if there is none."""
+        """Returns the known label for a name, or the name if none matches."""
         if name in self._labels:
             return name
         return self._normalized.get(_normalized(name), name)
 
     def group(self, names: Iterable[str]) -> list[list[str]]:
-        """Returns the spellings of each label, in the order of the names."""
+        """Groups the names of each label, in the order of the names."""
         groups = {}
         for name in names:
             key = name if name in self._labels else _comparable(name)
@@ -146,7 +147,7 @@ class Names:
 
 
 def _is_multi_hot(labels: list) -> bool:
-    """Tells whether a list has only 0 and 1, with repeats."""
+    """Returns whether a list consists of 0 and 1, with repeats."""
     words = {"true": 1, "false": 0}
     flags = [words.get(str(x).lower(), sectioned.whole(x)) for x in labels]
     return len({*map(str, flags)}) < len(flags) and all(
@@ -172,8 +173,8 @@ class _LabelReader:
             if _is_multi_hot(value):
                 raise self._wrong(
                     value,
-                    "the names of the labels, not 0 or 1 for each, such as "
-                    '["a", "b"]',
+                    'the names of the labels, such as ["a", "b"], not 0 or 1 '
+                    "for each label",
                 )
             for i, x in enumerate(value):
                 if isinstance(sectioned.whole(x), float):
@@ -194,7 +195,7 @@ class _LabelReader:
         number = math.nan
         if isinstance(value, str | int | float) and not isinstance(value, bool):
             try:
-                # Python would read "1_000" as 1000.
+                # Python parses "1_000" as 1000, which is rejected here.
                 number = float(str(value).replace("_", "?"))
             except (ValueError, OverflowError):
                 pass
@@ -203,7 +204,7 @@ class _LabelReader:
         return number
 
     def _name(self, value: object, place: str) -> str:
-        """Returns one label as text: `"3"` for 3 and 3.0, `"true"`."""
+        """Returns one label as text: `"3"` for 3 and 3.0, `"true"` for true."""
         if isinstance(value, float) and math.isfinite(value):
             value = sectioned.whole(value)
         elif not isinstance(value, bool | int | str):
@@ -223,7 +224,7 @@ def _make(kind: str, names: Names, row: Row) -> ClassificationRecord:
     field = row.find(row.fields.label, LABEL_FIELDS)
     value = None if field is None else row.values[field]
     label, num_repeated, as_json = None, 0, ()
-    # An empty cell is the only way to leave out a label in CSV.
+    # An empty cell means no label: CSV cannot leave out a cell.
     if value is not None and not (isinstance(value, str) and not value.strip()):
         reader = _LabelReader(row, field, kind, names)
         label, as_json = reader.read(value), tuple(reader.as_json)
@@ -257,17 +258,24 @@ def make_format(
 ) -> Format:
     """Returns the format of rows with labels.
 
-    Each `..._field` names a field, instead of the usual names (see
-    `sectioned.Fields`). `label_kind` is "single" for one label, "multiple" for
-    several (a string is a list of one), "number" (numeric strings are numbers),
-    or "auto": a list has several labels, a number with a fraction or an
-    exponent is a number, and anything else is one label. Integers, true and
-    false are the labels `"3"`, `"true"`. If `labels` are known, `"3.0"` and
-    `"True"` become the labels `"3"` and `"true"`, or vice versa, whichever is
-    known.
+    Args:
+        text_field: name of the field with the document, instead of the usual
+            names (see `sectioned.Fields`).
+        query_field: name of the field with the query.
+        id_field: name of the field with the id.
+        label_field: name of the field with the label.
+        label_kind: "single" for one label; "multiple" for several, where a
+            string is a list of one label; "number", where numeric strings are
+            numbers; or "auto". With "auto", a list has several labels, a number
+            with a fraction or an exponent is a number, and any other value is
+            one label. Integers and booleans become labels such as `"3"` and
+            `"true"`.
+        labels: the known labels, if any. They set the spelling: `"3.0"` becomes
+            `"3"` if that label is known, and `"3"` becomes `"3.0"` if only that
+            one is.
 
     Raises:
-        ValueError: `label_kind` is none of these.
+        ValueError: `label_kind` has another value.
     """
     if label_kind not in LABEL_KINDS:
         raise ValueError(
@@ -291,21 +299,21 @@ def find_labels(
     label_kind: str = "auto",
     known: Collection[str] = (),
 ) -> Labels:
-    """Finds the labels of records; skips those without a label.
+    """Finds the labels of records; skips records without a label.
 
-    Spellings of one label (see `Names`) are counted together. The commonest
-    spelling, or the first of equally common ones, names the label.
+    Spellings of the same label (see `Names`) are counted together. The most
+    common spelling becomes the label; among equally common ones, the first.
 
     If all labels are whole numbers and some have a decimal point, such as `"1"`
     and `"2.0"`, the labels are `"1"` and `"2"`. `label_kind` and the `known`
-    labels are the arguments of `make_format` by which the records were read.
+    labels are the arguments of `make_format` with which the records were read.
 
     Raises:
-        UserError: the records have labels of several kinds, or nothing differs:
-            no labels, the same labels or number for all; or, for "auto", it is
-            unclear whether labels are classes or numbers: all are numbers as
-            text, some with a decimal point, or all are floats without a
-            fraction.
+        UserError: the records have labels of several kinds; or there is nothing
+            to learn, since no record has a label, or all have the same labels
+            or number; or, for "auto", it is unclear whether labels are classes
+            or numbers. The latter happens if all labels are numbers as text,
+            some with a decimal point, or if all are floats without a fraction.
     """
     examples: dict[Kind, ClassificationRecord] = {}
     counts = collections.Counter()
@@ -330,7 +338,8 @@ def find_labels(
             num_labels += kind == "multiple"
     if not examples:
         raise UserError(
-            "No record has a label. Name the field with the labels."
+            "No record has a label. Set `label_field` to the field that has "
+            "the labels."
         )
     ((kind, example),) = examples.items()
     path = example.source.path
@@ -341,7 +350,7 @@ def find_labels(
         if not deviation:
             raise UserError(
                 f"{path}: all records have the number {show(example.label)}. "
-                "Expected different ones."
+                "Expected at least two different numbers."
             )
         mean = statistics.fmean(numbers)
         return Labels(kind, mean=mean, standard_deviation=deviation)
@@ -375,23 +384,24 @@ def find_labels(
     if num_labels > 1 and {*counts.values()} == {num_labels}:
         raise UserError(
             f"{path}: all records have all labels: "
-            f"{', '.join(map(show, [*counts][:4]))}. Expected different ones; "
-            "are they 0 or 1 for each label? Write the names of the labels."
+            f"{', '.join(map(show, [*counts][:4]))}. Expected a different list "
+            "in some records. Write the names of a record's labels, not 0 or 1 "
+            "for each label."
         )
     names = tuple(sorted(counts))
     singletons = tuple(x for x in names if counts[x] == 1)
     as_json = {x for x in as_json if _normalized(x) not in as_text}
-    # 1 and True are equal in Python.
+    # Compares labels as text, since 1 and True are equal in Python.
     has_both = len({x in ("true", "false") for x in as_json}) > 1
     as_json = () if has_both else tuple(x for x in names if x in as_json)
     return Labels(kind, names, singletons, counts=counts, as_json=as_json)
 
 
 def _classes_or_numbers(path: str, label: Label) -> UserError:
-    """Returns the error of labels that may be classes or numbers."""
+    """Returns the error for labels that may be classes or numbers."""
     return UserError(
         f"{path}: all labels are numbers, and some have a decimal point, such "
-        f"as {show(label)}. Set label_kind to single (classes) or number."
+        f"as {show(label)}. Set `label_kind` to single (for classes) or number."
     )
 
 
@@ -408,8 +418,8 @@ def _mixed_kinds(examples: Mapping[Kind, ClassificationRecord]) -> UserError:
         for kind, x in examples.items()
     )
     return UserError(
-        f"Labels are of several kinds: {first}, but {second}. Set label_kind "
-        "to single, multiple or number."
+        f"Records have different kinds of labels: {first}, but {second}. Set "
+        "`label_kind` to single, multiple or number."
     )
 
 
@@ -454,30 +464,35 @@ def score(
 ) -> dict[str, float]:
     """Scores labels or numbers, with scikit-learn's definitions.
 
-    Spellings of one label (see `Names`) are equal. A document without a
-    prediction counts as wrong: with no label, with probability 1 for all labels
-    but its own, or with the most distant number of all in `gold`.
+    Spellings of the same label (see `Names`) are equal. A document without a
+    prediction counts as wrong: as having no label, as probability 1 for all
+    wrong labels, or as the number in `gold` farthest from the right one.
 
     Args:
-        predictions: record id -> `"label"`, of the type in `gold`, and
-            `"probabilities"`, label -> probability; none for numbers.
+        predictions: record id -> dict with `"label"`, of the type in `gold`,
+            and, except for numbers, `"probabilities"`, label -> probability.
         gold: record id -> label, labels or number; all of one kind.
 
     Returns:
-        One label: `accuracy`, `macro_f1`, `micro_f1` and `auroc`. Several:
-        `exact_match` (all labels of a document are right), `macro_f1`,
-        `micro_f1` and `auroc`. Numbers: `mean_squared_error`,
+        For one label: `accuracy`, `macro_f1`, `micro_f1` and `auroc`. For
+        several labels: `exact_match` (all labels of a document are right),
+        `macro_f1`, `micro_f1` and `auroc`. For numbers: `mean_squared_error`,
         `negative_mean_squared_error` (higher is better) and `spearman`.
+
         `macro_f1` is the mean over all labels in `gold` or predicted. `auroc`
-        is the mean over the labels in `gold`, each against the rest. It is left
-        out if all documents have the same labels, and `spearman` if all numbers
-        of one side are equal. `score` selects checkpoints: accuracy, `micro_f1`
+        is the mean over the labels in `gold`, each against the rest; it is left
+        out if all documents have the same labels. `spearman` is left out if all
+        predicted or all gold numbers are equal.
+
+        `score` is the metric that selects checkpoints: `accuracy`, `micro_f1`
         or `negative_mean_squared_error`. The result is empty if there are no
         documents.
     """
     kinds = {kind_of(x) for x in gold.values()}
     if len(kinds) > 1:
-        raise ValueError(f"Labels are of several kinds: {sorted(kinds)}.")
+        raise ValueError(
+            f"gold mixes kinds of labels: {sorted(kinds)}. Use one of them."
+        )
     if not kinds:
         return {}
     (kind,) = kinds
@@ -537,9 +552,12 @@ def _score_labels(predictions, gold, is_single: bool) -> dict[str, float]:
 
 
 def _by_label(metric, true, values):
-    """Calls a metric of scikit-learn per label, on `[documents, labels]`."""
+    """Computes a metric of scikit-learn per label.
+
+    `true` and `values` are `[documents, labels]`.
+    """
     if true.shape[1] == 1:
-        # A single column would be read as the indices of classes.
+        # scikit-learn would take a single column for indices of classes.
         return [metric(true[:, 0], values[:, 0])]
     return metric(true, values, average=None)
 

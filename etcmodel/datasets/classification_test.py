@@ -14,7 +14,7 @@ from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 from testing.helpers import real_data_path
 
-# "Café" in two normal forms of Unicode.
+# "Café" in two Unicode normal forms.
 _NFC, _NFD = "Caf\u00e9", "Cafe\u0301"
 
 
@@ -71,14 +71,14 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         ),
         (("False", "True"), [False, "false", "FALSE", "False"], ["False"] * 4),
         (("True", "true"), [True, "True"], ["true", "True"]),
-        # A known label keeps its spelling.
+        # A known label determines the spelling.
         ((_NFD, "New  York"), [_NFC, "New\u00a0\tYork"], [_NFD, "New  York"]),
         ((_NFC, _NFD), [_NFD, _NFC], [_NFD, _NFC]),
         # Letter case and compatibility forms distinguish labels.
         (("a1",), ["A1", "\uff411", "a\u00b9"], ["A1", "\uff411", "a\u00b9"]),
     )
     def test_known_labels(self, labels, values, expected):
-        """Labels are those of the training records, in any normal form."""
+        """Known labels match in any Unicode normal form."""
         for kind in ("single", "multiple"):
             found = _labels(values, label_kind=kind, labels=labels)
             if kind == "multiple":
@@ -137,7 +137,7 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         (["b", 10, "b", None], "single", ("10", "b"), ("10",)),
-        # The commonest spelling is the name; among equals, the first.
+        # The most common spelling is the name; among equals, the first one.
         ([_NFC, _NFD, "b", _NFD], "single", (_NFD, "b"), ("b",)),
         ([_NFC, "b", "b", _NFD], "single", (_NFC, "b"), ()),
         ([_NFD, "b", "b", _NFC], "single", (_NFD, "b"), ()),
@@ -170,7 +170,7 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(expected, self._find(values).as_json)
 
     def test_spellings_are_counted_together(self):
-        """A document counts once, however often it repeats a label."""
+        """A document that repeats a label counts once."""
         values = [[_NFD, _NFC], [_NFC], [_NFC, "b"]]
         self.assertEqual({_NFC: 3, "b": 1}, self._find(values).counts)
 
@@ -192,14 +192,14 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
         ([0.0, 1.0, None, 1.0], r"such as 0.0\.", ("0", "1")),
         (["0.0", "1.0", "", "1.0"], r"such as '0.0'\.", ("0", "1")),
         (["-2", "1.0", "-2.0", "1"], r"such as '1.0'\.", ("-2", "1")),
-        # Versions, or numbers of a table, which has no types.
+        # Strings such as versions, or numbers in a table without types.
         (["1.0", "1.1", "2.0"], "", ("1.0", "1.1", "2.0")),
         (["4.5", "3"], "", ("3", "4.5")),
         (["1e-3", "2"], "", ("1e-3", "2")),
     )
     def test_classes_or_numbers(self, values, message, names):
         with self.assertRaisesRegex(
-            UserError, f"{message}.*Set label_kind to single .* or number"
+            UserError, f"{message}.*Set `label_kind` to single .* or number"
         ):
             self._find(values)
         labels = self._find(values, label_kind="single")
@@ -214,12 +214,12 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
         (["a", "a"], "rows: all records have the label 'a'. .* least two"),
         ([[], []], "all records have no label. Expected at least one label"),
         ([[0, 1], [1, 0]], "all records have all labels: '0', '1'.*0 or 1 for"),
-        ([["a"], ["a"]], "all records have all labels: 'a'. Expected differ"),
+        ([["a"], ["a"]], "all records have all labels: 'a'. Expected a diff"),
         ([0.5, 0.5], "all records have the number 0.5"),
         (
             ["a", "b", ["b"]],
             r"rows, record 0 \(id '0'\) has one label, 'a', but rows, record 2 "
-            r"\(id '2'\) has a list of labels, \('b',\). Set label_k",
+            r"\(id '2'\) has a list of labels, \('b',\). Set `label_k",
         ),
         ([3, 2.5], "has one label, '3', but .* has a number, 2.5"),
     )
@@ -236,7 +236,7 @@ def _predictions(labels, probabilities, names):
 
 
 def _score(predictions, gold):
-    """Computes all scores except `score`, which is the first of them."""
+    """Computes all scores; checks and removes `score`, a copy of the first."""
     scores = classification.score(predictions, gold)
     main = ("accuracy", "micro_f1", "negative_mean_squared_error")
     if scores:
@@ -272,7 +272,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(expected, scores, rtol=1e-12)
 
     def test_one_label_by_hand(self):
-        """Some labels are never predicted, some records lack a prediction."""
+        """Some labels are never predicted; some records lack a prediction."""
         names = ("a", "b")
         predictions = _predictions(
             "aab", [(0.9, 0.1), (0.8, 0.2), (0.3, 0.7)], names
@@ -316,7 +316,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(expected, scores, rtol=1e-12)
 
     def test_labels_are_scored_together(self):
-        """Each call of scikit-learn takes milliseconds, so one has to do."""
+        """scikit-learn is called once for all labels, since calls are slow."""
         names = [str(i) for i in range(9)]
         predictions = _predictions(names, np.eye(9) * 0.5, names)
         gold = {x: x for x in predictions}
@@ -347,7 +347,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
                 **{"macro_f1": 2 / 3, "micro_f1": 2 / 3},
             },
         ),
-        # If all have the same label, there is no area.
+        # If all documents have the same label, AUROC is undefined.
         (
             _predictions("ab", [(0.9, 0.1), (0.2, 0.8)], "ab"),
             {"0": "a", "1": "a"},
@@ -390,7 +390,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose((1 + 1 + 0.5) / 3, scores["auroc"])
 
     def test_mixed_kinds(self):
-        with self.assertRaisesRegex(ValueError, "several kinds"):
+        with self.assertRaisesRegex(ValueError, "mixes kinds of labels"):
             classification.score({}, {"0": "a", "1": 0.5})
 
     @parameterized.parameters(

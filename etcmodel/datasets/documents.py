@@ -1,25 +1,24 @@
 r"""Reads documents for pre-training, with or without entity mentions.
 
-The first character of a file tells its format. In UTF-8, plain or gzipped, it
-has one of these:
+Files are UTF-8, plain or gzipped. The beginning of a file tells its format:
 
-*   JSON lines, one document each:
+*   JSON lines, one document per line:
 
         {"id": "1", "text": "Jan lives in Brno.", "mentions": [
             {"start": 0, "end": 3, "entity": "Q1"},
             {"start": 13, "end": 17, "entity": null}]}
 
     (on one line). `start` and `end` count characters, and `end` is exclusive.
-    `entity` names the entity, by the same name in all documents; null, or no
-    `entity`, for a mention that is not linked. A document without `mentions`
-    gets those that `mention_finder` finds; `[]` means that there are none. `id`
-    may be left out. A line is read as a whole.
+    `entity` is the entity's name, the same in all documents. It is null or left
+    out for a mention that is not linked to an entity. `mentions: []` means that
+    the document has no mentions. Without `mentions`, `mention_finder` finds
+    them. `id` may be left out. Each line is loaded into memory as a whole.
 
 *   plain text: articles of the WikiText corpora, if it starts with one of their
     headings, or documents with an empty line between them. `FORMATS` has a
-    reader for each, and one that reads a whole file as one document.
+    format for each, and one that reads a whole file as one document.
 
-A document of more than a million characters is split into several (see
+A document of more than about a million characters is split into several (see
 `plain_texts.divide`). A file without text counts as a bad record.
 """
 
@@ -48,9 +47,11 @@ class Document(Record, frozen=True):
     """A text with its mentions of entities.
 
     Attributes:
-        id: unique id, or the position in its file if it has none; followed by
-            "part 2" and so on for all parts but the first of a long text.
-        mentions: in the order of the text; None if they must be found.
+        id: unique id, or the document's index in its file. The second part of a
+            long text has the suffix ", part 2", and so on.
+        text: the text.
+        mentions: in the order of the text; None if the file has none, so that
+            they must be found.
     """
 
     id: str
@@ -58,7 +59,7 @@ class Document(Record, frozen=True):
     mentions: tuple[Mention, ...] | None = None
 
 
-# Represents a file without text.
+# The value that stands for a file without text.
 _EMPTY_FILE = object()
 
 
@@ -81,12 +82,13 @@ def _make(value: _Json, source: Source) -> Document:
             "no text",
             field="text",
             problem=(
-                "there are NUL characters, as in UTF-16 that is read as UTF-8"
+                "it has NUL characters, as in a UTF-16 file that is read as "
+                "UTF-8"
             ),
             advice="Convert the file to UTF-8",
         )
     length = len(value.text)
-    # In the order of the file, for messages.
+    # Checks mentions in the order of the file, so that errors have its index.
     for i, mention in enumerate(value.mentions or ()):
         start, end = mention.start, mention.end
         if not 0 <= start < end <= length:
@@ -95,8 +97,8 @@ def _make(value: _Json, source: Source) -> Document:
                 "wrong span",
                 field=f"mentions[{i}].{field}",
                 problem=(
-                    f"the mention goes from {start} to {end}, expected a part "
-                    f"of the text's {length} characters (0 <= start < end)"
+                    f"the mention goes from {start} to {end}, expected 0 <= "
+                    f"start < end <= {length}, the length of the text"
                 ),
             )
     return document
@@ -138,8 +140,8 @@ class _Format(Format):
             raise source.error(
                 "empty file",
                 problem=(
-                    "there is no text in the file. Expected text, or one JSON "
-                    "object a line; was the download cut off?"
+                    "the file has no text. Expected text, or one JSON object "
+                    "per line; was the download cut off?"
                 ),
                 advice="Get it again, leave it out",
             )
@@ -150,14 +152,14 @@ class _Format(Format):
 
 
 def _reader(read_texts):
-    """Reads JSON lines, or plain texts if a file has none."""
+    """Returns a reader of JSON lines, or of plain texts if a file has none."""
 
     def read_values(
         path: str,
         on_position: json_stream.OnPosition = None,
         record: type | None = None,
     ) -> Iterator[tuple[json_stream.Place, object]]:
-        # Reads an array as JSON lines, to report it as an error.
+        # Reads a JSON array as JSON lines, which reports it as an error.
         if json_stream.begins_with(path, rb"\{|\[\s*\{"):
             yield from json_stream.read_json_lines(path, on_position, record)
             return
@@ -176,7 +178,7 @@ def _read_any(path, on_position):
     return plain_texts.read_pieces(path, on_position)
 
 
-# Ways to split plain texts -> how they are read.
+# Way to split plain texts -> its format.
 FORMATS = {
     name: _Format(
         _Json,
@@ -198,12 +200,12 @@ FORMAT = FORMATS["auto"]
 
 
 def make_format(documents: str) -> Format:
-    """Returns the format for one way to split plain texts."""
+    """Returns the format for a way to split plain texts, from `FORMATS`."""
     return FORMATS[documents]
 
 
 def check_documents(name: str) -> None:
-    """Raises a ValueError if no format of plain texts has this name."""
+    """Raises a `ValueError` if `FORMATS` has no such name."""
     if name not in FORMATS:
         raise ValueError(
             f"documents is {name!r}, expected one of {', '.join(FORMATS)}."

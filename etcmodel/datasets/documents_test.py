@@ -1,4 +1,4 @@
-"""Tests of documents; records_test.py has the errors of records."""
+"""Tests of `documents`; `readers/records_test.py` has the errors of records."""
 
 import gzip
 import os
@@ -55,8 +55,8 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         (b' [\n {"text": "x"}]', "holds a JSON array"),
         (b'{"text": "x"}\n{"text": "y', "line 2.*ends too early"),
-        (gzip.compress(b"one\n\ntwo" * 999)[:-9], "cut off or damaged"),
-        (gzip.compress(b'{"text": "x"}\n' * 999)[:-9], "cut off or damaged"),
+        (gzip.compress(b"one\n\ntwo" * 999)[:-9], "damaged or truncated"),
+        (gzip.compress(b'{"text": "x"}\n' * 999)[:-9], "damaged or truncated"),
     )
     def test_broken_file(self, content, message):
         with self.assertRaisesRegex(UserError, message):
@@ -64,7 +64,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(b"", b" \n \n", b"\n" * 300_000)
     def test_empty_file(self, content):
-        """An empty file ends reading, or is skipped like a bad record."""
+        """An empty file raises an error, or is skipped like a bad record."""
         empty = write_file(self, content, "empty")
         paths = [
             write_file(self, b"One.", "one"),
@@ -81,21 +81,21 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual({"empty file": 1}, bad.counts)
         self.assertIn(empty, bad.examples[0])
 
-    def test_null_is_no_empty_file(self):
+    def test_null_is_not_an_empty_file(self):
         path = write_file(self, b'{"text": "x"}\nnull\n')
         with self.assertRaisesRegex(RecordError, "record 1.*got None"):
             list(records.FORMAT.read(path))
 
     def test_long_texts_come_in_parts(self):
-        """Mentions go with their parts; ids and places are the record's."""
+        """A part has the mentions inside it, and the id of its record."""
         text = "Ann is in Bonn.\n" * 150_000
-        # One in the second part, one in the last; places counted by hand.
+        # One mention in the second part, one in the last; offsets by hand.
         second, last = 16 * 70_000, 16 * 149_999
         mentions = [
             {"start": 10, "end": 14, "entity": "first"},
             {"start": second, "end": second + 3, "entity": "second"},
             {"start": last + 10, "end": last + 14, "entity": "last"},
-            # One crosses a place where the text is cut.
+            # One mention crosses a place where the text is split.
             {"start": 3, "end": len(text) - 1},
         ]
         values = (

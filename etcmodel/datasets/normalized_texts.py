@@ -1,7 +1,7 @@
 """Normalizes texts for comparison, and maps places back to the original text.
 
-Texts count as equal if they differ only in white space, in canonically
-equivalent characters of Unicode, or in HTML entities.
+Texts are equal after normalization if they differ only in white space,
+canonically equivalent Unicode characters, or HTML entities.
 """
 
 import bisect
@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _ENTITY = re.compile(r"&(?:#\d+|#[xX][\da-fA-F]+|[a-zA-Z][\da-zA-Z]*);")
-# Dotted and dotless i, the long s and the Kelvin sign.
+# Dotted capital i, dotless i, the long s and the Kelvin sign: in another case,
+# they can be ASCII letters.
 _LETTERS = re.compile("[\u0130\u0131\u017f\u212a]")
 _NON_ASCII = re.compile(r"[\x00-\x7f]?[^\x00-\x7f]+")
 # White space other than one space between two words.
@@ -25,16 +26,23 @@ _EMPTY_LINE = re.compile(r"\n\s*\n|\u2029")
 def normalize(text: str) -> str:
     r"""Normalizes a text for comparison.
 
-    HTML entities are decoded, characters are in Unicode's normal form C, and
-    runs of white space become one space, or a line feed if they contain an
-    empty line. Spaces at the ends stay. Example: `"Caf\u00e9 &\u00a0bar"` and
+    HTML entities are decoded, and characters are converted to Unicode normal
+    form C. Runs of white space become one space, or a line feed if they contain
+    an empty line; spaces at the ends are kept.
+
+    Example: `"Caf\u00e9 &\u00a0bar"` and
     `"Cafe\u0301  &amp;\nbar"` become `"Caf\u00e9 & bar"`.
     """
     return NormalizedText(text).text
 
 
 class NormalizedText:
-    """A text after `normalize`, whose places map to the original text."""
+    """A text after `normalize` that maps places to the given text.
+
+    Attributes:
+        given: the given text.
+        text: the normalized text.
+    """
 
     def __init__(self, given: str):
         self.given = given
@@ -53,9 +61,9 @@ class NormalizedText:
         return None if not is_plain or _LETTERS.search(self.text) else lowered
 
     def given_place(self, place: int) -> int | None:
-        """Maps a place, a number of characters of `text`, to the given text.
+        """Maps an offset in `text` to an offset in `given`, in characters.
 
-        None inside a group of characters that is one character of `given`.
+        Returns None inside characters that replace one part of `given`.
         """
         for step in reversed(self._steps):
             if place is not None:
@@ -72,12 +80,13 @@ class _Replacement(NamedTuple):
 
 
 class _Step:
-    """A text with replaced parts; maps places back to the source."""
+    """A text with replaced parts that maps places back to the source."""
 
     def __init__(self, source: str, replacements: Iterable[_Replacement]):
-        """Replaces parts, which are in order and do not become empty."""
+        """Replaces parts. They must be in order and not become empty."""
         parts, at, size = [], 0, 0
-        # Boundaries of parts whose length changes, here and in the source.
+        # Boundaries of parts whose length changes, in this text and in the
+        # source.
         self._here, self._there = [0], [0]
         for start, end, value in replacements:
             parts += (source[at:start], value)
@@ -93,7 +102,7 @@ class _Step:
         """Returns the place in the source; None inside a replaced part."""
         i = bisect.bisect_right(self._here, place) - 1
         shift = place - self._here[i]
-        # Replaced parts begin at odd boundaries.
+        # Boundaries with an odd index are the starts of replaced parts.
         return None if shift and i % 2 else self._there[i] + shift
 
 
@@ -105,7 +114,7 @@ def _entities(text: str) -> Iterator[_Replacement]:
 
 
 def _compositions(text: str) -> Iterator[_Replacement]:
-    """Yields characters that Unicode's normal form C writes otherwise."""
+    """Yields replacements of characters that Unicode normal form C changes."""
     if unicodedata.is_normalized("NFC", text):
         return
     for match in _NON_ASCII.finditer(text):
@@ -123,14 +132,14 @@ _compose = functools.partial(unicodedata.normalize, "NFC")
 
 
 def _combines(before: str, character: str) -> bool:
-    """Tells whether a character is normalized together with earlier ones."""
+    """Returns whether a character is normalized together with earlier ones."""
     return bool(unicodedata.combining(character)) or (
         _compose(before + character) != _compose(before) + _compose(character)
     )
 
 
 def _spaces(text: str) -> Iterator[_Replacement]:
-    """Yields white space, as a space, or a line feed for an empty line."""
+    """Yields replacements of white space by a space or a line feed."""
     for match in _SPACES.finditer(text):
         value = "\n" if _EMPTY_LINE.search(match[0]) else " "
         yield _Replacement(*match.span(), value)

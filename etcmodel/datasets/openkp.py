@@ -1,7 +1,8 @@
 """OpenKP: official files, prediction files and metrics.
 
-A record is a web page: its text in words, the nodes of its visual tree (VDOM),
-each with a span of words and its appearance, and keyphrases chosen by people.
+A record is a web page: its words, the nodes of its visual tree (VDOM), and
+keyphrases chosen by human annotators. A node has a span of words and features
+of its appearance.
 
 Source: Xiong et al., "Open Domain Web Keyphrase Extraction Beyond Language
 Modeling", 2019; https://github.com/microsoft/OpenKP.
@@ -31,20 +32,23 @@ _OWN_FEATURES = (
     *("x", "width", "y", "height", "is_block", "is_inline", "is_heading"),
     *("is_leaf", "font_size", "is_bold"),
 )
-# For a node and for its parent, in pixels, from 0 to 1 or in points.
+# Features of a node and of its parent, in the order of the files.
 FEATURES = (*_OWN_FEATURES, *(f"parent_{name}" for name in _OWN_FEATURES))
 _FLAGS = frozenset(i for i, name in enumerate(FEATURES) if "is_" in name)
 
-# Depths at which predictions are scored.
+# Predictions are scored among the first 1, 3 and 5.
 DEPTHS = (1, 3, 5)
 
 Phrases = tuple[str, ...]
 
 
 class Node(NamedTuple):
-    """A node of the visual tree with text: the words from `start` to `end`.
+    """A node of the visual tree with text.
 
-    `features` describe its appearance; see `FEATURES`.
+    Attributes:
+        start: the first word of the node.
+        end: exclusive end in words.
+        features: the node's appearance, in the order of `FEATURES`.
     """
 
     start: int
@@ -56,11 +60,12 @@ class OpenKPRecord(Record, frozen=True):
     """One web page; its id is the URL.
 
     Attributes:
-        words: its text, split at single spaces; some may be empty.
-        nodes: its nodes, in the order of the text.
+        words: the page's text, split at single spaces; words may be empty.
+        nodes: the page's nodes, in the order of the text.
         annotations: the keyphrases of each annotator, without empty ones;
             None if the file has none.
-        num_pages: how many usable pages of the files have the URL.
+        num_pages: number of usable pages in the files with this URL; see
+            `merge`.
     """
 
     id: Text
@@ -112,7 +117,7 @@ def _make(page: _Page, source: Source) -> OpenKPRecord:
             node = msgspec.convert(value, _Node)
         except msgspec.ValidationError as cause:
             raise error(
-                "a node of the wrong form",
+                "a node has a wrong type",
                 problem=(
                     f"node {i} is {show(value)}: {cause}; expected "
                     '{"text": "...", "feature": [20 numbers], "start_idx": 0, '
@@ -128,7 +133,7 @@ def _make(page: _Page, source: Source) -> OpenKPRecord:
     if annotations is not None:
         phrases = [" ".join(" ".join(x).split()) for x in annotations]
         annotations = (tuple(filter(None, phrases)),)
-    # Interned: every word is kept in memory once.
+    # Interns words, so that each distinct word is in memory only once.
     known: dict[str, str] = {}
     return OpenKPRecord(
         id=page.url,
@@ -143,29 +148,29 @@ def _problem(node: _Node, min_start: int, words) -> tuple[str, str]:
     start, end = node.start_idx, node.end_idx
     if not min_start <= start <= end <= len(words):
         return (
-            "a node that is no span of the text",
+            "a node is not a span of the text",
             f"got start_idx {start} and end_idx {end}, expected {min_start} "
-            "(where the node before it ends) <= start_idx <= end_idx <= number "
+            "(the end of the node before it) <= start_idx <= end_idx <= number "
             f"of words, here {len(words)}",
         )
     text = " ".join(words[start:end])
     if node.text != text:
         return (
-            "a node of other text",
-            f"its text is {show(node.text)}, but its words in the page's text "
-            f"are {show(text)}",
+            "a node's text is not that of the page",
+            f"its text is {show(node.text)}, expected its words in the page, "
+            f"{show(text)}",
         )
     if len(node.feature) != len(FEATURES):
         return (
-            "a node without its features",
+            "a node has a wrong number of features",
             f"it has {len(node.feature)} features, expected {len(FEATURES)}",
         )
     for i, value in enumerate(node.feature):
         if not math.isfinite(value) or i in _FLAGS and value not in (0, 1):
             expected = "0 or 1" if i in _FLAGS else "a finite number"
             return (
-                "a feature that is no such number",
-                f"feature[{i}], {FEATURES[i]}, is {value}, expected {expected}",
+                "a feature has a wrong value",
+                f"feature[{i}] ({FEATURES[i]}) is {value}, expected {expected}",
             )
     return "", ""
 
@@ -180,7 +185,10 @@ def _check(record: OpenKPRecord, split: str) -> None:
         raise record.error(
             "no text",
             field="VDOM",
-            problem=f"none of its {len(record.nodes)} nodes has any text",
+            problem=(
+                f"none of its {len(record.nodes)} nodes has any text, expected "
+                "at least one"
+            ),
         )
     if not any(record.annotations or ()):
         raise record.missing_answer(
@@ -195,11 +203,12 @@ def _num_present(record: OpenKPRecord) -> int:
 
 
 def merge(records: Sequence[OpenKPRecord]) -> OpenKPRecord:
-    """Merges pages of a URL: keeps the one with most keyphrases in its text.
+    """Merges pages with the same URL into one record.
 
-    Among equals, or pages without keyphrases, it keeps the first. This holds in
-    every split, so that stored records and the answers of `predict` agree. The
-    result has the annotations of all pages.
+    Keeps the page whose text contains the most keyphrases, or the first of
+    several such pages, and adds the annotations of all pages. All splits are
+    merged the same way, so that preprocessed records and the answers of
+    `predict` agree.
     """
     annotations = [x for record in records for x in record.annotations or ()]
     return msgspec.structs.replace(
@@ -244,12 +253,12 @@ def score(
 ) -> dict[str, float]:
     """Computes the official metrics: means over pages.
 
-    The precision at a depth k is the share of the first k predictions that are
-    keyphrases (missing predictions are wrong), the recall the share of the
-    keyphrases that are among them. Case does not matter. Empty and repeated
-    predictions are removed first. If a URL has several annotations, which the
-    official files leave to the reader, each depth counts the annotation that
-    the predictions match best.
+    Precision at k is the share of the first k predictions that are keyphrases;
+    missing predictions count as wrong. Recall at k is the share of the
+    keyphrases that are among the first k predictions. Case is ignored. Empty
+    and repeated predictions are removed first. The official script does not
+    define the score of a URL with several annotations; here, each k counts the
+    annotation that the predictions match best.
 
     Returns:
         `precision_at_1`, `recall_at_1`, `f1_at_1`, and the same at 3 and 5,

@@ -1,4 +1,4 @@
-"""Tests of OpenKP's records and metrics; records_test.py has the errors."""
+"""Tests of OpenKP; `readers/records_test.py` has the errors of records."""
 
 import io
 import json
@@ -31,7 +31,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             (*_HEADING, *_HEADING),
             record.nodes[1].features,
         )
-        # One that is empty is none.
+        # An empty keyphrase is dropped.
         self.assertEqual((("Jan Novak", "moravia"),), record.annotations)
         self.assertEqual(record.annotations, openkp.gold(record))
 
@@ -45,20 +45,20 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         ),
         (
             [_node(2, 7), _node(0, 2)],
-            "node 1: .* expected 7 .where the node be",
+            "node 1: .* expected 7 .the end of the nod",
         ),
         ([_node(2, 1)], "start_idx 2 and end_idx 1"),
         ([_node(-1, 1)], "start_idx -1"),
         ([_node(0, 8)], "end_idx 8, .* number of words, here 7"),
-        ([_node(0, 2, "Jan")], "text is 'Jan', but its words .* 'Jan Novak'"),
+        ([_node(0, 2, "Jan")], "text is 'Jan', expected .* 'Jan Novak'"),
         ([_node(0, 2, None, _HEADING)], "node 0: it has 10 features, exp.*20"),
         (
             [_node(0, 2, None, [float("nan"), *_HEADING[1:], *_HEADING])],
-            r"feature\[0\], x, is nan, expected a finite number",
+            r"feature\[0\] \(x\) is nan, expected a finite number",
         ),
         (
             [_node(0, 2, None, [*_HEADING, *_HEADING[:-1], 0.5])],
-            r"feature\[19\], parent_is_bold, is 0.5, expected 0 or 1",
+            r"feature\[19\] \(parent_is_bold\) is 0.5, expected 0 or 1",
         ),
     )
     def test_bad_nodes(self, nodes, message):
@@ -77,7 +77,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertLen(self._read([record], "predict"), 1)
 
     def test_pages_of_a_url_are_merged(self):
-        """The page with the most phrases is kept, with all annotations."""
+        """The page with the most keyphrases is kept, with all annotations."""
         (other, record) = self._read(
             [
                 samples.openkp(KeyPhrases=[["elsewhere"], ["Jan"]]),
@@ -126,7 +126,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
 class MetricsTest(tf.test.TestCase):
     def test_by_hand(self):
-        # The worked example of the original code's description.
+        # The worked example in the description of the original code.
         score = openkp.score(
             {"a": ["Star Trek", "Something"]},
             {"a": [("star trek", "discovery season")]},
@@ -145,7 +145,7 @@ class MetricsTest(tf.test.TestCase):
         score = openkp.score(
             {"a": ["x", "y", "y "], "b": ["no"], "c": ["no"]},
             {
-                # By F1@1 the second is better, by F1@3 the first.
+                # The second annotation has the better F1 at 1, the first at 3.
                 "a": [("x", "Y", "z"), ("X",)],
                 "b": [("no",)],
                 "d": [("x",)],
@@ -162,7 +162,7 @@ class MetricsTest(tf.test.TestCase):
             {"a": ["", " ", "x", "X ", "Star  Trek", "y", "discovery season"]},
             gold,
         )
-        # As of "x", "star trek", "y", "discovery season".
+        # The same as for "x", "star trek", "y", "discovery season".
         self.assertEqual(0, score["precision_at_1"])
         self.assertAllClose(1 / 3, score["precision_at_3"])
         self.assertAllClose(2 / 5, score["precision_at_5"])

@@ -1,4 +1,4 @@
-"""Splits plain texts into documents: by file, by empty line, by heading."""
+"""Splits plain texts into documents: by file, by empty line or by heading."""
 
 import itertools
 import re
@@ -11,10 +11,10 @@ from etcmodel.readers import json_stream
 # Longer texts are split into several documents, so that files of any size can
 # be read. About 200,000 tokens.
 _MAX_CHARACTERS = 1 << 20
-# A long text is split after one of these, in this order of preference: the ends
-# of paragraphs, lines, sentences, words.
+# Ends of paragraphs, lines, sentences and words. A long text is split after one
+# of these, in this order of preference.
 _ENDS = ("\n\n", "\n\r\n", "\n", ". ", "。", " ")
-# WikiText's form of characters between digits or parts of a word.
+# WikiText writes "1,000" as "1 @,@ 000".
 _JOINT = re.compile(r" @([-.,])@ ")
 
 OnPosition = Callable[[int], None] | None
@@ -23,8 +23,8 @@ OnPosition = Callable[[int], None] | None
 def divide(text: str) -> Iterator[str]:
     """Splits a text of more than about a million characters into parts.
 
-    Splits after a paragraph, or else a line, a sentence or a word, in the
-    second half of the maximum length.
+    Splits in the second half of the maximum length: after a paragraph, or else
+    after a line, a sentence or a word.
     """
     start = 0
     while start + _MAX_CHARACTERS < len(text):
@@ -41,10 +41,10 @@ def divide(text: str) -> Iterator[str]:
 
 
 def is_wikitext(path: str) -> bool:
-    """Tells whether a file is in the format of the WikiText corpora.
+    """Returns whether a file is in the format of the WikiText corpora.
 
-    Its first line that is not blank is then a heading of the first level, such
-    as " = Valkyria Chronicles III = ".
+    In this format, the first line that is not blank is a top-level heading,
+    such as " = Valkyria Chronicles III = ".
     """
     for line in json_stream.read_text_lines(path):
         if line.strip():
@@ -56,12 +56,13 @@ def read_wikitext(path: str, on_position: OnPosition = None) -> Iterator[str]:
     """Yields the articles of a file in the format of the WikiText corpora.
 
     Example: the lines " = Crow = ", "It eats 1 @,@ 000 things .", " = = Name =
-    = " and "It caws ." are one article, "Crow", "It eats 1,000 things .",
-    "Name" and "It caws ." with empty lines around the headings.
+    = " and "It caws ." become one article: "Crow", "It eats 1,000 things .",
+    "Name" and "It caws .", with empty lines around the headings.
 
-    In the official files an empty line precedes and follows each heading. A
-    line such as " = 1 henry = " without empty lines is a formula, unless the
-    first heading of the file has no empty line after it either.
+    In the official files, empty lines precede and follow each heading. A line
+    such as " = 1 henry = " without empty lines around it is a formula. If the
+    file's first heading has no empty line after it, all such lines are
+    headings.
     """
 
     def lines():
@@ -94,9 +95,9 @@ def read_file(path: str, on_position: OnPosition = None) -> Iterator[str]:
 
 
 def _heading(line: str) -> tuple[int, str] | None:
-    """Returns level and text of a heading; None for any other line.
+    """Returns the level and text of a heading; None for any other line.
 
-    " = = History = = " is the heading "History" of the second level.
+    Example: " = = History = = " gives 2 and "History".
     """
     line, level = line.strip(), 0
     while line.startswith("= ", 2 * level):
@@ -114,7 +115,7 @@ def _heading(line: str) -> tuple[int, str] | None:
 
 
 def _texts(lines: Iterable[str | None]) -> Iterator[str]:
-    """Joins lines to texts; None ends one, and so does the maximum length."""
+    """Joins lines to texts; None, or the maximum length, ends a text."""
     pending, size = [], 0
     for line in itertools.chain(lines, [None]):
         if line is not None:
@@ -123,7 +124,7 @@ def _texts(lines: Iterable[str | None]) -> Iterator[str]:
             if size <= _MAX_CHARACTERS:
                 continue
         parts = list(divide("".join(pending)))
-        # The next line belongs to the last part of a text.
+        # Keeps the last part of an unfinished text, for the next line.
         pending = [] if line is None else [parts.pop()]
         size = sum(map(len, pending))
         for part in parts:

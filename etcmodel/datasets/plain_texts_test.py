@@ -36,8 +36,8 @@ class PlainTextsTest(tf.test.TestCase, parameterized.TestCase):
         (text,) = plain_texts.read_wikitext(path)
         self.assertEqual("Spider-Man\n\n \n He is .", text)
 
-    def test_formulas_are_no_headings(self):
-        """Headings need empty lines around them if the file has such lines."""
+    def test_formulas_are_not_headings(self):
+        """Headings need empty lines around them if the first one has them."""
         formulas = " = 1 henry and capacitance C = \n = = 3 = = \n"
         article = " = Coil = \n \n For L \n" + formulas + " it is 5 . \n \n"
         path = write_file(self, article + article.replace("Coil", "Wire"))
@@ -95,7 +95,7 @@ class PlainTextsTest(tf.test.TestCase, parameterized.TestCase):
         ("one ", "two"),
     )
     def test_places_of_cuts(self, first, second):
-        """Texts are cut at empty lines, else at lines, sentences or words."""
+        """Texts are split at empty lines, else at lines, sentences or words."""
         first, second = "x" * ((1 << 20) - 30) + first, second + "x" * 100
         self.assertEqual(
             [first, second], list(plain_texts.divide(first + second))

@@ -7,7 +7,7 @@ from typing import IO
 
 
 def write_predictions(predictions: Mapping[str, str], stream: IO[str]) -> None:
-    """Writes `{id: answer}`, which WikiHop's and TriviaQA's scripts read."""
+    """Writes `{id: answer}`, the format of WikiHop, TriviaQA and SQuAD."""
     _write(predictions, stream, indent=0)
 
 
@@ -19,5 +19,5 @@ def write_lines(lines: Iterable[Mapping], stream: IO[str]) -> None:
 
 def _write(value: object, stream: IO[str], indent: int | None = None) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=False)
-    # "?" for characters without UTF-8, such as lone surrogates.
+    # Lone surrogates, which UTF-8 cannot encode, become "?".
     stream.write(text.encode("utf-8", "replace").decode("utf-8") + "\n")

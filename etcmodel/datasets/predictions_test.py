@@ -14,7 +14,7 @@ class PredictionsTest(tf.test.TestCase):
         self.assertIn("Ä", stream.getvalue())
 
     def test_lines(self):
-        """A lone surrogate, which UTF-8 cannot express, becomes "?"."""
+        """A lone surrogate, which UTF-8 cannot encode, becomes "?"."""
         stream = io.StringIO()
         predictions.write_lines([{"a": "Ä"}, {"b": ["\ud83d"]}], stream)
         self.assertEqual('{"a": "Ä"}\n{"b": ["?"]}\n', stream.getvalue())

@@ -1,7 +1,7 @@
-"""Documents with selected sentences or paragraphs.
+"""Selection: documents with selected sentences or paragraphs.
 
-A row has a document (see `sectioned`), optionally a `query`, and the selected
-units (see `unit_positions.read_selected`):
+A row has a document (see `sectioned`), the selected units (see
+`unit_positions.read_selected`) and, optionally, a `query`:
 
     {"id": "1", "query": "Where is Brno?", "paragraphs": [["Brno is a city.",
      "It is in Moravia."], ["Jan paints."]], "selected": [[0, 1]]}
@@ -34,11 +34,12 @@ class SelectionRecord(DocumentRecord, frozen=True):
     """A document and its selected units.
 
     Attributes:
-        selected: number of the paragraph, through all sections, and of the text
-            in it, -1 for a whole paragraph; None if the row has no selection.
-        selected_texts: selected texts instead, for a document that is not split
-            into sentences yet; `unit_positions.find_units` gives their
-            positions.
+        selected: positions of the selected units: index of the paragraph,
+            counted through all sections, and index of the text in it, or -1 for
+            a whole paragraph; None if the row has no selection.
+        selected_texts: the selected texts, instead of positions, if the
+            document is not split into sentences yet;
+            `unit_positions.find_units` finds their positions.
     """
 
     selected: tuple[Position, ...] | None = None
@@ -49,7 +50,7 @@ def _make(units: str, row: Row) -> SelectionRecord:
     document = row.document()
     field = row.find(row.fields.label, SELECTED_FIELDS)
     selected, texts = None, ()
-    # An empty cell is the only way to leave it out in CSV.
+    # An empty cell means no selection: CSV cannot leave out a cell.
     if field is not None and row.values[field] != "":
         selected, texts = unit_positions.read_selected(
             row, field, document, units
@@ -79,8 +80,8 @@ def make_format(
 ) -> Format:
     """Returns the format of rows with selected units.
 
-    Each `..._field` names a field, instead of the usual names (see
-    `sectioned.Fields`); `units` is the kind of the selected units (see
+    Each `..._field` is the name of a field, instead of the usual names (see
+    `sectioned.Fields`). `units` sets the units that can be selected (see
     `unit_positions.read_selected`).
 
     Raises:
@@ -102,7 +103,7 @@ FORMAT = make_format()
 
 
 def gold(record: SelectionRecord) -> Selected | None:
-    """Returns the right positions or texts; None if the row has none."""
+    """Returns the selected positions or texts; None if the row has none."""
     if record.selected is None:
         return None
     return Selected(record.selected, record.selected_texts)
@@ -111,10 +112,10 @@ def gold(record: SelectionRecord) -> Selected | None:
 def write_predictions(
     predictions: Mapping[str, Iterable[tuple]], stream: IO[str]
 ) -> None:
-    """Writes a line for each document, with its units as for `score`.
+    """Writes one JSON line per document.
 
     Each line is `{"id": ..., "selected": [[paragraph, text], ...], "scores":
-    [[paragraph, text, score], ...]}`.
+    [[paragraph, text, score], ...]}`. `predictions` are those of `score`.
     """
     for name, units in predictions.items():
         units = [Unit(*x) for x in units]
@@ -131,7 +132,7 @@ def unit_scores(
 ) -> answer_metrics.Scores:
     """Compares the selected units of one document with the right ones.
 
-    All scores are 1 if both are empty.
+    All scores are 1 if no unit is selected and none is right.
     """
     selected = {x[:2] for x in units if x.is_selected}
     if not selected and not right:
@@ -153,11 +154,12 @@ def score(
         gold: record id -> the right units.
 
     Returns:
-        `precision`, `recall` and `f1`, means over documents like those of
-        HotpotQA's supporting facts, but 1 if both the right and the selected
-        units are none; `micro_f1` of all units; and `mean_average_precision`,
-        the mean of scikit-learn's `average_precision_score` over documents with
-        right units, left out if there are none.
+        `precision`, `recall` and `f1` are means over documents, like those of
+        HotpotQA's supporting facts. They are 1 for a document with neither gold
+        nor selected units. `micro_f1` is the F1 of the units of all documents
+        together. `mean_average_precision` is the mean of scikit-learn's
+        `average_precision_score` over documents with gold units; it is left out
+        if there are none.
     """
     totals = answer_metrics.Scores()
     counts = [0, 0, 0]

@@ -55,7 +55,7 @@ class RecordsTest(parameterized.TestCase):
             )
 
 
-# Precision 1/2, recall 1/2; the right ones have the ranks 1 and 4.
+# Precision 1/2, recall 1/2; the right units have the ranks 1 and 4.
 _UNITS = [
     (0, 0, 0.9, True),
     (0, 1, 0.8, True),
@@ -110,7 +110,7 @@ class ScoreTest(parameterized.TestCase):
         }
         predictions = {"a": _UNITS, "empty": [(0, 0, 0.1, False)]}
         mean = (1 / 2 + 1 + 0 + 0) / 4
-        # 1 right of 2 selected, and 1 found of 3.
+        # 1 of 2 selected is right; 1 of 3 is found.
         self._check(
             (mean, mean, mean, 2 / 5, (3 / 4 + 0) / 2), predictions, gold
         )

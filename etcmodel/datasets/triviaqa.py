@@ -1,13 +1,12 @@
 """TriviaQA: official files with their evidence, prediction files and metrics.
 
-A record is a question with the pages that were retrieved for it. The files are
-laid out as in the official archive:
+A record is a question with the pages that were retrieved for it. Pages are
+found relative to the file of questions, with the folders of the official
+archive:
 
     qa/wikipedia-train.json
     evidence/wikipedia/Angola.txt
     evidence/web/46/46_46.txt
-
-so that the pages of a question are found next to its file.
 
 Source: https://nlp.cs.washington.edu/triviaqa; Joshi et al., "TriviaQA: A Large
 Scale Distantly Supervised Challenge Dataset for Reading Comprehension", 2017.
@@ -43,11 +42,13 @@ class TriviaQARecord(Record, frozen=True):
     """One question and its evidence.
 
     Attributes:
-        text: all lines of all pages that are not blank, encyclopedia first.
-        answers: all forms of the answer, those written by people first; None
-            if the file has none.
-        truths: the answers for the official metrics; see `gold`.
-        missing_pages: number of its pages without a file.
+        question: the question.
+        text: all lines of all pages that are not blank, Wikipedia first.
+        answers: all forms of the answer, unnormalized forms first; None if the
+            file has none.
+        truths: the gold answers of the official metrics: normalized aliases and
+            human answers.
+        missing_pages: number of pages whose file does not exist.
     """
 
     id: str
@@ -59,7 +60,7 @@ class TriviaQARecord(Record, frozen=True):
 
     @property
     def counts(self):
-        """Counts pages without a file."""
+        """Counts for users: pages whose file does not exist."""
         return {"evidence_pages_missing": self.missing_pages}
 
 
@@ -85,9 +86,9 @@ class _Question(msgspec.Struct):
 def normalize_answer(text: str) -> str:
     """Normalizes an answer for comparison.
 
-    In this order: lower case; spaces instead of underscores, ASCII punctuation
-    and ‘, ’, ´ and `; no words "a", "an", "the"; single spaces: "The
-    Quick-brown, an Apple!" becomes "quick brown apple".
+    Lower-cases the text, replaces ASCII punctuation and the characters ‘, ’, ´
+    and ` by spaces, drops the words "a", "an" and "the", and leaves single
+    spaces. Example: "The Quick-brown, an Apple!" becomes "quick brown apple".
     """
     return answer_metrics.normalize_answer(text, _TO_SPACES)
 
@@ -101,19 +102,19 @@ def _read_page(path: str) -> str:
         lines.append(line.strip())
     text = "\n".join(filter(None, lines))
     if json_values.INVALID_UTF8_MARK in text:
-        raise UserError(f"{path} has bytes that are not UTF-8")
+        raise UserError(f"{path} is not UTF-8")
     return text
 
 
 def _load_page(name: str, folder: str, source: Source) -> str | None:
-    """Returns the text of a page; None if it has no file.
+    """Returns the text of a page; None if its file does not exist.
 
     Raises:
-        UserError: the file cannot be read, or the name is not that of a file in
-            the folder.
+        UserError: the file cannot be read, or the name points outside the
+            folder.
     """
     if not files.is_below(name):
-        raise UserError(f"{show(name)} is not in evidence/{folder}")
+        raise UserError(f"{show(name)} points outside evidence/{folder}")
     root = os.path.dirname(os.path.dirname(files.full_name(source.path)))
     folder = os.path.join(root, "evidence", folder)
     return files.read_form(_read_page, folder, name)
@@ -127,7 +128,8 @@ def _bad_evidence(value, source, field, problem) -> RecordError:
         field=field,
         problem=problem.removesuffix("."),
         advice=(
-            "Unpack the official archive, so that `evidence` is beside `qa`"
+            "Unpack the official archive, with the folder `evidence` beside "
+            "the folder `qa`"
         ),
     )
 
@@ -147,7 +149,7 @@ def _make(value: _Question, source: Source) -> TriviaQARecord:
                 texts.append(text)
     if missing and not any(texts):
         place, path = missing[0]
-        problem = f"{path}: there is no such file"
+        problem = f"{path} does not exist"
         raise _bad_evidence(value, source, place, problem)
     answers = truths = None
     if (answer := value.Answer) is not None:
@@ -172,7 +174,7 @@ def _check(record: TriviaQARecord, split: str) -> None:
         raise record.error(
             "no evidence",
             field="EntityPages",
-            problem="none of its pages has any text",
+            problem="none of its pages has any text, expected at least one",
         )
     if split != "predict" and not record.answers:
         raise record.missing_answer("answer", "Answer", record.answers, split)
@@ -192,7 +194,7 @@ FORMAT = Format(
 
 
 def gold(record: TriviaQARecord) -> tuple[str, ...] | None:
-    """Returns normalized aliases and people's answers; None if unknown."""
+    """Returns normalized aliases and human answers; None if unknown."""
     return record.truths
 
 
@@ -201,7 +203,7 @@ def score(
 ) -> dict[str, float]:
     """Computes the official metrics, in percent; 0 without questions.
 
-    An answer gets the score of the truth that it is most like:
+    The score of an answer is its maximum over all gold answers:
 
         score({"a": "the York Minster"}, {"a": ["york", "eboracum"]})
         -> {"exact_match": 0.0, "f1": 66.67}

@@ -1,4 +1,4 @@
-"""Tests of TriviaQA's records and metrics; records_test.py has more errors."""
+"""Tests of TriviaQA; `readers/records_test.py` has more errors of records."""
 
 import json
 import os
@@ -47,17 +47,17 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         (
             {"wikipedia/Brno.txt": None, "web/4/4_2.txt": None},
-            "EntityPages.0..Filename.*Brno.txt: there is no such file",
+            "EntityPages.0..Filename.*Brno.txt does not exist",
         ),
-        # The only page that is left has no text.
+        # The only other page has no text.
         (
             {"wikipedia/Brno.txt": None, "web/4/4_2.txt": " "},
-            "EntityPages.0..Filename.*Brno.txt: there is no such file",
+            "EntityPages.0..Filename.*Brno.txt does not exist",
         ),
         ({"wikipedia/Brno.txt": b"\xe4"}, "EntityPages.0..*not UTF-8"),
     )
     def test_bad_evidence(self, pages, message):
-        """They are omitted, or the error names record, field and file."""
+        """The record is skipped, or the error names record, field and file."""
         path = self._write(
             [
                 samples.triviaqa(),
@@ -83,7 +83,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             list(triviaqa.FORMAT.read(path))
 
     def test_pages_without_text(self):
-        """The question is not learned from, but counts in a measure."""
+        """The question is an error in training, but counts in evaluation."""
         path = self._write(
             [
                 samples.triviaqa(),
@@ -100,14 +100,14 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(["", ""], texts)
 
     def test_missing_page_of_several(self):
-        """The others are used, and it is counted."""
+        """The other pages are used, and the missing page is counted."""
         path = self._write([samples.triviaqa()], **{"web/4/4_2.txt": None})
         (record,) = triviaqa.FORMAT.read(path)
         self.assertEqual("Brno is a city.\nIt has a castle.", record.text)
         self.assertEqual({"evidence_pages_missing": 1}, record.counts)
 
     def test_pages_are_opened_without_a_check(self):
-        """They are opened: in a bucket, each question takes a while."""
+        """No check that a page exists: in a bucket, each request is slow."""
         path = self._write([samples.triviaqa()])
         with mock.patch("os.path.exists", wraps=os.path.exists) as exists:
             list(triviaqa.FORMAT.read(path))
@@ -132,7 +132,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     def test_other_files(self):
         for value, message in (
             ({"version": []}, "no records under 'Data'"),
-            ([], r"holds a JSON array.* but a JSON object {\"Data\": "),
+            ([], r"holds a JSON array.*, expected a JSON object {\"Data\": "),
         ):
             with self.assertRaisesRegex(UserError, message):
                 list(triviaqa.FORMAT.read(write_file(self, value)))
@@ -149,7 +149,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         for record, value in zip(records, values, strict=True):
             self.assertEqual(value["QuestionId"], record.id)
             self.assertEqual(value["Answer"]["Value"], record.answers[0])
-            # The page of one question has none of its answers.
+            # The page of one question contains none of its answers.
             has_answer = answer_spans.find_answers(
                 [record.text], record.answers
             )

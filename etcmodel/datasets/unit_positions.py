@@ -1,4 +1,4 @@
-"""Reads which units of a document (sentences or paragraphs) are selected."""
+"""Reads the selected units, such as sentences or paragraphs, of a document."""
 
 import bisect
 import functools
@@ -20,21 +20,21 @@ from etcmodel.readers.sectioned import whole
 UNITS = ("auto", "sentences", "texts", "paragraphs")
 WHOLE_PARAGRAPH = -1
 
-# Cased letters, their marks, and digits.
+# Unicode categories of upper- and lower-case letters, their marks, and digits.
 _WORD_CATEGORIES = ("Lu", "Ll", "Lt", "Mn", "Mc", "Nd")
 
-# Numbers without brackets: they may be positions, so they are no text.
+# Numbers without brackets. They may be positions, so they do not count as text.
 _NUMBERS = re.compile(r"[\d\s,;]+")
 Position = tuple[int, int]
-"""Number of a paragraph, counted through all sections, and of a text in it."""
+"""Index of a paragraph, counted through all sections, and of a text in it."""
 
 _NO_FLAGS = (
-    "true and false, or texts or [title, text]: 0 and 1 can be flags or "
+    "true and false, texts, or [title, text], since 0 and 1 can be flags or "
     "positions here"
 )
 _EXPECTED = (
-    "a list of positions [paragraph, text] or [title, text], of texts, or of "
-    "true and false for each text"
+    "a list of positions [paragraph, text] or [title, text], a list of texts, "
+    "or true or false for each text"
 )
 
 
@@ -42,9 +42,10 @@ class Selected(NamedTuple):
     """The selected units of a document.
 
     Attributes:
-        positions: each once, sorted. The text is -1 for a whole paragraph.
-        texts: selected texts instead, for a document that is not split into
-            sentences yet; `find_units` gives their positions.
+        positions: the units' positions, sorted and without repetitions. The
+            text is -1 for a whole paragraph.
+        texts: the selected texts, instead of positions, if the document is not
+            split into sentences yet; `find_units` finds their positions.
     """
 
     positions: tuple[Position, ...] = ()
@@ -52,7 +53,7 @@ class Selected(NamedTuple):
 
 
 def check_units(units: str) -> None:
-    """Raises a ValueError if there are no units of this name."""
+    """Raises a `ValueError` if the units are not one of `UNITS`."""
     if units not in UNITS:
         raise ValueError(
             f"units is {units!r}, expected one of {', '.join(UNITS)}."
@@ -60,10 +61,10 @@ def check_units(units: str) -> None:
 
 
 class _Paragraph:
-    """The texts of a paragraph, without white space.
+    """The texts of a paragraph, joined without any white space.
 
     Attributes:
-        ends: where each text ends.
+        ends: end of each text, in characters.
     """
 
     def __init__(self, texts: Iterable[str]):
@@ -93,10 +94,10 @@ class _Paragraph:
             start = self._content.find(sought, end if is_right else start + 1)
 
     def _is_in_word(self, place: int) -> bool:
-        """Tells whether a place is between two letters or digits of a word.
+        """Returns whether a place is between two letters or digits of a word.
 
-        Letters without case do not count: most of their scripts put no spaces
-        between words, or join particles and words.
+        Letters without case are ignored: most of their scripts have no spaces
+        between words, or attach particles to words.
         """
         around = self._content[max(place - 1, 0) : place + 1]
         return (
@@ -111,10 +112,12 @@ def _find_places(
 ) -> list[tuple[int, int, int]]:
     """Finds a text in paragraphs, ignoring white space.
 
-    Texts that equal it are tried first, then texts that contain it as words.
+    Looks for whole texts that equal it first, then for its words, then for its
+    characters anywhere.
 
     Returns:
-        Paragraph, start and end of each place, for the first kind found.
+        Paragraph, start and end of each match of the first search that finds
+        something.
     """
     sought = "".join(normalize(text).split())
     if not sought:
@@ -139,21 +142,22 @@ def find_units(
 ) -> tuple[set[Position], int]:
     """Finds texts in the units of a document, ignoring white space.
 
-    Units that equal a text, alone or with their neighbours, are selected. If
-    there are none, the text is searched as whole words in paragraphs, then
-    anywhere. There, a unit is selected if more than half of it is in the text
-    (a sentence in a selected passage), or if it contains most of the text (a
-    phrase).
+    A unit, or several adjacent units, that equal a text are selected. If there
+    are none, the text is searched in paragraphs as whole words, then anywhere.
+    A match selects each unit that is more than half inside the match, as in a
+    selected passage, and the unit with the largest part of the match, as for a
+    phrase.
 
-    Example: "We won." selects the second of the units "He said: We won." and
-    "We won.", but the first one if there is no second.
+    Example: of the units "He said: We won." and "We won.", the text "We won."
+    selects the second. Without the second unit, it selects the first.
 
     Args:
         texts: the selected texts.
-        units: paragraph, position in it and content of all units, in order.
+        units: paragraph, index in the paragraph and content of all units, in
+            order.
 
     Returns:
-        The positions, and how many texts are in no paragraph.
+        The positions, and the number of texts that were not found.
     """
     positions, paragraphs = [], []
     for _, group in itertools.groupby(units, key=lambda x: x[0]):
@@ -171,7 +175,7 @@ def find_units(
 
 
 def _covered(ends: Sequence[int], start: int, end: int) -> list[int]:
-    """Returns units that a place covers by half, or the most covered one."""
+    """Returns the units that a match selects; see `find_units`."""
     shares, overlaps = {}, {}
     for i in range(bisect.bisect_right(ends, start), len(ends)):
         first = ends[i - 1] if i else 0
@@ -186,25 +190,29 @@ def _covered(ends: Sequence[int], start: int, end: int) -> list[int]:
 def read_selected(
     row: Row, field: str, document: Document, units: str = "auto"
 ) -> Selected:
-    """Reads what a field of a row selects.
+    """Reads the units that a field of a row selects.
 
-    The value is a list of positions `[paragraph, text]`, of HotpotQA's
-    `[title, text]`, of texts, of numbers of paragraphs (if `units` is
-    "paragraphs"), or of true and false, or 1 and 0, for each text in lists like
-    the paragraphs (for "paragraphs", one for each paragraph). All numbers are
-    from 0. A single text needs no list.
+    The value is one of these. All indices are from 0.
+
+    *   A list of positions `[paragraph, text]`, or `[title, text]` as in
+        HotpotQA.
+    *   A list of texts, or a single text.
+    *   For each paragraph, a list with true or false, or 1 or 0, for each text.
+    *   If `units` is "paragraphs": a list of paragraph indices, or of true or
+        false for each paragraph.
 
     Args:
         row: the row.
         field: the field, which the row contains.
         document: the row's document.
-        units: kind of the units: "paragraphs"; "sentences" that are not split
-            yet; "texts"; or "auto", for texts that are sentences only if
-            paragraphs are strings.
+        units: "paragraphs"; "sentences", if the document is not split into
+            sentences yet; "texts", for the texts of the row's paragraphs; or
+            "auto", which means "sentences" if paragraphs are strings, and
+            "texts" if they are lists.
 
     Raises:
         RecordError: the value has another type, or is not in the document; or
-            texts are selected, but sentences are the units.
+            `units` is "sentences", but paragraphs are lists of texts.
     """
     reader = _Reader(row, field, document, units == "paragraphs")
     selected = reader.read(row.values[field])
@@ -213,8 +221,8 @@ def read_selected(
             "paragraphs are lists",
             field=field,
             problem=(
-                "a paragraph is a list of texts, so numbers of texts are not "
-                "numbers of sentences"
+                "a paragraph is a list of texts, so indices of texts are not "
+                "indices of sentences"
             ),
             advice="Leave `units` out",
         )
@@ -226,7 +234,7 @@ def _is_number(value: object) -> bool:
 
 
 def _with_whole_numbers(value: object) -> object:
-    """Converts floats that are whole numbers in lists of lists."""
+    """Converts floats that are whole numbers to ints, also in lists."""
     if isinstance(value, list):
         return [_with_whole_numbers(x) for x in value]
     return whole(value) if isinstance(value, float) else value
@@ -287,7 +295,7 @@ class _Reader:
         return Selected(tuple(sorted(positions)))
 
     def _find(self, text: str) -> set[Position]:
-        """Returns the units that equal a text, or paragraphs with it."""
+        """Returns the units that equal a text, or the paragraphs with it."""
         if self._document.has_units and not self._whole:
             form = normalize(text).strip()
             return {
@@ -306,7 +314,7 @@ class _Reader:
     def _paragraph_flags(self, flags: list) -> list[Position]:
         if not self._whole:
             raise self._wrong(
-                flags, "true and false in a list for each paragraph"
+                flags, "for each paragraph, a list of true and false"
             )
         if len(flags) != len(self._paragraphs):
             raise self._wrong(
@@ -319,12 +327,12 @@ class _Reader:
     def _paragraph_numbers(self, numbers: list) -> list[Position]:
         if not self._whole:
             raise self._wrong(
-                numbers, f"{_EXPECTED}; for paragraphs set units=paragraphs"
+                numbers, f"{_EXPECTED}; for paragraphs, set units=paragraphs"
             )
         if len(set(numbers)) < len(numbers):
             raise self._wrong(
                 numbers,
-                "numbers of paragraphs, each once, or true and false for each",
+                "different indices of paragraphs, or true or false for each",
             )
         positions = [
             self._position(number, WHOLE_PARAGRAPH, f"[{i}]")
@@ -357,7 +365,7 @@ class _Reader:
         return positions
 
     def _flags(self, value: list) -> list[Position] | None:
-        """Reads 1 or 0 for each text; returns None for other lists."""
+        """Reads a flag for each text; returns None for other lists."""
         if not self._has_numbers or any(
             not isinstance(flag, int) or flag not in (0, 1)
             for x in value
@@ -387,12 +395,12 @@ class _Reader:
         return paragraph, WHOLE_PARAGRAPH if self._whole else text
 
     def _position(self, paragraph: int, text: int, place: str) -> Position:
-        """Returns a position after checking that the document has it."""
+        """Returns a position after checking that it is in the document."""
         count = len(self._paragraphs)
         if not 0 <= paragraph < count:
             raise self._wrong(
                 paragraph,
-                f"the number of one of the {count} paragraphs, from 0",
+                f"the index of one of the {count} paragraphs, from 0",
                 place,
             )
         if text != WHOLE_PARAGRAPH:
@@ -404,13 +412,13 @@ class _Reader:
         if not self._has_numbers:
             raise self._wrong(
                 text,
-                "texts, since only paragraphs that are lists of texts have "
-                "numbered ones; or set units=paragraphs",
+                "texts, since indices need paragraphs that are lists of texts; "
+                "or set units=paragraphs",
                 place,
             )
         if not 0 <= text < count:
             raise self._wrong(
-                text, f"the number of one of {count} texts, from 0", place
+                text, f"the index of one of {count} texts, from 0", place
             )
 
     def _by_title(self, title: str, text: int, place: str) -> Position:
@@ -432,7 +440,8 @@ class _Reader:
             raise self._wrong(
                 title, "the title of a section of the document", f"{place}[0]"
             )
-        # The first of several sections that has the text.
+        # Several sections may have the title: the first one with the text
+        # counts.
         longest = max(sections[title], key=len)
         self._check_number(text, len(longest), f"{place}[1]")
         positions = next(x for x in sections[title] if text < len(x))
@@ -443,11 +452,11 @@ class Unit(NamedTuple):
     """A unit of a document with its prediction.
 
     Attributes:
-        paragraph: number of the paragraph, counted through all sections.
-        text: number of the text in it; -1 for a whole paragraph.
-        score: probability that it is right.
-        is_selected: whether it is predicted to be right.
-        content: its text, needed if the right units are texts.
+        paragraph: index of the paragraph, counted through all sections.
+        text: index of the text in the paragraph; -1 for a whole paragraph.
+        score: predicted probability that the unit is right.
+        is_selected: whether the unit is predicted to be right.
+        content: the unit's text, needed if the right units are texts.
     """
 
     paragraph: int
@@ -458,10 +467,10 @@ class Unit(NamedTuple):
 
 
 def right_positions(selected: Selected, units: Iterable[Unit]) -> set[Position]:
-    """Returns positions of the right ones of all units of a document.
+    """Returns the positions of the right units, given all units of a document.
 
-    A whole paragraph stands for all its units. A text found in no unit has a
-    position of no unit, so it counts as missed.
+    A selected paragraph stands for all its units. A selected text that is not
+    found gets a position outside the document, so that it counts as missed.
     """
     units = list(units)
     known = {x[:2] for x in units}

@@ -41,21 +41,21 @@ class ReadTest(parameterized.TestCase):
             [(0, 0), (3, 0), (3, 2)],
         ),
         (_SECTIONS, [[0, 1], [], [1], [0, 0, 0]], [(0, 1), (2, 0)]),
-        # No positions of the document, or the same either way.
+        # Not valid as positions, or the same selection in both formats.
         ([["a", "b"]], [[1, 0]], [(0, 0)]),
         (_PAIRS, [[0, 1], [1, 0]], [(0, 1), (1, 0)]),
     )
     def test_texts(self, document, value, expected):
         self.assertEqual((tuple(expected), ()), _read(document, value))
 
-    def test_texts_are_no_sentences(self):
-        """A text may consist of several sentences, so that numbers differ."""
+    def test_texts_are_not_sentences(self):
+        """A text may have several sentences, so their indices differ."""
         for value in ([[3, 1]], ["B."], [[0, 1], [], [1], [0, 0, 0]]):
             with self.assertRaisesRegex(
                 RecordError, "field 'selected': a paragraph is a list .*`units`"
             ):
                 _read(_SECTIONS, value, "sentences")
-        # These need no numbers.
+        # These do not need indices of texts.
         for value in ([], [[3, -1]]):
             self.assertEqual(
                 _read(_SECTIONS, value), _read(_SECTIONS, value, "sentences")
@@ -105,7 +105,7 @@ class ReadTest(parameterized.TestCase):
         (_SECTIONS, [[0, 1, 2]], "': got .*, expected a list of positions"),
         (_SECTIONS, [[0, 1.5]], "': got .*, expected a list of positions"),
         (_SECTIONS, [[4, 0]], r"\[0\]': got 4, expected .* the 4 paragraphs"),
-        (_SECTIONS, [[-1, 0]], r"\[0\]': got -1, expected the number"),
+        (_SECTIONS, [[-1, 0]], r"\[0\]': got -1, expected the index"),
         (_SECTIONS, [[0, 0], [3, 3]], r"\[1\]': got 3, expected .* of 3 texts"),
         (
             _SECTIONS,
@@ -122,15 +122,15 @@ class ReadTest(parameterized.TestCase):
         (
             _SECTIONS,
             [True, False],
-            "': got .*expected true and false in a list for",
+            "': got .*for each paragraph, a list of true and",
         ),
-        (_SECTIONS, [0], "': got .*for paragraphs set units=paragraphs"),
+        (_SECTIONS, [0], "': got .*for paragraphs, set units=paragraphs"),
         (
             _PAIRS,
             [[0, 0], [1, 1]],
             "': got .*0 and 1 can be flags",
         ),
-        (_STRING, [[0, 0]], r"\[0\]': got 0, expected texts, since only"),
+        (_STRING, [[0, 0]], r"\[0\]': got 0, expected texts, since ind"),
         (_STRING, ["Brno was"], r"\[0\]': got 'Brno was', expected a part"),
     )
     def test_errors(self, document, value, message):
@@ -141,7 +141,7 @@ class ReadTest(parameterized.TestCase):
 
     @parameterized.parameters(
         ([True, False], "for each of the document's 4 paragraphs"),
-        ([0, 1, 0, 1], "numbers of paragraphs, each once, or true and"),
+        ([0, 1, 0, 1], "different indices of paragraphs, or true or"),
         ([4], r"\[0\]': got 4"),
         ([[0, 2]], r"\[0\]': got 2, expected .* of 2 texts"),
         (["He jumps."], "got 'He jumps.', expected a part"),

@@ -1,4 +1,4 @@
-"""WikiHop (QAngaroo): official files and accuracy.
+"""WikiHop (part of QAngaroo): official files and accuracy.
 
 Source: https://qangaroo.cs.ucl.ac.uk; Welbl et al., "Constructing Datasets for
 Multi-hop Reading Comprehension Across Documents", 2018.
@@ -36,8 +36,8 @@ class WikiHopRecord(Record, frozen=True):
     def answer_index(self) -> int | None:
         """Index of the candidate that is the answer; None if there is none.
 
-        It is the first that equals the answer by the official metric, or else
-        the first that equals it after `normalized_texts`.
+        It is the first candidate that equals the answer by the official metric,
+        or else after normalization (see `normalized_texts`).
         """
         if self.answer is None:
             return None
@@ -63,14 +63,15 @@ def _check(record: WikiHopRecord, split: str) -> None:
         raise record.error(
             "empty 'candidates'",
             field="candidates",
-            problem="it is empty, expected a list of strings, at least one",
+            problem="it is empty, expected a list of at least one string",
         )
     if split == "train" and not any(x.strip() for x in record.supports):
         raise record.error(
             "no documents with text",
             field="supports",
             problem=(
-                f"none of its {len(record.supports)} documents has any text"
+                f"none of its {len(record.supports)} documents has any text, "
+                "expected at least one"
             ),
         )
     if record.answer is None:
@@ -97,9 +98,10 @@ FORMAT = Format(
 
 
 def gold(record: WikiHopRecord) -> str | None:
-    """Returns the right answer as the file writes it; None if it has none.
+    """Returns the right answer; None if the file has none.
 
-    It is the right candidate if the official metric distinguishes the two.
+    It is the answer as written in the file if it equals the right candidate by
+    the official metric. Otherwise, it is the candidate.
     """
     index = record.answer_index
     if index is None:
@@ -114,7 +116,7 @@ def score(
 ) -> dict[str, float]:
     """Computes the official metric: `accuracy`, the share of right answers.
 
-    Case and surrounding space do not matter; it is 0 without questions.
+    Case and surrounding spaces are ignored. The result is 0 without questions.
     """
     correct = sum(
         normalize_answer(predictions[name]) == normalize_answer(answer)

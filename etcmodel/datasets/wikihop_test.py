@@ -1,4 +1,4 @@
-"""Tests of WikiHop's records and metric; records_test.py has the errors."""
+"""Tests of WikiHop; `readers/records_test.py` has the errors of records."""
 
 import json
 
@@ -27,7 +27,7 @@ class RecordsTest(tf.test.TestCase):
         self.assertEqual(1, record.answer_index)
 
     def test_answer_in_other_characters(self):
-        """A candidate in another normal form of Unicode is the answer."""
+        """The answer may be a candidate in another Unicode normal form."""
         candidates = ["Oslo", "Mu\u0308nchen\u00a0Ost", "Ulm"]
         (record,) = self._read(
             [samples.wikihop(candidates=candidates, answer="M\u00fcnchen Ost")]
@@ -39,7 +39,7 @@ class RecordsTest(tf.test.TestCase):
             {"accuracy": 1.0},
             wikihop.score({"a": prediction}, {"a": wikihop.gold(record)}),
         )
-        # One that is equal by the metric comes first.
+        # A candidate that is equal by the metric takes precedence.
         same = samples.wikihop(
             candidates=["e\u0301", "\u00e9"], answer="\u00c9"
         )

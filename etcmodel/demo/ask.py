@@ -1,11 +1,12 @@
 """Asks an exported WikiHop model questions in plain text.
 
     python ask.py SAVED_MODEL                asks you for a question
-    python ask.py SAVED_MODEL FILE.json ...  answers the questions of files
+    python ask.py SAVED_MODEL FILE.json ...  answers the questions in files
 
 A file has a record `{"query": ..., "candidates": [...], "supports": [...]}` or
-a list of them, as in WikiHop's files; `answer` is optional. This program only
-needs TensorFlow and tensorflow-text: copy it to wherever the SavedModel goes.
+a list of records, as in WikiHop's files; `answer` is optional. This program
+needs only TensorFlow and tensorflow-text, so it can be copied along with the
+SavedModel.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  The graph uses its operations.
 
 _BATCH_SIZE = 32
-# Files with more records are counted, not shown.
+# The records of longer files are not shown, only counted.
 _MAX_SHOWN = 3
 
 
@@ -36,7 +37,7 @@ def pad(rows):
 
 
 def answer(model, records):
-    """Returns the answer of each record, and its candidates' probabilities."""
+    """Returns each record's answer, with the candidates' probabilities."""
     answers = []
     for start in range(0, len(records), _BATCH_SIZE):
         batch = records[start : start + _BATCH_SIZE]
@@ -67,7 +68,7 @@ def show(record, text, probabilities):
 
 
 def read_records(path):
-    """Reads a record or a list of records, or ends the program."""
+    """Reads a record or a list of records; ends the program on errors."""
     try:
         with open(path, encoding="utf-8") as file:
             records = json.load(file)
@@ -75,14 +76,14 @@ def read_records(path):
         sys.exit(f"{path} cannot be read: {error}")
     records = records if isinstance(records, list) else [records]
     if not records:
-        sys.exit(f"{path}: there is no question in it.")
+        sys.exit(f"{path} has no question; expected at least one.")
     for number, record in enumerate(records):
         where = f"{path}, record {number}"
         if not isinstance(record, dict):
             sys.exit(f"{where} is {record!r}; expected a JSON object.")
         query = record.get("query")
         if not isinstance(query, str):
-            sys.exit(f"{where}: 'query' is {query!r}; expected a text.")
+            sys.exit(f"{where}: 'query' is {query!r}; expected a string.")
         for field in ("candidates", "supports"):
             texts = record.get(field)
             if not (
@@ -92,7 +93,7 @@ def read_records(path):
             ):
                 sys.exit(
                     f"{where}: {field!r} is {texts!r}; expected a list of "
-                    "texts."
+                    "strings."
                 )
     return records
 
@@ -107,7 +108,7 @@ def type_record():
             return ""
 
     def lines(prompt):
-        print(f"{prompt} (one a line; an empty line ends the list):")
+        print(f"{prompt} (one per line; an empty line ends the list):")
         return list(iter(lambda: line("> "), "")) or [""]
 
     return {
@@ -118,7 +119,7 @@ def type_record():
 
 
 def main():
-    """Answers the questions of files, or asks for them."""
+    """Answers the questions in files, or one typed by the user."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -128,7 +129,10 @@ def main():
     arguments = parser.parse_args()
 
     if not tf.saved_model.contains_saved_model(arguments.saved_model):
-        sys.exit(f"{arguments.saved_model} is not a SavedModel.")
+        sys.exit(
+            f"{arguments.saved_model} is not a SavedModel; expected the "
+            "directory that `export` wrote."
+        )
     model = tf.saved_model.load(arguments.saved_model)
     found = {}
     for path in arguments.files:

@@ -91,11 +91,11 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
             "questions.json, record 1: 'candidates' is None; expected a list",
         ),
         ([[1]], r"questions.json, record 0 is \[1\]; expected"),
-        ([], "questions.json: there is no question in it"),
-        ({"query": 7}, "record 0: 'query' is 7; expected a text"),
+        ([], "questions.json has no question; expected"),
+        ({"query": 7}, "record 0: 'query' is 7; expected a string"),
         (
             _record("b") | {"supports": [1]},
-            r"record 0: 'supports' is \[1\]; expected a list of texts",
+            r"record 0: 'supports' is \[1\]; expected a list of strings",
         ),
         (_record(), r"record 0: 'candidates' is \[\]; expected a list"),
     )

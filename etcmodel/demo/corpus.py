@@ -1,24 +1,24 @@
 """Generates multi-hop questions about a fictional world, in WikiHop's format.
 
-Every record asks for the one island, out of six, that has two given trades. A
-record has four trades; the six islands have the six pairs of them:
+Every record asks which of six islands has two given trades. A record has four
+trades, and each island has one of their six pairs:
 
     island   1   2   3   4   5   6
     has     AB  AC  AD  BC  BD  CD        asked for: A and B -> island 1
 
-The islands differ only in their pair. A model that follows one trade only is
+The islands differ only in their pair. A model that follows only one trade is
 right in a third of the records; chance is a sixth. The two trades of an island
-are in two documents.
+are in different documents.
 
 Kinds of questions (`QUESTION_KINDS`):
 
 *   `"fixed"`: every record asks for the same two trades, the first two of
-    `world.TRADES`. The question need not be matched with the documents.
-*   `"asked"`: the two trades change with the question.
-*   `"bridge"`: as `"fixed"`, but one trade of every island belongs to a person,
-    and another document says on which island the person lives.
+    `world.TRADES`. A model can ignore the question.
+*   `"asked"`: each record asks for different trades.
+*   `"bridge"`: like `"fixed"`, but one trade of every island belongs to a
+    person, and another document says on which island the person lives.
 
-Training and held-out records have different names of islands (`split`).
+Training and held-out records have different island names (`split`).
 """
 
 import itertools
@@ -59,7 +59,7 @@ def island_names(split: str) -> list[str]:
 
 
 def make_query(first: world.Trade, second: world.Trade) -> str:
-    """Returns a relation and its subject: `"island_with wine and bees"`."""
+    """Returns a question: `"island_with lighthouse and beehives"`."""
     return f"island_with {first.name} and {second.name}"
 
 
@@ -74,17 +74,18 @@ def make_records(
     The split, `"train"` or `"heldout"`, determines the islands' names.
 
     Raises:
-        ValueError: the number is negative, or there is no such kind or split.
+        ValueError: `num_records` is negative, or the question kind or split
+            does not exist.
     """
     if num_records < 0:
-        raise ValueError(f"num_records must be >= 0, got {num_records}.")
+        raise ValueError(f"num_records must be at least 0, got {num_records}.")
     if question_kind not in QUESTION_KINDS:
         raise ValueError(
             f"question_kind must be one of {QUESTION_KINDS}, "
             f"got {question_kind!r}."
         )
     names = island_names(split)
-    # Unlike other seeds, a string is hashed the same way in every process.
+    # `random` seeds with a string in the same way in every process.
     rng = random.Random(f"{question_kind}/{split}/{seed}")
     return [
         _make_record(rng, f"isles_{split}_{index}", question_kind, names)
@@ -156,7 +157,7 @@ def _tell(rng: random.Random, who: str, trade: world.Trade) -> str:
 def _make_documents(
     rng: random.Random, facts: list[list[str]], islands: list[str]
 ) -> list[str]:
-    """Distributes the facts; no document has two about one island."""
+    """Distributes the facts; no document has two facts about one island."""
     capacity = sum(map(len, facts)) / _NUM_DOCUMENTS
     while True:
         documents = [[] for _ in range(_NUM_DOCUMENTS)]

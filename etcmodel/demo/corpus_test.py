@@ -1,4 +1,4 @@
-"""Tests that the demo's questions have one answer, found only by reading.
+"""Tests that a model must read the documents to answer the demo's questions.
 
 The built-in question must meet the same conditions as generated ones.
 """
@@ -36,12 +36,12 @@ def _sentences(record):
 
 
 def _mentions(name, text):
-    """Returns the places of a name in a text."""
+    """Returns the start of each occurrence of a name in a text."""
     return [m.start() for m in re.finditer(rf"\b{name}\b", text.lower())]
 
 
 def _read(record):
-    """Reads facts: island -> {trade: number of the document that tells it}."""
+    """Reads facts: island -> {trade: index of the document with it}."""
     islands = record["candidates"]
     homes = {}
     told_of_others = []
@@ -103,7 +103,7 @@ _TRIVIAL_STRATEGIES = {
 
 
 def _accuracy(records, score, rng):
-    """Computes the accuracy of the highest score, with random ties."""
+    """Computes the accuracy of choosing the highest score; ties are random."""
     right = 0
     for record in records:
         best = max(
@@ -123,9 +123,9 @@ class CorpusTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*corpus.QUESTION_KINDS)
     def test_candidates_have_the_six_pairs_of_four_trades(self, kind):
-        """Each trade of an island is told in another document.
+        """The two trades of an island are in different documents.
 
-        So one trade alone leaves three candidates.
+        Knowing one trade leaves three candidates.
         """
         for record in (*corpus.make_records(70, kind, seed=2), QUESTION):
             told = _read(record).values()
@@ -190,7 +190,7 @@ class CorpusTest(tf.test.TestCase, parameterized.TestCase):
         asked = {r["query"] for r in corpus.make_records(2000, "asked")}
         self.assertLen(asked, 8 * 7)
         for record in corpus.make_records(50, "bridge"):
-            # Somebody lives on every island, and no candidate is a person.
+            # One person lives on every island, and no candidate is a person.
             text = " ".join(record["supports"])
             homes = re.findall(r"lives on|was born on|home of|house of", text)
             self.assertLen(homes, 6)
@@ -219,7 +219,7 @@ class CorpusTest(tf.test.TestCase, parameterized.TestCase):
     def test_seed(self):
         records = corpus.make_records(5, seed=9)
         self.assertNotEqual(records, corpus.make_records(5, seed=10))
-        # More records of the same seed begin with the same ones.
+        # A larger number of records starts with the same records.
         self.assertEqual(corpus.make_records(9, seed=9)[:5], records)
 
     @parameterized.parameters(

@@ -1,7 +1,7 @@
 """The demo: from a generated corpus to the answers of a SavedModel.
 
-Every step is one that users take with their own data; commands of
-`python -m etcmodel` are printed before they run.
+Users take the same steps with their own data. Commands of `python -m etcmodel`
+are printed before they run.
 """
 
 import contextlib
@@ -33,9 +33,10 @@ _BATCH_SIZE = 16
 LONG_LENGTH = 286
 GLOBAL_LENGTH = 44
 LENGTHS = {"long_length": LONG_LENGTH, "global_length": GLOBAL_LENGTH}
-# Three layers: from the words of a trade to the island's mention, from the
-# mention to the candidate, and one to compare. At a hidden size of 64, training
-# would take far longer with the usual initial standard deviation of 0.02.
+# Three layers suffice: one passes information from the words of a trade to the
+# island's mention, one from the mention to the candidate, and one compares
+# candidates. At a hidden size of 64, training takes far longer with BERT's
+# initial standard deviation of 0.02.
 ENCODER = {
     "preset": "base",
     "hidden_size": 64,
@@ -76,7 +77,7 @@ class Options:
 
 
 def train_config(options: Options) -> dict:
-    """Returns the demo's changes to the experiment `etc/wikihop`."""
+    """Returns the demo's overrides of the experiment `etc/wikihop`."""
     records = os.path.join(options.output_dir, "records")
     return {
         "task": {
@@ -134,7 +135,7 @@ def main(options: Options, command: Callable[[list[str]], int]) -> None:
         _write_corpus(options)
     with steps.step("Build a WordPiece vocabulary from the training texts"):
         vocab_file = _write_vocab(options)
-    with steps.step("Turn the texts into what the model reads"):
+    with steps.step("Preprocess the texts into the model's features"):
         for split in corpus.SPLITS:
             run(
                 "preprocess",
@@ -157,7 +158,7 @@ def main(options: Options, command: Callable[[list[str]], int]) -> None:
             like=model_dir,
             output=picture,
         )
-    with steps.step("Evaluate on held-out records, of islands never seen"):
+    with steps.step("Evaluate on held-out records with new island names"):
         metrics_file = os.path.join(options.output_dir, "evaluation.json")
         run("evaluate", model_dir=model_dir, output=metrics_file)
         accuracy = _read_json(metrics_file)["accuracy"]
@@ -178,9 +179,9 @@ def main(options: Options, command: Callable[[list[str]], int]) -> None:
     worst = min(accuracy, raw_accuracy)
     if worst < options.min_accuracy:
         raise UserError(
-            f"The model got {worst:.1%} of the held-out records right; at "
-            f"least {options.min_accuracy:.0%} was expected. It may need more "
-            "training: try --train_steps with a higher number."
+            f"The model got {worst:.1%} of the held-out records right, "
+            f"expected at least {options.min_accuracy:.0%}. It may need more "
+            "training: increase --train_steps."
         )
 
 
@@ -199,10 +200,10 @@ class _Steps:
 
 
 def prepare_output_dir(output_dir: str) -> None:
-    """Makes an empty output directory; replaces that of an earlier demo.
+    """Creates an empty output directory; replaces that of an earlier demo.
 
     Raises:
-        UserError: it has other files, or cannot be created.
+        UserError: the directory has other files, or cannot be created.
     """
     marker = os.path.join(output_dir, MARKER_FILE)
     try:
@@ -217,7 +218,7 @@ def prepare_output_dir(output_dir: str) -> None:
         _write_json(marker, {"about": "The demo replaces this directory."})
     except OSError as error:
         raise UserError(
-            f"The output directory {output_dir} cannot be made: {error}. "
+            f"The output directory {output_dir} cannot be created: {error}. "
             "Choose another one with --output_dir."
         ) from error
 
@@ -233,10 +234,10 @@ def _write_json(path: str, value) -> None:
 
 
 def _read_question(path: str | None) -> list[dict]:
-    """Reads the questions, to find errors before minutes of training."""
+    """Reads the user's questions, to find errors before training starts."""
     if path is None:
         return [QUESTION]
-    # Imports TensorFlow, which other demos do not need yet.
+    # Imports TensorFlow, so only if it is needed this early.
     from etcmodel.demo import ask
 
     try:
@@ -263,15 +264,15 @@ def _write_corpus(options: Options) -> None:
         textwrap.fill(example["supports"][0], 72), "    | "
     )
     print(
-        f"  The first asks {example['query']!r} about\n"
+        f"  The first record asks {example['query']!r} about\n"
         f"    {', '.join(example['candidates'])}\n"
-        f"  and has {len(example['supports'])} documents. One reads:\n"
+        f"  and has {len(example['supports'])} documents. One of them is:\n"
         f"{document}"
     )
 
 
 def _write_vocab(options: Options) -> str:
-    # Imports TensorFlow here, so that this step shows its output.
+    # Imports TensorFlow here, so that its log messages appear in this step.
     from etcmodel.demo import vocab
 
     texts = [
@@ -293,7 +294,7 @@ def _train(options: Options, run: Callable) -> str:
     tf.keras.utils.set_random_seed(options.seed)
     print(
         f"  The accuracy stays near chance ({corpus.CHANCE:.1%}) for about 100 "
-        "steps, and then rises."
+        "steps and then rises."
     )
     model_dir = os.path.join(options.output_dir, "model")
     run(
@@ -307,7 +308,7 @@ def _train(options: Options, run: Callable) -> str:
 
 
 def _ask(options: Options, saved_model: str, question: list[dict]) -> float:
-    """Asks in a new process; returns the accuracy on the held-out records."""
+    """Runs `ask.py` in a new process; returns the held-out accuracy."""
     question_file = os.path.join(options.output_dir, "question.json")
     corpus.write_records(question_file, question)
     heldout_file = _corpus_file(options, "heldout")
@@ -317,24 +318,28 @@ def _ask(options: Options, saved_model: str, question: list[dict]) -> float:
     answers_file = os.path.join(options.output_dir, "answers.json")
     arguments = [script, saved_model, question_file, heldout_file]
     print(f"  $ {shlex.join([_shown_python(), *arguments])}", flush=True)
-    # -I: the process only finds installed packages.
+    # With -I, Python imports only installed packages.
     done = subprocess.run(
         [sys.executable, "-I", *arguments, "--output", answers_file],
         check=False,
     )
     if done.returncode:
         raise UserError(
-            f"{script} ended with exit code {done.returncode}; see above."
+            f"{script} failed with exit code {done.returncode}; see the error "
+            "above."
         )
     answers = _read_json(answers_file)
     if answers["etcmodel_modules"]:
-        raise UserError(f"{script} imported {answers['etcmodel_modules']}.")
+        raise UserError(
+            f"{script} imported {answers['etcmodel_modules']}, expected no "
+            "module of this package."
+        )
     counts = answers["files"][heldout_file]
     return counts["num_right"] / counts["num_known"]
 
 
 def _run_command(run, command: str, **flag_values) -> None:
-    """Prints a command of `python -m etcmodel`, and runs it in this process."""
+    """Prints a command of `python -m etcmodel` and runs it in this process."""
     arguments = [command]
     for name, value in flag_values.items():
         if isinstance(value, bool):
@@ -344,11 +349,11 @@ def _run_command(run, command: str, **flag_values) -> None:
     shown = shlex.join([_shown_python(), "-m", "etcmodel", *arguments])
     print(f"  $ {shown}", flush=True)
     if run(arguments):
-        raise UserError(f"The step {command!r} failed; see above.")
+        raise UserError(f"The step {command!r} failed; see the error above.")
 
 
 def _shown_python() -> str:
-    """Returns this Python's path, relative to the current directory."""
+    """Returns this Python's path, relative if inside the current directory."""
     relative = os.path.relpath(sys.executable)
     return sys.executable if relative.startswith(os.pardir) else relative
 
@@ -370,12 +375,12 @@ Results on {options.num_heldout} held-out records:
   ETC, raw text to SavedModel  {results["accuracy_from_raw_text"]:7.1%}
 Time: {sum(results["seconds"].values()):.0f} s
 
-What is left:
-  the corpus              {os.path.join(options.output_dir, "corpus")}
+Files:
+  corpus                  {os.path.join(options.output_dir, "corpus")}
   TensorBoard logs        {model_dir}
   picture of attention    {picture}
-  the SavedModel          {saved_model}
-Look at the logs, or ask the model something yourself:
+  SavedModel              {saved_model}
+To view the logs, or to ask the model a question:
   {python} -m tensorboard.main --logdir={model_dir}
   {python} {os.path.join(options.output_dir, ASK_FILE)} {saved_model}""",
         flush=True,

@@ -1,4 +1,4 @@
-"""Tests of the demo's parts, and of a demo too short to learn anything."""
+"""Tests of the demo's parts, and of a demo with only three training steps."""
 
 import contextlib
 import glob
@@ -88,7 +88,7 @@ class DemoTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, "foreign.*not made by the demo"):
             demo.prepare_output_dir(foreign)
         self.assertEqual(os.listdir(foreign), ["mine"])
-        with self.assertRaisesRegex(UserError, "mine.*cannot be made"):
+        with self.assertRaisesRegex(UserError, "mine.*cannot be created"):
             demo.prepare_output_dir(os.path.join(foreign, "mine"))
 
     def test_bad_question_ends_the_demo_first(self):
@@ -114,7 +114,7 @@ class DemoTest(tf.test.TestCase):
                 train_steps=3,
                 min_accuracy=1.0,
             )
-            # After three steps nothing is learned, which is an error.
+            # After three steps, the accuracy is too low, which is an error.
             with (
                 contextlib.redirect_stdout(io.StringIO()) as out,
                 self.assertRaisesRegex(UserError, "of the held-out records ri"),
@@ -125,7 +125,7 @@ class DemoTest(tf.test.TestCase):
         with open(f"{output_dir}/results.json", encoding="utf-8") as file:
             results = json.load(file)
         self.assertEqual(results["chance"], 1 / 6)
-        # The same model on the same records, from integers and from raw text.
+        # The same model gives the same results from features and raw text.
         self.assertNear(
             results["accuracy"], results["accuracy_from_raw_text"], 1e-6
         )

@@ -16,13 +16,14 @@ def build_vocab(
 ) -> int:
     """Builds a lower-case vocabulary with tensorflow-text's own tool.
 
-    It starts with the tokens that this package needs
-    (`tokenizers.WORDPIECE_RESERVED_TOKENS`), and has every letter of the texts,
-    so that no word made of them is unknown. The file, one token a line, appears
-    only when it is complete.
+    The vocabulary starts with the tokens that this package needs
+    (`tokenizers.WORDPIECE_RESERVED_TOKENS`). It contains every letter of the
+    texts, so that no word made of these letters is unknown. The file has one
+    token per line, and appears only when it is complete.
 
     Returns:
-        The number of tokens: about `vocab_size`, or fewer for few words.
+        The number of tokens: about `vocab_size`, or fewer if the texts have few
+        words.
     """
     dataset = tf.data.Dataset.from_tensor_slices(list(texts))
     tokens = bert_vocab_from_dataset.bert_vocab_from_dataset(

@@ -1,12 +1,11 @@
 """The fictional world of the demo: its names, its trades, its sentences.
 
-The world is an archipelago. Every island is known for two trades out of
-eight, and the documents of a record (`corpus.py`) say so in varying words.
-All text is invented; nothing is taken from a data set.
+The world is an archipelago. Every island is known for two of eight trades, and
+the documents of a record (`corpus.py`) say so in varying words. All text is
+invented; nothing is taken from a dataset.
 
-Words about a trade occur only in sentences about it, so that a reader with a
-dictionary can answer every question, and one who only counts names cannot
-answer any.
+Words about a trade occur only in sentences about it. A reader who knows the
+words can answer every question, but counting names does not help.
 """
 
 import dataclasses
@@ -39,8 +38,10 @@ LAST_NAMES = (
 class Trade:
     """A property that an island can have.
 
-    Questions contain its name; the subject precedes its `phrases`, and replaces
-    `{who}` in its `sayings`.
+    Attributes:
+        name: name of the trade in questions.
+        phrases: predicates that follow a subject, such as an island.
+        sayings: sentences with the subject in place of `{who}`.
     """
 
     name: str
@@ -107,7 +108,7 @@ TRADES = (
     ),
 )  # fmt: skip
 
-# Sentences for phrases: `{who}` is the subject, `{phrase}` the trade.
+# Sentences around a phrase: `{who}` is the subject, `{phrase}` the predicate.
 FRAMES = (
     "{who} {phrase}.",
     "By all accounts {who} {phrase}.",
@@ -141,7 +142,7 @@ REMARKS_ON_TWO = (
     "{first} lies a little south of {second}.",
 )
 
-# The first sentence of a document; it names no island.
+# First sentences of documents, without an island.
 OPENINGS = (
     "This letter was written at sea.",
     "Notes of a travelling clerk.",
@@ -151,7 +152,7 @@ OPENINGS = (
     "The tax collector reports as follows.",
 )
 
-# A hand-written question, which is in no corpus.
+# A hand-written question that is not in the corpus.
 QUESTION = {
     "id": "typed_by_hand",
     "query": "island_with lighthouse and beehives",

@@ -14,7 +14,7 @@ def _words(text):
 
 
 def _texts():
-    """Returns every text of the world, with its blanks empty."""
+    """Returns every text of the world, with empty placeholders."""
     templates = [*world.OPENINGS, *world.RESIDENCES, *world.FRAMES]
     templates += [*world.REMARKS_ON_ONE, *world.REMARKS_ON_TWO]
     for trade in world.TRADES:

@@ -14,7 +14,7 @@ class ExportTest(CommandTestCase):
             self._export(self.directory)
         write_run(self.directory, params={})
         for options, message in (
-            ({}, "Name it with `vocab_file`"),
+            ({}, "Pass its path as `vocab_file`"),
             ({"checkpoint": "/no"}, "`checkpoint=/no`: there is no such"),
             ({"vocab_file": "/no"}, "`vocab_file=/no`: there is no such file"),
             ({"overwrite": 3}, "`overwrite` is 3, but must be True or False"),

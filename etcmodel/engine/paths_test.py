@@ -197,7 +197,7 @@ class PathsTest(parameterized.TestCase):
         ),
         ("--any_run=run --new_file=run/tuned.json", "is a part of /"),
         ("--new_directory=run/best_ckpt", "is a part of /"),
-        ("--new_run=own", "--new_run=own is no run: it holds .etcmodel"),
+        ("--new_run=own", "--new_run=own is not a run: it holds .etcmodel"),
         # Other files are not replaced.
         ("--metrics=a.json", "a.json exists and holds no metrics"),
         ("--picture=full/text.png", "text.png exists and is no picture"),

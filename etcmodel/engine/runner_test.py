@@ -118,7 +118,7 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         ("runtime.distribution_strategy=nothing", "cannot be run.*[Nn]othing"),
-        ("task.label_smoothing=0.5", "long_length .* is not known"),
+        ("task.label_smoothing=0.5", "long_length .* is unknown"),
     )
     def test_runner_says_what_cannot_be_run(self, override, message):
         params, _ = self._parse(f"--params_override={override}")

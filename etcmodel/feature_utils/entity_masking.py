@@ -1,4 +1,4 @@
-"""Masking of tokens for ReadTwice's masked language model; graph code.
+"""Masks tokens for ReadTwice's masked language model; graph code.
 
 A batch is a list of segments of one or more documents, one segment per row.
 Mentions of entities are masked as a whole and more often than other text, so
@@ -26,9 +26,10 @@ class MaskedTokens(NamedTuple):
     """Masked tokens, each `[batch, length]`.
 
     Attributes:
-        token_ids: the input with mask tokens.
-        is_target: tokens to predict; other masked tokens are not predicted.
-        is_entity: tokens of mentions, masked or not.
+        token_ids: the input ids, where masked tokens have the mask token's id.
+        is_target: whether the model predicts the token. It does not predict
+            all masked tokens.
+        is_entity: whether the token is part of a mention, masked or not.
     """
 
     token_ids: tf.Tensor
@@ -39,9 +40,10 @@ class MaskedTokens(NamedTuple):
 def mention_token_mask(begins, ends, labels, length) -> tf.Tensor:
     """Marks the tokens of mentions, `<bool>[batch, length]`.
 
-    Mentions are `<int>[batch, mentions]` first tokens, last tokens and labels,
-    0 for padding. Example: `begins=[[1, 4, 0]]`, `ends=[[2, 4, 0]]`,
-    `labels=[[7, 8, 0]]` and a length of 5 give `[[0, 1, 1, 0, 1]]`.
+    `begins` and `ends` are the first and the last token of each mention, both
+    `<int>[batch, mentions]`; `labels` has the same shape and is 0 for padding.
+    Example: `begins=[[1, 4, 0]]`, `ends=[[2, 4, 0]]`, `labels=[[7, 8, 0]]` and
+    a length of 5 give `[[0, 1, 1, 0, 1]]`.
     """
     # [1, 1, length]
     positions = tf.range(length, dtype=begins.dtype)[tf.newaxis, tf.newaxis]
@@ -70,15 +72,16 @@ def mask_same_entity_mentions(
     Otherwise another mention of the entity would give the answer away. Tokens
     masked here are not predicted. Mentions of unknown entities are ignored. If
     a mention that is masked here shares tokens with a mention of another
-    entity, the other entity is not masked in turn. An addition to the ReadTwice
-    paper, section 2.2, which masks the chosen mentions alone.
+    entity, the other entity is not masked in turn. The ReadTwice paper (section
+    2.2) masks only the chosen mentions.
 
-    `masked_lm_positions`, `<int>[batch, predictions]`, with a weight of less
-    than 1 do not count. Mentions are as in `mask_tokens`; with
-    `apply_across_whole_batch` mentions in all segments are masked. Example:
-    `[0, 13, 2, 3, 4, 5, 13, 7]`, masked at the positions 1 and 6 with the token
-    13, with mentions of the entity 100 from 0 to 0 and from 5 to 7, becomes
-    `[13, 13, 2, 3, 4, 13, 13, 13]`.
+    `masked_lm_positions` is `<int>[batch, predictions]`; positions with a
+    weight below 1 are ignored. Mentions are given as for `mask_tokens`. With
+    `apply_across_whole_batch`, mentions in all segments are masked.
+
+    Example: `[0, 13, 2, 3, 4, 5, 13, 7]` has the mask token 13 at the positions
+    1 and 6. The mentions of entity 100 are token 0 and the tokens 5 to 7. The
+    result is `[13, 13, 2, 3, 4, 13, 13, 13]`.
     """
     token_ids = tf.convert_to_tensor(token_ids)
     batch, length = shapes.get_shape_list(token_ids, 2, "token_ids")
@@ -93,7 +96,8 @@ def mask_same_entity_mentions(
         )
     )
     counts = (weights >= 1) & (positions >= 0) & (positions < length)
-    # [batch, predictions]; tokens are numbered across the batch, -1 is dropped.
+    # [batch, predictions]; numbers tokens across the batch. The segment sum
+    # drops -1.
     numbers = tf.where(
         counts, tf.range(batch)[:, tf.newaxis] * length + positions, -1
     )
@@ -127,19 +131,23 @@ def mask_tokens(
 ) -> MaskedTokens:
     """Chooses tokens to predict, and masks them.
 
-    Each mention, also of an unknown entity, is chosen independently and masked
-    as a whole. A token in several mentions is masked if one of them is chosen.
-    Tokens outside of mentions are masked in runs of whole words: any word can
-    begin a run of random length, with a probability such that each word is
-    masked with the given probability. A run may begin before the segment, so
-    this holds for its first words, too. Runs continue across mentions and
-    special tokens, whose words count but are not masked by runs. A masked token
-    always becomes the mask token, never a random token or itself.
+    Each mention is chosen independently and masked as a whole; mentions of
+    unknown entities are chosen, too. A token in several mentions is masked if
+    one of them is chosen.
 
-    Example: `[CLS] We saw Mount Eve ##rest to ##day`, a mention from 3 to 5. If
-    it is chosen, and a run of one word begins at the last word, the segment
-    becomes `[CLS] We saw [M] [M] [M] [M] [M]`. If it is not chosen, and a run
-    of four words begins at "saw", `[CLS] We [M] Mount Eve ##rest [M] [M]`.
+    Tokens outside of mentions are masked in runs of whole words. Any word can
+    begin a run of random length. The probability of a run is computed such that
+    each word is masked with the given probability. A run may begin before the
+    segment, so that the first words are masked as often as the others. Runs
+    continue across mentions and special tokens: their words count towards the
+    length of the run, but the run does not mask them. A masked token always
+    becomes the mask token, never a random token or itself.
+
+    Example: `[CLS] We saw Mount Eve ##rest to ##day` has a mention from 3 to 5.
+    If it is chosen and a run of one word begins at the last word, the segment
+    becomes `[CLS] We saw [M] [M] [M] [M] [M]`. If it is not chosen and a run of
+    four words begins at "saw", it becomes
+    `[CLS] We [M] Mount Eve ##rest [M] [M]`.
 
     Source: ReadTwice paper, section 2.2.
 
@@ -149,31 +157,35 @@ def mask_tokens(
             word.
         is_text: `<bool>[batch, length]`, False for padding and special tokens,
             which are never masked.
-        annotation_begins: `<int32>[batch, mentions]` first token of mentions.
-        annotation_ends: last token, with the same shape.
-        annotation_labels: entity, 1 if unknown, 0 for padding; same shape.
+        annotation_begins: `<int32>[batch, mentions]`, first token of each
+            mention.
+        annotation_ends: `<int32>[batch, mentions]`, last token of each mention.
+        annotation_labels: `<int32>[batch, mentions]`, entity of each mention; 1
+            if unknown, 0 for padding.
         mask_token_id: id of the token that replaces masked tokens.
-        seed: `<int32>[2]`, which gives the same masks with XLA or without.
+        seed: `<int32>[2]`. A seed gives the same masks with and without XLA.
         mlm_fraction_to_mask: probability that a word outside of mentions is
             masked, at least 0 and less than 1.
         mlm_entity_fraction_to_mask: probability that a mention is masked.
         mlm_max_consecutive_masks: maximum length of a run, in words. All
             lengths from 1 are equally likely; adjacent runs make longer ones.
-        mention_mask_mode: what else is masked, without being a target:
-            "whole_mention": nothing; "whole_entity": all mentions, in the same
-            segment, of entities with a masked token (see
-            `mask_same_entity_mentions`); "whole_entity_batch": those in all
+        mention_mask_mode: which other mentions are masked without being
+            predicted. "whole_mention": none. "whole_entity": all mentions, in
+            the same segment, of each entity that has a masked token (see
+            `mask_same_entity_mentions`). "whole_entity_batch": the same, in all
             segments of the document.
-        block_ids: `<int>[batch]` document of each segment, 0 for padding; None
-            if all are of one document. Used by "whole_entity_batch" only.
+        block_ids: `<int>[batch]`, the document of each segment, 0 for padding;
+            None if all segments belong to one document. Used by
+            "whole_entity_batch" only.
 
     Raises:
-        ValueError: the mode is unknown, or a number or rank is out of range.
+        ValueError: the mode is unknown, a probability or length is out of
+            range, or `token_ids` is not a matrix.
     """
     if mention_mask_mode not in MENTION_MASK_MODES:
         raise ValueError(
-            f"There is no mention_mask_mode {mention_mask_mode!r}. Expected "
-            f"one of {', '.join(map(repr, MENTION_MASK_MODES))}."
+            f"mention_mask_mode is {mention_mask_mode!r}. Expected one of "
+            f"{', '.join(map(repr, MENTION_MASK_MODES))}."
         )
     random_masks.check_fraction("mlm_fraction_to_mask", mlm_fraction_to_mask)
     random_masks.check_fraction(
@@ -235,9 +247,9 @@ def mask_tokens(
 def _run_probability(fraction: float, max_length: int) -> float:
     """Computes the probability q that a word begins a run."""
 
-    # A run that begins d words earlier reaches a word with the probability
-    # q * (max_length - d) / max_length, since only lengths above d do. A word
-    # stays unmasked if no run reaches it.
+    # A run that begins d words earlier reaches a word if it is longer than d,
+    # so with the probability q * (max_length - d) / max_length. A word stays
+    # unmasked if no run reaches it.
     def masked_fraction(q):
         return -math.expm1(
             math.fsum(
@@ -281,7 +293,7 @@ def _tokens_in_runs(is_continuation, seeds, fraction, max_length):
 
 
 def _document_ids(batch, apply_across_whole_batch, block_ids):
-    """Numbers segments; those masked together are equal, padding is 0."""
+    """Returns a number per segment, equal if masked together; 0 is padding."""
     if not apply_across_whole_batch:
         return tf.range(1, batch + 1)
     if block_ids is None:
@@ -311,8 +323,8 @@ def _same_entity_tokens(begins, ends, labels, is_masked, documents):
     is_known &= tf.not_equal(documents, 0)[:, tf.newaxis]
     is_cause = is_known & (count_before(ends + 1) > count_before(begins))
 
-    # Mentions are sorted by document and entity, so that those of an entity
-    # are adjacent and no table of all pairs is needed.
+    # Sorts mentions by document and entity. Mentions of one entity become
+    # adjacent, so no table of all pairs is needed.
     # [batch, mentions]
     keys = tf.cast(documents, tf.int64)[:, tf.newaxis] * 2**32
     keys += tf.cast(labels, tf.int64)
@@ -324,7 +336,7 @@ def _same_entity_tokens(begins, ends, labels, is_masked, documents):
     is_next = tf.pad(tf.not_equal(keys[1:], keys[:-1]), [[1, 0]])[:number]
     entity = tf.cumsum(tf.cast(is_next, tf.int32))
     causes = tf.gather(tf.reshape(tf.cast(is_cause, tf.int32), [-1]), order)
-    # [batch * mentions]; only as many as there are entities are used.
+    # [batch * mentions]; the entries past the number of entities are unused.
     entity_causes = tf.math.unsorted_segment_sum(causes, entity, number)
     # Restores the original order.
     # [batch * mentions]

@@ -9,7 +9,7 @@ TEXT = 50
 
 
 def _text(batch, length):
-    """Arguments for plain text: all words are one token, no mentions."""
+    """Returns arguments for text without mentions; a word is one token."""
     return {
         "token_ids": np.full([batch, length], TEXT, np.int32),
         "is_continuation": np.zeros([batch, length], np.int32),
@@ -23,7 +23,7 @@ def _text(batch, length):
 
 
 def _with_mentions(batch, mentions, labels):
-    """As `_text`, with mentions of two tokens each, three tokens apart."""
+    """Adds mentions of two tokens each, three tokens apart, to `_text`."""
     begins = np.tile(3 * np.arange(mentions, dtype=np.int32), [batch, 1])
     return _text(batch, 3 * mentions) | {
         "annotation_begins": begins,
@@ -56,7 +56,7 @@ def _random_case(batch, length, mentions):
 
 
 def _tokens_of(case, row, mention):
-    """The tokens of a mention, as an index of a row."""
+    """Returns the tokens of a mention as an index into a row."""
     begin = case["annotation_begins"][row, mention]
     return slice(begin, case["annotation_ends"][row, mention] + 1)
 
@@ -87,7 +87,7 @@ def _targets(*args, **kwargs):
 
 
 def _runs(is_masked):
-    """Returns start and length of runs of masks that end inside the row."""
+    """Returns start and length of each run of masks that ends in the row."""
     padded = np.pad(is_masked.astype(np.int8), [[0, 0], [1, 1]])
     steps = np.diff(padded, axis=1)
     begins, ends = np.nonzero(steps == 1)[1], np.nonzero(steps == -1)[1]
@@ -172,14 +172,14 @@ class RatesTest(_RandomTest):
     )
     def test_words(self, **options):
         is_target = _targets(**_text(2000, 100), **options)
-        # Rows are independent of each other, the words of a row are not.
+        # Rows are independent of each other; the words of a row are not.
         self.assert_mean(
             is_target.mean(axis=1), options.get("mlm_fraction_to_mask", 0.15)
         )
 
     @parameterized.parameters("0", "000", "00000000", "010011101")
     def test_every_place_in_a_segment(self, continues):
-        """Words have one token, or more."""
+        """Uses words of one token and of several."""
         case = _text(20000, len(continues))
         case["is_continuation"][:] = [int(x) for x in continues]
         is_target = _targets(**case)
@@ -213,7 +213,7 @@ class RatesTest(_RandomTest):
 
 class RunsTest(_RandomTest):
     def test_lengths(self):
-        """Lengths are counted in words; here all have two tokens."""
+        """Run lengths count words, which have two tokens here."""
         case = _text(5000, 800)
         case["is_continuation"][:, 1::2] = 1
         # Runs are so rare that hardly any two are adjacent.
@@ -319,7 +319,7 @@ class MaskTokensTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_modes(self, mode, block_ids):
         case = _random_case(60, 60, 5)
-        # Many entities, so that some are not chosen in all of the batch.
+        # Many entities, so that some have no masked token in the whole batch.
         labels = np.random.default_rng(1).integers(0, 300, [60, 5])
         labels[:, 0] = 1
         labels[::2, 3] = labels[::2, 4]
@@ -348,7 +348,7 @@ class MaskTokensTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(first.is_target, again.is_target)
         for seed in ([3, 5], [4, 4]):
             other = entity_masking.mask_tokens(**(case | {"seed": seed}))
-            # Equal only by chance, for mentions and other words.
+            # Masks of two seeds differ, for mentions and for other words.
             both = np.logical_and(first.is_target, other.is_target).mean()
             either = np.mean(first.is_target) * np.mean(other.is_target)
             self.assertLess(both, 1.4 * either)

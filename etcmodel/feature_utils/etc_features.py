@@ -1,12 +1,13 @@
 """EtcFeatures: the compact integer description of a batch of examples.
 
-A dict of dense int32 tensors. Those of the *long* input, the text, have shape
-[batch, long_length]; those of the *global* input, the auxiliary tokens, have
-shape [batch, global_length]. Only these are stored: masks and relative labels
-are made from them on the device (see `models.etc.side_inputs`).
+EtcFeatures are a dict of dense int32 tensors. Features of the *long* input (the
+text) have shape [batch, long_length]. Features of the *global* input (the
+auxiliary tokens) have shape [batch, global_length]. Masks and relative labels
+are not stored: the model computes them on the device (see
+`models.etc.side_inputs`).
 
-Stored as `tf.train.Example`, every feature loses its trailing padding and gets
-it back when parsed, each with its own padding value:
+`serialize` drops the trailing padding of every feature, and `parse` restores
+it. Each feature has its own padding value:
 
     long_token_ids     [101, 7592, 0, 0]  -> stored [101, 7592]
     long_sentence_ids  [0, 0, -1, -1]     -> stored [0, 0]
@@ -23,16 +24,17 @@ import tensorflow as tf
 LONG_FEATURES: dict[str, int] = {
     # Token ids.
     "long_token_ids": 0,
-    # Token types: which kind of text a token belongs to.
+    # Token types, such as those of questions and sentences.
     "long_token_type_ids": 0,
-    # Index of the global token of the token's sentence (or its own).
+    # Index of the global token of the token's sentence, or of the token's own
+    # global token.
     "long_sentence_ids": -1,
     # Index of the global token of the token's paragraph.
     "long_paragraph_ids": -1,
     # 1 on the last token of every local-attention paragraph.
     "long_paragraph_breakpoints": 0,
-    # Index of another global token that it is linked to, such as the candidate
-    # answer that it mentions.
+    # Index of another global token that the token is linked to, such as that of
+    # the candidate answer that it mentions.
     "l2g_linked_ids": -1,
 }
 
@@ -44,31 +46,31 @@ GLOBAL_FEATURES: dict[str, int] = {
     "global_paragraph_breakpoints": 0,
 }
 
-# All of them.
+# The features of both inputs.
 FEATURES: dict[str, int] = {**LONG_FEATURES, **GLOBAL_FEATURES}
 
 
 def trim_padding(values: np.ndarray, pad_value: int) -> np.ndarray:
-    """Cuts trailing padding: `([3, -1, 5, -1, -1], -1)` gives `[3, -1, 5]`."""
+    """Drops trailing padding: `([3, -1, 5, -1, -1], -1)` gives `[3, -1, 5]`."""
     used = np.flatnonzero(values != pad_value)
     return values[: used[-1] + 1] if used.size else values[:0]
 
 
 def _fill(feature: tf.train.Feature, name: str, value: Any) -> None:
-    """Writes an extra value of ints, floats or strings into a feature."""
+    """Writes ints, floats or strings into a feature of any name."""
     if isinstance(value, str | bytes):
         value = [value]
     values = np.asarray(value).reshape(-1)
     if not values.size:
-        # An empty list has no kind and can be read as any.
+        # An empty list has no type: it can be parsed as any type.
         return
     if values.dtype.kind in "SUO":
         # NumPy's fixed-length bytes would lose trailing zeros.
         items = [value] if np.ndim(value) == 0 else list(value)
         if not all(isinstance(item, str | bytes) for item in items):
             raise ValueError(
-                f"The feature {name!r} mixes kinds of values: expected ints, "
-                f"floats, or strings, got {value!r}."
+                f"The feature {name!r} mixes types: expected only ints, only "
+                f"floats or only strings, got {value!r}."
             )
         feature.bytes_list.value.extend(
             item.encode("utf-8") if isinstance(item, str) else item
@@ -80,8 +82,8 @@ def _fill(feature: tf.train.Feature, name: str, value: Any) -> None:
         feature.int64_list.value.extend(values.astype(int).tolist())
     else:
         raise ValueError(
-            f"The feature {name!r} has values of an unsupported kind "
-            f"({values.dtype}): expected ints, floats, or strings."
+            f"The feature {name!r} has the unsupported dtype {values.dtype}: "
+            "expected ints, floats or strings."
         )
 
 
@@ -92,20 +94,20 @@ def serialize(
 
     Args:
         features: some of the `FEATURES` of one record, vectors of ints.
-        extra: other values to store, by name: ints, floats, strings, bytes, or
-            lists of one kind.
+        extra: other values to store, by name: ints, floats, strings or bytes,
+            or lists of values of one type.
 
     Raises:
-        ValueError: an unknown feature, one that is not a vector, or an extra
-            value of another kind.
+        ValueError: a feature is unknown or not a vector, or an extra value has
+            another type or the name of a feature.
     """
     example = tf.train.Example()
-    # Filled in place: passing a message on would copy it.
+    # Fills the message in place: assigning a message copies it.
     stored = example.features.feature
     for name, values in features.items():
         if name not in FEATURES:
             raise ValueError(
-                f"{name!r} is no feature of EtcFeatures, which has "
+                f"{name!r} is not a feature of EtcFeatures, expected one of "
                 f"{sorted(FEATURES)}. Pass other values as `extra`."
             )
         values = np.asarray(values)
@@ -121,7 +123,7 @@ def serialize(
         if name in FEATURES:
             raise ValueError(
                 f"The extra value {name!r} has the name of a feature of "
-                "EtcFeatures: choose another name."
+                "EtcFeatures. Choose another name."
             )
         _fill(stored[name], name, value)
     return example.SerializeToString(deterministic=True)
@@ -130,7 +132,7 @@ def serialize(
 def _pad(
     name: str, values: tf.RaggedTensor, pad_value: int, length: int | tf.Tensor
 ) -> tf.Tensor:
-    """Pads or cuts a stored feature to its length; cuts only padding."""
+    """Pads or cuts a stored feature to a length; cuts only padding."""
     if tf.is_tensor(length):
         shape = tf.stack([-1, length])
         # [batch, longest]
@@ -140,9 +142,9 @@ def _pad(
     check = tf.debugging.Assert(
         ~beyond,
         [
-            f"An example has a {name!r} that is longer than the {length} "
-            "positions asked for. Use the lengths with which the examples "
-            "were made, or greater ones. Its length is:",
+            f"The feature {name!r} of an example is longer than {length}. Use "
+            "at least the lengths with which the examples were made. Its "
+            "length is:",
             tf.reduce_max(values.row_lengths()),
         ],
     )
@@ -161,22 +163,23 @@ def parse(
 ) -> dict[str, tf.Tensor]:
     """Parses serialized examples, `<string>[batch]`; graph code.
 
-    Also reads examples that were stored with padding, such as those of the
-    original code. A feature that an example lacks is all padding. Without a
-    length, features are as long as the longest of the batch. `extra` specifies
-    other names, as for `tf.io.parse_example`; `names` are the features to read,
-    all by default.
+    Examples with stored padding, such as those of the original code, are read,
+    too. A feature that an example lacks is filled with padding. If a length is
+    None, its features are padded to the longest of the batch. `extra` specifies
+    other features, as for `tf.io.parse_example`. `names` are the EtcFeatures to
+    read, by default all.
 
     Raises:
-        tf.errors.InvalidArgumentError: when run, if a value beyond a length is
-            not padding, or an example is damaged.
+        tf.errors.InvalidArgumentError: when the graph runs, if a value beyond
+            a length is not padding, or an example is damaged.
         ValueError: a name in `names` is unknown.
     """
     names = list(FEATURES if names is None else names)
     unknown = sorted(set(names) - set(FEATURES))
     if unknown:
         raise ValueError(
-            f"Unknown features {unknown}: expected some of {sorted(FEATURES)}."
+            f"Unknown features {unknown}: expected names from "
+            f"{sorted(FEATURES)}."
         )
     spec: dict[str, Any] = {
         name: tf.io.RaggedFeature(tf.int64) for name in names

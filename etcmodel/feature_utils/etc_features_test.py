@@ -6,7 +6,7 @@ from absl.testing import parameterized
 
 from etcmodel.feature_utils import etc_features
 
-# The worked WikiHop example of the original code's description: three
+# The worked WikiHop example in the description of the original code, with three
 # positions of padding at the end of both inputs.
 WIKIHOP = {
     "long_token_ids": [21, 22, 23, 31, 32, 41, 21, 42, 22, 23, 43, 0, 0, 0],
@@ -22,7 +22,7 @@ WIKIHOP = {
 
 
 def full_example(features):
-    """An example that keeps its padding, as the original code stores it."""
+    """Returns an example with its padding, as the original code stores it."""
     return tf.train.Example(
         features=tf.train.Features(
             feature={
@@ -96,7 +96,7 @@ class EtcFeaturesTest(tf.test.TestCase, parameterized.TestCase):
     def test_too_long_is_an_error_that_names_the_feature(self):
         serialized = tf.constant([etc_features.serialize(WIKIHOP)])
         with self.assertRaisesRegex(
-            tf.errors.InvalidArgumentError, "'long_token_ids'.* 10 positions"
+            tf.errors.InvalidArgumentError, "'long_token_ids'.* longer than 10"
         ):
             etc_features.parse(serialized, 10, 12, names=["long_token_ids"])
 
@@ -144,7 +144,7 @@ class EtcFeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([2, 0], parsed["global_token_ids"].shape)
 
     def test_bytes_do_not_depend_on_the_process(self):
-        """Python's protobuf orders a map differently in every process."""
+        """Features are sorted: protobuf's order differs between processes."""
         names = [f"value_{i}" for i in range(10)]
         serialized = etc_features.serialize({}, dict.fromkeys(names, 1))
         places = [serialized.index(name.encode()) for name in names]
@@ -164,11 +164,11 @@ class EtcFeaturesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_errors(self):
         for features, extra, message in (
-            ({"label": [1]}, None, "'label' is no feature"),
+            ({"label": [1]}, None, "'label' is not a feature"),
             ({"long_token_ids": [[1]]}, None, "'long_token_ids'.*vector"),
             ({}, {"long_token_ids": [1]}, "another name"),
             ({}, {"x": ["a", 1.5, None]}, "'x' mixes"),
-            ({}, {"x": 1j}, "'x'.*unsupported kind"),
+            ({}, {"x": 1j}, "'x'.*unsupported dtype complex128"),
         ):
             with self.assertRaisesRegex(ValueError, message):
                 etc_features.serialize(features, extra)

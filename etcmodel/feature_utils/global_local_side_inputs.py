@@ -1,12 +1,16 @@
-"""Side inputs for sentences in long text: masks and labels of all four parts.
+"""Side inputs for sentences in long text: attention masks and relative labels.
 
-A long token belongs to at most one sentence (or fixed block), each of which has
-one global token, and several examples may be packed into one row. All functions
-raise a `ValueError` if an input is not a matrix, lengths do not agree,
-`local_radius` is below 1 or `relative_pos_max_distance` is negative. Functions
-that take breakpoints also reject impossible structure (see `structure_checks`):
-eagerly with a `ValueError`, in a graph with a
-`tf.errors.InvalidArgumentError`, and not at all if XLA compiles it.
+Attention has four parts: long-to-long (l2l), global-to-global (g2g),
+long-to-global (l2g) and global-to-long (g2l). A long token belongs to at most
+one sentence (or fixed block), and each sentence has one global token. Several
+examples may be packed into one row.
+
+All functions raise a `ValueError` if an input is not a matrix, lengths do not
+agree, `local_radius` is below 1 or `relative_pos_max_distance` is negative.
+Functions that take breakpoints also reject impossible structure (see
+`structure_checks`): a `ValueError` in eager mode, a
+`tf.errors.InvalidArgumentError` in a graph. Graphs compiled by XLA check
+nothing.
 
 Source: ETC (Ainslie et al., 2020), section 3.3 and Figure 3a.
 """
@@ -33,14 +37,14 @@ class GlobalLocalTransformerSideInputs:
     """Masks and labels of the global-local layers.
 
     Masks hold 1 where the query (second axis) may attend to the key (third
-    axis), labels hold relative position ids; every field may be None. A field
-    of long tokens may also be a description (see `etcmodel.ops.attention`),
-    which takes memory per token rather than per pair: `SegmentMask`,
-    `LongGlobalMask`, `DistanceLabels` or `LongGlobalLabels`.
+    axis). Labels hold relative position ids. Every field may be None.
 
-    Fields are `<int32>[batch, long or global, long or global]`, except l2l:
+    Tensors are `<int32>[batch, long or global, long or global]`, except l2l:
     `[batch, long, 2 * local_radius + 1]`, where column `k` is the key at the
-    distance `k - local_radius`.
+    distance `k - local_radius`. All fields except g2g may also be a compact
+    description, which takes memory per token rather than per pair:
+    `SegmentMask`, `LongGlobalMask`, `DistanceLabels` or `LongGlobalLabels` (see
+    `etcmodel.ops.attention`).
     """
 
     l2l_att_mask: Any
@@ -53,7 +57,10 @@ class GlobalLocalTransformerSideInputs:
     g2l_relative_att_ids: Any
 
     def to_dict(self, exclude_none_values: bool = False) -> dict[str, Any]:
-        """Returns the fields as keyword arguments of a layer, not copied."""
+        """Returns the fields as a layer's keyword arguments, without copying.
+
+        `exclude_none_values` leaves out fields that are None.
+        """
         return {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
@@ -79,9 +86,10 @@ def make_global_local_transformer_side_inputs(
     the last one are padding. The other arguments are those of
     `make_global_local_transformer_side_inputs_from_example_ids`.
 
-    Example: radius 2, long breakpoints `00000100` (6 tokens, 2 of padding),
-    global breakpoints `0010` (3 tokens, 1 of padding), sentence ids `00012200`,
-    hard g2l mask, maximum distance 2 (5 is "not linked", 6 "linked"):
+    Example: the radius is 2, the long breakpoints are `00000100` (6 tokens, 2
+    of padding), the global breakpoints `0010` (3 tokens, 1 of padding) and the
+    sentence ids `00012200`. The g2l mask is hard. The maximum distance is 2, so
+    label 5 is "not linked" and label 6 "linked":
 
         g2g mask    1110 1110 1110 0001
         l2g mask    1110 (6 times) 0001 0001
@@ -141,30 +149,35 @@ def make_global_local_transformer_side_inputs_from_example_ids(
 ) -> GlobalLocalTransformerSideInputs:
     """Makes the side inputs from one example id per token.
 
-    Tokens attend only to tokens with an equal example id: long tokens to long
-    tokens within their radius, all other pairs at any distance. With
-    `V = 2 * relative_pos_max_distance + 1`, the labels of any pair are
+    Tokens attend only to tokens with an equal example id. Long tokens attend to
+    long tokens within the radius; all other pairs attend at any distance. With
+    `V = 2 * relative_pos_max_distance + 1`, the labels of pairs are:
 
-    * 0 .. V-1: the distance, between two long or two global tokens;
-    * V: a long and a global token, the global one not of its sentence;
+    * 0 .. V-1: the distance between two long or two global tokens;
+    * V: a long token and a global token that is not that of its sentence;
     * V + 1: a long token and the global token of its sentence.
 
-    Example: two examples and padding, long ids `2221100`, global ids `2210`,
-    sentence ids `0012200`; the hard g2l mask is `1100000 0010000 0001100
-    0000000`, without it the l2g mask is `1100 1100 1100 0010 0010 0001 0001`.
+    Example: two examples and padding have the long ids `2221100`, the global
+    ids `2210` and the sentence ids `0012200`. The hard g2l mask is `1100000
+    0010000 0001100 0000000`; the l2g mask, which is not hard, is `1100 1100
+    1100 0010 0010 0001 0001`.
 
     Args:
         long_example_ids: `<int>[batch, long]`, any id per packed example, and
             another id (usually 0) for padding.
-        global_example_ids: `<int>[batch, global]`.
-        sentence_ids: `<int>[batch, long]`, the global token of each long
-            token's sentence, counted within the row; -1 for none.
-        local_radius: how far a long token sees on each side.
-        relative_pos_max_distance: distances are clipped here; 0 for no labels.
-        use_hard_g2l_mask: whether a global token sees only its own sentence.
-        use_hard_l2g_mask: whether a long token sees only its own sentence's
-            global token.
-        materialize: whether masks and labels are tensors, not descriptions.
+        global_example_ids: `<int>[batch, global]`, the same ids for the global
+            tokens.
+        sentence_ids: `<int>[batch, long]`, index in the row of the global token
+            of each long token's sentence; -1 for none.
+        local_radius: how many tokens on each side a long token attends to.
+        relative_pos_max_distance: larger distances are clipped to this one; 0
+            for no labels.
+        use_hard_g2l_mask: whether a global token attends only to the long
+            tokens of its own sentence.
+        use_hard_l2g_mask: whether a long token attends only to the global token
+            of its own sentence.
+        materialize: whether to return masks and labels as tensors; otherwise
+            they are compact descriptions.
         name: name scope.
     """
     with tf.name_scope(
@@ -210,19 +223,19 @@ def make_fixed_block_side_inputs(
 ) -> tuple[GlobalLocalTransformerSideInputs, tf.Tensor]:
     """Makes global tokens and side inputs for text without any structure.
 
-    Every block of `num_tokens_per_block` long tokens has a global token with
-    the id `global_token_id`, if any of its tokens is text. In English a
+    Every block of `num_tokens_per_block` long tokens gets a global token with
+    the id `global_token_id`, unless the whole block is padding. In English a
     sentence has about 27 tokens. `input_mask` is `<int or bool>[batch, long]`,
     1 for text; the other arguments are those of
     `make_global_local_transformer_side_inputs_from_example_ids`.
 
-    Example: the input mask `1111100000`, 3 tokens a block and maximum distance
-    2 give the global ids `1100` and the g2l labels `6665555555 5556665555
-    5555556665 5555555556`.
+    Example: the input mask `1111100000`, 3 tokens per block and the maximum
+    distance 2 give the global ids `1100` and the g2l labels `6665555555
+    5556665555 5555556665 5555555556`.
 
     Returns:
-        The side inputs, and the ids of the global tokens, 0 for none,
-        `<int32>[batch, ceil(long / num_tokens_per_block)]`.
+        The side inputs, and the ids of the global tokens, `<int32>[batch,
+        ceil(long / num_tokens_per_block)]`, 0 for blocks of padding.
     """
     with tf.name_scope(name or "make_fixed_block_side_inputs"):
         input_mask = tf.cast(input_mask, tf.int32)
@@ -267,16 +280,16 @@ def add_side_input_features(
 ) -> dict[str, tf.Tensor]:
     """Adds the side inputs that are not None to a batch, for `Dataset.map`.
 
-    `features` has `long_breakpoints`, `global_breakpoints` and `sentence_ids`
-    (see `make_global_local_transformer_side_inputs`). Example:
+    `features` must contain `long_breakpoints`, `global_breakpoints` and
+    `sentence_ids` (see `make_global_local_transformer_side_inputs`). Example:
     `dataset.batch(8).map(partial(add_side_input_features, config))`.
     """
     needed = ("long_breakpoints", "global_breakpoints", "sentence_ids")
     missing = [name for name in needed if name not in features]
     if missing:
         raise ValueError(
-            f"The features {missing}, which the side inputs need, are missing. "
-            f"Got {sorted(features)}."
+            f"The side inputs need the features {missing}. Add them; got only "
+            f"{sorted(features)}."
         )
     side_inputs = make_global_local_transformer_side_inputs(
         **{name: features[name] for name in needed},
@@ -293,8 +306,8 @@ def example_ids_from_breakpoints(
 ) -> tf.Tensor:
     """Numbers packed examples backwards, so that padding gets 0.
 
-    Example: `[[0, 1, 0, 0, 1, 0]]` gives `[[2, 2, 1, 1, 1, 0]]`. Errors call
-    the breakpoints `name`.
+    Example: `[[0, 1, 0, 0, 1, 0]]` gives `[[2, 2, 1, 1, 1, 0]]`. `name` is the
+    name of the breakpoints in error messages.
     """
     # Small types such as uint8 would overflow.
     breakpoints = tf.cast(breakpoints, tf.int32)
@@ -315,18 +328,19 @@ def assemble_side_inputs(
 ) -> GlobalLocalTransformerSideInputs:
     """Combines segments and links into side inputs.
 
-    Long tokens attend to those within the radius that have an equal
-    `long_segment_ids`. Global tokens of different `global_segment_ids` have the
-    label "other context" instead of a distance. At least one of `links` is of
-    long tokens; masks do not depend on links.
+    Long tokens attend to long tokens within the radius that have an equal
+    `long_segment_ids`. Pairs of global tokens with different
+    `global_segment_ids` have the label "other context" instead of a distance.
+    At least one of `links` must have the source "long". Links set labels only,
+    not masks.
     """
     generator = RelativePositionGenerator(relative_pos_max_distance)
-    # Always made, since it checks the radius.
+    # Made even without labels, since this checks the radius.
     l2l_ids = generator.make_local_relative_att_spec(local_radius)
     not_linked = generator.relative_vocab_size
 
     def describe(labelled, otherwise):
-        """Describes the labels of pairs by a link's ids and its own label."""
+        """Describes labels of pairs, given pairs of link ids and own label."""
         ids, own = zip(*labelled, strict=True)
         linked = [not_linked + (1 if x is None else 3 + x) for x in own]
         return attention.LongGlobalLabels(ids, linked, otherwise)
@@ -409,7 +423,7 @@ def _materialized(
 
 
 def check_matrices(**tensors: tf.Tensor) -> None:
-    """Raises a `ValueError` unless tensors are matrices of one shape."""
+    """Raises a `ValueError` unless tensors are matrices of the same shape."""
     first_name, first = next(iter(tensors.items()))
     for name, tensor in tensors.items():
         if tensor.shape.rank != 2:

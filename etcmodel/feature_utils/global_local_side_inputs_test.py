@@ -1,4 +1,4 @@
-"""Worked examples and errors; `side_inputs_test.py` has the definitions."""
+"""Worked examples and errors; `side_inputs_test.py` tests the definitions."""
 
 import types
 
@@ -9,7 +9,7 @@ from absl.testing import parameterized
 from etcmodel.feature_utils import global_local_side_inputs
 from testing.helpers import digits
 
-# Six tokens in three sentences, one of them twice; padding.
+# Six tokens of three sentences; padding also has the id of a sentence.
 BREAKPOINTS = dict(
     long_breakpoints=digits("00000100"), global_breakpoints=digits("0010")
 )
@@ -49,7 +49,7 @@ class MakeSideInputsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(bool, np.uint8)
     def test_breakpoints_of_small_types(self, dtype):
-        # A uint8 counts to 255.
+        # A uint8 can only count to 255.
         ids = global_local_side_inputs.example_ids_from_breakpoints(
             "x", np.ones([1, 300], dtype)
         )
@@ -105,7 +105,7 @@ class MakeSideInputsTest(tf.test.TestCase, parameterized.TestCase):
         ).to_dict(exclude_none_values=True)
         self.assertLen(expected, num_added)
         features = BREAKPOINTS | SENTENCES | dict(label=[7])
-        # [1, ...], of which batches are made again.
+        # [1, ...], unbatched and batched again
         dataset = tf.data.Dataset.from_tensor_slices(features).repeat(3)
         config = types.SimpleNamespace(**options)
         first, last = dataset.batch(2).map(
@@ -118,7 +118,7 @@ class MakeSideInputsTest(tf.test.TestCase, parameterized.TestCase):
         # Given features stay unchanged.
         make.add_side_input_features(config, features)
         self.assertLen(features, 4)
-        with self.assertRaisesRegex(ValueError, "sentence_ids.*Got"):
+        with self.assertRaisesRegex(ValueError, "sentence_ids.*got"):
             make.add_side_input_features(config, BREAKPOINTS)
 
 

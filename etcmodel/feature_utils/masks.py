@@ -1,9 +1,10 @@
 """Attention masks made from segment ids or breakpoints.
 
 Masks are int32; 1 means that the query may attend to the key. Tokens with
-equal ids are in one segment, which may have gaps. Breakpoints are 1 on the
-last token of each segment (on the first one: `use_starting_breakpoints`).
-Functions raise a `ValueError` that names a tensor of the wrong rank.
+equal ids belong to one segment, even if other tokens are between them.
+Breakpoints are 1 on the last token of each segment, or on the first token with
+`use_starting_breakpoints`. Functions raise a `ValueError` that names a tensor
+of the wrong rank.
 
 Source: ETC (Ainslie et al., 2020), sections 3.2 to 3.4.
 """
@@ -21,11 +22,11 @@ def overwrite_relative_att_ids_outside_segments(
     overwrite_value: int | tf.Tensor,
     name: str | None = None,
 ) -> tf.Tensor:
-    """Gives all pairs of tokens from different segments one label.
+    """Sets the label of all pairs of tokens from different segments.
 
-    Labels are `<int>[batch, seq, seq]`, ids `<int>[batch, seq]`. Example: the
-    label rows `012 401 540`, the segments `[[10, 20, 10]]` and the value 9 give
-    `092 909 590`.
+    Labels are `<int>[batch, seq, seq]`, segment ids `<int>[batch, seq]`.
+    Example: the label rows `012 401 540`, the segments `[[10, 20, 10]]` and the
+    value 9 give `092 909 590`.
     """
     with tf.name_scope(name or "overwrite_relative_att_ids_outside_segments"):
         rel_att_ids = _checked("rel_att_ids", rel_att_ids, 3)
@@ -40,17 +41,17 @@ def overwrite_relative_att_ids_outside_segments(
 def make_att_mask_from_input_mask(
     input_mask: tf.Tensor, name: str | None = None
 ) -> tf.Tensor:
-    """Makes a full attention mask that keeps padding apart from text.
+    """Makes a full attention mask that separates padding from text.
 
     `<int>[batch, seq]` (1 for text) gives `<int32>[batch, seq, seq]`. Text
-    attends to text and padding to padding, so no row is empty. Example:
-    `[[1, 1, 0]]` gives the rows `110 110 001`.
+    attends to text and padding to padding, so every row of the mask has a 1.
+    Example: `[[1, 1, 0]]` gives the rows `110 110 001`.
     """
     with tf.name_scope(name or "make_att_mask_from_input_mask"):
         input_mask = _checked("input_mask", input_mask)
         (input_mask,) = checks.guard(
             [checks.in_range("input_mask", input_mask, 0, 1)],
-            "Example of two tokens and padding: [1, 1, 0].",
+            "Example with two tokens and padding: [1, 1, 0].",
             input_mask,
         )
         return make_segmented_att_mask(input_mask)
@@ -75,8 +76,8 @@ def make_att_mask_from_breakpoints(
 ) -> tf.Tensor:
     """Makes a full attention mask within segments, `<int32>[batch, seq, seq]`.
 
-    Example: `[[0, 1, 0]]` gives the rows `110 110 001`, as starting breakpoints
-    `100 011 011`.
+    Example: `[[0, 1, 0]]` gives the rows `110 110 001`, or `100 011 011` with
+    `use_starting_breakpoints`.
     """
     with tf.name_scope(name or "make_att_mask_from_breakpoints"):
         return make_segmented_att_mask(
@@ -91,9 +92,10 @@ def make_local_segmented_att_mask(
 ) -> tf.Tensor:
     """Makes a local attention mask within segments.
 
-    Column `k` is the key at distance `k - local_radius`, which is at least 1.
-    Keys before the first and after the last token are masked, whatever the ids
-    are. Example: `[[7, 7, 7, 9, 9]]` with a radius of 2 gives the rows
+    Column `k` is the key at distance `k - local_radius`. `local_radius` is at
+    least 1. Keys before the first and after the last token are masked.
+
+    Example: `[[7, 7, 7, 9, 9]]` with a radius of 2 gives the rows
     `00111 01110 11100 00110 01100`.
 
     Returns:
@@ -118,8 +120,8 @@ def make_local_att_mask_from_breakpoints(
 ) -> tf.Tensor:
     """Makes a local attention mask within the segments of breakpoints.
 
-    Columns as in `make_local_segmented_att_mask`. Example: `[[0, 1, 0, 0]]`
-    with a radius of 1 gives the rows `011 110 011 110`.
+    Columns are those of `make_local_segmented_att_mask`. Example:
+    `[[0, 1, 0, 0]]` with a radius of 1 gives the rows `011 110 011 110`.
     """
     with tf.name_scope(name or "make_local_att_mask_from_breakpoints"):
         return make_local_segmented_att_mask(
@@ -140,8 +142,8 @@ def _segments_from_breakpoints(att_breakpoints, use_starting_breakpoints):
         structure_checks.BREAKPOINTS_EXAMPLE,
         att_breakpoints,
     )
-    # [batch, seq]; an ending breakpoint belongs to the segment it ends, so
-    # it counts for the tokens after it only.
+    # [batch, seq]; an ending breakpoint belongs to the segment that it ends, so
+    # only the tokens after it count it.
     return tf.cumsum(
         att_breakpoints, axis=1, exclusive=not use_starting_breakpoints
     )

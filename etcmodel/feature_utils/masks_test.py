@@ -18,7 +18,7 @@ def _reference_local_mask(segment_ids, radius):
 
 
 def _reference_segments(breakpoints, starting):
-    """Counts breakpoints before each token, or up to it if they start."""
+    """Counts the breakpoints before each token, or up to it if starting."""
     return [
         [sum(row[: i + starting]) for i in range(len(row))]
         for row in breakpoints
@@ -54,7 +54,7 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
             )
 
     def test_more_breakpoints_than_their_type_counts(self):
-        # 300 segments of one token; a uint8 counts to 255.
+        # There are 300 segments of one token; a uint8 can only count to 255.
         for dtype in (bool, np.uint8):
             breakpoints = np.ones([1, 300], dtype)
             for starting in (False, True):
@@ -100,7 +100,7 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_local_matches_definition(self, length, radius, dtype):
         rng = np.random.default_rng(length)
-        # Ids that equal the padding's do not match it.
+        # A segment may have the same id as padding inside the function.
         segment_ids = rng.integers(-1, 2, [3, length]).astype(dtype)
         mask = masks.make_local_segmented_att_mask(segment_ids, radius)
         self.assertEqual(mask.dtype, tf.int32)

@@ -1,7 +1,7 @@
-"""Side inputs for questions on paragraphs (HotpotQA, WikiHop).
+"""Side inputs for questions about paragraphs (HotpotQA, WikiHop).
 
-A row holds a question, candidates, and unordered paragraphs of ordered
-sentences.
+A row holds a question, candidates and paragraphs. Paragraphs have no order;
+their sentences do.
 
 Source: ETC (Ainslie et al., 2020), section 3.4, Figure 3b and Appendix F.
 """
@@ -37,8 +37,8 @@ def make_multihop_side_inputs(
 ) -> common.GlobalLocalTransformerSideInputs:
     """Makes the side inputs of questions with paragraphs, one per row.
 
-    A context ends at a paragraph breakpoint: the question, each paragraph, the
-    candidates. With `V = 2 * relative_pos_max_distance + 1`:
+    A context is the question, a paragraph, or the candidates; it ends at a
+    paragraph breakpoint. With `V = 2 * relative_pos_max_distance + 1`:
 
     | part | masked | label |
     | --- | --- | --- |
@@ -46,14 +46,15 @@ def make_multihop_side_inputs(
     | g2g | nothing | distance; V + 2 between two contexts |
     | l2g, g2l | as the hard masks say | V + 1 if linked, else V |
 
-    A global token is linked to the long tokens that have it as their sentence,
-    their paragraph or their free link. `links` may have other labels, in all
-    parts but l2l. Padding, all tokens after the last breakpoint, attends to
-    padding only, also with hard masks.
+    A global token is linked to the long tokens that name it in their sentence
+    ids, paragraph ids or `l2g_linked_ids`. `links` may set other labels in all
+    parts except l2l. Tokens after the last breakpoint are padding. Padding
+    attends only to padding, even with hard masks.
 
-    Example: a question of two tokens with a global token each, a paragraph with
-    its own global token and two sentences, padding; radius 1, maximum distance
-    1 (3 is "not linked", 4 "linked", 5 "other context"), hard g2l mask:
+    Example: a question of two tokens with one global token each, a paragraph
+    with its own global token and two sentences, and padding. The radius is 1
+    and the g2l mask is hard. The maximum distance is 1, so label 3 is "not
+    linked", 4 "linked" and 5 "other context":
 
         long breakpoints  010010           global breakpoints  01001
         sentence ids      0 1 3 4 4 -1     paragraph ids  -1 -1 2 2 2 -1
@@ -63,26 +64,26 @@ def make_multihop_side_inputs(
         g2l labels  433333 343333 334443 334333 333443
         g2g labels  01555 20555 55011 55201 55220
 
-    Breakpoints are 1 for the last token of each context, ids the index of a
-    global token, or -1. The other arguments are those of
-    `make_global_local_transformer_side_inputs_from_example_ids`, and
+    Breakpoints are 1 on the last token of each context. Ids are the index of a
+    global token, or -1 for none. Most arguments are those of
+    `make_global_local_transformer_side_inputs_from_example_ids`. The others:
 
-    * with hard masks a token and its paragraph's global token see each other,
-      too; `ignore_hard_g2l_mask`, `<int>[batch, global]`, is 1 for tokens that
-      the hard g2l mask does not restrict, `ignore_hard_l2g_mask`,
-      `<int>[batch, long]`, the same for the hard l2g mask;
-    * `l2g_linked_ids` link each long token with one more global token. They
-      never change masks;
-    * `links` are further links. The last one that holds for a pair counts;
-    * with `flat_sequence` the row is one text of sentences: distances count
+    * with hard masks, a long token and its paragraph's global token also attend
+      to each other. `ignore_hard_g2l_mask`, `<int>[batch, global]`, is 1 for
+      tokens that the hard g2l mask does not restrict; `ignore_hard_l2g_mask`,
+      `<int>[batch, long]`, is the same for the hard l2g mask;
+    * `l2g_linked_ids` link each long token to one more global token, without
+      changing masks;
+    * `links` are further links. If several apply to a pair, the last one wins;
+    * with `flat_sequence`, the row is one text of sentences: distances count
       across contexts, and paragraphs, `l2g_linked_ids` and both
-      `ignore_hard_*_mask` are not used.
+      `ignore_hard_*_mask` are ignored.
 
     Raises:
-        ValueError: an input is not a matrix, lengths do not agree, a number is
+        ValueError: an input is not a matrix, lengths do not agree, a value is
             out of range, or a link's attributes conflict. In a graph, ids out
-            of range raise `tf.errors.InvalidArgumentError` (or nothing, if XLA
-            compiles it).
+            of range raise `tf.errors.InvalidArgumentError` instead; graphs
+            compiled by XLA do not check them.
     """
     with tf.name_scope(name or "make_multihop_side_inputs"):
         breakpoints = {
@@ -127,7 +128,7 @@ def make_multihop_side_inputs(
             dict(zip(named, links, strict=True)),
         )
         opening = [x.ids for x in links if x.opens_hard_masks]
-        # Further limits on the pairs of valid tokens.
+        # Restrictions that hard masks add for pairs of text tokens.
         l2g_limits, g2l_limits = {}, {}
         if use_hard_l2g_mask:
             l2g_limits["links"] = opening
@@ -157,7 +158,7 @@ def make_multihop_side_inputs(
 
 
 def _checked(name, link, long_side, global_side) -> TypedLink:
-    """Returns a link as a tensor, whose ids fit the side they belong to."""
+    """Converts a link's ids to a tensor and checks their shape."""
     link.check(name)
     link = link._replace(ids=tf.convert_to_tensor(link.ids))
     side = long_side if link.source == "long" else global_side
@@ -168,7 +169,7 @@ def _checked(name, link, long_side, global_side) -> TypedLink:
 def _guarded(
     breakpoints, long_contexts, global_contexts, links
 ) -> list[TypedLink]:
-    """Returns the named links with checks of their ids."""
+    """Checks ids and breakpoints, and returns the links with checked ids."""
     ids = {
         source: {k: x.ids for k, x in links.items() if x.source == source}
         for source in ("long", "global")
@@ -193,7 +194,7 @@ def _guarded(
 
 
 def _check_exempt(name, is_exempt, **like):
-    """Marks tokens without a hard mask, `<bool>[batch, length]`, or None."""
+    """Returns the tokens exempt from a hard mask, `<bool>[batch, length]`."""
     if is_exempt is None:
         return None
     is_exempt = tf.cast(is_exempt, tf.bool)

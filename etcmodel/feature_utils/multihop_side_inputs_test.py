@@ -1,4 +1,4 @@
-"""A worked example and errors; `side_inputs_test.py` has the definitions."""
+"""A worked example and errors; `side_inputs_test.py` tests the definitions."""
 
 import numpy as np
 import tensorflow as tf
@@ -76,7 +76,7 @@ class MakeMultihopSideInputsTest(tf.test.TestCase, parameterized.TestCase):
                 1,
                 dict(g2g_relative_att_ids="017 201 420"),
             ),
-            # Masks are opened without labels, too.
+            # Links open hard masks even if there are no labels.
             ([link._replace(opens_hard_masks=True), way], 0, opened),
         ):
             side_inputs = multihop_side_inputs.make_multihop_side_inputs(
@@ -93,7 +93,7 @@ class MakeMultihopSideInputsTest(tf.test.TestCase, parameterized.TestCase):
         (TypedLink([[1] * 6], source="g"), r"`links\[1\]`.*source.*'g'"),
         (
             TypedLink([[1] * 5], source="global", opens_hard_masks=True),
-            "no hard mask",
+            "hard masks never separate",
         ),
     )
     def test_bad_links(self, link, message):

@@ -1,4 +1,4 @@
-"""Absolute positions that start again in every paragraph."""
+"""Absolute positions that restart in every paragraph."""
 
 import tensorflow as tf
 
@@ -10,14 +10,15 @@ from etcmodel.ops import shapes
 def make_paragraph_positions(
     breakpoints: tf.Tensor, is_question: tf.Tensor | None, num_positions: int
 ) -> tf.Tensor:
-    """Makes positions like those of BERT's pairs of question and paragraph.
+    """Makes positions as if each paragraph were BERT's pair with the question.
 
-    The positions of a question start at 1, and those of each paragraph after
-    the question's. [CLS] has the position 0; it is the first token, if that is
-    alone or before the question. At least half of the `num_positions` are for
-    paragraphs; in a longer paragraph they start again after the question's.
+    The question's positions start at 1. Each paragraph's positions start after
+    the last position of the question. [CLS] has position 0: it is the first
+    token, if it is a paragraph of its own or directly before the question. At
+    least half of the `num_positions` are for paragraphs. In a longer paragraph,
+    positions restart after the last position of the question.
 
-    Example: [CLS], two tokens of the question, and two paragraphs
+    Example: [CLS], a question of two tokens, and two paragraphs
 
         is_question  0 1 1  0 0 0  0 0
         breakpoints  1 0 1  0 0 1  0 1    on the last token of a paragraph
@@ -38,17 +39,18 @@ def make_paragraph_positions(
     if is_question is None:
         is_question = tf.zeros_like(ends)
     is_question = tf.cast(is_question, tf.bool)
-    # [batch, length], the number of question tokens up to each
+    # [batch, length], number of question tokens up to each token
     asked = tf.cumsum(tf.cast(is_question, tf.int32), axis=1)
     # [batch, 1]
     first = tf.minimum(1 + asked[:, -1:], num_positions // 2)
-    # A paragraph may start within a row of tokens that starts as a question.
+    # A paragraph also starts where a question begins or ends, even without a
+    # breakpoint.
     starts = tf.pad(
         ends[:, :-1] | tf.not_equal(is_question[:, 1:], is_question[:, :-1]),
         [[0, 0], [1, 0]],
         constant_values=True,
     )
-    # [batch, length], the number of the paragraph in the batch
+    # [batch, length], index of the token's paragraph in the batch
     paragraph = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1
     paragraph += tf.range(batch)[:, tf.newaxis] * length
     # [batch, length]
@@ -73,14 +75,16 @@ def take_first_owned(
 ) -> tf.Tensor:
     """Gathers the value of each global token's first long token, 0 for none.
 
-    Global tokens of question words get the word's id and position this way. In
-    BERT, only [CLS] has the position 0, whose embedding is unlike all others: a
-    word with that position would be read as another [CLS].
+    `values` and `owners` are `[batch, length]`; an owner is the index of a long
+    token's global token, or -1. Global tokens of question words get the word's
+    id and position this way. In BERT, only [CLS] has position 0, and its
+    embedding is unlike all others: the model would take a word with position 0
+    for another [CLS].
 
-    Example: a [CLS], a question of two words, a sentence of two
+    Example: a [CLS], a question of two words and a sentence of two words
 
         values  0 1 2 3 4
-        owners  . 1 2 . .   (none is -1)
+        owners  . 1 2 . .   (. is -1)
         gives   0 1 2 0     for 4 global tokens
     """
     batch, length = shapes.get_shape_list(values)
@@ -96,10 +100,10 @@ def take_first_owned(
                 "expected the index of a global token, or -1 for none",
             )
         ],
-        "Example for two global tokens: [-1, 0, 0, 1].",
+        "Example with two global tokens: [-1, 0, 0, 1].",
         tf.cast(owners, tf.int32),
     )
-    # [batch * num_global], past the end for those without long tokens
+    # [batch * num_global], past the end for global tokens without long tokens
     first = tf.math.unsorted_segment_min(
         tf.tile(tf.range(length)[tf.newaxis], [batch, 1]),
         tf.where(owners < 0, -1, row * num_global + owners),

@@ -47,7 +47,7 @@ class MakeParagraphPositionsTest(tf.test.TestCase, parameterized.TestCase):
 
 class TakeFirstOwnedTest(tf.test.TestCase):
     def test_first_tokens(self):
-        # Takes the first of two tokens of 3; none belongs to 0.
+        # Two tokens belong to 3: the first one counts. None belongs to 0.
         owners = tf.constant([[-1, 1, 2, 3, 3, -1], [0] + [-1] * 5])
         given = tf.constant([[7, 1, 2, 3, 4, 5], [9, 0, 0, 0, 0, 0]])
         for make in (

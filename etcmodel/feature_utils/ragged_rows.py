@@ -1,8 +1,9 @@
 """Row operations on flat vectors; graph code that is traced once.
 
-A graph of features uses these functions hundreds of times. It calls one trace
-of each function instead of holding, and optimizing, a copy for every use.
-Splits are `<int64>[rows + 1]`: where each row starts, and the end.
+A graph that makes features calls these functions hundreds of times. All calls
+share one trace of each function; otherwise TensorFlow would store and optimize
+a copy per call. Splits are `<int64>[rows + 1]`: row i has the elements
+`splits[i]:splits[i + 1]`.
 """
 
 import tensorflow as tf
@@ -12,19 +13,22 @@ from etcmodel.ops.traces import once
 
 @once
 def cumulative(values: tf.Tensor) -> tf.Tensor:
-    """Sums before each element, and in all: `[2, 0, 3]` -> `[0, 2, 2, 5]`."""
+    """Returns sums before each element, and the total.
+
+    Example: `[2, 0, 3]` gives `[0, 2, 2, 5]`.
+    """
     return tf.pad(tf.cumsum(tf.cast(values, tf.int64)), [[1, 0]])
 
 
 @once
 def sum_rows(values: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
-    """Sums rows: `sum_rows([2, 0, 3], [0, 2, 2, 3])` is `[2, 0, 3]`."""
+    """Sums each row: `sum_rows([2, 0, 3], [0, 2, 2, 3])` is `[2, 0, 3]`."""
     return lengths(tf.gather(cumulative(values), splits))
 
 
 @once
 def lengths(splits: tf.Tensor) -> tf.Tensor:
-    """Counts elements of rows: `lengths([0, 2, 2, 3])` is `[2, 0, 1]`."""
+    """Returns row lengths: `lengths([0, 2, 2, 3])` is `[2, 0, 1]`."""
     return splits[1:] - splits[:-1]
 
 
@@ -43,7 +47,10 @@ def owners_in(ragged: tf.RaggedTensor) -> tf.Tensor:
 
 @once
 def index_in(owner: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
-    """Index in its row: `index_in([0, 0, 2], [0, 2, 2, 3])` is `[0, 1, 0]`."""
+    """Returns each element's index in its row, given the `owners` of elements.
+
+    Example: `index_in([0, 0, 2], [0, 2, 2, 3])` is `[0, 1, 0]`.
+    """
     return tf.range(tf.size(owner, tf.int64)) - tf.gather(splits, owner)
 
 

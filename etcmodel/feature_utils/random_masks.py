@@ -1,8 +1,8 @@
-"""Random choices of tokens and words that are equal on all devices."""
+"""Random choices of tokens and words, the same on all devices."""
 
 import tensorflow as tf
 
-# For all kinds of devices, so that a seed gives the same masks on each.
+# Available on CPU, GPU and TPU, so a seed gives the same masks on each.
 ALGORITHM = "philox"
 
 
@@ -16,7 +16,10 @@ def check_fraction(name: str, fraction: float) -> None:
 
 
 def random_ints(shape, seed, maxval: int | None, minval: int | None = 0):
-    """Draws ints from `minval` to `maxval - 1`; any int32 if both are None."""
+    """Draws ints from `minval` to `maxval - 1`; any int32 if both are None.
+
+    `seed` is `<int32>[2]`.
+    """
     return tf.random.stateless_uniform(
         shape, seed, minval, maxval, tf.int32, alg=ALGORITHM
     )
@@ -25,8 +28,9 @@ def random_ints(shape, seed, maxval: int | None, minval: int | None = 0):
 def random_bools(shape, seed, probability: float) -> tf.Tensor:
     """Draws booleans, True with the given probability.
 
-    Draws integers, since XLA makes other floats of the same random bits; so the
-    probability is rounded to a multiple of 2**-32. `seed` is `<int32>[2]`.
+    Compares random integers with a threshold, since XLA makes different floats
+    from the same random bits. The probability is rounded down to a multiple of
+    2**-32. `seed` is `<int32>[2]`.
     """
     numbers = random_ints(shape, seed, None, None)
     return numbers < int(probability * 2**32) - 2**31
@@ -47,6 +51,6 @@ def check_can_mask(tokenizer) -> None:
     """Raises a `ValueError` if a tokenizer's vocabulary has no mask token."""
     if "mask" not in tokenizer.special_ids:
         raise ValueError(
-            "The vocabulary has no mask token: [MASK] in a WordPiece "
-            "vocabulary, <sep_1> in a SentencePiece model."
+            "The vocabulary has no mask token. Expected [MASK] in a WordPiece "
+            "vocabulary, or <sep_1> in a SentencePiece model."
         )

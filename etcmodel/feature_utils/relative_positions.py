@@ -1,4 +1,4 @@
-"""Relative position labels: which label each query-key distance gets."""
+"""Relative position labels: maps each query-key distance to a label."""
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +14,8 @@ class RelativePositionGenerator:
         d >= 0: label = min(d, m)         0 is the token itself, 1..m the right
         d <  0: label = m + min(-d, m)    m+1..2m the left
 
-    With `ignore_direction` the left has the labels of the right, 0..m. Example:
+    With `ignore_direction`, keys on the left have the same labels as keys on
+    the right, 0..m. Example:
     `RelativePositionGenerator(2).make_relative_att_ids(4)` has the rows
     `0122 3012 4301 4430`.
 
@@ -50,8 +51,8 @@ class RelativePositionGenerator:
     ) -> tf.Tensor:
         """Makes the labels for full self-attention.
 
-        `<int32>[batch_size, seq_len, seq_len]`; `[:, i, j]` is the label of
-        key j for query i. Sizes are ints, not below 0, or `<int>[]`.
+        Returns `<int32>[batch_size, seq_len, seq_len]`; `[:, i, j]` is the
+        label of key j for query i. Sizes are non-negative ints or `<int>[]`.
         """
         _check_at_least(0, seq_len=seq_len)
         _check_at_least(0, batch_size=batch_size)
@@ -74,9 +75,9 @@ class RelativePositionGenerator:
     ) -> tf.Tensor:
         """Makes the labels for local self-attention.
 
-        `<int32>[batch_size, seq_len, 2 * local_radius + 1]`. Every position has
-        the row of `make_local_relative_att_spec`; masks have to exclude keys
-        outside of the sequence.
+        Returns `<int32>[batch_size, seq_len, 2 * local_radius + 1]`. All
+        positions have the same row, see `make_local_relative_att_spec`. Masks
+        must exclude keys outside of the sequence.
         """
         _check_at_least(0, seq_len=seq_len)
         _check_at_least(0, batch_size=batch_size)
@@ -87,10 +88,10 @@ class RelativePositionGenerator:
     def make_local_relative_att_spec(
         self, local_radius: int
     ) -> attention.DistanceLabels:
-        """Describes the labels of local attention, without making the tensor.
+        """Describes the labels of local attention by the row of one position.
 
         Column `k` is the key at distance `k - local_radius`. Example: with
-        `max_distance=3` and `local_radius=5` every row is
+        `max_distance=3` and `local_radius=5`, the row is
         `6 6 6 5 4 0 1 2 3 3 3`.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Tests of side inputs: all kinds against their definition."""
+"""Compares all functions that make side inputs with their definitions."""
 
 import numpy as np
 import tensorflow as tf
@@ -32,10 +32,10 @@ LINKS = (
 
 
 def random_features(long_len=11, global_len=5):
-    """Texts, ids, links and exemptions; three rows.
+    """Draws three rows of texts, ids, links and exemptions.
 
-    The second row is padding, the third one has none. Ids of padding may be out
-    of range.
+    The second row is all padding; the third has no padding. Ids of padding may
+    be out of range.
     """
     rng = np.random.default_rng(3)
     rows = []
@@ -119,7 +119,7 @@ def make_linked_flat(features, **kwargs):
 
 
 def _labels(distances):
-    """`[-3, -1, 0, 1, 3]` -> `[4, 3, 0, 1, 2]`."""
+    """Labels distances: `[-3, -1, 0, 1, 3]` -> `[4, 3, 0, 1, 2]`."""
     clipped = np.minimum(np.abs(distances), MAX_DISTANCE)
     return np.where(distances < 0, MAX_DISTANCE + clipped, clipped)
 
@@ -130,7 +130,8 @@ def expected_row(make, features, hard_l2g, hard_g2l):
     long_ids, global_ids = (
         np.cumsum(features[name][::-1])[::-1] for name in ("long", "global")
     )
-    # Which tokens see each other: long ones; all others. Which contain others.
+    # Ids of tokens that attend to each other, within the long input and across
+    # inputs. Then the links that open hard masks.
     local, seen_long, seen_global = long_ids, long_ids, global_ids
     contains = [features["sentences"]]
     if make == make_blocks:
@@ -305,7 +306,7 @@ class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(make_sentences, make_multihop, make_linked)
     def test_known_sizes_stay_static(self, make):
-        """With descriptions, no tensor of long pairs is made."""
+        """With descriptions, no tensor has a value per pair of long tokens."""
         options = dict(
             relative_pos_max_distance=MAX_DISTANCE,
             use_hard_l2g_mask=True,

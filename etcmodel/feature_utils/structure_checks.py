@@ -1,7 +1,7 @@
 """Checks of the ids and breakpoints that describe a text's structure.
 
-Each function returns `etcmodel.ops.checks.Check`s. Tokens after the last
-breakpoint of a row are padding, whose ids can be anything.
+Functions return `etcmodel.ops.checks.Check` objects. Tokens after the last
+breakpoint of a row are padding; their ids are not checked.
 """
 
 from collections.abc import Mapping
@@ -11,20 +11,20 @@ import tensorflow as tf
 from etcmodel.ops import checks
 
 SENTENCES_EXAMPLE = (
-    "Example of two sentences: long_token_ids [23, 24, 9, 25, 9], sentence_ids "
-    "[0, 0, 0, 1, 1], long_breakpoints [0, 0, 0, 0, 1], global_token_ids "
-    "[1, 1], global_breakpoints [0, 1]."
+    "Example with two sentences: long_token_ids [23, 24, 9, 25, 9], "
+    "sentence_ids [0, 0, 0, 1, 1], long_breakpoints [0, 0, 0, 0, 1], "
+    "global_token_ids [1, 1], global_breakpoints [0, 1]."
 )
 PARAGRAPHS_EXAMPLE = (
-    "Example of a question of one token and a paragraph of two sentences: "
+    "Example with a question of one token and a paragraph of two sentences: "
     "long_sentence_ids [0, 2, 2, 3], long_paragraph_ids [-1, 1, 1, 1], "
     "long_paragraph_breakpoints [1, 0, 0, 1], global_paragraph_breakpoints "
     "[1, 0, 0, 1]."
 )
 BREAKPOINTS_EXAMPLE = (
-    "Example of two texts of three and two tokens: [0, 0, 1, 0, 1]."
+    "Example with two texts of three and two tokens: [0, 0, 1, 0, 1]."
 )
-# A text of so few tokens needs no sentence: [CLS] and [SEP].
+# A text of at most [CLS] and [SEP] needs no sentence.
 _MAX_UNOWNED = 2
 
 
@@ -40,7 +40,7 @@ def of_features(
 ) -> tuple[list[checks.Check], str]:
     """Returns the checks of an encoder's features, and a correct example.
 
-    There may be other features than those of `build_encoder`.
+    Features that `build_encoder` does not use are ignored.
     """
     for names, check, example in (
         (
@@ -83,7 +83,7 @@ def of_features(
 
 
 def _paragraph_features(long_contexts, global_contexts, features):
-    """Checks the ids of "paragraphs"."""
+    """Checks the ids of the structure "paragraphs"."""
     names = ("long_sentence_ids", "long_paragraph_ids", "l2g_linked_ids")
     ids = {name: features[name] for name in names if name in features}
     return paragraphs(long_contexts, global_contexts, ids, {})
@@ -92,7 +92,7 @@ def _paragraph_features(long_contexts, global_contexts, features):
 def text_end(
     name: str, values: tf.Tensor, sentence_ids: tf.Tensor, token_ids: tf.Tensor
 ) -> checks.Check:
-    """Checks that a row whose tokens differ has a breakpoint."""
+    """Checks that a row with different tokens has a breakpoint."""
     num_ends = tf.reduce_sum(tf.cast(values, tf.int32), axis=1)
     return checks.Check(
         name,
@@ -108,10 +108,10 @@ def sentences(
     global_example_ids: tf.Tensor,
     sentence_ids: tf.Tensor,
 ) -> list[checks.Check]:
-    """Checks that breakpoints mark the same texts, with their own sentences.
+    """Checks that both inputs hold the same texts, with their own sentences.
 
-    Example ids, `<int>[batch, length]`, are numbers of packed texts as made by
-    `example_ids_from_breakpoints`; 0 is padding.
+    Example ids, `<int>[batch, length]`, number the packed texts as
+    `example_ids_from_breakpoints` does; 0 is padding.
     """
     is_text = long_example_ids > 0
     # [batch]
@@ -126,9 +126,9 @@ def sentences(
     return [
         checks.Check(
             "The number of texts in long_breakpoints",
-            "expected at least as many as in global_breakpoints: put a 1 on "
-            "the last token of each text in both",
-            # A text may have no global tokens, and then no sentences.
+            "expected at least the number of texts in global_breakpoints: put "
+            "a 1 on the last token of each text in both",
+            # A text without global tokens has no sentences.
             (num_long < num_global) & (long_len > 0),
             num_long,
         ),
@@ -136,8 +136,8 @@ def sentences(
         _own_sentences(long_example_ids, global_example_ids, sentence_ids),
         checks.Check(
             "sentence_ids",
-            "expected for each token the index of its sentence's global token, "
-            "counted from 0; no token of the row has one",
+            "expected each token to have the index of its sentence's global "
+            "token, counted from 0; no token of the row has one",
             (last_owner < 0) & (num_tokens > _MAX_UNOWNED) & (num_global > 0),
             last_owner,
         ),
@@ -173,10 +173,11 @@ def paragraphs(
     long_ids: Mapping[str, tf.Tensor],
     global_ids: Mapping[str, tf.Tensor],
 ) -> list[checks.Check]:
-    """Checks that ids of tokens before padding are valid global tokens.
+    """Checks that ids of tokens are indices of global tokens, except padding.
 
-    Contexts, `<int>[batch, length]`, are numbers, 0 for padding. Ids by name,
-    of the same shapes, are indices of global tokens, sentences first.
+    `long_contexts` and `global_contexts`, `<int>[batch, length]`, number the
+    paragraphs; 0 is padding. `long_ids` and `global_ids` map names to ids of
+    the same shapes; the first of `long_ids` are sentence ids.
     """
     is_global = global_contexts > 0
     # [batch]
@@ -187,7 +188,7 @@ def paragraphs(
         checks.Check(
             "long_paragraph_breakpoints",
             "expected a 1 on the last token of the question and of each "
-            "paragraph; the row has none, but different sentences",
+            "paragraph; the row has several sentences, but no 1",
             (num_long == 0) & (num_global > 0) & varies(sentence_ids),
             num_long,
         ),
@@ -203,7 +204,7 @@ def paragraphs(
 
 
 def _indices(name, ids, num_global, is_used):
-    """Checks that ids are -1 or below `num_global`, for all or by row."""
+    """Checks that ids are -1 to `num_global - 1`, an int or `<int>[batch]`."""
     return checks.in_range(
         name,
         ids,

@@ -4,7 +4,7 @@ from absl.testing import parameterized
 
 from etcmodel import feature_utils
 
-# Two texts and padding, as in the example of the ETC contract of packed rows.
+# Two packed texts and padding.
 SENTENCES = dict(
     long_breakpoints=[0, 0, 1, 0, 0, 1, 0, 0],
     global_breakpoints=[0, 1, 0, 1, 0],
@@ -140,7 +140,7 @@ class StructureChecksTest(tf.test.TestCase, parameterized.TestCase):
             feature_utils.make_paragraph_positions(
                 tf.constant([[0, 5]]), None, 9
             )
-        # Without a check, the next row's first token would get it.
+        # Without a check, the value would go to the next row's first token.
         with self.assertRaisesRegex(ValueError, "owners is 2 in row 0"):
             feature_utils.take_first_owned(
                 tf.constant([[4, 5], [6, 7]]), tf.constant([[0, 2], [0, 1]]), 2

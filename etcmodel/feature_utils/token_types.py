@@ -1,6 +1,7 @@
 """Token types of the multi-hop tasks: the role of a token in its input.
 
-Heads and masks use them to find the global tokens of candidates or questions.
+Heads and masks use token types to find the global tokens of candidates or
+questions.
 """
 
 # Long tokens.
@@ -9,7 +10,7 @@ TITLE = 2
 QUESTION = 3
 CANDIDATE = 4
 
-# Global tokens; `GLOBAL` for those without a type of their own.
+# Global tokens; `GLOBAL` is for global tokens without a type of their own.
 GLOBAL = 0
 QUESTION_GLOBAL = 5
 CANDIDATE_GLOBAL = 6

@@ -7,10 +7,10 @@ from etcmodel.feature_utils.typed_links import TypedLink
 class TypedLinkTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         (dict(source="both"), "the source 'long' or 'global', got 'both'"),
-        (dict(source="global", opens_hard_masks=True), "no hard mask"),
-        (dict(back_label=3), "back_label` is 3"),
-        (dict(label=-1), "from 0 on, got -1 and None"),
-        (dict(source="global", back_label=-2), "got None and -2"),
+        (dict(source="global", opens_hard_masks=True), "hard masks never"),
+        (dict(back_label=3), "`back_label` 3, expected None"),
+        (dict(label=-1), "label -1 and the back label None, expected 0"),
+        (dict(source="global", back_label=-2), "back label -2, exp"),
     )
     def test_errors(self, attributes, message):
         with self.assertRaisesRegex(ValueError, f"`x` .*{message}"):

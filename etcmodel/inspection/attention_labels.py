@@ -17,17 +17,18 @@ MASKED = -1
 class LabelScheme:
     """The meaning of relative position labels.
 
-    With `m = max_distance`, at which they are clipped: 0 is the token itself,
-    1..m are keys on the right, m+1..2m keys on the left, 2m+1 is "not linked",
-    2m+2 "linked" and 2m+3 "other context". From 2m+4 on they are own labels of
-    links. With a `max_distance` of 0, for no labels, 0 means "may attend".
+    Distances are clipped at `m = max_distance`. The label 0 is the token
+    itself, 1..m are keys on the right, m+1..2m keys on the left, 2m+1 is "not
+    linked", 2m+2 "linked" and 2m+3 "other context". From 2m+4 on, each label
+    belongs to one link. Without labels, `max_distance` is 0 and the label 0
+    means "may attend".
     """
 
     max_distance: int
 
     @property
     def not_linked(self) -> int:
-        """The label of a long and a global token without a relation."""
+        """The label of a long and a global token that are not linked."""
         return 2 * self.max_distance + 1
 
     @property
@@ -40,8 +41,8 @@ class LabelScheme:
 
         `LabelScheme(2)`: 0 -> "the token itself", 1 -> "1 to the right",
         2 -> "2 or more to the right", 3 -> "1 to the left", 5 -> "not
-        linked", 6 -> "linked", 7 -> "other context", 8 -> "link 1". Other
-        numbers raise a ValueError.
+        linked", 6 -> "linked", 7 -> "other context", 8 -> "link 1". Raises a
+        ValueError for a label that does not exist.
         """
         names = {
             MASKED: "masked",
@@ -64,18 +65,20 @@ class LabelScheme:
         if self.max_distance and label > self.other_context:
             return f"link {label - self.other_context}"
         raise ValueError(
-            f"No label {label} with a maximum distance of {self.max_distance}."
+            f"No label {label} exists with a maximum distance of "
+            f"{self.max_distance}. Use the distance that made the labels."
         )
 
 
 def find_label_scheme(
     side_inputs: GlobalLocalTransformerSideInputs,
 ) -> LabelScheme:
-    """Finds the maximum distance that labels were made with.
+    """Infers the maximum distance from the labels.
 
-    The labels between long and global tokens are `2 m + 1` and `2 m + 2`, one
-    odd and one even, so that any of them determines `m`. Some pairs must have
-    them: own labels of links are greater.
+    A pair of a long and a global token has the label `2m + 1` (not linked) or
+    `2m + 2` (linked). One is odd and the other even, so either determines `m`.
+    At least one pair must have one of these labels, since links with labels of
+    their own have greater ones.
     """
     if side_inputs.l2g_relative_att_ids is None:
         return LabelScheme(max_distance=0)
@@ -90,11 +93,12 @@ def compose_attention_labels(
 ) -> np.ndarray:
     """Joins the four parts of a batch of one into one square matrix.
 
-    Global tokens come before long ones. Each query (row) and key (column) has a
-    label or `MASKED`, `<int32>[shown, shown]`. A mask of None masks nothing
-    (within reach), and labels of None are 0. Example: one global token, and
-    three long tokens of which it sees the first two
-    (hard g2l mask), radius 1, maximum distance 1 (`.` is `MASKED`):
+    Global tokens come before long ones. Each pair of a query (row) and a key
+    (column) has a label or `MASKED`, `<int32>[shown, shown]`. A mask of None
+    masks nothing within the radius, and labels of None are 0.
+
+    Example with radius 1 and maximum distance 1: one global token sees the
+    first two of three long tokens (a hard g2l mask). `.` is `MASKED`:
 
     ```
     0 | 4 4 .
@@ -105,7 +109,7 @@ def compose_attention_labels(
     ```
 
     Raises:
-        ValueError: there are neither long-to-long masks nor labels.
+        ValueError: the long-to-long mask and labels are both None.
     """
     global_tokens = np.asarray(global_tokens, np.int64)
     long_tokens = np.asarray(long_tokens, np.int64)
@@ -115,7 +119,7 @@ def compose_attention_labels(
     if band is None:
         raise ValueError(
             "The long-to-long mask and labels are both None, so the local "
-            "radius is unknown."
+            "radius is unknown. Give one of them."
         )
     radius = np.shape(band)[-1] // 2
     # [long, long]
@@ -157,11 +161,11 @@ def choose_global_tokens(
     long_tokens: Sequence[int],
     max_global_tokens: int,
 ) -> list[int]:
-    """Chooses up to `max_global_tokens`, preferably linked to `long_tokens`.
+    """Chooses up to `max_global_tokens`, linked to `long_tokens` if possible.
 
-    The indices are in ascending order: all of the `num_global` if they are few
-    enough, otherwise the linked ones, then the first ones. Example: 5 global
-    tokens, of which 3 is linked, at most 2 -> `[0, 3]`.
+    Returns indices in ascending order: all `num_global` if they are few enough,
+    otherwise the linked tokens and then the first ones. Example: with 5 global
+    tokens, of which only token 3 is linked, and at most 2 -> `[0, 3]`.
     """
     linked = np.zeros([num_global], bool)
     if side_inputs.l2g_relative_att_ids is not None:

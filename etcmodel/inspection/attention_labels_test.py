@@ -7,7 +7,7 @@ from etcmodel.inspection import attention_labels
 
 
 def _matrix(text):
-    """Reads one character per label; `.` is masked, `|` and `-` are ignored."""
+    """Parses one character per label: `.` is masked; ignores `|` and `-`."""
     rows = [row.replace(" ", "").replace("|", "") for row in text.split("\n")]
     return [
         [attention_labels.MASKED if char == "." else int(char) for char in row]
@@ -17,7 +17,7 @@ def _matrix(text):
 
 
 def _two_contexts(**kwargs):
-    """Makes a question of two tokens, a paragraph of two sentences, padding."""
+    """Returns inputs: a question, a paragraph of two sentences, padding."""
     return side_inputs_lib.make_multihop_side_inputs(
         long_paragraph_breakpoints=[[0, 1, 0, 0, 1, 0]],
         long_paragraph_ids=[[-1, -1, 2, 2, 2, -1]],
@@ -29,7 +29,7 @@ def _two_contexts(**kwargs):
 
 
 class LabelSchemeTest(tf.test.TestCase, parameterized.TestCase):
-    def test_words(self):
+    def test_describe(self):
         scheme = attention_labels.LabelScheme(max_distance=2)
         self.assertEqual(
             [scheme.describe(label) for label in range(-1, 10)],
@@ -62,7 +62,7 @@ class LabelSchemeTest(tf.test.TestCase, parameterized.TestCase):
         scheme = attention_labels.find_label_scheme(side_inputs)
         self.assertEqual(scheme.max_distance, max_distance)
 
-    def test_found_if_all_is_linked(self):
+    def test_found_if_all_pairs_are_linked(self):
         side_inputs = side_inputs_lib.make_global_local_transformer_side_inputs(
             [[0, 1]], [[1]], [[0, 0]], 1, relative_pos_max_distance=4
         )
@@ -70,8 +70,8 @@ class LabelSchemeTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(scheme.max_distance, 4)
 
 
-# Labels of a maximum distance of 1: 0 self, 1 right, 2 left, 3 not linked, 4
-# linked, 5 other context.
+# Labels with a maximum distance of 1: 0 is the token itself, 1 right, 2 left, 3
+# not linked, 4 linked, 5 other context.
 _TWO_CONTEXTS = """
     0 1 5 5 5 | 4 . . . . .
     2 0 5 5 5 | . 4 . . . .
@@ -160,7 +160,7 @@ class ComposeAttentionLabelsTest(tf.test.TestCase, parameterized.TestCase):
             _matrix(_WITHOUT_MASKS),
         )
 
-    def test_nothing_known_of_the_band(self):
+    def test_unknown_radius(self):
         side_inputs = self._changed(
             l2l_att_mask=None, l2l_relative_att_ids=None
         )
@@ -178,10 +178,10 @@ class ChooseGlobalTokensTest(tf.test.TestCase, parameterized.TestCase):
         ([5], 2, [0, 1]),
         # Without labels, nothing is linked.
         ([3, 4], 2, [0, 1], 0),
-        # A link with a label of its own.
+        # A link with its own label.
         ([3, 4], 3, [1, 2, 4], 1, [[-1, -1, -1, 1, -1, -1]]),
     )
-    def test_linked_ones_first(
+    def test_linked_tokens_first(
         self, long_tokens, count, expected, distance=1, link=None
     ):
         links = []

@@ -22,7 +22,7 @@ from etcmodel.pipeline.atomic import atomic_file
 _PADDING_LABELS = ("", "[PAD]", "<pad>")
 _MAX_LABEL_CHARS = 16
 
-# Names of colours, or of a colormap if there are many labels.
+# Label -> colour; all labels of one side -> colormap.
 _COLORS = {
     "masked": "white",
     "may attend": "cornflowerblue",
@@ -32,7 +32,7 @@ _COLORS = {
     "not linked": "gainsboro",
     "linked": "mediumseagreen",
     "other context": "plum",
-    # Used in turn.
+    # Links with their own labels use these in turn.
     "link": ("crimson", "gold", "cyan", "darkviolet", "yellowgreen", "sienna"),
 }
 
@@ -40,7 +40,7 @@ _COLORS = {
 _MIN_SIDE, _MAX_SIDE = 5.0, 14.4
 _MIN_CELL, _MAX_CELL = 0.085, 0.3
 _LEGEND_WIDTH, _LEGEND_ROW, _LEGEND_ROWS = 2.2, 0.22, 36
-# Maximum numbers of tokens in a picture.
+# Maximum number of tokens of each type in a picture.
 MAX_LONG_TOKENS = 120
 MAX_GLOBAL_TOKENS = 40
 
@@ -55,26 +55,26 @@ def draw_attention_picture(
 ) -> str:
     """Draws the masks and labels of one record into an image file.
 
-    Padding is left out: empty, `[PAD]` and `<pad>` labels at the end, and
-    positions without a label. A window is drawn of a long record, preferably
-    with linked global tokens, and a note in the picture tells what is not
-    shown. The file appears only when it is complete; the ending of `path`
-    (.png, .svg, .pdf) is its format.
+    Padding is not drawn: empty, `[PAD]` and `<pad>` labels at the end, and
+    positions without a label. Of a long record, only a window is drawn, with
+    global tokens that are linked to it if possible; a note in the picture says
+    what is shown. The file is written atomically, in the format that the ending
+    of `path` names (.png, .svg, .pdf).
 
     Raises:
         MissingExtraError: matplotlib is not installed.
         UserError: the file cannot be written.
-        ValueError: there is nothing to draw, there are more labels than
-            tokens, the window is outside of the record, or matplotlib does
-            not know the format.
+        ValueError: there are no token labels or more labels than tokens, the
+            window is outside of the record, or matplotlib does not know the
+            format.
     """
     num_long = _count_tokens("long_labels", long_labels)
     num_global = _count_tokens("global_labels", global_labels)
     _check_lengths(side_inputs, num_long, num_global)
     if not 0 <= first_long_token < num_long:
         raise ValueError(
-            f"`first_long_token` is {first_long_token}, but the record has "
-            f"the long tokens 0 to {num_long - 1}."
+            f"`first_long_token` is {first_long_token}, expected 0 to "
+            f"{num_long - 1}, as the record has {num_long} long tokens."
         )
     last = min(first_long_token + MAX_LONG_TOKENS, num_long)
     long_tokens = range(first_long_token, last)
@@ -108,7 +108,7 @@ def _count_tokens(name, labels):
     while count and labels[count - 1] in _PADDING_LABELS:
         count -= 1
     if not count:
-        raise ValueError(f"`{name}` names no token, there is nothing to draw.")
+        raise ValueError(f"`{name}` has no token labels. Pass at least one.")
     return count
 
 
@@ -122,7 +122,7 @@ def _check_lengths(side_inputs, num_long, num_global):
     if num_long > long_len or num_global > global_len:
         raise ValueError(
             f"Got labels for {num_long} long and {num_global} global tokens, "
-            f"but masks for {long_len} and {global_len}."
+            f"expected at most {long_len} and {global_len}, as in the masks."
         )
 
 
@@ -217,7 +217,7 @@ def _color(scheme, label):
         return to_rgb(names[(label - scheme.other_context - 1) % len(names)])
     side = "left" if label > scheme.max_distance else "right"
     distance = (label - 1) % scheme.max_distance
-    # From strong to pale; the square root spreads the near labels, which
-    # matter most.
+    # From strong to pale. The square root spreads the near labels, which matter
+    # most.
     share = (distance / max(scheme.max_distance - 1, 1)) ** 0.5
     return matplotlib.colormaps[_COLORS[side]](0.9 - 0.7 * share)[:3]

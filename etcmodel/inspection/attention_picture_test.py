@@ -16,7 +16,7 @@ from etcmodel.inspection import attention_picture
 
 
 def _side_inputs(long_len=6, global_len=2, max_distance=2):
-    """Makes inputs; global token 0 has the first half, and 1 the rest."""
+    """Returns inputs; each of two global tokens is linked to one half."""
     return side_inputs_lib.make_global_local_transformer_side_inputs(
         long_breakpoints=np.eye(1, long_len, long_len - 1, dtype=np.int32),
         global_breakpoints=np.eye(
@@ -30,12 +30,12 @@ def _side_inputs(long_len=6, global_len=2, max_distance=2):
 
 
 def _read_png(path):
-    """Returns <uint8>[height, width, 3]."""
+    """Reads an image as `<uint8>[height, width, 3]`."""
     return tf.io.decode_png(tf.io.read_file(path), channels=3).numpy()
 
 
 def _share_of_color(image, color):
-    """Returns the fraction of an image that has a colour."""
+    """Returns the fraction of an image's pixels that have a colour."""
     rgb = 255 * np.array(colors.to_rgb(color))
     return np.mean(np.all(np.abs(image - rgb) <= 1, axis=-1))
 
@@ -85,7 +85,7 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(_share_of_color(image, names["may attend"]), 0)
         self.assertGreater(_share_of_color(image, names["masked"]), 0.3)
 
-    def test_links_with_labels_of_their_own(self):
+    def test_links_with_their_own_labels(self):
         side_inputs = side_inputs_lib.make_multihop_side_inputs(
             [[0, 0, 0, 0, 0, 1]],
             [[-1] * 6],
@@ -106,7 +106,8 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotIn("<!-- link 3 -->", text)
         image = _read_png(self._draw(side_inputs=side_inputs))
         of_links = attention_picture._COLORS["link"]
-        # Two pairs, both ways; a single pair; and that back, in turn.
+        # Link 2 has two pairs in both directions; links 1 and 10 have one pair
+        # in one direction. Link 10 reuses a colour.
         self.assertGreater(
             _share_of_color(image, of_links[1]),
             2 * _share_of_color(image, of_links[0]),
@@ -114,7 +115,7 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
         for i in (0, 9 % len(of_links)):
             self.assertGreater(_share_of_color(image, of_links[i]), 0.002)
 
-    def test_colors_can_be_told_from_each_other(self):
+    def test_colors_are_distinguishable(self):
         scheme = attention_labels.LabelScheme(12)
         rgb = {x: attention_picture._color(scheme, x) for x in range(-1, 34)}
         self.assertLen(set(rgb.values()), len(rgb))
@@ -126,8 +127,8 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
                         np.abs(np.subtract(first, second)).sum(), 0.15, (i, j)
                     )
 
-    def test_the_note_is_all_there(self):
-        """The note is complete even if it is wider than the square."""
+    def test_the_note_is_complete(self):
+        """Checks that a note wider than the square is complete."""
         note = "Shown: " + 20 * "many words " + "."
         figure = attention_picture._draw(
             np.zeros([2, 2], int),
@@ -151,7 +152,7 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
         self.assertGreater(_share_of_color(image, names["may attend"]), 0.1)
         self.assertEqual(_share_of_color(image, names["linked"]), 0)
 
-    def test_what_is_drawn_of_a_long_record(self):
+    def test_window_of_a_long_record(self):
         labels = [f"token{i}" for i in range(300)] + ["[PAD]"] * 100
         limits = {"MAX_LONG_TOKENS": 5, "MAX_GLOBAL_TOKENS": 3}
         with (
@@ -203,8 +204,8 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
             self._draw("")
 
     @parameterized.parameters(
-        (dict(long_labels=["", "[PAD]"]), "long_labels.*nothing to draw"),
-        (dict(global_labels=[]), "global_labels.*nothing to draw"),
+        (dict(long_labels=["", "[PAD]"]), "long_labels.*no token labels"),
+        (dict(global_labels=[]), "global_labels.*no token labels"),
         (dict(long_labels=["a"] * 7), "7 long and 2 global.* 6 and 2"),
         (dict(first_long_token=6), "first_long_token.*6.*0 to 5"),
     )

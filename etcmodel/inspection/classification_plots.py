@@ -11,7 +11,7 @@ from etcmodel import extras
 from etcmodel.datasets import classification
 from etcmodel.pipeline.atomic import atomic_file
 
-# Endings of the files' names.
+# Endings of the file names, after the prefix.
 ENDINGS = ("_report.txt", "_confusion.png", "_calibration.png")
 MAX_LABELS = 40
 OTHERS = "(other labels)"
@@ -23,13 +23,13 @@ _CELL, _MARGIN = 0.34, 3.0
 
 
 def write_plots(prefix: str, predictions: Mapping, gold: Mapping) -> list[str]:
-    """Writes scikit-learn's report and pictures of labels; returns the paths.
+    """Writes scikit-learn's report and plots of labels; returns the paths.
 
     The report has precision, recall and F1 of each label. The confusion matrix
-    is for documents with one label; beyond 40 labels, the less frequent ones
-    are counted together. The calibration curve compares the probability of the
-    predicted label, or of each label if there may be several, with the share
-    that is right. Numbers have none of these.
+    is written if documents have one label; beyond 40 labels, the less frequent
+    ones are counted together. The calibration curve compares the probability of
+    the predicted label (of every label, if documents may have several) with the
+    share of correct predictions. Nothing is written if the labels are numbers.
 
     Args:
         prefix: the start of the paths.
@@ -67,7 +67,7 @@ def write_plots(prefix: str, predictions: Mapping, gold: Mapping) -> list[str]:
 
 
 def _judged(prediction: Mapping, truth, kind) -> Iterator[tuple[bool, float]]:
-    """Yields whether labels are right, and their probabilities."""
+    """Yields, for each label, whether it is correct and its probability."""
     probabilities = prediction.get("probabilities") or {}
     if kind == "multiple":
         for name, probability in probabilities.items():
@@ -78,7 +78,7 @@ def _judged(prediction: Mapping, truth, kind) -> Iterator[tuple[bool, float]]:
 
 
 def make_report(pairs) -> str:
-    """Returns the `classification_report` of pairs: right and predicted."""
+    """Returns the `classification_report` of pairs (gold, predicted)."""
     extras.require("sklearn")
     from sklearn import metrics
     from sklearn import preprocessing
@@ -103,13 +103,13 @@ def make_report(pairs) -> str:
 
 
 def draw_confusion(pairs):
-    """Draws the `ConfusionMatrixDisplay` of pairs: right and predicted."""
+    """Draws the `ConfusionMatrixDisplay` of pairs (gold, predicted)."""
     extras.require("matplotlib", "sklearn")
     from matplotlib.figure import Figure
     from sklearn import metrics
 
     counts = collections.Counter(truth for truth, _ in pairs)
-    # Labels that are only predicted come last.
+    # Labels that occur only in predictions come last.
     counts.update(dict.fromkeys((x for _, x in pairs if x != MISSING), 0))
     names = sorted(counts, key=lambda x: (-counts[x], x))
     shown = sorted(names[:MAX_LABELS])
@@ -146,7 +146,7 @@ def _shorten(text: str) -> str:
 
 
 def draw_calibration(judged):
-    """Draws the `CalibrationDisplay` of pairs: is right, and probability."""
+    """Draws the `CalibrationDisplay` of pairs (is correct, probability)."""
     extras.require("matplotlib", "sklearn")
     from matplotlib.figure import Figure
     from sklearn.calibration import CalibrationDisplay
@@ -155,7 +155,7 @@ def draw_calibration(judged):
     right, probabilities = zip(*judged, strict=True)
     CalibrationDisplay.from_predictions(
         right,
-        # float32 softmax may exceed 1 by a rounding error.
+        # A float32 softmax may exceed 1 by a rounding error.
         np.clip(probabilities, 0, 1),
         n_bins=_NUM_BINS,
         name="predicted",

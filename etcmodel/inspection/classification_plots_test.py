@@ -78,7 +78,7 @@ class ConfusionTest(tf.test.TestCase):
 
 class PlotsTest(tf.test.TestCase, parameterized.TestCase):
     def _write(self, predictions, gold):
-        """Returns the endings of the files that were written."""
+        """Writes the plots; returns the endings of the written files."""
         self.prefix = os.path.join(self.get_temp_dir(), "a", "metrics")
         paths = plots.write_plots(self.prefix, predictions, gold)
         self.assertTrue(all(map(os.path.exists, paths)))
@@ -95,8 +95,8 @@ class PlotsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertLess(max(image.shape[:2]), 3000)
             self.assertGreater(image[..., :3].std(), 0.05)
 
-    def test_what_is_written(self):
-        """Several labels have no matrix, numbers nothing."""
+    def test_written_files(self):
+        """No matrix is written for several labels, and nothing for numbers."""
         predictions = {
             "0": {"label": [], "probabilities": {"a": 0.25, "b": 0.45}}
         }
@@ -107,7 +107,7 @@ class PlotsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEmpty(self._write({}, {"0": 0.5}))
 
     @parameterized.parameters(
-        # Bins are counted by hand; predictions need probabilities.
+        # Points are computed by hand, from labels with probabilities only.
         (
             [
                 {"label": "a", "probabilities": {"a": 0.62, "b": 0.38}},
@@ -128,7 +128,7 @@ class PlotsTest(tf.test.TestCase, parameterized.TestCase):
         ),
     )
     def test_calibration(self, predictions, gold, expected):
-        """Points are the mean probability and the share that is right."""
+        """Points are the mean probability and the share of correct labels."""
         kind = "single" if isinstance(gold, str) else "multiple"
         judged = [
             pair

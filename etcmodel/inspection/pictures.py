@@ -1,4 +1,4 @@
-"""Describes one record for `inspect`."""
+"""Describes one record as the model sees it, for `inspect`."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from etcmodel.pipeline.preprocessor import on_host
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """One record as the model sees it; the first of several windows.
+    """One record as the model sees it; of several windows, the first.
 
     Attributes:
         summary: lines for the screen, as pairs of a name and a value.
@@ -46,8 +46,8 @@ def inspect(
 ) -> Inspection:
     """Describes one record as the model sees it.
 
-    `model_options` are the task's own by default. Raises a RecordError if the
-    record cannot be encoded.
+    By default, `model_options` are those of the task. Raises a RecordError if
+    the record cannot be encoded.
     """
     preprocessor = examples.preprocessor
     made = examples.preprocess([record])
@@ -95,7 +95,7 @@ def inspect(
 
 
 def _with_cut(counts, name: str) -> str:
-    """Formats a count, with how many of them were cut."""
+    """Formats a count and, if known, how many of the items were cut."""
     cut = counts.get(f"{name}_cut")
     return f"{counts[name]}" + ("" if cut is None else f", of which {cut} cut")
 
@@ -103,8 +103,8 @@ def _with_cut(counts, name: str) -> str:
 def _global_labels(preprocessor, record, view, texts) -> list[str]:
     """Returns the name of every global token that is not padding.
 
-    Global tokens of tokens have their names; the task names those of groups and
-    units.
+    A global token that stands for a long token has its text. The task names the
+    global tokens of groups and units.
     """
     place = {
         tuple(source): text

@@ -1,4 +1,4 @@
-"""Keras layers of ETC and ReadTwice; they need TensorFlow alone."""
+"""Keras layers of ETC and ReadTwice, which depend only on TensorFlow."""
 
 from etcmodel.layers.dense_layers import DenseLayers
 from etcmodel.layers.dropout import RecomputingDropout

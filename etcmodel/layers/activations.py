@@ -28,7 +28,7 @@ def _tanh_gelu(x):
 
 
 def _tanh_of_gelu(x):
-    """Returns `x` in the dtype of computation, and the tanh."""
+    """Returns `x` (as float32 if it has half precision) and the tanh."""
     if x.dtype in (tf.float16, tf.bfloat16):
         x = tf.cast(x, tf.float32)
     inner = _SQRT_2_OVER_PI * (x + _CUBIC * x * x * x)
@@ -55,18 +55,19 @@ def exact_gelu(x: tf.Tensor) -> tf.Tensor:
     return tf.nn.gelu(x, approximate=False)
 
 
-# Its name in configuration files and in the original code. The function has
-# another name, because Keras would read "gelu" in a saved layer as its own,
-# exact form.
+# The name in configuration files and in the original code. The function has
+# another name, because Keras would read "gelu" in a saved layer as its own
+# function, the exact form.
 gelu = tanh_gelu
 
 
 def get_layer_activation(identifier):
-    """Returns the activation of a layer, by Keras's rules except for "gelu".
+    """Returns a layer's activation, as Keras does except for "gelu".
 
-    The string is the tanh form, as everywhere in this package. Keras's own
-    function, `tf.keras.activations.gelu`, is the exact form, but is saved as
-    "gelu": it becomes `exact_gelu`, which is saved under its own name.
+    The string "gelu" means the tanh form, as everywhere in this package.
+    Keras's own function, `tf.keras.activations.gelu`, is the exact form but is
+    saved as "gelu". It is therefore replaced by `exact_gelu`, which is saved
+    under its own name.
     """
     if isinstance(identifier, str) and identifier.lower() == "gelu":
         return gelu
@@ -75,10 +76,11 @@ def get_layer_activation(identifier):
 
 
 def get_activation(activation_string: str | Callable | None) -> Callable | None:
-    """Returns the activation function with a configuration file's name.
+    """Returns the activation function that a configuration file names.
 
-    Names, in any case: '' or 'linear' (None), 'relu', 'gelu' (the tanh form),
-    'exact_gelu' (the erf form) and 'tanh'. A function is returned as given.
+    The names are '' or 'linear' (None), 'relu', 'gelu' (the tanh form),
+    'exact_gelu' (the erf form) and 'tanh', in upper or lower case. A function
+    is returned as given.
 
     Raises:
         ValueError: the name is unknown.

@@ -10,7 +10,7 @@ from etcmodel.ops import compilation
 
 
 def gelu_derivative(x):
-    """The tanh form's derivative at float64 numbers."""
+    """Computes the tanh form's derivative in float64."""
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
     slope = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x**2)
     # The derivative of tanh is 1 / cosh^2.
@@ -76,7 +76,7 @@ class ActivationTest(parameterized.TestCase, tf.test.TestCase):
             return tape.gradient(y, x), [op.name for op in inside]
 
         graph = forward.get_concrete_function(tf.TensorSpec([7, 3])).graph
-        # The backward pass has a tanh of its own.
+        # The backward pass computes its own tanh.
         kinds = [operation.type for operation in graph.get_operations()]
         self.assertEqual(2, kinds.count("Tanh"))
 

@@ -1,4 +1,4 @@
-"""Tests of `return_attention_scores` of all layers with this argument."""
+"""Tests `return_attention_scores` of all layers that have this argument."""
 
 import numpy as np
 import pytest
@@ -63,7 +63,7 @@ class ScoresTestCase(tf.test.TestCase, parameterized.TestCase):
 
 class FusedGlobalLocalAttentionTest(ScoresTestCase):
     @pytest.mark.both_kerases
-    def test_are_those_that_weigh_the_values(self):
+    def test_scores_weigh_the_values(self):
         layer = make_fused()
         call = model_inputs.make_attention_call(1, LONG, GLOBAL, RADIUS)
         expected = layer(**call, att_implementation="streaming")
@@ -75,7 +75,7 @@ class FusedGlobalLocalAttentionTest(ScoresTestCase):
         self.check(scores)
         self.assertAllEqual(expected[0], outputs[0])
         self.assertAllEqual(expected[1], outputs[1])
-        # Each query's output from its probabilities and the values.
+        # Computes each query's output from its probabilities and the values.
         long, others = call["long_input"], call["global_input"]
         near = np.arange(LONG)[:, None] + np.arange(-RADIUS, RADIUS + 1)
         near = np.clip(near, 0, LONG - 1)
@@ -111,7 +111,7 @@ class FusedGlobalLocalAttentionTest(ScoresTestCase):
 
     @parameterized.parameters(([6, 0],), ([[6, 0], [1, 2]],))
     @pytest.mark.both_kerases
-    def test_of_chosen_queries(self, positions):
+    def test_scores_of_selected_queries(self, positions):
         layer = make_fused()
         call = model_inputs.make_attention_call(1, LONG, GLOBAL, RADIUS)
         _, expected = layer(**call, return_attention_scores=True)
@@ -131,7 +131,7 @@ class FusedGlobalLocalAttentionTest(ScoresTestCase):
         for name in ("g2g", "g2l"):
             self.assertAllClose(expected[name][:, :, 1:2], scores[name])
 
-    def test_are_those_before_dropout(self):
+    def test_scores_are_before_dropout(self):
         layer = make_fused(att_dropout_prob=0.5)
         call = model_inputs.make_attention_call(1, LONG, GLOBAL, RADIUS)
         options = dict(return_attention_scores=True)
@@ -151,7 +151,7 @@ class FusedGlobalLocalAttentionTest(ScoresTestCase):
 class StackTest(ScoresTestCase):
     @parameterized.parameters(False, True)
     @pytest.mark.both_kerases
-    def test_of_each_layer(self, use_pre_activation_order):
+    def test_scores_of_each_layer(self, use_pre_activation_order):
         stack = layers.GlobalLocalTransformerLayers(
             8,
             8,
@@ -264,7 +264,7 @@ class OneSoftmaxTest(ScoresTestCase):
                 self.assertEqual(size, x["side"].shape[-1])
                 total = total + np.sum(x["side"], -1)
             else:
-                # The memory has its own attention and softmax.
+                # Attention to the memory has its own softmax.
                 self.assertEqual((BATCH, 1, LONG, size), tuple(x["side"].shape))
                 self.assertAllClose(
                     np.sum(x["side"], -1),
@@ -285,7 +285,7 @@ class OneSoftmaxTest(ScoresTestCase):
         self.assertEqual((BATCH, HEADS, LONG, LONG), tuple(main.shape))
         self.assertEqual((BATCH, heads or HEADS, LONG, 0), tuple(side.shape))
 
-    def test_a_block_hands_them_on(self):
+    def test_residual_block_returns_scores(self):
         layer = layers.ResidualBlock(layers.RelativeAttention(8, HEADS))
         stream, _ = make_streams()
         output, scores = layer(stream, return_attention_scores=True)
@@ -303,7 +303,7 @@ class OneSoftmaxTest(ScoresTestCase):
         self.assertAllEqual(layer(**call), output)
         self.assertEqual((BATCH, HEADS, 2, 0), tuple(side.shape))
         self.assertEqual((BATCH, HEADS, 2, 2 * RADIUS + 1), tuple(near.shape))
-        # Neither of them attends to keys before itself.
+        # Neither query attends to keys before itself.
         self.assertAllEqual(near[..., :RADIUS], tf.zeros([BATCH, HEADS, 2, 2]))
         self.assertAllClose(tf.reduce_sum(near, -1), np.ones([2, HEADS, 2]))
 

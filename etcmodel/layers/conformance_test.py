@@ -15,8 +15,8 @@ from testing.conformance.cases import floats
 from testing.conformance.cases import ints
 
 _KEY_BIAS = (
-    "it adds the same to the scores of all keys of a query, which a softmax "
-    "does not see"
+    "it adds the same value to the scores of all keys of a query, which does "
+    "not change the softmax"
 )
 _HIDDEN = 8
 _RADIUS = 2
@@ -66,7 +66,7 @@ CASES = {
         (("batch", "seq", 4),),
         variants=(
             dict(hidden_sizes=[3]),
-            # The tanh form, unlike Keras's.
+            # The tanh form; Keras's gelu is the exact form.
             dict(hidden_sizes=[3, 2], activation=activations.gelu),
             lambda: dict(
                 hidden_sizes=[6, 4, 2],
@@ -414,7 +414,8 @@ CASES = {
         ),
         (_MAIN,),
         has_dropout=True,
-        # The default side input has its own key, without a bias.
+        # The default side input's key has no bias, so the bias of
+        # cross-attention keys has a gradient.
         without_gradient={"main_key_projection/linear/bias": _KEY_BIAS},
         variants=(
             dict(
@@ -444,13 +445,14 @@ class LayersConformanceTest(checks.make_test_case(SUITE)):
 
 
 class LayersOneKerasTest(checks.make_test_case(SUITE, checks.ONE_KERAS_CHECKS)):
-    """Slow checks that do not depend on the version of Keras."""
+    """Slow checks that do not depend on the Keras version."""
 
 
 @pytest.mark.both_kerases
 class LayersOtherKerasTest(unittest.TestCase):
     def test_gives_the_same(self):
-        # A layer that is read, and one that is not: its layers are in lists.
+        # The other Keras version can read the `.weights.h5` file of the first
+        # layer, but not of the second, whose sublayers are in lists.
         files = ["residual_block", "transformer_layers"]
         checks.check_other_keras(SUITE, files)
 

@@ -1,4 +1,4 @@
-"""Dense layers, one after another."""
+"""A stack of dense layers."""
 
 from collections.abc import Sequence
 
@@ -14,14 +14,14 @@ from etcmodel.ops import shapes
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class DenseLayers(keras_compat.ConstructorConfig):
-    """Dense layers one after another, without activation after the last.
+    """A stack of dense layers, without an activation after the last one.
 
-    The activation is a function of each row without variables, a layer, or a
-    Keras name, where "gelu" means the tanh form, as in BERT and ETC. Without a
-    `kernel_initializer`, Keras's default is used.
+    The activation is a layer, a function without variables that treats each row
+    by itself, or a Keras name, where "gelu" means the tanh form, as in BERT and
+    ETC. Without a `kernel_initializer`, Keras's default is used.
 
     Raises:
-        ValueError: `hidden_sizes` is empty, or one is below 1.
+        ValueError: `hidden_sizes` is empty or contains a size below 1.
     """
 
     _initializers = ("kernel_initializer", "bias_initializer")
@@ -79,8 +79,8 @@ class DenseLayers(keras_compat.ConstructorConfig):
     def call(self, inputs, training=None):
         """Applies the layers to `<float>[..., size]`.
 
-        Outside of training, inputs of activations are not kept for a backward
-        pass, but computed again there. The results are the same.
+        Outside of training, the inputs of activations are not kept. A backward
+        pass computes them again, with the same results.
         """
         if self._is_chain():
             inputs = tf.cast(inputs, self.compute_dtype)

@@ -68,7 +68,7 @@ class DenseLayersTest(tf.test.TestCase, parameterized.TestCase):
 
         compiled = gradient.experimental_get_compiler_ir(inputs)
         text = compiled(stage="optimized_hlo")
-        # The backward pass computes its own, and keeps none of the forward.
+        # The backward pass computes its own tanh and keeps none.
         self.assertEqual(2, text.count(" tanh("))
 
     def test_training_decides_what_is_kept(self):
@@ -96,7 +96,7 @@ class DenseLayersTest(tf.test.TestCase, parameterized.TestCase):
         layer.build((None, 4))
         for dense in layer.layers:
             dense.enable_lora(2)
-        # A product with what is added starts as zero.
+        # Random weights: LoRA initializes its second factor to zeros.
         layer.set_weights(
             [rng.normal(size=x.shape) for x in layer.get_weights()]
         )
@@ -122,7 +122,7 @@ class DenseLayersTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLen(weights, 6)
         for expected, result in zip(*results, strict=True):
             error = tf.norm(expected - tf.cast(result, tf.float32))
-            # bfloat16 has 8 bits.
+            # bfloat16 has 8 significant bits.
             tolerance = 1e-6 if dtype == "float32" else 0.03
             self.assertLess(error / tf.norm(expected), tolerance)
 

@@ -1,4 +1,4 @@
-"""Applies a `Dense` layer by a function that all layers share."""
+"""Applies `Dense` layers through a traced function that they share."""
 
 from collections.abc import Sequence
 
@@ -17,9 +17,9 @@ def apply(
     """Applies a dense layer to the last axes of a tensor.
 
     The product of a built `Dense` layer is traced once for all layers. Any
-    other layer of `<float>[rows, size]`, such as a subclass of `Dense` or a
-    quantized layer, is called. The other arguments, and the result, are those
-    of `shapes.apply_to_rows`.
+    other layer, such as a subclass of `Dense` or a quantized layer, is called
+    with `<float>[rows, size]`. For the other arguments and the result, see
+    `shapes.apply_to_rows`.
     """
     if not _is_product(layer):
         return shapes.apply_to_rows(layer, inputs, row_rank, split)
@@ -33,12 +33,12 @@ def apply(
 
 
 def is_quantized(layer: tf.keras.layers.Layer) -> bool:
-    """Returns whether the layer itself must scale its kernel (in Keras 3)."""
+    """Tells whether Keras 3 quantized a layer, which then scales its kernel."""
     return getattr(layer, "quantization_mode", None) is not None
 
 
 def _is_product(layer):
-    """Tells whether a layer is only a product and a bias."""
+    """Tells whether a layer only computes a product and adds a bias."""
     return (
         type(layer) is tf.keras.layers.Dense
         and layer.activation is tf.keras.activations.linear

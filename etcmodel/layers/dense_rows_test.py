@@ -89,7 +89,7 @@ class DenseRowsTest(tf.test.TestCase, parameterized.TestCase):
     def test_low_rank_adaptation(self):
         layer = make(tf.keras.layers.Dense(6))
         if not hasattr(layer, "enable_lora"):
-            self.skipTest("of Keras 3 alone")
+            self.skipTest("Only Keras 3 has LoRA.")
         layer.enable_lora(2)
         layer.lora_kernel_a.assign(np.ones([4, 2]))
         layer.lora_kernel_b.assign(np.ones([2, 6]))

@@ -1,4 +1,4 @@
-"""Dropout from explicit seeds, correct under recomputation."""
+"""Dropout from explicit seeds, which recomputation can repeat."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ from etcmodel.ops import shared_graphs
 def smart_cond(
     pred, true_fn: Callable, false_fn: Callable, name: str | None = None
 ):
-    """Calls `tf.cond`, or one function if `pred` is known (None is false)."""
+    """Calls `tf.cond`, or one function if `pred` is static (None is false)."""
     for fn in (true_fn, false_fn):
         if not callable(fn):
             raise TypeError(
@@ -36,17 +36,17 @@ def stateless_dropout(
     noise_shape=None,
     name: str | None = None,
 ) -> tf.Tensor:
-    """Applies dropout with a mask that depends on a seed alone.
+    """Applies dropout with a mask that depends only on a seed.
 
-    An element stays where a uniform draw from [0, 1) is at least `rate`, and
-    is then divided by `1 - rate`; else it becomes 0.
+    If a uniform draw from [0, 1) is at least `rate`, an element is kept and
+    divided by `1 - rate`. Otherwise it becomes 0.
 
     Args:
         x: `<float>[...]`.
         rate: in [0, 1); a number or a scalar tensor.
         seed: `<int32>[2]`.
-        noise_shape: shape of the mask, broadcast to that of `x`, by default
-            equal to it; None in it means the size of `x` there.
+        noise_shape: shape of the mask, which is broadcast to `x`; by default
+            the shape of `x`. None as the size of an axis means that of `x`.
         name: name scope.
 
     Raises:
@@ -56,8 +56,8 @@ def stateless_dropout(
         x = tf.convert_to_tensor(x)
         if not x.dtype.is_floating:
             raise ValueError(
-                "Dropout needs a float tensor, since it scales the other "
-                f"elements, but x is {x.dtype.name}."
+                "Dropout needs a float tensor, since it scales the kept "
+                f"elements, but x is {x.dtype.name}. Cast it first."
             )
         static_rate = tf.get_static_value(rate) if tf.is_tensor(rate) else rate
         if static_rate is not None:
@@ -68,7 +68,7 @@ def stateless_dropout(
                 logging.log_first_n(
                     logging.WARNING,
                     "Dropout rate %g: more than half of the elements are "
-                    "dropped. Is it meant as the probability of keeping?",
+                    "dropped. Did you pass the probability of keeping?",
                     5,
                     static_rate,
                 )
@@ -95,19 +95,20 @@ def _dropped(x, seed, rate, noise_shape):
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class RecomputingDropout(keras_compat.ConstructorConfig):
-    """Dropout that drops the same elements when it is recomputed.
+    """Dropout layer that drops the same elements when it is recomputed.
 
-    Inside a function of `recompute_grad`, the mask depends on that function's
-    seed, the layer and the number of the layer's calls there; elsewhere it is
-    random.
+    Inside a function wrapped by `recompute_grad`, the mask depends on the
+    function's seed, the layer and how often the layer was called there before.
+    Elsewhere it is random.
 
     Args:
         rate: probability of dropping, in [0, 1).
         noise_shape: see `stateless_dropout`.
         seed: distinguishes this layer from others inside a recomputed function,
-            and seeds the random draws elsewhere. By default layers differ.
-        force_recomputation: raise a ValueError when the layer drops elements
-            outside of a recomputed function.
+            and seeds the random draws elsewhere. By default, each layer drops
+            different elements.
+        force_recomputation: whether to raise a ValueError when the layer drops
+            elements outside of a recomputed function.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class RecomputingDropout(keras_compat.ConstructorConfig):
         self.seed = seed
         self.force_recomputation = force_recomputation
         self.supports_masking = True
-        # There are no weights, and `draw_seed` may be used without a call.
+        # The layer has no weights, and `draw_seed` works without a call.
         self.built = True
 
     def call(self, inputs, training=None):
@@ -141,7 +142,7 @@ class RecomputingDropout(keras_compat.ConstructorConfig):
         )
 
     def draw_seed(self) -> tf.Tensor:
-        """Returns a new seed, `<int32>[2]`, equal in both runs."""
+        """Returns a new seed, `<int32>[2]`; a recomputation repeats it."""
         context = recompute.get_recompute_context()
         if context is not None:
             number = self.seed
@@ -153,14 +154,15 @@ class RecomputingDropout(keras_compat.ConstructorConfig):
         if self.force_recomputation:
             raise ValueError(
                 f"{self.name}: force_recomputation is set, but the layer is "
-                "called outside of a function made by `recompute_grad`."
+                "called outside of a recomputed function. Call it in a "
+                "function wrapped by `recompute_grad`."
             )
         return tf.random.uniform(
             [2], tf.int32.min, tf.int32.max, dtype=tf.int32, seed=self.seed
         )
 
     def of_probabilities(self, training) -> attention.Dropout | None:
-        """Describes the dropout of one attention's probabilities."""
+        """Returns dropout for the probabilities of one call, or None."""
         rate = self.rate
         if not rate:
             return None
@@ -185,7 +187,7 @@ def check_rate(rate: float):
 
 
 def _mix_to_int32(layer_seed: int, call_index: int) -> int:
-    """Spreads pairs of small numbers over all int32 numbers."""
+    """Hashes a pair of small integers to an int32."""
     mixed = (layer_seed * 0x9E3779B1 + call_index * 0x85EBCA77) % 2**32
     mixed = ((mixed ^ (mixed >> 16)) * 0x7FEB352D) % 2**32
     mixed = ((mixed ^ (mixed >> 15)) * 0x846CA68B) % 2**32

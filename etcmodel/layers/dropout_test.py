@@ -16,7 +16,7 @@ class StatelessDropoutTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(dtype, y.dtype)
         self.assertAllInSet(y, [0.0, np.array(1.25, dtype.as_numpy_dtype)])
         kept = np.mean(np.array(y) != 0)
-        # Four standard deviations of 10,000 draws.
+        # The tolerance is four standard deviations of 10,000 draws.
         self.assertNear(0.8, kept, 0.016)
         self.assertAllEqual(y, dropout.stateless_dropout(x, 0.2, [1, 2]))
         self.assertNotAllEqual(y, dropout.stateless_dropout(x, 0.2, [2, 2]))
@@ -86,7 +86,7 @@ class SmartCondTest(tf.test.TestCase):
 
 class RecomputingDropoutTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(None, False, True)
-    def test_every_step_drops_others(self, jit_compile):
+    def test_every_step_drops_other_elements(self, jit_compile):
         layer = dropout.RecomputingDropout(0.5)
 
         def step(x):
@@ -98,7 +98,7 @@ class RecomputingDropoutTest(tf.test.TestCase, parameterized.TestCase):
         for first, second in itertools.combinations(outputs, 2):
             self.assertNotAllEqual(first, second)
 
-    def test_in_a_context_the_seeds_decide(self):
+    def test_seeds_determine_the_masks_in_a_context(self):
         def make():
             return [dropout.RecomputingDropout(0.5) for _ in range(2)]
 

@@ -10,16 +10,18 @@ from etcmodel.layers import keras_compat
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class EmbeddingLookup(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
-    """Looks ids up in a table, and optionally projects the result.
+    """Looks up ids in a table, and optionally projects the result.
 
     Args:
         vocab_size: number of ids.
         embedding_size: width of the table.
-        projection_size: width of the output, if it differs (the factorised
-            embeddings of ALBERT); 0 for no projection.
+        projection_size: width of the output. If it differs from
+            `embedding_size`, the result is projected (ALBERT's factorised
+            embeddings). 0 for no projection.
         initializer_range: standard deviation of the table's truncated normal.
-        use_one_hot_lookup: multiply with one-hot vectors rather than gather,
-            faster on TPUs for small tables. Ids out of range then give zeros.
+        use_one_hot_lookup: multiply by one-hot vectors instead of gathering,
+            which is faster on TPUs for small tables. Ids out of range then give
+            zeros.
 
     Raises:
         ValueError: a size is below 1 (`projection_size`: below 0).
@@ -39,8 +41,8 @@ class EmbeddingLookup(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
         if min(vocab_size, embedding_size) < 1 or projection_size < 0:
             raise ValueError(
                 f"{self.name}: vocab_size ({vocab_size}) and embedding_size "
-                f"({embedding_size}) must be at least 1, projection_size "
-                f"({projection_size}) at least 0."
+                f"({embedding_size}) must be at least 1, and "
+                f"projection_size ({projection_size}) at least 0."
             )
         self.vocab_size = vocab_size
         self.embedding_size = embedding_size
@@ -60,9 +62,9 @@ class EmbeddingLookup(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
             )
 
     def build(self, input_shape):
-        """Makes the table and builds the projection."""
-        # Casting the table before every lookup costs more than the lookup.
-        # (Keras 2 only casts the result.)
+        """Creates the table and builds the projection."""
+        # Without autocast, as casting the table before every lookup costs more
+        # than the lookup. (Keras 2 only casts the result.)
         options = {"autocast": False} if keras_compat.is_keras_3() else {}
         self.embedding_table = self.add_weight(
             name="embedding_table",
@@ -80,10 +82,10 @@ class EmbeddingLookup(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
         super().build(input_shape)
 
     def call(self, input_ids, input_mask=None):
-        """Looks `<int>[...]` ids up.
+        """Looks up ids, `<int>[...]`.
 
-        Where `input_mask` is 0, ids may be out of range, and
-        the result is zeros.
+        Where `input_mask` is 0, ids may be out of range, and the result is
+        zeros.
         """
         input_ids = tf.cast(input_ids, tf.int32)
         if input_mask is not None:

@@ -1,4 +1,4 @@
-"""Global-local attention: the long and the global input attend to both."""
+"""Global-local attention: long and global tokens attend to each other."""
 
 import tensorflow as tf
 
@@ -8,7 +8,7 @@ from etcmodel.layers import local_attention
 from etcmodel.layers import relative_attention
 from etcmodel.ops import attention
 
-# From the long or the global queries to long or global keys.
+# Queries and keys: "l2g" is from long queries to global keys.
 _DIRECTIONS = ("l2l", "l2g", "g2g", "g2l")
 
 
@@ -21,32 +21,33 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
     keys (g2g and g2l) under another.
 
     The projections are attributes: `long_query_projection`,
-    `global_query_projection`, `l2l_key_projection`, `l2l_value_projection`, and
-    likewise `l2g_*` and `g2g_*` (of the global input) and `g2l_*` (of the long
-    input), `long_output_projection`, `global_output_projection`. A shared
+    `global_query_projection`, `l2l_key_projection`, `l2l_value_projection`
+    (likewise `l2g_*` and `g2g_*` for the global input, `g2l_*` for the long
+    input), `long_output_projection` and `global_output_projection`. A shared
     projection is one layer with several names. `long_qkv_attention` and
-    `global_qkv_attention` hold the labels, which are never shared.
+    `global_qkv_attention` hold the label tables, which are never shared.
 
     Args:
         long_hidden_size: size of the long input and output.
         global_hidden_size: size of the global input and output.
-        local_radius: positions that a long query sees to each side.
+        local_radius: number of positions that a long query sees on each side.
         long_total_att_size: size of all heads of the long queries together,
             `long_hidden_size` by default.
         global_total_att_size: the same for the global queries.
-        relative_vocab_size: number of labels, None for no labels. l2l and l2g
-            share one vocabulary, and so do g2g and g2l.
+        relative_vocab_size: number of labels; None for no labels. l2l and l2g
+            share one table of labels, and so do g2g and g2l.
         initializer: initializer of the kernels; None for Keras's default.
-        share_kv_projections: one key and one value projection for l2l and l2g,
-            and one for g2g and g2l.
-        share_qkv_projections: one query, one key and one value projection for
-            all; overrides `share_kv_projections`.
-        share_att_output_projection: one output projection for both inputs.
+        share_kv_projections: whether l2l and l2g share a key and a value
+            projection, and g2g and g2l another pair.
+        share_qkv_projections: whether all directions share one query, one key
+            and one value projection; overrides `share_kv_projections`.
+        share_att_output_projection: whether both inputs share an output
+            projection.
         use_one_hot_lookup: see `QkvRelativeAttention`.
 
     Raises:
-        ValueError: a total size is no multiple of `num_heads`, or sizes differ
-            that must be equal to share a projection.
+        ValueError: a total size is not a multiple of `num_heads`, or a
+            projection is shared between inputs of different sizes.
     """
 
     _initializers = ("initializer",)
@@ -130,7 +131,8 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
                 raise ValueError(
                     f"{option} needs equal attention sizes, but "
                     f"long_total_att_size is {self.long_total_att_size} and "
-                    f"global_total_att_size {self.global_total_att_size}."
+                    f"global_total_att_size {self.global_total_att_size}. Make "
+                    f"them equal, or set {option}=False."
                 )
         for option, is_on in (
             shares_all | {"share_kv_projections": self.share_kv_projections}
@@ -139,7 +141,8 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
                 raise ValueError(
                     f"{option} needs equal hidden sizes, but long_hidden_size "
                     f"is {self.long_hidden_size} and global_hidden_size "
-                    f"{self.global_hidden_size}."
+                    f"{self.global_hidden_size}. Make them equal, or set "
+                    f"{option}=False."
                 )
 
     def _make_query_key_value_projections(self):
@@ -194,7 +197,7 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
         )
 
     def build(self, input_shape):
-        """Builds everything; the sizes are the constructor's."""
+        """Builds all sublayers; the constructor determines their sizes."""
         for layer in (
             self.long_query_projection,
             self.l2l_key_projection,
@@ -250,10 +253,11 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
 
         The inputs are `<float>[batch, long, long_hidden_size]` and
         `<float>[batch, global, global_hidden_size]`. Masks are `<int32 or
-        bool>`, 1 where attending is allowed and everywhere if None; ids are
-        `<int32>` labels or None. Shapes, and descriptions of masks and labels,
-        are those of `attention.long_attention` and `global_attention`. For
-        `att_implementation` see `QkvRelativeLocalAttention`.
+        bool>`, 1 where attending is allowed; None allows all pairs.
+        `*_relative_att_ids` are `<int32>` labels, or None. For their shapes,
+        and for objects that describe masks and labels, see
+        `attention.long_attention` and `attention.global_attention`. For
+        `att_implementation`, see `QkvRelativeLocalAttention`.
 
         Returns:
             `[long_output, global_output]`, shaped as the inputs. With
@@ -288,7 +292,7 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
         )
         # [batch, long, heads, size]
         long_output = attention.long_attention(*long_call, att_implementation)
-        # Projections of long tokens for global queries come after that, so that
+        # Long tokens are projected for the global queries only now, so that
         # fewer tensors are alive at a time.
         with tf.control_dependencies([long_output]):
             long_input = tf.identity(long_input)
@@ -330,7 +334,7 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
         ]
         if not return_attention_scores:
             return outputs
-        # All arguments except the dropout.
+        # `[:-1]` drops the last argument, the dropout.
         scores = (
             *attention.long_scores(*long_call[:-1], long_query_positions),
             *attention.global_scores(*global_call[:-1], global_query_positions),

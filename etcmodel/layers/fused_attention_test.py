@@ -31,7 +31,7 @@ class FusedGlobalLocalAttentionTest(parameterized.TestCase, tf.test.TestCase):
         share_qkv_projections=[False, True],
         share_att_output_projection=[False, True],
     )
-    def test_what_is_shared(self, **options):
+    def test_sharing_options(self, **options):
         layer = fused_attention.FusedGlobalLocalAttention(4, 4, 2, 1, **options)
         same = {
             frozenset([a, b])

@@ -1,4 +1,4 @@
-"""Attention of a sequence to itself and to a side sequence at once."""
+"""Attention of a sequence to itself and to a side sequence, in one softmax."""
 
 import tensorflow as tf
 
@@ -17,16 +17,16 @@ class FusedSideAttention(relative_attention.MultiHeadLayer):
 
     Every token of the main input attends to all tokens of its example and to
     all rows of the side input under one softmax, without relative labels. With
-    shared projections the weights are those of BERT's self-attention. A token
-    that may attend to nothing gets the output projection of zeros: its bias.
+    shared projections, the weights are those of BERT's self-attention. A token
+    whose keys are all masked gets the bias of the output projection.
 
     The projections are attributes: `main_query_projection`,
     `main_key_projection`, `main_value_projection`, `side_key_projection`,
-    `side_value_projection` (with `share_kv_projections` those of the main
-    input), `output_projection`.
+    `side_value_projection` (with `share_kv_projections`, those of the main
+    input) and `output_projection`.
 
     Raises:
-        ValueError: `hidden_size` is no multiple of `num_heads`.
+        ValueError: `hidden_size` is not a multiple of `num_heads`.
     """
 
     _initializers = ("initializer",)
@@ -97,27 +97,27 @@ class FusedSideAttention(relative_attention.MultiHeadLayer):
         side_att_mask=None,
         return_attention_scores=False,
     ):
-        """Attends from, and to, `<float>[batch, main, hidden_size]`.
+        """Attends from `main_input`, `<float>[batch, main, hidden_size]`.
 
-        `side_input` is `<float>[batch, side, hidden_size]`; without the axis
-        `batch`, all examples share it. None means no rows.
+        `side_input` is `<float>[batch, side, hidden_size]`, or `<float>[side,
+        hidden_size]` if all examples share it. None means no rows.
 
-        The masks are `<int32 or bool>`, 1 where attending is allowed and
-        everywhere if None: `att_mask` `[batch, main, main + side]` covers the
-        tokens and then the side input; or only the tokens, if there is no side
-        input or `side_att_mask` `[batch, main, side]` is given. Without the
-        axis `main` they apply to all tokens of an example.
+        The masks are `<int32 or bool>`, 1 where attending is allowed; None
+        allows all pairs. `att_mask`, `[batch, main, main + side]`, covers the
+        tokens and then the side input. It covers only the tokens if there is no
+        side input, or if `side_att_mask`, `[batch, main, side]`, is given. A
+        mask without the axis `main` applies to all tokens of an example.
 
         Returns:
             A tensor shaped as `main_input`. With `return_attention_scores`, a
             tuple of it and the probabilities before dropout, `<float>[batch,
             heads, main, main]` and `<float>[batch, heads, main, side]`, without
-            columns if there is no side input. A row of both sums to 1, or is 0
-            without a key.
+            columns if there is no side input. A row of both sums to 1; it is
+            0 if all keys are masked.
 
         Raises:
-            ValueError: an input or a mask has another rank, or a mask another
-                number of columns.
+            ValueError: an input or a mask has the wrong rank, or a mask has the
+                wrong number of columns.
         """
         shapes.assert_rank(main_input, 3, "main_input")
         examples = {

@@ -10,7 +10,7 @@ HIDDEN, BATCH, MAIN, SIDE = 12, 2, 5, 3
 
 
 def make_inputs(side_rank=2, batch=BATCH, main=MAIN, side=SIDE):
-    """Main input, side input and a mask of both, which hides much."""
+    """Returns main and side inputs, and a mask that hides many pairs."""
     rng = np.random.default_rng(1)
     side_shape = [batch, side, HIDDEN][3 - side_rank :]
     mask = rng.binomial(1, 0.5, size=[batch, main, main + side])
@@ -31,7 +31,7 @@ def make_layer(num_heads=3, **kwargs):
 
 class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
-        # Heads, sharing, rank of the side input.
+        # Number of heads, shared projections, rank of the side input.
         (1, False, 2),
         (3, False, 3),
         (3, True, 2),
@@ -85,7 +85,7 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
             layer,
             arrays,
             references.fused_side_attention(layer, main, side, mask),
-            # Three examples of all heads.
+            # Room for three examples with all heads.
             3 * 3 * MAIN * (MAIN + SIDE * has_side),
             lambda x: (
                 [*[None] * (x.ndim - 1), x.shape[-1]] if is_dynamic else x.shape
@@ -109,7 +109,7 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
         )
         for dtype in (bool, np.int64, np.float32):
             self.assertAllEqual(expected, attend(att_mask=mask.astype(dtype)))
-        # The same columns for all tokens.
+        # The mask has the same columns for all tokens.
         alike = np.tile(mask[:, 1:2], [1, MAIN, 1])
         expected = attend(att_mask=alike)
         self.assertAllEqual(expected, attend(att_mask=mask[:, 1]))
@@ -183,7 +183,7 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
         number = 4 if share_kv_projections else 6
         self.assertLen(layer.trainable_weights, 2 * number)
 
-    def test_columns_too_few_in_a_graph_that_knows_no_lengths(self):
+    def test_too_few_columns_with_unknown_lengths(self):
         layer = make_layer()
 
         @tf.function(
@@ -196,7 +196,7 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
         def attend(main, side, mask):
             return layer(main, side_input=side, att_mask=mask)
 
-        # It must not be taken for a mask of all columns.
+        # A mask of the tokens must not be taken for one with all columns.
         main, side, mask = make_inputs(side=2)
         attend(main, side, mask)
         with self.assertRaises(tf.errors.InvalidArgumentError):

@@ -1,4 +1,4 @@
-"""Base class of layers without Python's control flow over tensors."""
+"""Base class of layers that switch AutoGraph off."""
 
 import contextlib
 import threading
@@ -12,20 +12,21 @@ _state = threading.local()
 
 
 class GraphLayer(tf.keras.layers.Layer):
-    """A layer without Python's control flow over tensors.
+    """A layer that switches AutoGraph off.
 
     Keras 2 lets AutoGraph rewrite `call`, and all functions called there, so
     that `if` and `for` may depend on tensors. This takes seconds for a model,
-    so this layer switches it off, as Keras 3 does: neither a subclass nor a
-    function that is passed to it, such as an activation, may depend on it.
+    so this layer switches it off, as Keras 3 does. Subclasses, and functions
+    passed to them (such as an activation), must not use `if` or `for` on
+    tensors.
     """
 
-    # Former names of arguments, which saved layers may contain, to new ones.
+    # Former argument names, which saved layers may contain -> current names.
     _FORMER_NAMES: ClassVar[dict[str, str]] = {}
 
     @classmethod
     def from_config(cls, config):
-        """Makes a layer from its config, which may have former names."""
+        """Creates a layer from a config, also with former argument names."""
         return super().from_config(
             {cls._FORMER_NAMES.get(k, k): v for k, v in config.items()}
         )
@@ -33,7 +34,7 @@ class GraphLayer(tf.keras.layers.Layer):
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args, **kwargs):
         """Calls the layer without AutoGraph."""
-        # Keras 3 calls `compute_output_spec` for symbolic inputs.
+        # Keras 3 calls `compute_output_spec` instead for symbolic inputs.
         is_asked = not keras_compat.is_keras_3() and any(
             map(keras_compat.is_keras_tensor, tf.nest.flatten((args, kwargs)))
         )
@@ -50,7 +51,7 @@ class GraphLayer(tf.keras.layers.Layer):
 
 
 def needs_only_shapes() -> bool:
-    """Tells whether Keras only asks for shapes, for a functional model."""
+    """Tells whether Keras only asks for the shapes of a symbolic call."""
     return getattr(_state, "needs_only_shapes", False)
 
 

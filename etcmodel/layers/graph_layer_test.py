@@ -5,7 +5,7 @@ from etcmodel.layers import graph_layer
 
 
 def _positive(x):
-    """Returns a branch that only AutoGraph can convert."""
+    """Branches on a tensor, which only AutoGraph can convert."""
     return x if tf.reduce_sum(x) > 0 else -x
 
 
@@ -32,7 +32,7 @@ class GraphLayerTest(tf.test.TestCase):
         with self.assertRaisesRegex(Exception, "AutoGraph"):
             layer(tf.keras.Input([3]))
 
-    def test_knows_what_only_shapes_are_asked_of(self):
+    def test_symbolic_calls_need_only_shapes(self):
         asked = []
 
         class Outer(graph_layer.GraphLayer):
@@ -60,7 +60,7 @@ class GraphLayerTest(tf.test.TestCase):
             self.assertEqual(0.5, layer.hidden_dropout_prob)
             self.assertEqual("it", layer.name)
 
-    def test_arguments_are_given_on(self):
+    def test_arguments_are_passed_on(self):
         outputs = tf.function(Branches())(tf.constant([-2.0]), training=True)
         self.assertAllEqual([-2.0], outputs)
 

@@ -1,14 +1,14 @@
-"""Initializers: a fresh copy for every variable.
+"""Copies initializers, so that every variable has its own.
 
-One unseeded Keras initializer used for several variables may give all of them
-the same values, so each variable gets a copy of its own.
+A Keras initializer without a seed may give all variables that share it the same
+values, so each variable gets its own copy.
 """
 
 import tensorflow as tf
 
 
 def clone(initializer):
-    """Copies an initializer, with a given seed; None stays None."""
+    """Copies an initializer, including its seed; None stays None."""
     initializer = tf.keras.initializers.get(initializer)
     if initializer is None or not hasattr(initializer, "get_config"):
         return initializer

@@ -1,4 +1,4 @@
-"""Names, tracking and building of layers inside other layers."""
+"""Names, tracks and builds layers inside other layers, in Keras 2 and 3."""
 
 import contextlib
 import functools
@@ -17,8 +17,8 @@ def is_keras_3() -> bool:
 def default_name(name: str | None, base: str) -> str:
     """Returns the given name, or an unused one: `base`, `base_1`, ...
 
-    Layers of a functional model need different names. Keras makes them from the
-    class's name; this function takes another base.
+    Layers of a functional model need different names. Keras derives them from
+    the class's name; this function derives them from `base`.
     """
     if name is not None:
         return name
@@ -29,9 +29,9 @@ def default_name(name: str | None, base: str) -> str:
 def track_layers(owner, *attributes: str) -> None:
     """Gives each layer of a list its own attribute.
 
-    `tf.train.Checkpoint` does not track Keras 3's lists of layers. The layers
-    of `attention_layers` also become `attention_layers_0`,
-    `attention_layers_1` and so on, under both Kerases.
+    In Keras 3, `tf.train.Checkpoint` does not track lists of layers. The layers
+    of `attention_layers` therefore also become the attributes
+    `attention_layers_0`, `attention_layers_1` and so on, in Keras 2 and 3.
     """
     for attribute in attributes:
         for i, layer in enumerate(getattr(owner, attribute)):
@@ -41,10 +41,10 @@ def track_layers(owner, *attributes: str) -> None:
 def build_once(layer, input_shape):
     """Builds a layer for the shape of its first input, unless it is built.
 
-    Its variables get the names of the layer and of its owners, as in a layer
-    that is built by a call. Keras 3 does so in every `build`. A layer whose
-    `build` takes the shapes of several inputs (such as Keras 3's
-    `MultiHeadAttention`) builds itself when called.
+    Its variables are named after the layer and its owners, as if a call had
+    built it. Keras 3 does this in every `build`. A layer whose `build` takes
+    the shapes of several inputs (such as Keras 3's `MultiHeadAttention`) is not
+    built here, but by its first call.
     """
     if layer.built:
         return
@@ -68,12 +68,12 @@ def build_all(input_shape, *layers):
 
 @contextlib.contextmanager
 def untrained(layers):
-    """Marks weights that layers add in the block as not trainable, for good.
+    """Makes the weights that layers add in the block permanently untrained.
 
-    `layer.trainable = False` does not last: Keras sets it to True if the layer
-    around it is frozen and unfrozen.
+    `layer.trainable = False` does not last: Keras sets it to True again if the
+    outer layer is frozen and unfrozen.
     """
-    # A part that several layers share counts once.
+    # By id, since layers may share a sublayer.
     parts = {
         id(part): part for layer in layers for part in layer._flatten_layers()
     }
@@ -92,15 +92,15 @@ def _add_untrained(add_weight, *args, **kwargs):
 
 
 class ConstructorConfig(tf.keras.layers.Layer):
-    """A layer whose config is the arguments of its constructor.
+    """A layer whose config holds the arguments of its constructor.
 
-    Each is an attribute of the same name.
+    Each argument must be an attribute of the same name.
     """
 
-    # Arguments that are initializers, and those that are activations.
+    # Names of arguments that are initializers or activations.
     _initializers = ()
     _activations = ()
-    # Arguments that `get_config` of a subclass adds.
+    # Names of arguments that a subclass's own `get_config` adds.
     _added_to_config = ()
 
     def get_config(self):
@@ -120,7 +120,7 @@ class ConstructorConfig(tf.keras.layers.Layer):
 
 @functools.cache
 def _constructor_arguments(layer_class) -> list[str]:
-    """Lists a class's arguments, except `name` and variable ones."""
+    """Lists the constructor's arguments, except `name` and `**kwargs`."""
     constructor = next(
         c.__init__
         for c in layer_class.__mro__
@@ -135,7 +135,7 @@ def _constructor_arguments(layer_class) -> list[str]:
 
 
 def takes_argument(layer, name: str, or_any: bool = True) -> bool:
-    """Tells whether a layer's `call` has an argument, or any (`or_any`)."""
+    """Tells whether `call` takes an argument, or (`or_any`) `**kwargs`."""
     parameters = inspect.signature(layer.call).parameters.values()
     return any(
         parameter.name == name
@@ -149,15 +149,15 @@ def is_keras_tensor(value) -> bool:
     try:
         return tf.keras.backend.is_keras_tensor(value)
     except ValueError:
-        # It is no tensor.
+        # Raised for values that are not tensors.
         return False
 
 
 def options_in(arguments) -> dict:
-    """Returns the arguments that contain no tensor, such as strings.
+    """Returns the arguments that do not contain tensors, such as strings.
 
-    Keras 3 raises an error if `**kwargs` mixes tensors and other values, except
-    None.
+    Keras 3 raises an error if `**kwargs` contains both tensors and other values
+    (except None).
     """
 
     def is_tensor(value):
@@ -175,7 +175,7 @@ def options_in(arguments) -> dict:
 
 
 def is_training(training) -> bool:
-    """Tells whether to expect a backward pass; a tensor may be true."""
+    """Tells whether a backward pass may follow; a tensor counts as true."""
     return training is not None and training is not False
 
 
@@ -184,7 +184,7 @@ def _name_scope(layer):
     if is_keras_3():
         return contextlib.nullcontext()
     outer = tf.get_current_name_scope()
-    # The slash at the end keeps TensorFlow from adding numbers.
+    # The trailing slash stops TensorFlow from adding numbers.
     return tf.name_scope(
         f"{outer}/{layer.name}/" if outer else layer.name + "/"
     )
@@ -193,12 +193,12 @@ def _name_scope(layer):
 def check_is_known(layer, last_shape, input_shape) -> None:
     """Raises a NotImplementedError unless the last input's shape is known.
 
-    If a layer of several inputs was built from one shape alone, Keras 3's
-    `summary` passes only this shape, as `input_shape`, to ask for the outputs'
-    shapes, and shows "?" if it gets this error.
+    Keras 3's `summary` asks for the shapes of the outputs. For a layer of
+    several inputs that was built from one shape, it passes only this shape, as
+    `input_shape`, and shows "?" if it gets this error.
     """
     if last_shape is None:
         raise NotImplementedError(
             f"{layer.name} has several inputs, and the shapes of its outputs "
-            f"depend on all of their shapes, not on {input_shape} alone."
+            f"depend on all of their shapes, but only {input_shape} is given."
         )

@@ -6,7 +6,7 @@ from etcmodel.layers import keras_compat
 
 
 class _Around(tf.keras.layers.Layer):
-    """Builds layers inside, except those that need several shapes."""
+    """Builds its sublayers, except those that need several shapes."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -41,7 +41,7 @@ class MaskTest(tf.test.TestCase):
 
 @pytest.mark.both_kerases
 class BuildingTest(tf.test.TestCase):
-    def test_weights_are_called_after_their_layers(self):
+    def test_weights_are_named_after_their_layers(self):
         layer = _Around(name="around")
         layer(tf.zeros([1, 3]))
         names = [

@@ -51,7 +51,7 @@ class QkvRelativeLocalAttention(
         self.initializer = self.qkv_relative_attention.initializer
 
     def build(self, input_shape):
-        """Makes the label tables from the shape of the queries."""
+        """Creates the label tables from the shape of the queries."""
         keras_compat.build_once(self.qkv_relative_attention, input_shape)
         super().build(input_shape)
 
@@ -71,10 +71,10 @@ class QkvRelativeLocalAttention(
         query_positions=None,
         training=None,
     ):
-        """Attends to the keys nearby and to the side keys.
+        """Attends to nearby keys and to the side keys.
 
-        Queries, keys and values are `<float>[batch, long, heads, size]`; masks,
-        labels and descriptions of both are those of `attention.long_attention`.
+        Queries, keys and values are `<float>[batch, long, heads, size]`. For
+        masks and labels, see `attention.long_attention`.
 
         `att_implementation`: `'full'` computes all pairs and masks; `'sparse'`
         computes blocks and keeps their scores for the backward pass;
@@ -84,17 +84,17 @@ class QkvRelativeLocalAttention(
 
         Returns:
             `<float>[batch, long, heads, value_size]`. With
-            `return_attention_scores`, a pair of it and the pair of
-            `attention.long_scores` at the `query_positions`, without columns
-            if there are no side keys.
+            `return_attention_scores`, a pair of it and the two tensors of
+            `attention.long_scores` at the `query_positions`; the second has no
+            columns if there are no side keys.
 
         Raises:
             ValueError: side arguments are incomplete, `att_implementation` is
-                unknown, or a mask or ids have another width.
+                unknown, or a mask or ids have the wrong width.
         """
         if (side_keys is None) != (side_values is None):
             raise ValueError(
-                f"{self.name}: give both side_keys and side_values, or neither."
+                f"{self.name}: pass both side_keys and side_values, or neither."
             )
         others = None
         if side_keys is not None:
@@ -108,7 +108,7 @@ class QkvRelativeLocalAttention(
         elif side_att_mask is not None or side_relative_att_ids is not None:
             raise ValueError(
                 f"{self.name}: side_att_mask and side_relative_att_ids need "
-                "side_keys and side_values."
+                "side_keys and side_values. Pass these, too."
             )
         child = self.qkv_relative_attention
         call = (

@@ -10,7 +10,7 @@ IMPLEMENTATIONS = ("full", "sparse", "streaming")
 
 
 def make_call(seed, length, radius):
-    """Random arguments of the layer's call, as float32 and int32 tensors."""
+    """Returns random arguments of a call, as float32 and int32 tensors."""
     rng = np.random.default_rng(seed)
     inputs = attention_cases.make_inputs(rng, 2, length, 3, radius)
     return {
@@ -20,10 +20,10 @@ def make_call(seed, length, radius):
 
 
 class DropoutTest(parameterized.TestCase, tf.test.TestCase):
-    """Tests dropout by outputs that are linear in the values.
+    """Tests dropout with outputs that are linear in the values.
 
-    They equal the product of the values and their gradients exactly if both
-    passes drop the same elements.
+    The outputs equal the product of the values and their gradients if, and only
+    if, both passes drop the same elements.
     """
 
     def make_step(self, layer, call, mode, training=True):

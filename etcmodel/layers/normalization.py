@@ -7,19 +7,19 @@ from etcmodel.ops import compilation
 from etcmodel.ops import custom_gradients
 from etcmodel.ops import shared_graphs
 
-# BERT's; Keras's default is 1e-3.
+# As in BERT; Keras's default is 1e-3.
 EPSILON = 1e-12
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class LayerNormalization(tf.keras.layers.LayerNormalization):
-    """Keras's layer normalization of the last axis, in one compiled function.
+    """Keras's layer normalization of the last axis, as one compiled function.
 
-    Weights, names, class name and results are those of `tf.keras.layers.
-    LayerNormalization`, and Keras derives the names in a weights file from
-    them, so either class can load the other's weights. Each pass is a single
-    compiled function (see `compilation.elementwise_jit`) that keeps the input
-    and each position's mean and deviation for the backward pass.
+    Weights, class name and results are those of Keras's `LayerNormalization`.
+    Keras derives the names in a weights file from the class name, so either
+    class can load the other's weights. The forward and the backward pass are
+    one compiled function each (see `compilation.elementwise_jit`). Only the
+    input and each position's mean and deviation are kept between them.
 
     Raises:
         ValueError: `axis` is not the last one, or `rms_scaling` is set.
@@ -37,10 +37,13 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
         if self.axis not in (-1, [-1]):
             raise ValueError(
                 f"{self.name}: only the last axis can be normalized, but axis "
-                f"is {self.axis}."
+                f"is {self.axis}. Use axis=-1."
             )
         if getattr(self, "rms_scaling", False):
-            raise ValueError(f"{self.name}: rms_scaling is not supported.")
+            raise ValueError(
+                f"{self.name}: rms_scaling is not supported. Use Keras's "
+                "LayerNormalization."
+            )
 
     def call(self, inputs):
         """Normalizes `<float>[..., size]`; returns the policy's dtype."""
@@ -52,7 +55,7 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
             for weight, fill in ((self.gamma, tf.ones), (self.beta, tf.zeros))
         )
         output = _normalized(inputs, scale, offset, float(self.epsilon))
-        # Keras 3 leaves the cast to the layer.
+        # Keras 3 does not cast the output itself.
         return tf.cast(output, self.compute_dtype)
 
     def get_config(self):

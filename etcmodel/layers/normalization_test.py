@@ -13,7 +13,7 @@ SIZE = 6
 
 
 def make_layers(rank=3, epsilon=1e-3, **options):
-    """The layer and Keras's own, with the same weights, for a rank."""
+    """Builds the layer and Keras's own for a rank, with equal weights."""
     layers = [
         make(epsilon=epsilon, **options)
         for make in (
@@ -31,7 +31,7 @@ def make_layers(rank=3, epsilon=1e-3, **options):
 
 
 def run(layer, x, upstream):
-    """Output and gradients of the input and of all weights."""
+    """Returns the output, and gradients of the input and all weights."""
     with tf.GradientTape() as tape:
         tape.watch(x)
         output = layer(x)
@@ -66,7 +66,7 @@ class LayerNormalizationTest(parameterized.TestCase, tf.test.TestCase):
         ("float32", (2, 3, SIZE)),
         ("float64", (2, 3, 4, SIZE)),
     )
-    def test_numbers_and_gradients_are_those_of_keras(self, dtype, shape):
+    def test_equals_keras_with_gradients(self, dtype, shape):
         rng = np.random.default_rng(1)
         x = tf.constant(3 + 5 * rng.standard_normal(shape), dtype)
         upstream = rng.standard_normal(shape)
@@ -113,13 +113,13 @@ class LayerNormalizationTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(actual[0].dtype.name, dtype)
         exact, _ = make_layers(dtype="float64")
         expected = run(exact, tf.cast(half, tf.float64), upstream)
-        # A few roundings of numbers of about 5.
+        # The tolerance allows a few roundings of values of about 5.
         tolerance = 0.1 if dtype == "bfloat16" else 0.02
         for a, b in zip(actual, expected, strict=True):
             self.assertAllClose(
                 tf.cast(a, tf.float64), b, rtol=tolerance, atol=tolerance
             )
-        # Float32 inputs are allowed, as in any Keras layer.
+        # Keras layers accept float32 inputs under any policy.
         self.assertEqual(fused(tf.zeros([1, 2, SIZE])).dtype.name, dtype)
 
     def test_equal_numbers_are_finite_with_a_tiny_epsilon(self):
@@ -127,7 +127,7 @@ class LayerNormalizationTest(parameterized.TestCase, tf.test.TestCase):
             fused, _ = make_layers(2, epsilon=1e-12, dtype=dtype)
             x = tf.fill([2, SIZE], tf.constant(7.0))
             output, *gradients = run(fused, x, tf.ones_like(x))
-            # The offset.
+            # Equal values are normalized to 0, so only the offset is left.
             self.assertAllClose(
                 tf.cast(output[0], tf.float32),
                 fused.get_weights()[1],

@@ -1,6 +1,6 @@
-"""Attention layers with relative labels: dense and multi-head.
+"""Attention layers with relative labels.
 
-They hold the weights; the arithmetic is in `etcmodel.ops.attention`.
+The layers hold the weights; `etcmodel.ops.attention` computes the attention.
 """
 
 import tensorflow as tf
@@ -12,7 +12,7 @@ from etcmodel.layers import initializers
 from etcmodel.layers import keras_compat
 from etcmodel.ops import attention
 
-# Of `RelativeAttention`, in the order in which they are applied.
+# Sublayers of `RelativeAttention`, in the order in which they are applied.
 _SUBLAYERS = (
     "query_projection",
     "key_projection",
@@ -26,7 +26,7 @@ _SUBLAYERS = (
 class ProjectAttentionHeads(keras_compat.ConstructorConfig):
     """Projects the last axis to several attention heads.
 
-    Without an `initializer`, kernels are Glorot uniform.
+    Without an `initializer`, the kernel is Glorot uniform.
 
     Raises:
         ValueError: `num_heads` or `size_per_head` is below 1.
@@ -72,12 +72,12 @@ class ProjectAttentionHeads(keras_compat.ConstructorConfig):
         )
 
     def compute_output_shape(self, input_shape):
-        """Returns the shape of the inputs, with heads and their size."""
+        """Returns the input shape, with heads and their size as last axes."""
         return (*input_shape[:-1], self.num_heads, self.size_per_head)
 
 
 class MultiHeadLayer(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
-    """Base of layers that make projections for `num_heads`."""
+    """Base class of layers with projections to `num_heads` heads."""
 
     def _make_head_projection(self, name, total_size):
         return ProjectAttentionHeads(
@@ -101,7 +101,7 @@ class MultiHeadLayer(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
 class QkvRelativeAttention(
     keras_compat.ConstructorConfig, graph_layer.GraphLayer
 ):
-    """Attention between given queries, keys and values with relative labels.
+    """Attention of given queries to given keys, with relative labels.
 
     The score of a pair is `(q.k + q.E[id] + b[id]) / sqrt(size)` (paper,
     section 3.2, plus a bias per label). A query whose keys are all masked gets
@@ -110,10 +110,10 @@ class QkvRelativeAttention(
     Args:
         relative_vocab_size: number of labels; None for no labels.
         att_dropout_prob: dropout on the attention probabilities.
-        initializer: initializer of the label vectors; a truncated normal with
-            a deviation of 0.5 by default.
+        initializer: initializer of the label vectors; by default a truncated
+            normal with a standard deviation of 0.5.
         use_one_hot_lookup: look labels up by products with one-hot vectors
-            rather than by gathers. The results are the same.
+            instead of gathers. The results are the same.
 
     Raises:
         ValueError: `relative_vocab_size` is below 1.
@@ -146,7 +146,7 @@ class QkvRelativeAttention(
         self.relative_bias_table = None
 
     def build(self, input_shape):
-        """Makes the label tables from the last two axes of the queries."""
+        """Creates the label tables from the last two axes of the queries."""
         if self.relative_vocab_size is not None:
             num_heads, size_per_head = input_shape[-2:]
             if num_heads is None or size_per_head is None:
@@ -183,8 +183,9 @@ class QkvRelativeAttention(
 
         Queries are `<float>[batch, from, heads, size]`, keys and values
         `<float>[batch, to, heads, size]`. `att_mask` is `<int32 or bool>[batch,
-        from, to]`, 1 where the query may attend to the key, everywhere if None;
-        `relative_att_ids` are `<int32>[batch, from, to]` labels, or None.
+        from, to]`, 1 where the query may attend to the key; None allows all
+        pairs. `relative_att_ids` are `<int32>[batch, from, to]` labels, or
+        None.
 
         Returns:
             `<float>[batch, from, heads, value_size]`. With
@@ -192,7 +193,7 @@ class QkvRelativeAttention(
             before dropout, `<float>[batch, heads, from, to]`.
 
         Raises:
-            ValueError: ids are given, but the layer has no labels.
+            ValueError: ids are given, but `relative_vocab_size` is None.
         """
         call = (
             queries,
@@ -213,7 +214,7 @@ class QkvRelativeAttention(
         if self.relative_vocab_size is None:
             raise ValueError(
                 f"{self.name}: relative attention ids were given, but the "
-                "layer was made without labels. Set `relative_vocab_size` or "
+                "layer was made without labels. Set `relative_vocab_size`, or "
                 "leave the ids out."
             )
         return attention.LabelTable(
@@ -253,7 +254,7 @@ class RelativeAttention(MultiHeadLayer):
         output_projection: a `Dense` layer to share.
 
     Raises:
-        ValueError: a total size is no multiple of `num_heads`.
+        ValueError: a total size is not a multiple of `num_heads`.
     """
 
     _initializers = ("initializer",)
@@ -333,7 +334,7 @@ class RelativeAttention(MultiHeadLayer):
         )
 
     def build(self, input_shape):
-        """Builds everything; for self-attention unless already called."""
+        """Builds all sublayers; for self-attention unless called before."""
         keras_compat.build_once(
             self.query_projection, (None, None, input_shape[-1])
         )
@@ -412,7 +413,7 @@ class RelativeAttention(MultiHeadLayer):
         return (*input_shape[:-1], self.hidden_size)
 
     def get_config(self):
-        """Returns the constructor's arguments, with given sublayers."""
+        """Returns the constructor's arguments, including given sublayers."""
         return {
             **super().get_config(),
             **{
@@ -423,7 +424,7 @@ class RelativeAttention(MultiHeadLayer):
 
     @classmethod
     def from_config(cls, config):
-        """Makes the layer, and the given sublayers, from a config."""
+        """Creates the layer, and the given sublayers, from a config."""
         config = dict(config)
         for name in _SUBLAYERS:
             if isinstance(config.get(name), dict):

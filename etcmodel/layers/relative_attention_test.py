@@ -15,7 +15,8 @@ class QkvRelativeAttentionTest(tf.test.TestCase):
         self.assertAllEqual(
             np.array(layer.relative_bias_table), np.zeros((50, 4))
         )
-        # A normal of deviation 0.5 cut at two deviations has one of 0.44.
+        # A normal distribution with standard deviation 0.5, truncated at two
+        # deviations, has standard deviation 0.44.
         table = np.array(layer.relative_emb_table)
         self.assertBetween(np.std(table), 0.40, 0.48)
         self.assertLessEqual(np.max(np.abs(table)), 1.0)

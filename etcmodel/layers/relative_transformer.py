@@ -11,17 +11,17 @@ from etcmodel.layers.activations import get_layer_activation
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class RelativeTransformerLayers(stack.TransformerStack):
-    """Transformer layers in which every token sees every other one.
+    """Transformer layers in which every token attends to all tokens.
 
     Attributes:
         attention_layers: the attention `ResidualBlock` of each layer.
         feed_forward_layers: the feed-forward `ResidualBlock` of each layer.
 
-    The arguments are those of `GlobalLocalTransformerLayers`, of one stream.
+    The arguments are those of `GlobalLocalTransformerLayers`, for one stream.
 
     Raises:
-        ValueError: there is no layer, or `hidden_size` is no multiple of
-            `num_attention_heads`.
+        ValueError: `num_hidden_layers` is below 1, or `hidden_size` is not a
+            multiple of `num_attention_heads`.
     """
 
     _activations = ("hidden_act",)
@@ -109,7 +109,7 @@ class RelativeTransformerLayers(stack.TransformerStack):
         """Applies all layers to `<float>[batch, seq, hidden_size]`.
 
         Masks, labels and `return_attention_scores` are as in
-        `RelativeAttention`; the scores are a list, one entry for each layer.
+        `RelativeAttention`; the scores are a list with one entry per layer.
         """
         scores = []
         output = inputs

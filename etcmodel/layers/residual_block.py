@@ -1,4 +1,4 @@
-"""A residual block: wraps a layer with dropout, addition, normalization."""
+"""A residual block: a layer with dropout, addition and normalization."""
 
 import inspect
 
@@ -16,14 +16,14 @@ class ResidualBlock(keras_compat.ConstructorConfig):
     """A layer with dropout, residual connection and layer normalization.
 
     `norm(x + dropout(inner(x)))`, or `x + dropout(inner(norm(x)))` with
-    `use_pre_activation_order`, where the output is not normalized.
+    `use_pre_activation_order`, which leaves the output unnormalized.
 
-    It handles several streams at once if the inner layer does: the inputs are
-    its positional arguments, and it returns as many outputs.
+    The block handles several streams if the inner layer does: it takes the
+    streams as positional arguments and returns one output for each.
 
     Args:
-        inner_layer: by default `DenseLayers` with one hidden layer, whose
-            output is as wide as its input.
+        inner_layer: the layer to wrap; by default `DenseLayers` with one hidden
+            layer and an output as wide as the input.
         normalization_layer: a normalization layer, or a list with one for each
             stream; one `LayerNormalization` by default.
         dropout_probability: dropout on the output of the inner layer.
@@ -83,7 +83,7 @@ class ResidualBlock(keras_compat.ConstructorConfig):
         )
 
     def build(self, input_shape):
-        """Builds the layers inside from the shape of the input, or a list."""
+        """Builds the sublayers from the input's shape, or a list of shapes."""
         shapes = _as_shapes(input_shape)
         if self.inner_layer is None:
             width = shapes[0][-1]
@@ -110,7 +110,7 @@ class ResidualBlock(keras_compat.ConstructorConfig):
             keras_compat.takes_argument(layer, "training")
             for layer in self.normalization_layers
         ]
-        # A `build` with one argument gets the first stream's shape only.
+        # A `build` with one argument gets only the first stream's shape.
         keras_compat.build_once(self.inner_layer, shapes[0])
         for layer, shape in zip(
             self.normalization_layers, shapes, strict=False
@@ -119,7 +119,7 @@ class ResidualBlock(keras_compat.ConstructorConfig):
         super().build(input_shape)
 
     def __call__(self, *args, **kwargs):
-        """Calls the block; inner arguments without tensors are grouped."""
+        """Calls the block; groups inner arguments without tensors."""
         # Keras only looks for tensors in arguments that `call` names.
         named = inspect.signature(self.call).parameters
         options = keras_compat.options_in(
@@ -146,18 +146,18 @@ class ResidualBlock(keras_compat.ConstructorConfig):
             inputs: one stream or several.
             training: whether dropout is applied; passed on to the inner layer
                 if it has such an argument.
-            return_attention_scores: whether the inner layer gets this argument
-                and returns a pair of its outputs and its scores; the block then
-                does so, too.
-            inner_options: the inner layer's further arguments without tensors;
-                `__call__` takes them out of `kwargs`.
+            return_attention_scores: if true, the inner layer gets this argument
+                and returns a pair of its outputs and scores. The block then
+                returns such a pair, too.
+            inner_options: further arguments of the inner layer that contain no
+                tensors; `__call__` takes them out of `kwargs`.
             mask: Keras's mask of the inputs, for an inner layer that takes it.
-            **kwargs: the inner layer's further arguments, such as
+            **kwargs: further arguments of the inner layer, such as
                 `att_mask=mask, att_implementation="sparse"`.
 
         Raises:
-            ValueError: the number of inputs or outputs is not that of the
-                normalization layers.
+            ValueError: the number of inputs or outputs differs from the number
+                of normalization layers.
         """
         has_streams = isinstance(inputs, list | tuple)
         streams = list(inputs) if has_streams else [inputs]
@@ -179,7 +179,7 @@ class ResidualBlock(keras_compat.ConstructorConfig):
         outputs = list(outputs) if has_streams else [outputs]
         self._check_number("outputs of the inner layer", outputs)
         outputs = [
-            # For equal shapes, the gradient takes no operations.
+            # Unlike `+`, `tf.add_n` has a gradient without broadcasting.
             tf.add_n([stream, layer(output, training=training)])
             for stream, layer, output in zip(
                 streams, self.dropout_layers, outputs, strict=True
@@ -205,9 +205,9 @@ class ResidualBlock(keras_compat.ConstructorConfig):
     def _check_number(self, what, streams):
         if len(streams) != len(self.normalization_layers):
             raise ValueError(
-                f"{self.name}: the number of {what} ({len(streams)}) is not "
-                "that of the normalization layers "
-                f"({len(self.normalization_layers)}). Each stream needs one."
+                f"{self.name}: the number of {what} ({len(streams)}) differs "
+                "from the number of normalization layers "
+                f"({len(self.normalization_layers)}). Give one for each stream."
             )
 
     def compute_output_shape(self, input_shape):
@@ -232,7 +232,7 @@ class ResidualBlock(keras_compat.ConstructorConfig):
 
     @classmethod
     def from_config(cls, config):
-        """Makes the layer, and the layers inside, from its config."""
+        """Creates the layer and its sublayers from a config."""
         config = dict(config)
         if config["inner_layer"] is not None:
             config["inner_layer"] = tf.keras.layers.deserialize(

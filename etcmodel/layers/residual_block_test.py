@@ -14,7 +14,7 @@ class _Doubling(tf.keras.layers.Layer):
 
 @tf.keras.utils.register_keras_serializable(package="wrappers_test")
 class _Mixing(tf.keras.layers.Layer):
-    """Mixes two streams; takes an array and arguments without tensors."""
+    """Mixes two streams; also takes an array and non-tensor arguments."""
 
     def call(self, first, second, scale=None, mode="plain", training=None):
         if scale is None:
@@ -80,7 +80,7 @@ class ResidualBlockTest(tf.test.TestCase, parameterized.TestCase):
             mode="swap",
             training=True,
         )
-        # In training the scale is larger by one.
+        # In training, the scale is 1 larger.
         self.assertAllClose([[82.0]], outputs[0])
         self.assertAllClose([[28.0]], outputs[1])
 
@@ -126,7 +126,7 @@ class ResidualBlockTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "number of input"):
             block([tf.ones([1, 1]), tf.ones([1, 1])])
 
-    def test_streams_have_dropouts_of_their_own(self):
+    def test_streams_have_separate_dropout(self):
         block = residual_block.ResidualBlock(
             inner_layer=_Mixing(),
             normalization_layer=[_Doubling(), _Doubling()],
@@ -135,7 +135,8 @@ class ResidualBlockTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLen(block.dropout_layers, 2)
         x = tf.ones([200, 1])
         first, second = block([x, x], training=True)
-        # 2 where the inner output of 2 is dropped, 10 where it is doubled.
+        # The inner output 2 is dropped or doubled. The norm doubles the sum:
+        # 2 * (1 + 0) or 2 * (1 + 4).
         self.assertAllInSet(first, [2.0, 10.0])
         self.assertNotAllEqual(first, second)
         first, second = block([x, x], training=False)

@@ -27,11 +27,12 @@ POS_EMBED_MODES = (
 class SideAttention(relative_attention.MultiHeadLayer):
     """Attention to side vectors (ReadTwice paper, section 2.1).
 
-    The main input is a batch of segments, the side input a memory with vectors
-    for many pieces of text. A segment and a memory each have a position, the
-    number of the segment in the document, which can be used in four ways. With
-    `P` the table of positions, `s` the position of a segment, `m` that of a
-    memory and `rel = clip(s - m, -n, n) + n`, `n` being `pos_embed_size`:
+    The main input is a batch of segments. The side input is a memory: vectors
+    that summarize pieces of text. Segments and memories have positions (the
+    number of their segment in the document), which can be used in four ways.
+    Let `P` be the table of position embeddings, `s` a segment's position, `m` a
+    memory's position, `n = pos_embed_size` and
+    `rel = clip(s - m, -n, n) + n`:
 
     | `pos_embed_mode` | rows of P | score of a pair, times `sqrt(size)` |
     | --- | --- | --- |
@@ -41,35 +42,35 @@ class SideAttention(relative_attention.MultiHeadLayer):
     | `"simple_relative"` | 2n+1 | `q.k + P[rel]`, one number per head |
     | `"query_dot_relative"` | 2n+1 | `q.k + q.P[rel]` |
 
-    The paper's `r` of equation 1 is `"simple_relative"`. Positions beyond the
-    table count as the nearest one in it.
+    `"simple_relative"` is the paper's `r` in equation 1. Positions beyond the
+    table are replaced by the nearest one in it.
 
-    `enable_default_side_input` adds the paper's no-op memory: one more key,
-    which is learned, has no position and is never masked. Its value is zeros. A
-    token that may attend to nothing gets the output projection of zeros, which
-    is its bias; `att_value_mask` makes it zeros.
+    `enable_default_side_input` adds the paper's no-op memory: a learned key
+    without a position, which is never masked. Its value is zeros. A token whose
+    keys are all masked gets the bias of the output projection;
+    `att_value_mask` replaces it by zeros.
 
-    Scores are `heads * batch * main * side` numbers. Without a backward pass
-    and without returned scores, only those of a few examples exist at a time.
+    There are `heads * batch * main * side` scores. Outside of training, unless
+    they are returned, only the scores of a few examples exist at a time.
 
     The projections are attributes: `query_projection`, `key_projection`,
     `value_projection` and `output_projection`.
 
     Args:
         hidden_size: width of both inputs and of the output.
-        num_heads: 0 for one head without any projections, whose queries are
-            the main input, and whose keys and values are the side input.
+        num_heads: number of heads. 0 for one head without projections: the
+            queries are the main input, keys and values are the side input.
         initializer: initializer of the kernels and of the default side input;
             None for Keras's default.
         top_k_attention: number of side vectors that a token attends to in each
             head (see `memory_attention.attend`); None for all.
         use_one_hot_embeddings: look positions up by products with one-hot
-            vectors rather than by gathers. The results are the same.
+            vectors instead of gathers. The results are the same.
 
     Raises:
-        ValueError: `num_heads` is negative, or `hidden_size` no multiple of
-            it; `top_k_attention` is no positive int; the mode is unknown, or
-            an argument that it needs is missing.
+        ValueError: `num_heads` is negative, `hidden_size` is not a multiple of
+            it, `top_k_attention` is not a positive int, `pos_embed_mode` is
+            unknown, or an argument that the mode needs is missing.
     """
 
     _initializers = ("initializer",)
@@ -99,7 +100,7 @@ class SideAttention(relative_attention.MultiHeadLayer):
         self.pos_embed_size = pos_embed_size
         self.use_one_hot_embeddings = use_one_hot_embeddings
         self._check_arguments()
-        # Heads and the size of each, also without projections.
+        # Also defined for one head without projections.
         self._effective_heads = max(num_heads, 1)
         self._size_per_head = hidden_size // self._effective_heads
 
@@ -158,7 +159,9 @@ class SideAttention(relative_attention.MultiHeadLayer):
             ("use_one_hot_embeddings", self.use_one_hot_embeddings),
         ):
             if value is None:
-                raise ValueError(f"pos_embed_mode {mode!r} needs {name}.")
+                raise ValueError(
+                    f"pos_embed_mode {mode!r} needs {name}, but got None."
+                )
         relative_attention.check_at_least_1(pos_embed_size=self.pos_embed_size)
 
     def _make_position_layers(self):
@@ -224,23 +227,27 @@ class SideAttention(relative_attention.MultiHeadLayer):
 
         Args:
             main_input: the queries.
-            side_input: `<float>[batch, side, hidden_size]`; without the axis
-                `batch`, all examples share it. It may have no rows.
-            att_mask: see `FusedSideAttention`; covers the side input only.
-            main_pos: `<int>[batch]`, if there is a `pos_embed_mode`.
-            side_pos: `<int>[side]` or `<int>[batch, side]`, likewise.
-            att_value_mask: `<any>[batch, main]`, 0 to make the output zeros.
+            side_input: `<float>[batch, side, hidden_size]`, or `<float>[side,
+                hidden_size]` if all examples share it. It may have no rows.
+            att_mask: `<int32 or bool>[batch, main, side]` or `[batch, side]`, 1
+                where attending is allowed; None allows all pairs.
+            main_pos: `<int>[batch]`, the segments' positions. Used only with a
+                `pos_embed_mode`, like `side_pos`.
+            side_pos: `<int>[side]` or `<int>[batch, side]`.
+            att_value_mask: `<any>[batch, main]`, 0 to set outputs to zeros.
             training: whether dropout is applied.
-            return_attention_scores: see below.
+            return_attention_scores: whether to return the scores, too.
 
         Returns:
             A tensor shaped as `main_input`. With `return_attention_scores`, a
             pair of it and the probabilities before dropout, `<float>[batch,
-            heads, main, side]`. A row sums to 1, less the share of the no-op
-            memory, or is zeros where the output is.
+            heads, main, side]`. A row sums to 1 minus the probability of the
+            no-op memory. It is 0 if all keys are masked, or where
+            `att_value_mask` is 0.
 
         Raises:
-            ValueError: ranks or columns do not fit, or positions are missing.
+            ValueError: an input has the wrong rank, a mask has the wrong number
+                of columns, or positions are missing.
         """
         shapes.assert_rank(main_input, 3, "main_input")
         shapes.assert_rank(side_input, [2, 3], "side_input")
@@ -331,7 +338,7 @@ class SideAttention(relative_attention.MultiHeadLayer):
             if positions is None:
                 raise ValueError(
                     f"{self.name}: pos_embed_mode {self.pos_embed_mode!r} "
-                    f"needs {name}."
+                    f"needs {name}, but got None."
                 )
         shapes.assert_rank(main_pos, 1, "main_pos")
         shapes.assert_rank(side_pos, [1, 2], "side_pos")
@@ -357,7 +364,7 @@ class SideAttention(relative_attention.MultiHeadLayer):
         )
 
     def _position_scores(self, queries, main_pos, side_pos):
-        """Scores positions, `<float>[heads, batch, main or 1, side]`."""
+        """Returns scores of positions, `[heads, batch, main or 1, side]`."""
         mode = self.pos_embed_mode
         if mode in (None, "absolute_add_ln"):
             return None
@@ -406,9 +413,9 @@ class SideAttention(relative_attention.MultiHeadLayer):
 def relative_positions(main_pos, side_pos, max_distance: int) -> tf.Tensor:
     """Computes ids of the clipped distances between segments and memories.
 
-    Segments 1 and 9 and memories of the segments 2 and 3, with distances of at
-    most 2 to each side, give `[[1, 0], [4, 4]]`, `<int32>[batch, side]`:
-    `clip(main_pos - side_pos, -n, n) + n`.
+    The ids are `clip(main_pos - side_pos, -n, n) + n`, `<int32>[batch, side]`,
+    with `n = max_distance`. Segments at positions 1 and 9, memories at
+    positions 2 and 3 and `max_distance=2` give `[[1, 0], [4, 4]]`.
     """
     # [batch, side]
     distance = main_pos[:, tf.newaxis] - side_pos
@@ -418,10 +425,10 @@ def relative_positions(main_pos, side_pos, max_distance: int) -> tf.Tensor:
 
 
 def choose_columns(columns, ids, use_one_hot_lookup: bool) -> tf.Tensor:
-    """Gathers the column of each pair of example and memory.
+    """Gathers one column for each pair of an example and a memory.
 
-    One head, one example of two tokens: `[[[[5, 6, 7], [8, 9, 0]]]]` and the
-    ids `[[2, 0]]` give `[[[[7, 5], [0, 8]]]]`,
+    With one head and one example of two tokens, the columns `[[[[5, 6, 7], [8,
+    9, 0]]]]` and the ids `[[2, 0]]` give `[[[[7, 5], [0, 8]]]]`,
     `<float>[heads, batch, main, side]`.
     """
     if use_one_hot_lookup:

@@ -17,7 +17,7 @@ MODES = (
 
 
 def make_layer(num_heads=3, mode=None, hidden=HIDDEN, seed=0, **kwargs):
-    """Returns a built layer with random weights, all different."""
+    """Returns a built layer in which all weights are random."""
     if mode is not None:
         kwargs = {
             "pos_embed_mode": mode,
@@ -31,7 +31,7 @@ def make_layer(num_heads=3, mode=None, hidden=HIDDEN, seed=0, **kwargs):
 
 
 def make_call(side_rank=2, hidden=HIDDEN, seed=1):
-    """Arguments of a call; one token sees nothing."""
+    """Returns arguments of a call; all keys of one token are masked."""
     rng = np.random.default_rng(seed)
     side_shape = [BATCH, SIDE][3 - side_rank :]
     mask = rng.binomial(1, 0.5, size=[BATCH, MAIN, SIDE])
@@ -40,7 +40,7 @@ def make_call(side_rank=2, hidden=HIDDEN, seed=1):
         main_input=rng.normal(size=[BATCH, MAIN, hidden]).astype(np.float32),
         side_input=rng.normal(size=[*side_shape, hidden]).astype(np.float32),
         att_mask=mask.astype(np.int32),
-        # Some positions are beyond the ends of the tables.
+        # Some positions are beyond the tables.
         main_pos=np.array([1, 4, 9], np.int32),
         side_pos=rng.integers(0, 10, size=side_shape).astype(np.int32),
     )
@@ -57,7 +57,7 @@ def expect(layer, call):
 class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
         # Mode, heads, default side input, top k, rank of the side input, mask
-        # and one-hot lookup: every pair of two options occurs.
+        # and one-hot lookup. All values of any two options are combined.
         (None, 0, False, None, 2, True, False),
         (None, 3, True, 2, 3, False, False),
         (None, 1, False, 9, 3, True, False),
@@ -146,7 +146,7 @@ class HandComputedTest(tf.test.TestCase):
         return layer(np.float32(main), np.float32(side), **positions or {})
 
     def test_no_op_memory_among_the_best(self):
-        # Of 0, log 2, log 3 and the no-op memory's log 5, the best two.
+        # The best two of 0, log 2, log 3 and the no-op memory's log 5.
         logs = np.log([1.0, 2.0, 3.0, 5.0])
         for k, expected in ((1, 0.0), (2, 3 * logs[2] / 8)):
             output = self.attend(
@@ -215,7 +215,7 @@ class SideAttentionTest(parameterized.TestCase, tf.test.TestCase):
         for given in (mask, mask[:, None], mask.astype(bool)):
             self.assertAllClose(layer(**call, att_mask=given), expected, 1e-6)
 
-    def test_a_mask_for_all_tokens_needs_no_larger_one(self):
+    def test_a_mask_for_all_tokens_is_not_expanded(self):
         layer = make_layer(3, "simple_relative")
         call = make_call()
         call["att_mask"] = call["att_mask"][:, 0]
@@ -292,7 +292,7 @@ class SideAttentionTest(parameterized.TestCase, tf.test.TestCase):
             ("multiple of num_heads", make(8, 3)),
             *(
                 ("top_k_attention", make(top_k_attention=k))
-                # A former flag, which is neither 0 nor 1.
+                # The argument was once a flag, so bools raise an error.
                 for k in (False, True, 0, -1, 1.0)
             ),
             ("'sideways'", make(pos_embed_mode="sideways", **positions)),
@@ -318,7 +318,7 @@ class SideAttentionTest(parameterized.TestCase, tf.test.TestCase):
             with self.assertRaisesRegex(ValueError, message):
                 function()
 
-    def test_positions_without_a_mode_are_not_looked_at(self):
+    def test_positions_are_ignored_without_a_mode(self):
         layer, call = make_layer(3), make_call()
         self.assertAllEqual(
             layer(**call),

@@ -1,4 +1,4 @@
-"""A standard transformer encoder that also reads side inputs."""
+"""A standard transformer encoder that also attends to side inputs."""
 
 import tensorflow as tf
 
@@ -18,10 +18,10 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
     """Transformer layers whose tokens also attend to side vectors.
 
     Each layer attends to the tokens and the side input in one softmax
-    (`FusedSideAttention`). With `num_cross_attention_heads` it attends to the
+    (`FusedSideAttention`). With `num_cross_attention_heads`, it attends to the
     tokens first and then, in a separate block, to the side input
-    (`SideAttention`, without positions). A feed-forward part follows. All
-    blocks normalize their outputs, and none changes the side input.
+    (`SideAttention`, without positions). A feed-forward block follows. All
+    blocks normalize their outputs; none changes the side input.
 
     Attributes:
         attention_layers: the attention `ResidualBlock` of each layer.
@@ -31,15 +31,15 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
 
     Args:
         share_kv_projections: see `FusedSideAttention`. Always True with
-            `num_cross_attention_heads`, as no part attends to both.
+            `num_cross_attention_heads`, since no block attends to both inputs.
         num_cross_attention_heads: see `SideAttention`.
         enable_default_side_input: see `SideAttention`.
         **kwargs: see `GlobalLocalTransformerLayers`.
 
     Raises:
-        ValueError: there is no layer; `hidden_size` is no multiple of a number
-            of heads; `num_cross_attention_heads` is negative, or None with
-            `enable_default_side_input`.
+        ValueError: `num_hidden_layers` is below 1; `hidden_size` is not a
+            multiple of a number of heads; `num_cross_attention_heads` is
+            negative, or None with `enable_default_side_input`.
     """
 
     _activations = ("hidden_act",)
@@ -71,7 +71,8 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
         if enable_default_side_input and num_cross_attention_heads is None:
             raise ValueError(
                 "enable_default_side_input needs num_cross_attention_heads: "
-                "joint attention to tokens and side input has no default."
+                "joint attention to tokens and side input has no default key. "
+                "Set num_cross_attention_heads."
             )
         if num_cross_attention_heads is not None:
             if num_cross_attention_heads < 0:
@@ -161,8 +162,8 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
         side_att_mask=None,
         **kwargs,
     ):
-        """Calls the layer; lists of side inputs may have None entries."""
-        # Keras 3 rejects a list of both tensors and None.
+        """Calls the layer; lists of side inputs may contain None."""
+        # Keras 3 rejects lists that contain both tensors and None.
         return super().__call__(
             main_input,
             side_input=self._as_dict(side_input, "side_input"),
@@ -184,9 +185,10 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
         """Applies all layers.
 
         The arguments are those of `FusedSideAttention`. `side_input` and
-        `side_att_mask` may also be lists with one entry, or None, per layer. An
-        `att_mask` of tokens and side input needs side inputs with the same
-        number of rows. `return_attention_scores` switches recomputation off.
+        `side_att_mask` may also be lists with one entry per layer, which may be
+        None. If `att_mask` also covers the side input, all side inputs need the
+        same number of rows. `return_attention_scores` switches recomputation
+        off.
 
         Returns:
             `<float>[batch, main, hidden_size]`. With `return_attention_scores`,
@@ -195,8 +197,8 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
             `num_cross_attention_heads`, `"side"` of `SideAttention`.
 
         Raises:
-            ValueError: a list has another number of entries than layers, or a
-                mask has another number of columns.
+            ValueError: a list does not have one entry per layer, or a mask has
+                the wrong number of columns.
         """
         side_inputs = self._for_each_layer(side_input, "side_input")
         side_masks = self._for_each_layer(side_att_mask, "side_att_mask")
@@ -239,11 +241,11 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
         training,
         return_attention_scores,
     ):
-        """Returns the output of layer `i`, and its scores, if wanted."""
+        """Returns the output of layer `i` and, if requested, its scores."""
         has_own_part = self.num_cross_attention_heads is not None
         calls = [(self.attention_layers[i], {"att_mask": att_mask})]
         if has_own_part:
-            # [0, hidden_size] for none
+            # [0, hidden_size], for no side input
             rows = tf.zeros([0, self.hidden_size], output.dtype)
             calls.append(
                 (
@@ -269,7 +271,8 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
         output = self.feed_forward_layers[i](output, training=training)
         if not found:
             return [output]
-        # The first layer returns a pair, whose second element may be unused.
+        # The scores of `FusedSideAttention` are a pair. The second is unused if
+        # another block attends to the side input.
         main, side_scores = found[0]
         return output, {
             "main": main,
@@ -282,14 +285,14 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
             return value
         if len(value) != self.num_hidden_layers:
             raise ValueError(
-                f"{self.name}: {name} has {len(value)} entries, but there are "
-                f"{self.num_hidden_layers} layers, which need one each."
+                f"{self.name}: {name} has {len(value)} entries, expected one "
+                f"for each of the {self.num_hidden_layers} layers."
             )
         entries = {str(i): x for i, x in enumerate(value) if x is not None}
         return entries or None
 
     def _for_each_layer(self, value, name) -> list:
-        """Returns each layer's entry of a list or dict, or one for all."""
+        """Returns one entry per layer; a single value applies to all layers."""
         value = self._as_dict(value, name)
         layers = range(self.num_hidden_layers)
         if isinstance(value, dict):
@@ -302,7 +305,7 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
 
 
 def _split_for_all(att_mask, main_input, side_inputs):
-    """Splits a mask into the columns of tokens and of all side inputs."""
+    """Splits a mask into the columns of tokens and of side inputs."""
     sides = [side for side in side_inputs if side is not None]
     if att_mask is None or not sides:
         return att_mask, None

@@ -12,7 +12,7 @@ HIDDEN, BATCH, MAIN, SIDE = 8, 2, 5, 3
 
 
 def make_layer(num_hidden_layers=2, **kwargs):
-    """A built stack with weights of all sizes but the norms' at random."""
+    """Returns a built stack in which all weights are random."""
     arguments = dict(
         hidden_size=HIDDEN,
         num_hidden_layers=num_hidden_layers,
@@ -32,7 +32,7 @@ def make_layer(num_hidden_layers=2, **kwargs):
 
 
 def make_inputs(side_rank=2, batch=BATCH, main=MAIN, side=SIDE):
-    """Main input, side input and a mask of both; one token sees nothing."""
+    """Returns main and side inputs and a mask; one token has no keys."""
     rng = np.random.default_rng(1)
     side_shape = [batch, side, HIDDEN][3 - side_rank :]
     mask = rng.binomial(1, 0.6, size=[batch, main, main + side])
@@ -106,12 +106,12 @@ class TransformerWithSideInputLayersTest(
         )
 
     @parameterized.parameters({}, {"num_cross_attention_heads": 2})
-    def test_sides_of_different_lengths_have_masks_of_their_own(self, **kwargs):
+    def test_sides_of_different_lengths_have_their_own_masks(self, **kwargs):
         layer = make_layer(3, **kwargs)
         main, side, mask = make_inputs()
         sides = [side, None, side[:1]]
         masks = [mask[..., MAIN:], None, mask[..., MAIN : MAIN + 1]]
-        # Masked keys do not matter.
+        # Masked rows do not change the output.
         padded = [side, None, side]
         output = layer(
             main,
@@ -131,7 +131,7 @@ class TransformerWithSideInputLayersTest(
             layer(main, side_input=sides, att_mask=mask)
 
     @parameterized.parameters({}, {"num_cross_attention_heads": 2})
-    def test_no_side_input_is_one_without_rows(self, **kwargs):
+    def test_side_input_without_rows(self, **kwargs):
         layer = make_layer(**kwargs)
         main, side, mask = make_inputs()
         mask = mask[..., :MAIN]
@@ -164,13 +164,13 @@ class TransformerWithSideInputLayersTest(
 
         calls, names = functions(2)
         more_calls, more_names = functions(3)
-        # Attention, its projections of both inputs and of the output, dropout,
-        # normalization, a feed-forward part; gradients of each.
+        # Traces of attention, its projections (main, side, output), dropout,
+        # normalization and feed-forward block, and of their gradients.
         self.assertLen(names, 14)
         self.assertLen(more_names, 14)
         self.assertEqual(len(more_calls), len(calls) * 3 / 2)
 
-    def test_a_list_has_one_entry_a_layer(self):
+    def test_a_list_needs_one_entry_per_layer(self):
         layer = make_layer()
         main, side, _ = make_inputs()
         for sides in ([], [side], [side] * 3, [None]):
@@ -182,7 +182,7 @@ class TransformerWithSideInputLayersTest(
             layer(main, side_input=side, side_att_mask=[None])
 
     @parameterized.parameters(
-        # Weights of a layer besides the feed-forward part and two norms.
+        # Number of weights of a layer without feed-forward block and norms.
         ({}, 6 * 72),
         ({"share_kv_projections": True}, 4 * 72),
         (
@@ -236,7 +236,7 @@ class TransformerWithSideInputLayersTest(
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.3,
         )
-        # Only the side input is attended to.
+        # All tokens are masked, so attention covers only the side input.
         main, side, mask = make_inputs()
         first, second = [
             layer(
@@ -268,7 +268,7 @@ class TransformerWithSideInputLayersTest(
             self,
             layer,
             [tf.constant(main), tf.constant(side)],
-            # The layer without side input projects nothing.
+            # A layer without a side input does not use its side projections.
             lambda main, side: layer(
                 main,
                 side_input=[side, None, -side][:number],

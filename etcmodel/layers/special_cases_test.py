@@ -1,4 +1,4 @@
-"""Tests the stack in special cases that the paper names."""
+"""Tests special cases of the stack that the paper mentions."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +10,7 @@ SIZE, HEADS = 12, 3
 
 
 def standard_transformer(stack, tokens):
-    """A post-norm Transformer of Keras's own layers with the long weights."""
+    """Runs a post-norm Transformer with the weights of the long stream."""
     for block, feed_forward in zip(
         stack.fused_att_layers, stack.long_feed_forward_layers, strict=True
     ):
@@ -28,7 +28,7 @@ def standard_transformer(stack, tokens):
         attention.set_weights(weights)
         attended = attention(tokens, tokens)
         tokens = normalize(block.normalization_layers[0], tokens + attended)
-        # With the tanh form of gelu, as BERT's.
+        # BERT uses the tanh form of gelu.
         fed = references.feed_forward(
             feed_forward.inner_layer, np.array(tokens)
         )
@@ -43,7 +43,7 @@ def normalize(norm, x):
 
 class SpecialCasesTest(tf.test.TestCase):
     def test_covering_radius_and_sharing_give_a_standard_transformer(self):
-        # Section 3.6: this makes it possible to lift BERT's weights.
+        # Section 3.6: BERT's weights can therefore initialize ETC ("lifting").
         long_len, global_len = 7, 3
         stack = transformer.GlobalLocalTransformerLayers(
             SIZE,
@@ -61,7 +61,7 @@ class SpecialCasesTest(tf.test.TestCase):
         stack.set_weights(
             [0.5 * rng.standard_normal(w.shape) for w in stack.get_weights()]
         )
-        # The two streams' attention has separate norms, with equal numbers.
+        # The two streams' attention has separate norms, with equal weights.
         for block in stack.fused_att_layers:
             long_norm, global_norm = block.normalization_layers
             global_norm.set_weights(long_norm.get_weights())

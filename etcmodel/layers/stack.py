@@ -13,7 +13,7 @@ from etcmodel.ops import recompute
 
 
 class TransformerStack(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
-    """Makes the blocks of a stack from attributes that a subclass sets."""
+    """A stack of transformer layers, whose options are attributes."""
 
     use_pre_activation_order = False
     grad_checkpointing_period = 0
@@ -45,7 +45,7 @@ class TransformerStack(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
     def _chains(
         self, apply_chain: Callable, training, return_attention_scores
     ) -> Iterator[tuple[int, int, Callable]]:
-        """Returns the start, the end and the function of each chain."""
+        """Yields the start, the end and the function of each chain."""
         is_kept = training is False or return_attention_scores
         for start, end, is_recomputed in chains(
             self.num_hidden_layers, self.grad_checkpointing_period
@@ -60,9 +60,9 @@ def chains(num_layers: int, period: int) -> list[tuple[int, int, bool]]:
     """Cuts layers into chains for recomputation.
 
     5 layers with period 2 give `[(0, 1, True), (1, 3, True), (3, 5, False)]`:
-    for each chain, in order, the first layer, the end (exclusive) and whether
-    it is recomputed. The first chain may be shorter. Without a positive period
-    below `num_layers` there is one chain, which is not recomputed.
+    for each chain, the first layer, the end (exclusive) and whether the chain
+    is recomputed. The first chain may be shorter. If the period is 0 or at
+    least `num_layers`, there is one chain, which is not recomputed.
     """
     if period <= 0 or period >= num_layers:
         return [(0, num_layers, False)]

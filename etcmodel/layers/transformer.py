@@ -1,4 +1,4 @@
-"""The stack of global-local transformer layers."""
+"""Stack of global-local transformer layers."""
 
 import tensorflow as tf
 
@@ -15,9 +15,10 @@ from etcmodel.layers.activations import get_layer_activation
 class GlobalLocalTransformerLayers(stack.TransformerStack):
     """Global-local transformer layers (ETC paper, section 3).
 
-    Each layer is a global-local attention and a position-wise feed-forward
-    part for each of the two streams, with residual connections and layer
-    normalization. All layers get the same masks and labels.
+    Each layer has a global-local attention block and a position-wise
+    feed-forward block for each of the two streams, long and global. All blocks
+    have residual connections and layer normalization. All layers get the same
+    masks and labels.
 
     Attributes:
         fused_att_layers: the attention `ResidualBlock` of each layer.
@@ -31,31 +32,31 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
         long_hidden_size: width of the long stream.
         global_hidden_size: width of the global stream.
         num_hidden_layers: number of layers, at least 1.
-        local_radius: how many tokens a long token sees to each side.
-        att_size_per_head: by default the hidden size divided by the number of
+        local_radius: number of tokens that a long token sees on each side.
+        att_size_per_head: by default, the hidden size divided by the number of
             heads.
         long_intermediate_size: inner size of the long stream's feed-forward
-            parts; 4 times its width by default.
+            blocks; by default 4 times its width.
         global_intermediate_size: the same for the global stream.
-        hidden_act: activation of the feed-forward parts, see `DenseLayers`.
-        hidden_dropout_prob: dropout on the output of each part.
+        hidden_act: activation of the feed-forward blocks, see `DenseLayers`.
+        hidden_dropout_prob: dropout on the output of each block.
         initializer_range: standard deviation of the kernels' truncated normal
             initializer.
         relative_vocab_size: number of relative labels; None for no labels.
-        share_feed_forward_params: whether the streams have the same
-            feed-forward parts. `FusedGlobalLocalAttention` describes the other
-            sharing options.
+        share_feed_forward_params: whether the streams share the parameters of
+            their feed-forward blocks. For the other `share_*` options, see
+            `FusedGlobalLocalAttention`.
         use_pre_activation_order: see `ResidualBlock`; the output of the last
             layer is then not normalized.
         use_one_hot_lookup: see `QkvRelativeAttention`.
-        grad_checkpointing_period: number of consecutive layers that keep no
-            activations but compute them again in the backward pass; 0 for no
-            recomputation. The first chain of layers takes the remainder. The
-            last chain is not recomputed: its backward pass follows at once.
+        grad_checkpointing_period: number of consecutive layers in a chain that
+            keeps no activations but computes them again in the backward pass; 0
+            for no recomputation. The first chain may be shorter. The last chain
+            is not recomputed, since its backward pass follows immediately.
 
     Raises:
-        ValueError: sizes are no multiples of the number of heads, or differ
-            where parameters are shared.
+        ValueError: a hidden size is not a multiple of the number of heads, or
+            parameters are shared between streams of different sizes.
     """
 
     _activations = ("hidden_act",)
@@ -140,9 +141,9 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
         ):
             if self.att_size_per_head is None and size % heads:
                 raise ValueError(
-                    f"{self.name}: {stream}_hidden_size ({size}) is no "
-                    f"multiple of num_attention_heads ({heads}); change one of "
-                    "them or give att_size_per_head."
+                    f"{self.name}: {stream}_hidden_size ({size}) must be a "
+                    f"multiple of num_attention_heads ({heads}). Change one of "
+                    "them, or set att_size_per_head."
                 )
         for option, is_on in (
             ("share_feed_forward_params", self.share_feed_forward_params),
@@ -154,7 +155,8 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
                 raise ValueError(
                     f"{self.name}: {option} needs equal hidden sizes, but "
                     f"long_hidden_size is {self.long_hidden_size} and "
-                    f"global_hidden_size {self.global_hidden_size}."
+                    f"global_hidden_size {self.global_hidden_size}. Make them "
+                    f"equal, or set {option}=False."
                 )
         if (
             self.share_feed_forward_params
@@ -164,7 +166,8 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
                 f"{self.name}: share_feed_forward_params needs equal "
                 "intermediate sizes, but long_intermediate_size is "
                 f"{self.long_intermediate_size} and global_intermediate_size "
-                f"{self.global_intermediate_size}."
+                f"{self.global_intermediate_size}. Make them equal, or set "
+                "share_feed_forward_params=False."
             )
 
     def _make_layer_norm(self, name):
@@ -220,9 +223,9 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
         )
 
     def layers_of_one_output(self, stream: str) -> list:
-        """Lists the sublayers that only the output of "long" or "global" needs.
+        """Lists the sublayers that only one output, "long" or "global", needs.
 
-        All are in the last layer. They get no gradient if that output is not
+        All are in the last layer. They get no gradient if this output is not
         used. Sublayers that both streams share are not included.
         """
         block = self.fused_att_layers[-1]
@@ -253,7 +256,7 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
                 *global_feed_forward.normalization_layers,
             ],
         }
-        # Applied before, the other stream attends to what it gives.
+        # In pre-activation order, both streams use the outputs of the norms.
         if not self.use_pre_activation_order:
             long_norm, global_norm = block.normalization_layers
             needed["long"].append(long_norm)
@@ -343,7 +346,7 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
 
         outputs = [long_input, global_input]
         if graph_layer.needs_only_shapes() and not return_attention_scores:
-            # Every layer keeps the shapes.
+            # One layer is enough, since every layer keeps the shapes.
             return apply_chain(*outputs, 0, 1)
         for start, end, apply in self._chains(
             apply_chain, training, return_attention_scores

@@ -1,4 +1,4 @@
-"""Tests training on two replicas, which are two logical CPU devices."""
+"""Tests training on two replicas (two logical CPU devices)."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def _train_on_two_replicas():
                 att_implementation="streaming",
                 training=True,
             )
-            # Fixed factors, since the mean is 0 after a normalization.
+            # Not the mean of the outputs, which is 0 after normalization.
             loss = sum(tf.reduce_mean(x * x[..., ::-1]) for x in outputs)
         variables = layer.trainable_variables
         gradients = [
@@ -66,7 +66,7 @@ def _train_on_two_replicas():
 
     before = layer.get_weights()
     for _ in range(2):
-        # Inputs are equal, but each replica drops its own elements.
+        # The inputs are equal, but each replica drops other elements.
         first, second = step()
         assert first != second, first
     kernel = layer.fused_att_layers[0].inner_layer.long_query_projection

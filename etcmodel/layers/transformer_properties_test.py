@@ -26,7 +26,7 @@ def make_stack(num_hidden_layers, **options):
 
 class ReproducibilityTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
-        # Whether in a graph, layers of a recomputed chain.
+        # Whether in a graph, checkpointing period, implementation.
         (False, 0, "streaming"),
         (True, 0, "full"),
         (False, 1, "full"),

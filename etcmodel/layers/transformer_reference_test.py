@@ -1,4 +1,4 @@
-"""Compares the stack and its gradients with NumPy in float64."""
+"""Compares the stack and its gradients with a NumPy reference in float64."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ LONG, GLOBAL, SIZE, RADIUS = 7, 3, 8, 2
 
 
 def make_stack(**options):
-    """Two layers of float64, all of whose weights are random."""
+    """Returns a stack of two float64 layers with random weights."""
     arguments = dict(
         long_hidden_size=SIZE,
         global_hidden_size=SIZE,
@@ -35,9 +35,9 @@ def make_stack(**options):
 
 
 def make_call(global_size):
-    """Both inputs, and all masks and labels.
+    """Returns both inputs, and all masks and labels.
 
-    A token of each stream sees nothing.
+    All keys of one token of each stream are masked.
     """
     call = model_inputs.make_attention_call(
         0, LONG, GLOBAL, RADIUS, SIZE, global_size

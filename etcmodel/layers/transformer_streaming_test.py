@@ -1,4 +1,4 @@
-"""Tests streaming attention with described masks in the whole stack."""
+"""Tests streaming attention in the whole stack, with described masks."""
 
 from unittest import mock
 
@@ -43,7 +43,7 @@ def make_streams():
 def describe():
     """Returns masks and labels; the last long token is padding.
 
-    Every four long tokens are a segment with a global token.
+    Every four long tokens form a segment, which has a global token.
     """
     position = tf.tile(tf.range(LONG)[tf.newaxis], [BATCH, 1])
     links = [position // 4]
@@ -89,7 +89,7 @@ class StreamingTransformerTest(parameterized.TestCase, tf.test.TestCase):
             return loss
 
         streams = make_streams()
-        # Chunks of a block of long queries, or of seven long keys.
+        # A chunk holds one block of long queries, or seven long keys.
         with shared.chunks_of(7 * BATCH * 2 * GLOBAL, 8):
             losses = [float(step(*streams)) for _ in range(6)]
         self.assertLess(sum(losses[3:]), sum(losses[:3]))

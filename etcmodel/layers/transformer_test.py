@@ -81,7 +81,7 @@ class GlobalLocalTransformerLayersTest(
             ],
         )
 
-    def test_shared_feed_forward_has_two_dropouts_but_one_of_the_rest(self):
+    def test_shared_feed_forward_blocks_have_separate_dropout(self):
         layer = _make_layer()
         long_block = layer.long_feed_forward_layers[0]
         global_block = layer.global_feed_forward_layers[0]
@@ -102,7 +102,7 @@ class GlobalLocalTransformerLayersTest(
             {"share_qkv_projections": False, "share_kv_projections": True},
             3 * 72,
         ),
-        # Three projections of 8 x 6, two of 6 x 8, and two smaller tables.
+        # Three projections are 8 x 6, two are 6 x 8, both tables are smaller.
         ({"att_size_per_head": 3}, -3 * 18 - 2 * 16 - 2 * 12),
         ({"share_feed_forward_params": False}, 12 * 17 + 8 + 16),
     )
@@ -177,7 +177,7 @@ class GlobalLocalTransformerLayersTest(
             side_effect=call,
         ) as calls:
             model = tf.keras.Model(inputs, layer(*inputs))
-        # Attention and the feed-forward part of both streams.
+        # One layer has three blocks: attention and two feed-forward blocks.
         self.assertEqual(3, calls.call_count)
         self.assertEqual(
             [(None, None, _HIDDEN), (None, _GLOBAL, _HIDDEN)],

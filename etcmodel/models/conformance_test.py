@@ -29,11 +29,11 @@ _TYPES = 7
 _RADIUS = 2
 _BAND = 2 * _RADIUS + 1
 _DISTANCE = 1
-# Two are own labels of links.
+# Two of the relative ids are labels of links.
 _LABELS = 2 * _DISTANCE + 4 + 2
 _KEY_BIAS = (
-    "it adds the same to the scores of all keys of a query, which a softmax "
-    "does not see"
+    "it adds the same number to a query's scores of all keys, which does not "
+    "change the softmax"
 )
 _SIZES = dict(
     vocab_size=_TOKENS,
@@ -96,7 +96,7 @@ _LAYOUT_FEATURES = dict(
 )
 _STREAM_OUTPUTS = (("batch", "long", _HIDDEN), ("batch", "seq", _HIDDEN))
 _READ = ("batch", "seq", _HIDDEN)
-# States, raw and processed, documents, segments and labels.
+# Shapes of states, processed states, documents, segments and labels.
 _SUMMARY = ((None, _HIDDEN), (None, _HIDDEN), (None,), (None,), (None,))
 _MENTIONS = dict(
     annotation_begins=ints(3, "batch", "mentions"),
@@ -176,7 +176,7 @@ CASES = {
             hidden_dropout_prob=0.5,
             initializer_range=0.2,
         ),
-        # All logits may be chosen; next to -10,000 every error is small.
+        # No logit is masked: relative to -10,000, every error would be small.
         dict(
             global_output=floats(*_READ),
             global_token_type_ids=ints(2, "batch", "seq", min_value=1),
@@ -324,8 +324,8 @@ CASES = {
         has_dropout=True,
         without_gradient={"key_projection/linear/bias": _KEY_BIAS},
         own_precision={
-            "side_inputs": "it makes ints alone",
-            "given": "whoever gives it chooses",
+            "side_inputs": "it makes only ints",
+            "given": "the caller chooses the dtype of its own layer",
         },
         variants=(
             lambda: dict(
@@ -349,7 +349,7 @@ CASES = {
             hidden_dropout_prob=0.5,
             initializer_range=0.2,
         ),
-        # All logits may be chosen; next to -1e6 every error is small.
+        # No logit is masked: relative to -1e6, every error would be small.
         dict(
             hidden_states=floats(*_READ),
             token_ids=ints(_TOKENS, "batch", "seq", min_value=1),

@@ -12,13 +12,13 @@ from etcmodel import models
 from testing.conformance import cases
 
 _PAGE = pathlib.Path(__file__).parents[2] / "docs" / "encoders.md"
-# Inputs in which -1 is padding.
+# Inputs that are padded with -1.
 _POSITIONS = ("sentence_ids", "paragraph_ids", "linked_ids")
 
 
 class LiteRTTest(unittest.TestCase):
     def _block(self):
-        """Returns the code of the page: the encoder, and the rest."""
+        """Returns the page's code: for building, and for converting."""
         (block,) = re.findall(
             r"(?s)## LiteRT\n.*?```\n(.*?)```", _PAGE.read_text("utf-8")
         )
@@ -26,13 +26,13 @@ class LiteRTTest(unittest.TestCase):
         line, rest = convert.split("\n", 1)
         return make + line, rest
 
-    def test_outputs_are_those_of_the_encoder(self):
+    def test_outputs_equal_the_encoders(self):
         values, (make, _) = {}, self._block()
         exec(make, values)
         self._check(values)
 
-    def test_longer_than_what_dense_attention_is_for(self):
-        """Paragraphs, in several blocks."""
+    def test_long_texts_that_need_several_blocks(self):
+        """Uses a text that local attention splits into several blocks."""
         values, (make, _) = {}, self._block()
         exec(make.rpartition("encoder = ")[0], values)
         sizes = {"vocab_size": 11, "hidden_size": 8, "intermediate_size": 8}
@@ -46,7 +46,7 @@ class LiteRTTest(unittest.TestCase):
         self._check(values)
 
     def _check(self, values):
-        """Converts `encoder` like the page; compares the outputs."""
+        """Converts `encoder` with the page's code; compares the outputs."""
         encoder = values["encoder"]
         cases.randomize(encoder)
         rng = np.random.default_rng(0)

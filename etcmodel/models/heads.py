@@ -18,9 +18,9 @@ def make_logits_layer(
     name: str,
     bias: float = 0.0,
 ) -> tf.keras.layers.Dense:
-    """Makes a dense layer for logits, in float32 under every precision policy.
+    """Returns a dense layer for logits, in float32 under any dtype policy.
 
-    `initializer_range` None means Keras's default; biases start at `bias`.
+    `initializer_range=None` means Keras's default. Biases start at `bias`.
     """
     return tf.keras.layers.Dense(
         units,
@@ -34,7 +34,7 @@ def make_logits_layer(
 
 
 def make_kernel_initializer(initializer_range: float | None):
-    """Returns a truncated normal initializer, or None for a range of None."""
+    """Returns a truncated normal initializer; None if the range is None."""
     if initializer_range is None:
         return None
     return tf.keras.initializers.TruncatedNormal(stddev=initializer_range)
@@ -52,7 +52,7 @@ def mask_logits(
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class GlobalChoiceHead(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
-    """Computes one logit for every global token of a type, for a softmax.
+    """Computes softmax logits of the global tokens of one type.
 
     In WikiHop these tokens are the candidates ("a dense layer from the global
     input embeddings", ETC paper, Appendix C). Example, with candidate type 6:
@@ -63,11 +63,11 @@ class GlobalChoiceHead(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
     Args:
         choice_type_id: token type of the global tokens to choose from.
         intermediate_size: inner size of the feed-forward block.
-        hidden_act: its activation; "gelu" is the tanh form.
-        hidden_dropout_prob: its dropout probability.
+        hidden_act: activation of the block; "gelu" is the tanh form.
+        hidden_dropout_prob: dropout probability of the block.
         initializer_range: standard deviation of the logits' initial weights.
-        add_final_layer: whether a feed-forward block (post-norm residual)
-            stands between the encoder and the logits.
+        add_final_layer: whether to put a feed-forward block (post-norm
+            residual) between the encoder and the logits.
     """
 
     def __init__(

@@ -23,8 +23,8 @@ class LogitsTest(tf.test.TestCase, parameterized.TestCase):
         # `make_logits_layer` makes the layer.
         layer = heads.GlobalChoiceHead(6, 16, initializer_range=0.5).logit
         layer.build([None, 4096])
-        # A normal distribution cut at two standard deviations, which leaves
-        # 0.88 of its standard deviation.
+        # A normal distribution truncated at two standard deviations has 0.88 of
+        # the original standard deviation.
         kernel = np.array(layer.kernel)
         self.assertLess(np.abs(kernel).max(), 1.000001)
         self.assertAllClose(0.44, kernel.std(), rtol=0.05)
@@ -36,14 +36,15 @@ class LogitsTest(tf.test.TestCase, parameterized.TestCase):
         masked = heads.mask_logits(logits, can_be_chosen)
         self.assertEqual(tf.float32, masked.dtype)
         self.assertAllEqual([[1.0, -1e4], [3e4, -1e4], [-1e4, -1e4]], masked)
-        # A softmax gives them 0, and is also defined without choices.
+        # Their softmax probability is 0. The softmax is also finite if all
+        # tokens are masked.
         self.assertAllEqual(
             [[1.0, 0.0], [1.0, 0.0], [0.5, 0.5]], tf.nn.softmax(masked)
         )
 
 
 class FormerNamesTest(tf.test.TestCase):
-    def test_saved_heads_may_have_them(self):
+    def test_saved_heads_may_have_former_names(self):
         for head, number in (
             (pretraining_heads.LanguageModelHead(9, 4, "relu"), 1),
             (span_prediction.SpanPredictionHead(4, "tanh", 0.5), 2),
@@ -68,7 +69,7 @@ class GlobalChoiceHeadTest(tf.test.TestCase, parameterized.TestCase):
         return heads.GlobalChoiceHead(6, intermediate_size=16, **kwargs)
 
     def _randomized(self, head):
-        """Gives every weight different values; returns them by name."""
+        """Sets every weight to random values; returns them by name."""
         head(self.inputs, self.types)
         values = [
             self.rng.normal(size=weight.shape) for weight in head.get_weights()

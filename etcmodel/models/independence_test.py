@@ -22,12 +22,12 @@ VOCAB, TYPES, HIDDEN = 20, 8, 8
 
 
 def _sizes(rng, max_size):
-    """Draws the number of tokens of each unit."""
+    """Draws each unit's number of tokens."""
     return rng.integers(1, max_size + 1, size=rng.integers(1, 4))
 
 
 def _make_sentences(rng):
-    """A text of some sentences."""
+    """Returns a text of some sentences."""
     sizes = _sizes(rng, 5)
     long, global_ = int(sum(sizes)), len(sizes)
     return {
@@ -40,11 +40,11 @@ def _make_sentences(rng):
 
 
 def _make_paragraphs(rng):
-    """Candidates, a question, and paragraphs of sentences."""
+    """Returns candidates, a question, and paragraphs of sentences."""
     num_candidates, question = rng.integers(1, 4, size=2)
     # The type of each global token, and whether a unit ends with it.
     global_ = [(6, i == num_candidates - 1) for i in range(num_candidates)]
-    # Type, sentence, paragraph, end of a unit.
+    # For each long token: type, sentence, paragraph, whether a unit ends.
     long = []
     for i in range(question):
         long.append((3, len(global_), -1, i == question - 1))
@@ -74,7 +74,7 @@ def _make_paragraphs(rng):
 
 
 def _pack(first, second):
-    """Two texts of sentences in one row."""
+    """Packs two texts of sentences into one row."""
     second = dict(second)
     second["sentence_ids"] = second["sentence_ids"] + len(
         first["global_token_ids"]
@@ -83,7 +83,7 @@ def _pack(first, second):
 
 
 def _fill_up(texts, rng):
-    """Returns a batch of texts and a row of padding, longer than the texts."""
+    """Batches texts with a row of padding; rows are longer than the texts."""
     empty = {name: x[:0] for name, x in texts[0].items()}
     batch = {}
     for name in texts[0]:
@@ -104,7 +104,7 @@ def _fill_up(texts, rng):
 
 @contextlib.contextmanager
 def _implementation(name):
-    """Attends in one way, with chunks as small as possible."""
+    """Sets the attention implementation, with chunks as small as possible."""
     with (
         mock.patch.object(dispatch, "choose_implementation", lambda *_: name),
         mock.patch.object(streaming, "CHUNK_ELEMENTS", 256),
@@ -144,7 +144,7 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
             hidden_size=HIDDEN,
             intermediate_size=8,
             local_radius=2,
-            # Large weights, so that everything visible matters.
+            # With large weights, everything that a token sees matters.
             initializer_range=0.5,
         )
         encoder = encoder_lib.StructuredEtcModel(
@@ -178,7 +178,7 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
 
 class ReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
     def _make_document(self, rng, number):
-        """Segments of a document, the last tokens of each of them padding."""
+        """Returns segments of a document, each with padding at the end."""
         length, mentions = small_read_twice.LENGTH, 3
         segments = rng.integers(1, 5)
         sizes = rng.integers(2, length + 1, size=segments)
@@ -218,7 +218,7 @@ class ReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
             )
         )
         rng = np.random.default_rng(3)
-        # A row of padding holds arbitrary numbers.
+        # The row of padding holds random numbers.
         filling = self._make_document(rng, 9)
         filling = {name: x[:1] for name, x in filling.items()}
         filling |= dict(block_ids=np.array([0]), block_pos=np.array([0]))
@@ -231,7 +231,7 @@ class ReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
         together = model(**{name: x[order] for name, x in batch.items()})
         for document in documents:
             (number,) = set(document["block_ids"])
-            # Compares segment by segment, at its new place.
+            # Each segment is compared with itself in the larger batch.
             rows = np.flatnonzero(batch["block_ids"] == number)
             rows = np.argsort(order)[rows]
             alone = model(**document)

@@ -1,4 +1,4 @@
-"""Checks of hand-written inputs of an encoder."""
+"""Validates encoder inputs, such as hand-written ones."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,22 +33,23 @@ _BLOCK_INPUTS = (
 def check_inputs(
     inputs: Any, config: EtcConfig | ReadTwiceConfig | None = None
 ):
-    """Checks ids, breakpoints and positions of an encoder's inputs.
+    """Checks the ids, breakpoints and positions in an encoder's inputs.
 
     The encoders check their inputs, too, but XLA ignores these checks and
-    computes wrong results for ids that are out of range. Check a data set for
-    a model with `jit_compile=True` or for TPUs:
+    computes wrong results for ids that are out of range. Before you use
+    `jit_compile=True` or a TPU, check the data set:
 
         model.fit(check_inputs(dataset, config))
 
     Args:
-        inputs: dict of the inputs of an encoder, by name, with a batch
-            dimension; or a `tf.data.Dataset` of such dicts, or of tuples that
-            start with one. Other names are ignored.
-        config: sizes that limit the ids; None to check the structure alone.
+        inputs: dict of an encoder's inputs by name, with a batch dimension; or
+            a `tf.data.Dataset` of such dicts, or of tuples that start with one.
+            Other names are ignored.
+        config: the configuration, which limits the ids; None to check only the
+            structure.
 
     Returns:
-        The inputs; a data set checks each batch when it reads it.
+        The inputs. A data set checks each batch when the batch is read.
 
     Raises:
         ValueError: an input is wrong; the error names the row, the expected
@@ -85,7 +86,7 @@ def check_inputs(
 def etc_checks(
     config: EtcConfig, inputs: Mapping[str, Any]
 ) -> list[checks.Check]:
-    """Checks the inputs of `EtcModel` by name; skips those that are None."""
+    """Checks the inputs of `EtcModel`; skips inputs that are None."""
     limits = {
         "token_ids": config.vocab_size,
         "token_type_ids": config.segment_vocab_size,
@@ -106,7 +107,7 @@ def etc_checks(
 def segment_checks(
     config: ReadTwiceConfig, token_ids, position_ids
 ) -> list[checks.Check]:
-    """Checks the ids of tokens and the positions of segments."""
+    """Checks the token ids and positions of segments."""
     found = [checks.in_range("token_ids", token_ids, 0, config.vocab_size - 1)]
     if position_ids is not None:
         found.append(
@@ -126,7 +127,7 @@ def block_checks(
     annotation_ends,
     annotation_labels,
 ) -> list[checks.Check]:
-    """Checks the inputs of `ReadTwiceModel` by name; skips those of None."""
+    """Checks the inputs of `ReadTwiceModel`; skips inputs that are None."""
     found = []
     most = tf.int32.max
     if att_mask is not None and att_mask.dtype != tf.bool:
@@ -172,7 +173,7 @@ def block_checks(
         found.append(
             checks.Check(
                 "annotation_ends",
-                "expected the last token of a mention, not before its first",
+                "expected the last token of a mention, at or after its first",
                 tf.reduce_any(is_reversed, axis=1),
                 tf.reduce_max(tf.where(is_reversed, ends, 0), axis=1),
             )

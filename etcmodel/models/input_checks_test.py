@@ -15,7 +15,7 @@ TEXT = {
     "global_token_ids": [[1, 1, 1]],
     "global_breakpoints": [[0, 0, 1]],
 }
-# The mistake, the name of the input in the error, and the value.
+# The mistake, the input that the error names, and its value.
 WRONG_TEXTS = (
     ({"long_breakpoints": [[0] * 9]}, "long_breakpoints", 0),
     (
@@ -109,7 +109,7 @@ class CheckedTest(tf.test.TestCase, parameterized.TestCase):
     def test_fit_reads_checked_data(self):
         wrong = TEXT | {"sentence_ids": [[1, 1, 1, 2, 2, 2, 3, 3, 3]]}
         model = models.build_encoder(_config(), outputs=["global_output"])
-        # XLA ignores the checks inside.
+        # XLA ignores the model's own checks.
         model.compile("sgd", "mse", jit_compile=True)
         for features in (TEXT, wrong):
             x = {k: tf.constant(v) for k, v in features.items()}
@@ -178,7 +178,7 @@ class CheckedTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class LengthTest(tf.test.TestCase, parameterized.TestCase):
-    """Inputs longer than the table of positions."""
+    """Tests inputs that are longer than the position table."""
 
     @pytest.mark.both_kerases
     def test_static_lengths(self):

@@ -1,4 +1,4 @@
-"""Base of the models' configurations: dicts and JSON files."""
+"""Base class of model configurations, read from dicts and JSON files."""
 
 import copy
 import dataclasses
@@ -16,17 +16,17 @@ from etcmodel.models import run_files
 
 @dataclasses.dataclass
 class JsonConfig:
-    """Base of the configurations: dataclasses that are read from JSON.
+    """Base class of configurations: dataclasses that are read from JSON.
 
-    A subclass has an attribute `vocab_size` without a default, and a
-    `validate`. `_PRESETS` maps the name of a preset to its differences from the
-    defaults. `unknown_keys` are the sorted names in the dict or file that are
-    not attributes; they are not part of the configuration.
+    A subclass has an attribute `vocab_size` without a default, and overrides
+    `validate`. `_PRESETS` maps each preset's name to its differences from the
+    defaults. `unknown_keys` lists, sorted, the keys of the dict or file that
+    are not attributes; they are ignored.
     """
 
     _PRESETS = {}
     _PRESET_VOCAB_SIZE = 30522
-    # Minimum of each int, 1 if not listed; None for any int.
+    # Minimum of each int, 1 if not listed; None allows any int.
     _MINIMA: ClassVar[dict[str, int | None]] = {}
     # Name of the configuration's file in a run.
     RUN_FILE: ClassVar[str] = ""
@@ -39,18 +39,18 @@ class JsonConfig:
         """Returns a named configuration; the class lists the names.
 
         Raises:
-            ValueError: there is no such preset or attribute.
+            ValueError: the preset or an attribute does not exist.
         """
         if name not in cls._PRESETS:
             raise ValueError(
-                f"There is no preset '{name}'. Expected one of "
+                f"The preset '{name}' does not exist. Expected one of "
                 f"{', '.join(sorted(cls._PRESETS))}."
             )
         unknown = sorted(set(overrides) - set(cls.__dataclass_fields__))
         if unknown:
             raise ValueError(
-                f"{cls.__name__} has no attribute {', '.join(unknown)}. It has "
-                f"{', '.join(cls.__dataclass_fields__)}."
+                f"{cls.__name__} has no attribute {', '.join(unknown)}. "
+                f"Expected some of {', '.join(cls.__dataclass_fields__)}."
             )
         defaults = {"vocab_size": cls._PRESET_VOCAB_SIZE}
         return cls(**(defaults | cls._PRESETS[name] | overrides))
@@ -59,8 +59,8 @@ class JsonConfig:
     def from_dict(cls, json_object: dict):
         """Reads a configuration from a dict of attributes.
 
-        Missing attributes get their defaults, and `vocab_size` None. Unknown
-        keys are reported in a warning and in `unknown_keys`.
+        Missing attributes get their defaults; a missing `vocab_size` is None.
+        Unknown keys are reported in a warning and in `unknown_keys`.
         """
         known = {}
         unknown = []
@@ -73,7 +73,7 @@ class JsonConfig:
         config.unknown_keys = sorted(unknown)
         if unknown:
             logging.warning(
-                "%s: these keys are not known and have no effect: %s",
+                "%s ignores unknown keys: %s",
                 cls.__name__,
                 ", ".join(config.unknown_keys),
             )
@@ -81,11 +81,11 @@ class JsonConfig:
 
     @classmethod
     def from_json_file(cls, path: str):
-        """Reads and validates a JSON file, such as the original's.
+        """Reads and validates a JSON file, such as the original code's.
 
         Raises:
-            ValueError: the file is no JSON object, or `validate` raises.
-            tf.errors.NotFoundError: there is no such file.
+            ValueError: the file is not a JSON object, or `validate` raises.
+            tf.errors.NotFoundError: the file does not exist.
         """
         with tf.io.gfile.GFile(path, "rb") as file:
             content = file.read()
@@ -105,14 +105,14 @@ class JsonConfig:
 
     @classmethod
     def from_run(cls, model_dir: str | os.PathLike):
-        """Reads the configuration of an encoder from its run.
+        """Reads the encoder's configuration from a training run.
 
         `model_dir` is the `--model_dir` of `python -m etcmodel train`, or a
         checkpoint in it.
 
         Raises:
-            FileNotFoundError: there is no run, or a run of another encoder or
-                of an older version, which did not write the file.
+            FileNotFoundError: the directory is not a run, the run trained
+                another encoder, or an older version wrote it without this file.
             ValueError: see `from_json_file`.
         """
         return cls.from_json_file(run_files.find(model_dir, cls.RUN_FILE))
@@ -130,7 +130,7 @@ class JsonConfig:
         raise NotImplementedError
 
     def _check_fields(self):
-        """Raises a ValueError for impossible ints, dropout or activation."""
+        """Raises a ValueError for an invalid int, dropout or activation."""
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             minimum = self._MINIMA.get(field.name, 1)
@@ -155,8 +155,8 @@ class JsonConfig:
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(
-                    f"{name} is {getattr(self, name)}. Expected a probability "
-                    "of dropping in [0, 1)."
+                    f"{name} is {getattr(self, name)}. Expected a dropout "
+                    "probability in [0, 1)."
                 )
         try:
             get_activation(self.hidden_act)
@@ -171,9 +171,9 @@ class JsonConfig:
             )
 
     def _check_heads(self, name: str, advice: str = "change one of them"):
-        """Raises a ValueError unless the heads divide the hidden size."""
+        """Raises a ValueError unless `name` divides the hidden size."""
         if self.hidden_size % getattr(self, name):
             raise ValueError(
-                f"hidden_size ({self.hidden_size}) is no multiple of "
+                f"hidden_size ({self.hidden_size}) is not a multiple of "
                 f"{name} ({getattr(self, name)}); {advice}."
             )

@@ -1,4 +1,4 @@
-"""Tests what Keras users do with encoders: fit, inspect, save and load."""
+"""Tests `fit`, attention scores, saving and loading of encoders."""
 
 import inspect
 import os
@@ -24,7 +24,7 @@ _SEGMENTS = _TOKENS | {
     "block_ids": np.array([1, 1], np.int32),
     "block_pos": np.array([1, 2], np.int32),
 }
-# The second entity is only known in the first segment.
+# The second entity is known only in the first segment.
 _ANNOTATIONS = {
     "annotation_begins": np.array([[0, 2], [1, 0]], np.int32),
     "annotation_ends": np.array([[1, 2], [2, 0]], np.int32),
@@ -62,7 +62,7 @@ class KerasModelTest(tf.test.TestCase, parameterized.TestCase):
         model = make()
         model.compile("adam", tf.nest.map_structure(lambda _: "mse", targets))
         history = model.fit(inputs, targets, batch_size=2, verbose=0).history
-        # Normalized, the outputs have a mean square of 1 each.
+        # The outputs are normalized, so their mean square is 1.
         outputs = len(tf.nest.flatten(targets))
         self.assertAllClose(history["loss"], [float(outputs)], atol=0.1)
         lines = []
@@ -116,7 +116,7 @@ class KerasModelTest(tf.test.TestCase, parameterized.TestCase):
         for name in ("final_hidden_states", "first_read"):
             self.assertAllClose(outputs[name], getattr(expected, name))
 
-    def test_attention_is_had_in_every_way(self):
+    def test_attention_implementations_give_the_same(self):
         model = models.EtcModel(_ETC)
         expected = model(_LONG, _GLOBAL, att_implementation="full")
         for way in ("sparse", "streaming"):
@@ -126,7 +126,7 @@ class KerasModelTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "att_implementation"):
             model(_LONG, _GLOBAL, att_implementation="other")
 
-    def test_scores_of_an_encoder_of_compact_features(self):
+    def test_attention_scores_of_an_encoder_of_compact_features(self):
         encoder = models.build_encoder(_ETC)
         features = {
             "long_token_ids": _LONG,

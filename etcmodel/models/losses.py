@@ -1,13 +1,13 @@
-"""Parts of losses and metrics that several tasks share."""
+"""Functions for losses and metrics that several tasks share."""
 
 import tensorflow as tf
 
 
 def is_correct(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Tells whether the most probable class, or candidate, is the right one.
+    """Returns 1 where the most probable class is the label, 0 elsewhere.
 
-    `<float32>[batch, classes]` and `<int>[batch]` give `<float32>[batch]`, 1 or
-    0, whose mean is the accuracy.
+    Takes `<float32>[batch, classes]` and `<int>[batch]` and returns
+    `<float32>[batch]`, whose mean is the accuracy.
     """
     # [batch]
     predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)

@@ -7,15 +7,17 @@ from etcmodel.layers import keras_compat
 
 
 class PairLoss(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
-    """A loss of inner products, computed in float32 or float64.
+    """A loss on inner products, computed in float32 or float64.
+
+    A dense layer transforms one of the two vectors of each product.
 
     Args:
-        initializer_range: standard deviation of the truncated normal
-            initializer of the dense layer on one side of the products.
+        initializer_range: standard deviation of the dense layer's truncated
+            normal initializer.
     """
 
     def __init__(self, initializer_range: float = 0.02, **kwargs):
-        # Keeps Keras from rounding inputs to the compute dtype.
+        # Stops Keras from rounding inputs to the compute dtype.
         super().__init__(autocast=False, **kwargs)
         self.initializer_range = initializer_range
         self._score_dtype = (

@@ -15,8 +15,8 @@ class PairLossTest(tf.test.TestCase, parameterized.TestCase):
         loss = pair_loss.PairLoss(0.5, dtype=policy)
         dense = loss._make_dense("bilinear", 100)
         self.assertEqual((dtype, "bilinear"), (dense.compute_dtype, dense.name))
-        # A normal distribution cut at two standard deviations, which leaves
-        # 0.88 of its standard deviation.
+        # A normal distribution truncated at two standard deviations has 0.88 of
+        # the original standard deviation.
         kernel = np.array(dense.kernel)
         self.assertAllClose(0.44, kernel.std(), rtol=0.05)
         self.assertLen(dense.trainable_weights, 1)

@@ -14,8 +14,7 @@ def masked_lm_losses(logits, label_ids) -> tf.Tensor:
 
     Args:
         logits: `<float>[batch, n, vocab_size]`.
-        label_ids: `<int>[batch, n]`, valid token ids, also at positions that
-            do not count.
+        label_ids: `<int>[batch, n]`. Padding needs valid token ids, too.
     """
     return tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=tf.cast(label_ids, tf.int32), logits=tf.cast(logits, tf.float32)
@@ -26,13 +25,14 @@ def masked_lm_losses(logits, label_ids) -> tf.Tensor:
 class LanguageModelHead(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
     """Predicts tokens with the embedding table of the encoder.
 
-    `norm(hidden_act(x W + b)) table^T + output_bias`, the head of BERT's masked
-    language model, which also pre-trains ReadTwice (ReadTwice paper, section
-    2.2).
+    The logits are `norm(hidden_act(x W + b)) table^T + output_bias`, as in
+    BERT's masked language model. ReadTwice is pre-trained with this head, too
+    (ReadTwice paper, section 2.2).
 
-    The encoder owns the table and learns from both uses. Call encoder and head
-    in one layer or model of your own: a functional model that passes a variable
-    to a layer cannot be saved, or no longer shares the variable when loaded.
+    The table is a weight of the encoder and gets gradients from both uses. Call
+    encoder and head in one layer or model of your own: a functional model that
+    passes a variable to a layer cannot be saved, or no longer shares the
+    variable when loaded.
 
     Example:
         states = encoder(**batch).final_hidden_states
@@ -50,7 +50,7 @@ class LanguageModelHead(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
         layer_norm_epsilon: added to the variance.
 
     Raises:
-        ValueError: a size is below 1, or there is no such activation.
+        ValueError: a size is below 1, or the activation does not exist.
     """
 
     _FORMER_NAMES = {"activation": "hidden_act"}
@@ -93,7 +93,7 @@ class LanguageModelHead(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
         self.output_bias = None
 
     def build(self, input_shape):
-        """Makes the weights; the last axis needs a static size."""
+        """Creates the weights; the last axis needs a static size."""
         size = static_size(self.name, "hidden_states", input_shape)
         keras_compat.build_once(self.dense, (None, size))
         keras_compat.build_once(self.layer_norm, (None, self.embedding_size))
@@ -111,12 +111,12 @@ class LanguageModelHead(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
         """Computes `<float32>[..., vocab_size]` logits.
 
         Args:
-            hidden_states: `<float>[..., hidden_size]`. Few positions, such as
-                those of `gather_positions`, take little memory.
+            hidden_states: `<float>[..., hidden_size]`. To save memory, pass
+                only the masked positions, selected with `gather_positions`.
             embedding_table: `<float>[vocab_size, embedding_size]`.
 
         Raises:
-            ValueError: the table has another shape.
+            ValueError: the table has the wrong shape.
         """
         table = tf.cast(
             tf.convert_to_tensor(embedding_table), self.compute_dtype
@@ -125,7 +125,7 @@ class LanguageModelHead(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
         if not table.shape.is_compatible_with(shape):
             raise ValueError(
                 f"{self.name}: the embedding table has the shape {table.shape},"
-                f" but [vocab_size, embedding_size] is {shape}."
+                f" expected [vocab_size, embedding_size], which is {shape}."
             )
         # [..., embedding_size]
         x = self.layer_norm(self.dense(hidden_states))
@@ -158,7 +158,7 @@ def make_language_model_head(config, **options) -> LanguageModelHead:
 
 
 def static_size(layer_name, argument, shape):
-    """Returns the size of the last axis; raises a ValueError if unknown."""
+    """Returns the size of the last axis, or raises a ValueError if unknown."""
     size = None if shape is None else shape[-1]
     if size is None:
         raise ValueError(

@@ -16,7 +16,7 @@ HIDDEN, EMBEDDING, VOCAB = 6, 4, 11
 
 
 def make_head(hidden_act="gelu", seed=0, **kwargs):
-    """A built head with random weights."""
+    """Returns a built head with random weights."""
     head = pretraining_heads.LanguageModelHead(
         VOCAB, EMBEDDING, hidden_act, **kwargs
     )
@@ -27,7 +27,7 @@ def make_head(hidden_act="gelu", seed=0, **kwargs):
 
 class MaskedLmLossesTest(tf.test.TestCase):
     def test_hand_computed_case(self):
-        # Probabilities of 1/8, 2/8 and 5/8, and of 1/3 each.
+        # The probabilities are 1/8, 2/8 and 5/8, and 1/3 each.
         logits = np.log([[[1.0, 2.0, 5.0], [3.0, 3.0, 3.0]]])
         values = pretraining_heads.masked_lm_losses(logits, [[1, 2]])
         self.assertAllClose(values, np.log([[4.0, 3.0]]))
@@ -54,7 +54,7 @@ class LanguageModelHeadTest(tf.test.TestCase, parameterized.TestCase):
         logits = head(self.states, self.table)
         self.assertEqual(tf.float32, logits.dtype)
         self.assertAllClose(logits, expected, 1e-6, 1e-6)
-        # Any number of leading axes.
+        # The head accepts any number of leading axes.
         for index in (0, np.s_[:, :, None], np.s_[:, :0]):
             logits = head(self.states[index], self.table)
             self.assertAllClose(logits, expected[index], 1e-6, 1e-6)
@@ -62,8 +62,8 @@ class LanguageModelHeadTest(tf.test.TestCase, parameterized.TestCase):
     def test_initial_weights(self):
         head = pretraining_heads.LanguageModelHead(300, 200)
         head.build((None, None, 400))
-        # A normal distribution cut at two standard deviations, which leaves
-        # 0.88 of its standard deviation.
+        # A normal distribution truncated at two standard deviations has 0.88 of
+        # the original standard deviation.
         kernel = np.array(head.dense.kernel)
         self.assertLess(np.abs(kernel).max(), 0.0400001)
         self.assertAllClose(0.0176, kernel.std(), rtol=0.05)
@@ -82,7 +82,7 @@ class LanguageModelHeadTest(tf.test.TestCase, parameterized.TestCase):
         lookup = EmbeddingLookup(VOCAB, EMBEDDING, dtype=policy)
         lookup.build(None)
         lookup.set_weights([self.table])
-        # Too fine for the compute dtype, so it must be added in float32.
+        # The compute dtype would round this bias away; float32 keeps it.
         weights = head.get_weights()
         bias = 1000 + np.arange(VOCAB) / 8
         head.set_weights([bias if w.shape == (VOCAB,) else w for w in weights])
@@ -115,7 +115,7 @@ class LanguageModelHeadTest(tf.test.TestCase, parameterized.TestCase):
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel_test")
 class Pretraining(tf.keras.layers.Layer):
-    """Encoder and head: the logits of all tokens."""
+    """Computes the logits of all tokens with an encoder and its head."""
 
     def __init__(self, config, **kwargs):
         super().__init__(**kwargs)
@@ -139,15 +139,15 @@ class Pretraining(tf.keras.layers.Layer):
 
 
 class WithTheEncoderTest(tf.test.TestCase):
-    def test_one_table_for_both(self):
-        """In a functional model that is saved and loaded."""
+    def test_encoder_and_head_share_one_table(self):
+        """Uses a functional model that is saved and loaded."""
         config = small_read_twice.make_config(embedding_size=EMBEDDING)
         layer = Pretraining(config.to_dict())
         ids = small_read_twice.make_batch()["token_ids"]
         inputs = tf.keras.Input(ids.shape[1:], dtype=ids.dtype)
         model = tf.keras.Model(inputs, layer(inputs))
         randomize(layer)
-        # The table of tokens is there once.
+        # The model has a single token table.
         shapes = [tuple(w.shape) for w in model.trainable_weights]
         self.assertEqual(1, shapes.count((small_read_twice.VOCAB, EMBEDDING)))
         path = os.path.join(self.get_temp_dir(), "model.keras")
@@ -155,7 +155,7 @@ class WithTheEncoderTest(tf.test.TestCase):
         loaded = tf.keras.models.load_model(path)
         (copy,) = [x for x in loaded.layers if isinstance(x, Pretraining)]
         self.assertLen(copy.weights, len(layer.weights))
-        # Changes of the table change both of its uses.
+        # A change of the table affects embeddings and logits.
         for factor in (1, 2):
             for each in (layer, copy):
                 table = each.encoder.token_emb_lookup.embedding_table

@@ -1,4 +1,4 @@
-"""Reads the files of a run that describe its encoder."""
+"""Reads the files of a training run that describe its encoder."""
 
 import glob
 import os
@@ -9,7 +9,7 @@ import tensorflow as tf
 from etcmodel import json_objects
 from etcmodel import run_paths
 
-# Arguments of what builds the encoder; its configuration has a file of its own.
+# Arguments of `build_encoder`. The configuration has its own file.
 OPTIONS_FILE = "encoder_options.json"
 _LAYER_KEYS = {"class", "module", "config"}
 
@@ -24,31 +24,34 @@ def find(model_dir: str | os.PathLike, name: str) -> str:
         os.path.join(glob.escape(folder), "*_config.json")
     )
     if name != OPTIONS_FILE and others:
-        advice = f"but {os.path.basename(others[0])}. Use the class of that"
+        advice = (
+            f"but {os.path.basename(others[0])}. Use that file's "
+            "configuration class"
+        )
     elif tf.io.gfile.exists(os.path.join(folder, run_paths.PARAMS_FILE)):
         advice = (
             "because an older version trained it. Set the values of "
-            "task.model.encoder in params.yaml yourself, or train on, with "
-            "more `epochs`, which writes the file"
+            "task.model.encoder in params.yaml yourself, or resume training "
+            "with more `epochs`, which writes the file"
         )
     else:
-        advice = "and is no run. Give the `model_dir` of `train`"
+        advice = "so it is not a run. Pass the `model_dir` of `train`"
     raise FileNotFoundError(f"{folder or '.'} has no {name}, {advice}.")
 
 
 def encoder_options(model_dir: str | os.PathLike) -> dict[str, Any]:
     """Returns the arguments of `build_encoder` that a run was trained with.
 
-    For ReadTwice, those of `build_read_twice_encoder`. Lengths are not
-    included. `model_dir` may also be a checkpoint in the run.
+    For a ReadTwice run, returns the arguments of `build_read_twice_encoder`.
+    Lengths are not included. `model_dir` may also be a checkpoint in the run.
 
     Example:
         config = EtcConfig.from_run("runs/1")
         encoder = build_encoder(config, **encoder_options("runs/1"))
 
     Raises:
-        FileNotFoundError: the directory holds no run, or a run of an older
-            version, which did not write the file.
+        FileNotFoundError: the directory is not a run, or an older version wrote
+            it without this file.
         ValueError: the file is damaged, or a layer that embeds values is not
             registered with Keras.
     """
@@ -68,8 +71,8 @@ def encoder_options(model_dir: str | os.PathLike) -> dict[str, Any]:
 def _read_options(path) -> dict[str, Any]:
     def fail(problem):
         raise ValueError(
-            f"{path}: {problem}. Copy the file again, or train on, with more "
-            "`epochs`, which writes it."
+            f"{path}: {problem}. Copy the file again, or resume training with "
+            "more `epochs`, which writes it."
         ) from None
 
     try:
@@ -83,17 +86,17 @@ def _read_options(path) -> dict[str, Any]:
         for layer in layers.values()
     ):
         fail(
-            f"value_layers is {layers!r}, expected an object of layers, each "
-            f"with {', '.join(sorted(_LAYER_KEYS))}"
+            f"value_layers is {layers!r}, expected a JSON object of layers, "
+            f"each with {', '.join(sorted(_LAYER_KEYS))}"
         )
     return options
 
 
 def describe_options(encoder: tf.keras.Model) -> dict[str, Any]:
-    """Returns the options of a `StructuredEtcModel` as JSON.
+    """Returns the options of a `StructuredEtcModel` as JSON values.
 
-    `encoder_options` reads them. A layer that embeds a value is a dict of its
-    `class` as registered with Keras, its `module` and its `config`.
+    `encoder_options` reads them back. A layer that embeds a value becomes a
+    dict of its registered Keras name (`class`), its `module` and its `config`.
     """
     config = encoder.get_config()
     options = {name: config[name] for name in encoder.OPTIONS}
@@ -105,7 +108,7 @@ def describe_options(encoder: tf.keras.Model) -> dict[str, Any]:
             name: {
                 "class": tf.keras.utils.get_registered_name(type(layer)),
                 "module": type(layer).__module__,
-                # The dtype follows the policy under which it is rebuilt.
+                # A rebuilt layer takes the dtype policy of its new model.
                 "config": {
                     key: x
                     for key, x in layer.get_config().items()

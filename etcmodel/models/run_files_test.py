@@ -31,7 +31,7 @@ class RunFilesTest(tf.test.TestCase, parameterized.TestCase):
         "", "/", "ckpt-3", "best_ckpt", "best_ckpt/", "best_ckpt/ckpt-3"
     )
     def test_configuration_of_a_run(self, place):
-        """Reads it from a run's directory, or a checkpoint in it."""
+        """Reads the configuration from a run's directory or checkpoint."""
         config = models.EtcConfig.from_preset("tiny", vocab_size=7)
         self._write("etc_config.json", config.to_dict())
         self._write("best_ckpt/info.json", {})
@@ -41,25 +41,25 @@ class RunFilesTest(tf.test.TestCase, parameterized.TestCase):
             else (self.model_dir + "/")
         )
         self.assertEqual(config, models.EtcConfig.from_run(path))
-        # TensorFlow reads file:// as it reads gs://.
+        # file:// stands for remote paths such as gs://.
         self.assertEqual(config, models.EtcConfig.from_run(f"file://{path}"))
 
     @parameterized.parameters(
-        (None, "and is no run. Give the `model_dir` of `train`"),
+        (None, "so it is not a run. Pass the `model_dir` of `train`"),
         (
             "params.yaml",
             "because an older version.*task.model.encoder in params.yaml",
         ),
         (
             "read_twice_config.json",
-            "but read_twice_config.json. Use the class of that",
+            "but read_twice_config.json. Use that file's configuration class",
         ),
     )
     def test_no_configuration(self, name, reason):
         if name:
             self._write(name, {})
         for folder in (self.model_dir, f"{self.model_dir}[1]"):
-            # In a directory with special characters, too.
+            # Directory names may have characters that are special in globs.
             if folder != self.model_dir:
                 os.rename(self.model_dir, folder)
             with self.assertRaisesRegex(
@@ -69,14 +69,14 @@ class RunFilesTest(tf.test.TestCase, parameterized.TestCase):
                 models.EtcConfig.from_run(folder)
 
     def test_no_options(self):
-        """Raises an error, such as beside weights that `lift` wrote."""
+        """Raises an error, for example for weights that `lift` wrote."""
         self._write("etc_config.json", {})
         with self.assertRaisesRegex(
-            FileNotFoundError, "no encoder_options.json, and is no run"
+            FileNotFoundError, "no encoder_options.json, so it is not a run"
         ):
             models.encoder_options(self.model_dir)
 
-    def test_what_is_described_is_built(self):
+    def test_described_encoder_is_rebuilt(self):
         """Uses a layout with its own link and value."""
         structure = spec.EncoderInputs(
             links=(
@@ -124,7 +124,7 @@ class RunFilesTest(tf.test.TestCase, parameterized.TestCase):
         with open(path, "w") as stream:
             stream.write(content)
         with self.assertRaisesRegex(
-            ValueError, f"^{path}: {message}.* Copy the file again, or train"
+            ValueError, f"^{path}: {message}.* Copy the file again, or resume"
         ):
             models.encoder_options(self.model_dir)
 

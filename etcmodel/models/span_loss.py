@@ -1,16 +1,16 @@
-"""Losses that compare all segments of a document, on any replica.
+"""Losses over all segments of a document, also across replicas.
 
 ReadTwice paper, Appendix C. A batch is a list of segments ("blocks") of one or
-more documents, over all replicas of a `tf.distribute.Strategy`; replicas gather
-what they need from each other, so one device, two, and two hosts have the same
-losses and gradients. All replicas need the same shapes. In all functions:
+more documents, spread over all replicas of a `tf.distribute.Strategy`. The
+replicas exchange what they need, so losses and gradients do not depend on the
+number of devices or hosts. All replicas need the same shapes. In all functions:
 
     block_ids             <int>[blocks] document of each, 0 for padding
     logits                <float>[blocks, length, classes]
     cross_blocks_eq_mask  <bool>[blocks, all blocks], see `get_document_mask`
 
-Results are float64 for float64 logits and float32 for others. An argument of
-another rank raises a ValueError.
+Results are float64 for float64 logits and float32 for others. An argument with
+the wrong rank raises a ValueError.
 """
 
 from typing import NamedTuple
@@ -21,16 +21,17 @@ from etcmodel.models.read_twice import memory_extraction
 from etcmodel.ops import collectives
 from etcmodel.ops import shapes
 
-# The log probability of tokens and blocks that belong to no document.
+# The log probability of tokens in blocks that belong to no document.
 _NEVER = -1e9
 
 
 class BlockLosses(NamedTuple):
-    """The loss of each block of this replica: its part of its document's loss.
+    """The share of each of this replica's blocks in its document's loss.
 
-    Summed over all replicas, `losses / weights` is the mean of the documents.
-    `losses` are in nats, and `weights` are the block's share of its document,
-    0 for a block that does not count; both are `<float32>[blocks]`.
+    The sum of `losses` over all replicas, divided by the sum of `weights`, is
+    the mean loss of the documents. `losses` are in nats. `weights` are the
+    block's share of its document, 0 for a block that does not count. Both are
+    `<float32>[blocks]`.
     """
 
     losses: tf.Tensor
@@ -38,11 +39,11 @@ class BlockLosses(NamedTuple):
 
 
 def get_document_mask(block_ids) -> tf.Tensor:
-    """Marks which blocks of all replicas belong to the same document.
+    """Marks pairs of blocks of the same document, over all replicas.
 
-    `[1, 0, 2]` on the first of two replicas and `[2, 1, 0]` on the second give
-    `[[1, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0]]` (True and
-    False, `<bool>[blocks, all blocks]`) on the first.
+    For `[1, 0, 2]` on the first of two replicas and `[2, 1, 0]` on the second,
+    returns `[[1, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0]]` on
+    the first, as `<bool>[blocks, all blocks]`.
     """
     shapes.assert_rank(block_ids, 1, "block_ids")
     block_ids = tf.convert_to_tensor(block_ids)
@@ -56,7 +57,8 @@ def get_document_mask(block_ids) -> tf.Tensor:
 def get_multi_doc_mask(block_ids) -> tf.Tensor:
     """Marks blocks whose document has other blocks, too.
 
-    `[1, 0, 1, 2]` gives `[1, 0, 1, 0]`, `<float32>[blocks]`, on all replicas.
+    For `[1, 0, 1, 2]`, returns `[1, 0, 1, 0]`, `<float32>[blocks]`. Blocks on
+    other replicas count, too.
     """
     # [blocks, all blocks]
     same_document = tf.cast(get_document_mask(block_ids), tf.float32)
@@ -67,9 +69,9 @@ def cross_batch_log_softmax(logits, cross_blocks_eq_mask) -> tf.Tensor:
     """Computes the log softmax over all tokens of all blocks of a document.
 
     Each class has its own softmax. The document's highest logit is subtracted
-    first, so that logits of any size, such as 1e8, are as exact as their dtype.
-    Blocks of no document get -1e9. Example: one class and one document, whose
-    two blocks have two tokens each and the logs of these numbers as logits:
+    first, so results stay accurate for large logits, such as 1e8. Blocks of no
+    document get -1e9. Example: one class and one document of two blocks with
+    two tokens each; the logits are the logs of the numbers on the left:
 
         [[1, 2], [3, 4]]  ->  the logs of  [[0.1, 0.2], [0.3, 0.4]]
     """
@@ -86,24 +88,23 @@ def cross_batch_log_softmax(logits, cross_blocks_eq_mask) -> tf.Tensor:
 def batch_span_cross_entropy_loss(
     logits, annotation_begins, annotation_ends, annotation_labels, block_ids
 ) -> BlockLosses:
-    """Computes the negative log probability of any right answer of a document.
+    """Computes the negative log probability of any correct answer.
 
-    One right answer is enough (the OR model with global normalization of the
-    ReadTwice paper, Appendix C.1, equation 7, after Clark and Gardner, 2018).
-    With the tokens `(i, j)` of all blocks of a document, and `B` the first
-    tokens of answers,
+    One correct answer per document is enough (the OR model with global
+    normalization of the ReadTwice paper, Appendix C.1, equation 7, after Clark
+    and Gardner, 2018). Token `j` of block `i` of a document has the logit
+    `z_ij`, and `B` is the set of first tokens of its answers:
 
         loss_begin = -log(sum_B exp(z_ij) / sum_ij exp(z_ij))
 
-    and the same for ends; begins and ends are added. Each document counts once,
-    however many blocks and replicas it has; documents without an answer do not
-    count. Each sum is computed with its own highest logit, so no probability
-    needs the `eps` of the original code.
+    The loss of ends is computed the same way and added. Each document counts
+    once, however many blocks and replicas it has; documents without an answer
+    do not count. Each sum subtracts its own highest logit, so the `eps` of the
+    original code is not needed.
 
-    Example: a document of two blocks with two tokens each; the begin and end
-    logits are the logs of 1, 2 and of 3, 4, and the only answer is the last
-    token. Each block has the loss `(-log 0.4 - log 0.4) / 2` and the weight
-    1/2.
+    Example: a document has two blocks of two tokens. Begin and end logits are
+    the logs of 1, 2 and of 3, 4, and the only answer is the last token. Each
+    block has the loss `(-log 0.4 - log 0.4) / 2` and the weight 1/2.
 
     Args:
         logits: `<float>[blocks, length, 2]`, begin and end.
@@ -132,7 +133,7 @@ def batch_span_cross_entropy_loss(
         ],
         axis=-1,
     )
-    # [blocks, length, 4]: all tokens of the document, then the right ones
+    # [blocks, length, 4]: begin and end of all tokens, then of answers
     counts = tf.logical_and(
         tf.concat([tf.ones_like(is_right), is_right], axis=-1),
         _is_in_document(same_document),
@@ -142,7 +143,7 @@ def batch_span_cross_entropy_loss(
     )
     # [blocks]
     has_answer = tf.reduce_all(total[:, 2:] > 0, axis=1)
-    # Subtracts the highest logits first: the difference is small.
+    # The highest logits may be large, so they are subtracted first.
     losses = tf.reduce_sum(
         highest[:, :2]
         - highest[:, 2:]
@@ -159,25 +160,26 @@ def batch_span_cross_entropy_loss(
 
 
 def choice_losses(logits, labels, is_supporting, block_ids) -> BlockLosses:
-    """Computes the loss of the right option in each supporting block.
+    """Computes the loss of the correct option in each supporting block.
 
     ReadTwice paper, Appendix C.2: whether the answer of a question is "yes",
     "no" or a span, from a block's first token. "We normalize these scores
     globally across all passages. The loss function [...] is a negative
     log-likelihood of the correct option, applied only to the two supporting
     paragraphs (not the distractors)." Here the probabilities of all options in
-    all blocks of a question sum to 1; every supporting block has the loss
-    `-log p(block, right option)`, and a question the mean of these. (With two
-    supporting blocks, it is at least log 2.) Other questions do not count.
+    all blocks of a question sum to 1. Every supporting block has the loss
+    `-log p(block, correct option)`, and the question's loss is their mean.
+    (With two supporting blocks, it is at least log 2.) Questions without
+    supporting blocks do not count.
 
-    Example: two blocks of one question and two options, whose logits are the
-    logs of `[[1, 2], [3, 4]]`. With the labels `[1, 1]`, and both supporting,
-    the losses are `[-log(0.2) / 2, -log(0.4) / 2]`; with the first alone,
-    `[-log(0.2), 0]`.
+    Example: one question has two blocks and two options, and the logits are the
+    logs of `[[1, 2], [3, 4]]`. With the labels `[1, 1]`, if both blocks are
+    supporting, the losses are `[-log(0.2) / 2, -log(0.4) / 2]`. If only the
+    first is supporting, they are `[-log(0.2), 0]`.
 
     Args:
         logits: `<float>[blocks, options]`.
-        labels: `<int>[blocks]` the right option of the question.
+        labels: `<int>[blocks]` the correct option of the question.
         is_supporting: `<int or bool>[blocks]`.
         block_ids: `<int>[blocks]` question of each block.
     """
@@ -213,8 +215,8 @@ def _as_scores(logits):
 def _mark(positions, labels, length):
     """Marks annotated tokens, `<bool>[blocks, length]`.
 
-    `[[1, 3, 0]]` with the labels `[[1, 1, 0]]` gives `[[0, 1, 0, 1]]` (True and
-    False) for four tokens.
+    For `[[1, 3, 0]]`, the labels `[[1, 1, 0]]` and four tokens, returns
+    `[[0, 1, 0, 1]]` as booleans.
     """
     positions = tf.cast(positions, tf.int32)[..., tf.newaxis]
     # [blocks, annotations, length]
@@ -231,11 +233,12 @@ def _is_in_document(same_document):
 
 
 def _exp_sums(logits, counts, same_document):
-    """Sums `exp(logits)` over a document where `counts`, `[blocks, classes]`.
+    """Sums `exp(logits)` over each document's tokens where `counts` is true.
 
-    The log of the sum is `highest + log(total)`. They are returned separately,
-    since a large `highest` can absorb the second term. `highest` has no
-    gradient, and `total` is at least 1, or 0 if nothing counts.
+    Returns `highest` and `total`, both `[blocks, classes]`; the log of the sum
+    is `highest + log(total)`. They are separate because adding a large
+    `highest` would round the second term away. `highest` has no gradient.
+    `total` is at least 1, or 0 if nothing counts.
     """
     lowest = tf.constant(logits.dtype.min, logits.dtype)
     # [blocks, classes]
@@ -272,5 +275,5 @@ def _over_document(reduce, values, same_document, neutral):
 
 
 def _log(total):
-    """Returns the log of a sum of `_exp_sums`, or 0 for a sum of 0."""
+    """Returns the log of a `total` of `_exp_sums`, or 0 for a total of 0."""
     return tf.math.log(tf.where(total > 0, total, tf.ones_like(total)))

@@ -1,4 +1,4 @@
-"""Tests losses over documents on one device, on two and on two hosts."""
+"""Tests losses over documents on one device, two devices and two hosts."""
 
 import numpy as np
 import tensorflow as tf
@@ -18,14 +18,14 @@ SUPPORTING = np.array([1, 1, 1, 0, 0, 1, 1, 1], np.int32)
 
 
 def make_batch(scale=1.0, dtype=np.float64):
-    """Logits and annotations of spans; logits and labels of options."""
+    """Returns logits and annotations of spans, logits and labels of options."""
     rng = np.random.default_rng(3)
     begins = rng.integers(0, 3, size=[BLOCKS, 3])
     labels = np.array(
         [
             [1, 1, 0],
             [0, 0, 0],
-            # An annotation of padding.
+            # This annotation is padding.
             [1, 1, 1],
             [5, 0, 0],
             [0, 0, 0],
@@ -34,7 +34,7 @@ def make_batch(scale=1.0, dtype=np.float64):
             [1, 1, 1],
         ]
     )
-    # The same answer twice.
+    # The same answer occurs twice.
     begins[7, :2] = 1
     ends = begins + rng.integers(0, 3, size=begins.shape)
     ends[7, :2] = 3
@@ -61,7 +61,7 @@ def softmax(x):
 
 
 def span_reference(batch, ids):
-    """Computes losses, weights and the gradient of their sum by document."""
+    """Computes losses, weights and the gradient, one document at a time."""
     losses, weights = np.zeros([2, len(ids)])
     gradient = np.zeros(batch["logits"].shape)
     for document in set(ids.tolist()) - {0}:
@@ -112,7 +112,7 @@ def expect(batch, ids=IDS):
 
 
 def compute(batch, ids, supporting):
-    """Losses, weights and gradients of both losses."""
+    """Returns losses, weights and gradients of both losses."""
     logits, choices = batch["logits"], batch["choices"]
     with tf.GradientTape(persistent=True) as tape:
         tape.watch([logits, choices])
@@ -132,7 +132,7 @@ def compute(batch, ids, supporting):
 
 
 def run(strategy):
-    """Losses, gradients and masks of the batch."""
+    """Returns losses, gradients and masks of the batch."""
     return run_on_replicas(
         strategy,
         lambda ids, supporting, **batch: [
@@ -152,7 +152,7 @@ def run_on_two_workers():
 
 
 def batch_tensors(batch):
-    """The arrays of a batch as tensors."""
+    """Converts the arrays of a batch to tensors."""
     return {name: tf.constant(x) for name, x in batch.items()}
 
 
@@ -175,8 +175,8 @@ class CrossBatchSoftmaxTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([[-1e9], [-1e9]], actual[1])
 
     @parameterized.parameters((3, 4, 1.0), (12, 3000, 100.0), (12, 3000, 1e8))
-    def test_of_any_size(self, blocks, length, scale):
-        """Equal logits are the maximum, also where only some are right."""
+    def test_logits_of_any_size(self, blocks, length, scale):
+        """Lets several equal logits be the maximum."""
         rng = np.random.default_rng(length)
         logits = rng.normal(size=[blocks, length, 2])
         logits = np.float32(scale * logits)
@@ -269,8 +269,8 @@ class LossesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(np.ones(BLOCKS), actual[1])
         self.assertAllClose(span_reference(batch, ids)[0], actual[0])
 
-    def test_wrong_by_far_is_finite_and_learns(self):
-        # The right one has a probability that underflows.
+    def test_very_wrong_predictions_have_finite_losses_and_gradients(self):
+        # The probability of the correct answer underflows.
         logits = np.zeros([1, 2, 2], np.float32)
         logits[0, 0] = 1e4
         found = compute(
@@ -320,7 +320,7 @@ class LossesTest(tf.test.TestCase, parameterized.TestCase):
 
 class DistributionTest(tf.test.TestCase):
     def check(self, actual):
-        """Compares what all replicas find with the reference."""
+        """Compares the results of all replicas with the reference."""
         expected = [*expect(make_batch()), np.isin(IDS, [4, 9])]
         for x, y in zip(expected, actual, strict=True):
             self.assertAllClose(x, y, 1e-9, 1e-9)

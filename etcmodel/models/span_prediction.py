@@ -1,7 +1,7 @@
-"""Extractive question answering: where an answer begins and ends.
+"""Extractive question answering: predicts where an answer begins and ends.
 
 ReadTwice paper, Appendix C.1. A batch is a list of segments ("blocks");
-`span_loss` compares those of one document.
+`span_loss` normalizes over the segments of a document.
 """
 
 from typing import NamedTuple
@@ -22,7 +22,7 @@ MASKED_LOGIT = -1e6
 
 
 class BestSpans(NamedTuple):
-    """The best spans of each block, the best one first.
+    """The spans with the highest scores in each block, the best first.
 
     `begins` and `ends` are the first and last tokens, `<int32>[blocks, k]`;
     `scores` are sums of logits, `<float32>[blocks, k]`.
@@ -39,14 +39,15 @@ class SpanPredictionHead(
 ):
     """Computes two logits for each token: whether an answer begins or ends.
 
-    `W_b FFN(H)` and `W_e FFN(H)` with one feed-forward part for both (ReadTwice
-    paper, Appendix C.1, equations 5 and 6), which is a block with dropout,
-    residual connection and layer normalization.
+    The logits are `W_b FFN(H)` and `W_e FFN(H)` (ReadTwice paper, Appendix C.1,
+    equations 5 and 6). Both share one feed-forward block with dropout, residual
+    connection and layer normalization.
 
     Args:
-        intermediate_size: inner size of the feed-forward part; None to skip it.
-        hidden_act: name of its activation; "gelu" is the tanh form.
-        hidden_dropout_prob: dropout on its output.
+        intermediate_size: inner size of the feed-forward block; None to skip
+            it.
+        hidden_act: name of the block's activation; "gelu" is the tanh form.
+        hidden_dropout_prob: dropout on the block's output.
         initializer_range: standard deviation of the initial kernels; None for
             Keras's default, as in the original code.
     """
@@ -90,7 +91,7 @@ class SpanPredictionHead(
         )
 
     def build(self, input_shape):
-        """Makes the weights; the last axis needs a static size."""
+        """Creates the weights; the last axis needs a static size."""
         size = static_size(self.name, "hidden_states", input_shape)
         keras_compat.build_all(
             (None, None, size), self.transform, self.span_logits
@@ -118,14 +119,14 @@ class SpanPredictionHead(
         Args:
             hidden_states: `<float>[blocks, length, hidden_size]`.
             token_ids: `<int>[blocks, length]`.
-            padding_token_id: int, given together with `token_ids`.
-            ignore_prefix_length: `<int>[blocks]`, how many of the first tokens
-                cannot be part of an answer, such as those of the question.
+            padding_token_id: id of padding, required with `token_ids`.
+            ignore_prefix_length: `<int>[blocks]`, number of tokens at the start
+                that cannot be part of an answer, such as the question.
             training: whether dropout is applied.
 
         Raises:
             ValueError: only one of `token_ids` and `padding_token_id` is given,
-                or an argument has another rank.
+                or an argument has the wrong rank.
         """
         if (token_ids is None) != (padding_token_id is None):
             given, missing = "token_ids", "padding_token_id"
@@ -158,17 +159,17 @@ class SpanPredictionHead(
 def best_spans(logits: tf.Tensor, max_length: int, k: int) -> BestSpans:
     """Finds the `k` spans of each block with the highest scores.
 
-    All spans of up to `max_length` tokens are compared, not only those of the
-    best begins and ends. Example, with `max_length=2` and `k=2`, one block:
+    Compares all spans of up to `max_length` tokens, not only combinations of
+    the best begins and ends. Example with one block, `max_length=2` and `k=2`:
 
         begin logits   1    0    2.5
         end logits     0    3    1
 
         begins [[0, 2]], ends [[1, 2]], scores [[4, 3.5]]
 
-    Ties go to the first span, and then to the shortest. Missing spans have the
-    score -2e6 and arbitrary positions in the block; a masked begin or end gives
-    about -1e6.
+    Ties go to the first span, and then to the shortest. If a block has fewer
+    than `k` spans, the missing ones have the score -2e6 and arbitrary
+    positions. Spans with a masked begin or end have scores of about -1e6.
 
     Raises:
         ValueError: `max_length` or `k` is below 1, or the logits are not

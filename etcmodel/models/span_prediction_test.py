@@ -10,12 +10,12 @@ from testing.layer_checks import randomize
 
 HIDDEN, BLOCKS, LENGTH = 6, 2, 5
 PADDING = 7
-# Zeros are ordinary tokens.
+# Padding has another id, so zeros are ordinary tokens.
 IDS = np.array([[0, 3, 7, 4, 7], [5, 0, 2, 6, 0]], np.int32)
 
 
 def head_reference(head, x):
-    """The logits from the head's weights, in float64."""
+    """Computes the logits from the head's weights, in float64."""
     if head.transform is not None:
         x = x + references.feed_forward(head.transform.inner_layer, x)
         x = x - x.mean(-1, keepdims=True)
@@ -26,7 +26,7 @@ def head_reference(head, x):
 
 
 def make_head(intermediate_size=9, **kwargs):
-    """A built head with random weights."""
+    """Returns a built head with random weights."""
     head = span_prediction.SpanPredictionHead(intermediate_size, **kwargs)
     head.build((None, None, HIDDEN))
     randomize(head)
@@ -38,7 +38,7 @@ def make_states():
 
 
 def all_spans(logits, max_length):
-    """All spans of a block with their scores, the best first, in float64."""
+    """Returns all spans of a block with scores in float64, the best first."""
     logits = np.asarray(logits, np.float64)
     positions = range(len(logits))
     spans = [
@@ -58,7 +58,7 @@ class SpanPredictionHeadTest(tf.test.TestCase, parameterized.TestCase):
         actual = head(tf.constant(states, tf.float32))
         self.assertAllClose(expected, actual, 1e-5, 1e-5)
         self.assertLen(head.weights, 8 if intermediate_size else 2)
-        # Masked: padding, by its id, and the question.
+        # Padding and the question are masked.
         for padding_id, prefix in (
             (PADDING, None),
             (0, None),
@@ -81,8 +81,9 @@ class SpanPredictionHeadTest(tf.test.TestCase, parameterized.TestCase):
             )
 
     def test_initial_weights(self):
-        # Uniform up to the square root of 6 / (400 + 2) by default, and a
-        # normal distribution cut at two standard deviations.
+        # The default is uniform up to the square root of 6 / (400 + 2). With a
+        # range, it is a normal distribution truncated at two standard
+        # deviations.
         for deviation, limit in ((None, 0.1222), (0.5, 1.0)):
             head = span_prediction.SpanPredictionHead(
                 None, initializer_range=deviation
@@ -115,7 +116,7 @@ class SpanPredictionHeadTest(tf.test.TestCase, parameterized.TestCase):
 
 class BestSpansTest(tf.test.TestCase, parameterized.TestCase):
     def test_worked_example(self):
-        # The best ends have no good begin: both are in the fourth block.
+        # The best ends are in the fourth block, but without a good begin.
         logits = np.array(
             [
                 [[1.0, 0.0], [0.0, 3.0], [2.5, 1.0]],
@@ -130,7 +131,7 @@ class BestSpansTest(tf.test.TestCase, parameterized.TestCase):
             [tf.int32, tf.int32, tf.float32], [x.dtype for x in spans]
         )
 
-    def test_the_best_begin_and_the_best_end_make_no_span(self):
+    def test_best_begin_and_best_end_can_be_an_invalid_span(self):
         logits = np.array([[[0.0, 5.0], [0.0, 4.0], [5.0, 0.0], [4.0, 0.5]]])
         spans = span_prediction.best_spans(logits, max_length=1, k=1)
         self.assertAllClose([[5.0]], spans.scores)
@@ -138,7 +139,7 @@ class BestSpansTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters((1, 3, 1.0), (3, 6, 1e8), (9, 30, 1.0))
     def test_equals_all_spans_compared(self, max_length, k, scale):
-        """With any number of blocks and tokens, also less than `k` spans."""
+        """Tries several sizes, some with fewer than `k` spans."""
         rng = np.random.default_rng(max_length)
 
         @tf.function(input_signature=[tf.TensorSpec([None, None, 2])])
@@ -146,7 +147,7 @@ class BestSpansTest(tf.test.TestCase, parameterized.TestCase):
             return span_prediction.best_spans(logits, max_length, k)
 
         for blocks, length in ((3, 7), (1, 2)):
-            # Some are equal. All sums are exact.
+            # Some logits are equal. All sums are exact.
             logits = scale * rng.integers(-9, 9, size=[blocks, length, 2])
             spans = at_any_length(tf.constant(logits, tf.float32))
             for i in range(blocks):

@@ -1,1 +1,1 @@
-"""Pure tensor functions: attention and helpers of layers and features."""
+"""Pure tensor functions: attention, and helpers for layers and features."""

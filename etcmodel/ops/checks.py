@@ -1,8 +1,8 @@
-"""Checks of hand-written numbers: ids, breakpoints, positions.
+"""Checks the values of integer inputs: ids, breakpoints, positions.
 
-In eager mode, wrong values raise a `ValueError`. In a graph they raise a
-`tf.errors.InvalidArgumentError` when the graph runs, unless XLA compiles the
-whole graph, which then raises nothing.
+Wrong values raise a `ValueError` in eager mode. In a graph, they raise a
+`tf.errors.InvalidArgumentError` when the graph runs. A graph that XLA compiles
+as a whole is not checked.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ class Check(NamedTuple):
     """A rule for each row of a batch.
 
     Attributes:
-        name: the input that must follow the rule.
-        expected: the values it must have.
-        is_broken: `<bool>[batch]`.
-        found: `<int>[batch]`, the value found instead.
+        name: name of the input.
+        expected: the rule in words, for the error message.
+        is_broken: `<bool>[batch]`, true for rows that break the rule.
+        found: `<int>[batch]`, a value that breaks the rule, for the message.
     """
 
     name: str
@@ -37,15 +37,16 @@ def in_range(
     expected: str | None = None,
     is_used: tf.Tensor | None = None,
 ) -> Check:
-    """Checks that values are from `low` to `high`, both included.
+    """Returns a check that values lie between `low` and `high`, inclusive.
 
     Args:
         name: the input's name.
         values: `<int>[batch, ...]`.
         low: the smallest allowed value.
         high: an int, or `<int32>[batch]`, not below `low`.
-        expected: by default "expected LOW to HIGH" for an int.
-        is_used: `<bool>`, like `values`; unused values can be anything.
+        expected: the rule in words; "expected LOW to HIGH" by default. Needed
+            if `high` is a tensor.
+        is_used: `<bool>`, shaped as `values`; unused values are not checked.
     """
     expected = expected or f"expected {low} to {high}"
     if values.dtype != tf.int64:
@@ -54,7 +55,7 @@ def in_range(
         values = tf.where(is_used, values, tf.cast(low, values.dtype))
     high = tf.cast(high, values.dtype)
     axes = list(range(1, values.shape.rank))
-    # [batch]; the minimum of no values is the greatest integer.
+    # [batch]; an empty row passes: its minimum is the largest integer.
     least, most = tf.reduce_min(values, axes), tf.reduce_max(values, axes)
     return Check(
         name,
@@ -67,16 +68,18 @@ def in_range(
 def guard(
     checks: Sequence[Check], example: str, *tensors: tf.Tensor | None
 ) -> list[tf.Tensor | None]:
-    """Returns tensors that exist only if all checks pass.
+    """Returns the tensors; raises an error if a check fails.
+
+    In a graph, the checks run before the returned tensors are used.
 
     Args:
         checks: checks of one batch.
-        example: correct values, for the error.
+        example: an example of correct values, for the error message.
         *tensors: the tensors to return.
     """
     if not checks or tensorflow_internals.is_compiled_whole():
         return list(tensors)
-    # [1 + checks * batch]; the first is the value if nothing is wrong
+    # [1 + checks * batch]; due to the first value, 0 means "all pass".
     is_broken = tf.concat([[False], *(x.is_broken for x in checks)], axis=0)
     first = tf.argmax(tf.cast(is_broken, tf.int32), output_type=tf.int32)
     if tf.executing_eagerly() and first == 0:

@@ -1,4 +1,4 @@
-"""Exchange of tensors between replicas of a `tf.distribute.Strategy`."""
+"""Exchanges tensors between the replicas of a `tf.distribute.Strategy`."""
 
 import tensorflow as tf
 
@@ -6,13 +6,13 @@ from etcmodel.ops import shapes
 
 
 def num_replicas() -> int:
-    """Returns how many replicas run this code; 1 outside of `run`."""
+    """Returns the number of replicas; 1 outside of a strategy's `run`."""
     context = tf.distribute.get_replica_context()
     return 1 if context is None else context.num_replicas_in_sync
 
 
 def replica_id() -> tf.Tensor:
-    """Returns the number of this replica, from 0, `<int32>[]`."""
+    """Returns the index of this replica, from 0, as `<int32>[]`."""
     context = tf.distribute.get_replica_context()
     if num_replicas() == 1:
         return tf.constant(0)
@@ -20,13 +20,13 @@ def replica_id() -> tf.Tensor:
 
 
 def all_gather(tensor: tf.Tensor) -> tf.Tensor:
-    """Gathers the rows of all replicas, in order, on each of them.
+    """Gathers the rows of all replicas, in replica order, on every replica.
 
     With `[1, 2]` on the first of two replicas and `[3, 4]` on the second, both
-    get `[1, 2, 3, 4]`. The gradient of a replica's rows is the sum over all
-    replicas, so that losses on one replica train the rows of another. All
-    replicas must call it, in the same order, with the same shape, and outside
-    of conditions and loops.
+    get `[1, 2, 3, 4]`. The gradient of a replica's rows is summed over all
+    replicas, so a loss on one replica also trains the rows of another. All
+    replicas must call this function in the same order, with the same shape, and
+    outside of conditions and loops.
     """
     replicas = num_replicas()
     if replicas == 1:
@@ -34,9 +34,9 @@ def all_gather(tensor: tf.Tensor) -> tf.Tensor:
     rows = shapes.get_shape_list(tensor)[0]
     dtype = tensor.dtype
     if dtype == tf.bfloat16:
-        # Not supported between processes.
+        # Gathering between processes does not support bfloat16.
         tensor = tf.cast(tensor, tf.float32)
-    # Between processes the tensor needs a device; inputs have none.
+    # Gathering between processes needs a device, which inputs lack.
     tensor = tf.identity(tensor)
     # [replicas * rows, ...]
     gathered = tf.distribute.get_replica_context().all_gather(tensor, axis=0)
@@ -49,7 +49,7 @@ def all_gather(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def all_sum(tensor: tf.Tensor) -> tf.Tensor:
-    """Sums over all replicas, without a gradient."""
+    """Sums a tensor over all replicas; the sum has no gradient."""
     tensor = tf.stop_gradient(tensor)
     if num_replicas() == 1:
         return tensor

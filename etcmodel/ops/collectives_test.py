@@ -19,7 +19,7 @@ class CrossReplicaTest(tf.test.TestCase):
         self.assertAllEqual(x, total)
         self.assertIsNone(tape.gradient(total, x))
 
-    def test_where_a_model_is_built(self):
+    def test_one_replica_in_a_scope(self):
         with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
             self.assertEqual(1, collectives.num_replicas())
 
@@ -34,16 +34,16 @@ class CrossReplicaTest(tf.test.TestCase):
         self.assertAllEqual([2, 2], results["numbers"])
         self.assertAllEqual([[[1, 21]]] * 2, results["sums"])
         # The loss of replica r is (r + 1) times the sum of [[1, 2], [3, 4]]
-        # times the rows. A row has the gradients of both.
+        # times the rows. A row's gradient is the sum over both replicas.
         self.assertAllEqual([[[3, 6]], [[9, 12]]], results["gradients"])
 
-    def test_two_hosts_gather_what_they_read(self):
+    def test_two_hosts_gather_their_inputs(self):
         for gathered in call_on_two_workers(_read_on_worker):
             self.assertAllEqual([0, 1, 10, 11], gathered)
 
 
 def _read_on_worker():
-    """Returns the result of one of two hosts: they read 0, 1 and 10, 11."""
+    """Runs one of two hosts, which read 0, 1 and 10, 11; returns its result."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
 
     def read(context):
@@ -59,7 +59,7 @@ def _read_on_worker():
 
 
 def _run_on_two_replicas():
-    """Returns the results of two replicas."""
+    """Gathers and sums on two replicas; returns each replica's results."""
     strategy = two_device_strategy()
 
     @tf.function

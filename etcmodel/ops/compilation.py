@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-# Compiling takes a tenth of a second or more and pays off on large tensors.
+# Compiling takes 0.1 s or more, so it pays off only for large tensors.
 MIN_ELEMENTS = 2**18
 
 _is_enabled = True
@@ -26,9 +26,9 @@ _state = threading.local()
 def elementwise_jit(is_on: bool):
     """Switches the compilation of elementwise operations on (default) or off.
 
-    It applies when a graph is built, in all threads, including those of a
-    strategy's replicas. A graph built with it off has no compiled function, for
-    servers that switch XLA off on CPUs, as TensorFlow Serving does.
+    The setting applies when a graph is built, in all threads, including those
+    of a strategy's replicas. Switch it off for servers that disable XLA on
+    CPUs, such as TensorFlow Serving: the graph then has no compiled functions.
     """
     global _is_enabled
     before, _is_enabled = _is_enabled, is_on
@@ -39,7 +39,7 @@ def elementwise_jit(is_on: bool):
 
 
 def is_enabled() -> bool:
-    """Tells whether functions may be compiled here."""
+    """Tells whether `elementwise_jit` is on."""
     return _is_enabled
 
 
@@ -56,14 +56,14 @@ def state() -> tuple:
 def jit_if_large(function: Callable) -> Callable:
     """Compiles a function of tensors for calls with large tensors.
 
-    It is compiled if compilation is on, all shapes are known when the graph is
-    built (other shapes would be compiled again) and one tensor has at least
-    `MIN_ELEMENTS` elements. Otherwise it runs as plain TensorFlow.
+    A call is compiled if `elementwise_jit` is on, all shapes are static (each
+    new shape is compiled again) and at least one tensor has `MIN_ELEMENTS`
+    elements or more. Otherwise it runs as plain TensorFlow.
 
     The function takes tensors (or None) as positional arguments and hashable
-    Python values as keyword arguments, and returns tensors. It must capture no
-    tensors and needs no gradient. Functions whose fastest form differs when
-    compiled check `is_tracing_piece`.
+    Python values as keyword arguments, and returns tensors. It must not
+    capture tensors and is never differentiated. Functions whose fastest form
+    differs when compiled check `is_tracing_piece`.
     """
 
     def trace(*tensors, **options):

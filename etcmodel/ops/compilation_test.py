@@ -15,12 +15,12 @@ def scaled_sum(x, y, *, factor):
 
 
 def is_compiled(concrete_function):
-    """Tells whether a part of a graph is to be compiled."""
+    """Tells whether XLA will compile a function of the graph."""
     return "_XlaMustCompile" in str(concrete_function.graph.as_graph_def())
 
 
 def trace(*shapes):
-    """A graph that calls the function above with tensors of these shapes."""
+    """Traces a call of the function above with tensors of these shapes."""
     return tf.function(
         lambda *tensors: scaled_sum(*tensors, factor=2.0)
     ).get_concrete_function(*map(tf.TensorSpec, shapes))
@@ -57,7 +57,7 @@ class ElementwiseJitTest(parameterized.TestCase, tf.test.TestCase):
             self.assertFalse(compilation.is_enabled())
         self.assertTrue(compilation.is_enabled())
 
-    def test_an_error_leaves_it_as_it_was(self):
+    def test_an_error_restores_the_setting(self):
         with self.assertRaisesRegex(KeyError, "here"):
             with compilation.elementwise_jit(False):
                 raise KeyError("here")
@@ -71,7 +71,7 @@ class ElementwiseJitTest(parameterized.TestCase, tf.test.TestCase):
         self.assertFalse(enabled)
 
     @parameterized.parameters(False, True)
-    def test_same_numbers(self, is_large):
+    def test_compiled_results_are_the_same(self, is_large):
         rng = np.random.default_rng(0)
         x, y = rng.random((2, 2, 3))
         minimum = 0 if is_large else compilation.MIN_ELEMENTS

@@ -1,9 +1,9 @@
 """Functions with a hand-written backward pass.
 
-A hand-written backward pass stores less than TensorFlow's own, and gives first
-derivatives. Second and higher derivatives and forward mode use TensorFlow's
-gradients of the same function without the hand-written pass. They are correct,
-and need the memory of these gradients.
+A hand-written backward pass stores less than TensorFlow's own. It computes
+first derivatives. Higher derivatives and forward mode use TensorFlow's
+gradients of the same function instead. They are correct, but need as much
+memory as without the hand-written pass.
 """
 
 import contextlib
@@ -26,11 +26,11 @@ _state = threading.local()
 def forward_only():
     """Builds graphs without the hand-written backward passes.
 
-    For graphs that are exported for inference: a stored function with its own
-    backward pass stores that, too, or warns when it is loaded. It applies when
-    a graph is built, in all threads, including those of a strategy's replicas.
-    Gradients of such a graph are TensorFlow's own, with the memory that they
-    need.
+    Use it to export a graph for inference: a SavedModel would otherwise store
+    the backward passes, too, or warn when it is loaded. The setting applies
+    when a graph is built, in all threads, including those of a strategy's
+    replicas. Gradients of such a graph are TensorFlow's own and need more
+    memory.
     """
     global _is_forward_only
     before, _is_forward_only = _is_forward_only, True
@@ -43,27 +43,27 @@ def forward_only():
 def custom_gradient(
     function: Callable, plain: Callable | None = None
 ) -> Callable:
-    """Works like `tf.custom_gradient`, with correct derivatives of any order.
+    """Works like `tf.custom_gradient`, but supports derivatives of any order.
 
-    The backward pass that `function` returns gives the first derivatives. If
+    The backward pass that `function` returns computes the first derivatives. If
     these are differentiated again, or a `tf.autodiff.ForwardAccumulator`
     watches the inputs, TensorFlow's gradients of `plain` are used. Within
-    `forward_only` there is no backward pass. In eager mode, unlike with
+    `forward_only`, the backward pass is left out. In eager mode, unlike with
     `tf.custom_gradient`, a tape does not store the function's intermediate
     results.
 
     Args:
-        function: takes float tensors, and returns an output (or several) and a
-            function from the outputs' gradients to those of the inputs.
-        plain: maps the same tensors to the same outputs, by operations that
-            TensorFlow can differentiate at any order, without loops. None to
-            use the output of `function`.
+        function: takes float tensors; returns its output (or outputs) and a
+            function that maps the outputs' gradients to the inputs' gradients.
+        plain: computes the same outputs from the same tensors, without loops,
+            with operations that TensorFlow can differentiate at any order. None
+            to use the output of `function`.
 
     Returns:
-        The function from tensors to the outputs. Other tensors that both
-        functions need are passed as `captured`: an object of this package, or a
-        list or dict of such objects. Without it the functions must not capture
-        tensors of a graph.
+        A function that maps the tensors to the outputs. Pass other tensors that
+        both functions need as `captured`: an object of this package, or a list
+        or dict of such objects. The functions must not capture tensors of a
+        graph in any other way.
     """
 
     def without_gradient(*tensors, **captured):
@@ -88,12 +88,12 @@ def custom_gradient(
 
 
 def is_forward_only() -> bool:
-    """Tells whether graphs are built without backward passes."""
+    """Tells whether `forward_only` is active."""
     return _is_forward_only
 
 
 def is_plain() -> bool:
-    """Tells whether this is inside a `plain` function."""
+    """Tells whether the caller runs inside a `plain` function."""
     return getattr(_state, "is_plain", False)
 
 
@@ -104,7 +104,7 @@ def _call(function, plain, tensors, captured):
         outputs, grad = function(*_stopped(tensors), **captured)
 
         def backward(*upstream):
-            # The gradients may be sparse.
+            # Incoming gradients may be sparse (`tf.IndexedSlices`).
             upstream = [tf.convert_to_tensor(x) for x in upstream]
             if (
                 tensorflow_internals.is_vectorized()
@@ -127,7 +127,8 @@ def _call(function, plain, tensors, captured):
 def _backward(grad, plain, tensors, upstream, captured):
     number = len(tensors)
     inputs = _in_this_graph([*tensors, *upstream])
-    # A graph in which gradients are differentiated again only knows this one.
+    # Captured here, because a graph that differentiates the gradients again
+    # can only reach tensors of this graph.
     others = []
     replace_tensors(captured, others.append)
     others = _in_this_graph(others)
@@ -153,11 +154,11 @@ def _backward(grad, plain, tensors, upstream, captured):
 def replace_tensors(
     value, replace: Callable, is_tensor: Callable = tf.is_tensor
 ):
-    """Copies a structure, with other tensors in it.
+    """Copies a structure and replaces the tensors in it.
 
-    The structure is a tensor, or a (nested) dict, list, tuple or object of a
-    class of this package, or derived from one; anything else is kept.
-    `is_tensor` says which values `replace` is called for.
+    A structure is a tensor, or a (nested) dict, list, tuple or object whose
+    class is defined in this package or derived from such a class. Other values
+    are kept. `replace` is called for each value that `is_tensor` accepts.
     """
     if is_tensor(value):
         return replace(value)
@@ -191,8 +192,9 @@ def recorded(forward: Callable, plain: Callable, tensors: Sequence):
     """Runs a function with a custom gradient; in forward mode, without it.
 
     Forward mode would differentiate the operations inside, or the backward
-    pass, and fails at loops and tapes in them. `forward` returns outputs and
-    their backward pass, `plain` the same outputs by differentiable operations.
+    pass, and fails if these contain loops or tapes. `forward` returns the
+    outputs and their backward pass. `plain` computes the same outputs with
+    differentiable operations.
     """
     if tensorflow_internals.is_forward_mode(tensors):
         return plain(*tensors)
@@ -200,10 +202,11 @@ def recorded(forward: Callable, plain: Callable, tensors: Sequence):
 
 
 def vjp(function: Callable, inputs: Sequence, upstream: Sequence) -> list:
-    """Computes gradients of `inputs` that can be differentiated again."""
+    """Computes gradients for `inputs` that can be differentiated again."""
     if not tf.executing_eagerly():
-        # Without a tape: tapes record nothing where TensorFlow builds functions
-        # for forward mode. Identities, as inputs may depend on each other.
+        # Tapes record nothing while TensorFlow builds functions for forward
+        # mode, so use `tf.gradients`. Identities separate inputs that depend on
+        # each other.
         inputs = [tf.identity(x) for x in inputs]
         return tf.gradients(
             tf.nest.flatten(function(*inputs)),
@@ -232,10 +235,10 @@ def _distinct(tensors):
 
 
 def _stopped(tensors):
-    """Hides tensors from tapes, where that saves memory: eagerly."""
+    """Hides tensors from tapes in eager mode, to save memory."""
     if not tf.executing_eagerly():
-        # In a vectorized loop, as for a Jacobian, operations lose their own
-        # gradients, and those of earlier operations are needed.
+        # In a vectorized loop, such as for a Jacobian, operations lose their
+        # custom gradients, so the gradients must flow through these tensors.
         return tensors
     return [tf.stop_gradient(x) for x in tensors]
 

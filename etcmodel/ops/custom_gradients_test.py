@@ -12,7 +12,7 @@ from etcmodel.ops import custom_gradients
 
 @custom_gradients.custom_gradient
 def _double(x):
-    """Doubles, and claims that its derivative is 7."""
+    """Doubles its input; its custom gradient is 7."""
     return 2.0 * x, lambda upstream: 7.0 * upstream
 
 
@@ -24,7 +24,7 @@ def _gradient_of(x):
 
 
 def _stored_gradients():
-    """Counts operations of a new graph with custom gradients."""
+    """Counts the operations with custom gradients in a new graph."""
     function = tf.function(lambda x: _double(x))
     graph = function.get_concrete_function(
         tf.TensorSpec([], tf.float32)
@@ -37,7 +37,7 @@ def _stored_gradients():
 
 
 class OwnGradientsTest(tf.test.TestCase):
-    def test_the_gradient_is_the_functions_own(self):
+    def test_uses_the_custom_gradient(self):
         self.assertAllEqual((6.0, 7.0), _gradient_of(tf.constant(3.0)))
         in_graph = tf.function(_gradient_of)
         self.assertAllEqual((6.0, 7.0), in_graph(tf.constant(3.0)))
@@ -50,14 +50,14 @@ class OwnGradientsTest(tf.test.TestCase):
             self.assertAllEqual((6.0, 2.0), _gradient_of(tf.constant(3.0)))
         self.assertAllEqual((6.0, 7.0), _gradient_of(tf.constant(3.0)))
 
-    def test_forward_only_counts_in_all_threads(self):
+    def test_forward_only_applies_to_all_threads(self):
         # A strategy builds its replicas' graphs in separate threads.
         with custom_gradients.forward_only():
             with futures.ThreadPoolExecutor() as pool:
                 result = pool.submit(_gradient_of, tf.constant(3.0)).result()
         self.assertAllEqual((6.0, 2.0), result)
 
-    def test_a_tape_keeps_nothing_that_is_computed_on_the_way(self):
+    def test_a_tape_keeps_no_intermediate_results(self):
         steps = []
 
         @custom_gradients.custom_gradient
@@ -90,7 +90,7 @@ class OwnGradientsTest(tf.test.TestCase):
             ),
         )
 
-    def test_graphs_of_forward_only_store_no_gradient(self):
+    def test_forward_only_graphs_store_no_gradient(self):
         self.assertNotEmpty(_stored_gradients())
         with custom_gradients.forward_only():
             self.assertEmpty(_stored_gradients())
@@ -98,7 +98,7 @@ class OwnGradientsTest(tf.test.TestCase):
 
 @custom_gradients.custom_gradient
 def _scaled_cube(x, captured):
-    """`factor * x ** 3`."""
+    """Computes `factor * x ** 3`."""
     (factor,) = captured
     square = x * x
     output = factor * x * square
@@ -146,7 +146,7 @@ def _forward_over_reverse(function, x):
 
 
 def _forward_over_backward(function, x):
-    """Differentiates along the incoming gradients, after the forward pass."""
+    """Differentiates the gradients with respect to the incoming gradients."""
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = function(x)
@@ -176,14 +176,14 @@ def _of_jacobian(function, x):
 class HigherDerivativesTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.product(
         case=(
-            # Of 4 x ** 6: 24 x ** 5, 120 x ** 4, 480 x ** 3
+            # Derivatives of 4 x ** 6: 24 x ** 5, 120 x ** 4, 480 x ** 3.
             (_slope, lambda x: 24 * x**5),
             (_reverse_over_reverse, lambda x: 120 * x**4),
             (_third, lambda x: 480 * x**3),
             (_forward, lambda x: sum(24 * x**5)),
             (_forward_over_reverse, lambda x: 120 * x**4),
             (_reverse_over_forward, lambda x: 120 * x**4),
-            # Of 2 x ** 3: 6 x ** 2, 12 x
+            # Derivatives of 2 x ** 3: 6 x ** 2, 12 x.
             (_forward_over_backward, lambda x: 6 * x**2),
             (_of_jacobian, lambda x: 12 * x),
         ),
@@ -192,7 +192,9 @@ class HigherDerivativesTest(tf.test.TestCase, parameterized.TestCase):
     def test_derivatives_of_a_power(self, case, how):
         derivative, expected = case
         if how == "of_a_graph" and derivative is _reverse_over_forward:
-            self.skipTest("TensorFlow is wrong there, of a plain function too.")
+            self.skipTest(
+                "TensorFlow is wrong there, even for plain functions."
+            )
         x = tf.constant([0.5, -1.5, 2.0])
         function, run = _cube, derivative
         if how == "of_a_graph":
@@ -223,7 +225,7 @@ class HigherDerivativesTest(tf.test.TestCase, parameterized.TestCase):
             return tf.vectorized_map(lambda row: _slope(_cube, row), x)
 
         def outside(x):
-            # The operations of the second one have other names.
+            # The second loop's operations have other names than the first's.
             tf.vectorized_map(_cube, x)
             return _slope(lambda x: tf.vectorized_map(_cube, x), x)
 
@@ -235,7 +237,7 @@ class HigherDerivativesTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertAllClose(24 * x**5, slope)
                 self.assertAllClose(120 * x**4, tape.gradient(slope, x))
 
-    def test_tensors_inside_of_what_is_captured(self):
+    def test_tensors_inside_captured_objects(self):
         pair = collections.namedtuple("pair", ["first", "second"])
         holder = _Holder(pair(tf.constant(1), "text"))
         replaced = custom_gradients.replace_tensors(
@@ -247,7 +249,7 @@ class HigherDerivativesTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class _Holder:
-    """An object of the package with a tensor in it."""
+    """An object of this package that holds a tensor."""
 
     def __init__(self, value):
         self.value = value

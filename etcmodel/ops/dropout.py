@@ -1,19 +1,19 @@
-"""Dropout masks drawn from a seed alone."""
+"""Draws dropout masks that depend only on a seed."""
 
 import tensorflow as tf
 
 
 def draw(shape, seed, rate, dtype=tf.float32) -> tuple[tf.Tensor, tf.Tensor]:
-    """Draws which elements stay.
+    """Draws which elements are kept.
 
     Args:
         shape: `<int32>[rank]`, or a list.
         seed: `<int32>[2]`. Equal seeds give equal draws.
         rate: probability of dropping, in [0, 1); a number or `<float>[]`.
-        dtype: dtype of the draws; half precision is too coarse for them.
+        dtype: dtype of the random numbers; half precision is too coarse.
 
     Returns:
-        `<bool>[shape]`, and the scale of the elements that stay.
+        The mask `<bool>[shape]`, true for kept elements, and their scale.
     """
     if tf.is_tensor(rate):
         rate = tf.cast(rate, dtype)
@@ -24,9 +24,9 @@ def draw(shape, seed, rate, dtype=tf.float32) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def drop(x: tf.Tensor, is_kept: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
-    """Scales elements that stay, and sets all others to 0.
+    """Scales the kept elements and sets all others to 0.
 
     `[1., 2., 3.]` with `[True, False, True]` and a scale of 2 gives
-    `[2., 0., 6.]`. TensorFlow's gradient of this keeps one byte per element.
+    `[2., 0., 6.]`. Its gradient keeps one byte per element.
     """
     return tf.where(is_kept, x * tf.cast(scale, x.dtype), tf.zeros([], x.dtype))

@@ -1,8 +1,8 @@
 """Alternates matrix products and activations, a chunk of rows at a time.
 
-The tensor between two products is several times as wide as the input. For a
-chunk of rows it fits into a cache, and a forward pass alone never holds more;
-for a backward pass only the inputs of activations are kept.
+The tensor between two products is several times as wide as the input. A chunk
+of it fits into a CPU's cache, and a forward pass without gradients never holds
+more. For a backward pass, only the inputs of activations are kept.
 """
 
 from collections.abc import Callable
@@ -27,15 +27,15 @@ def apply(
     activation: Callable,
     keep: bool = True,
 ) -> tf.Tensor:
-    """Applies dense layers in turn, with an activation between two.
+    """Applies dense layers in sequence, with an activation between them.
 
     Args:
         rows: `<float>[rows, size]`.
         kernels: `<float>[size, units]` of each layer, of the same dtype.
         biases: `<float>[units]` of each layer, or None for no biases.
-        activation: function of each row by itself, without variables.
+        activation: function without variables that treats each row by itself.
         keep: whether to keep all inputs of activations for the gradients.
-            Otherwise they are computed again if needed.
+            Otherwise the backward pass computes them again.
     """
 
     def chain(rows, *weights):
@@ -65,7 +65,7 @@ class _Chain:
         )
 
     def _after_chunks(self, rows):
-        """Returns the rows after the chunks; None if there are surely none."""
+        """Returns the rows after the last chunk; None if known to be empty."""
         is_known = isinstance(self.num_rest, int)
         if is_known and self.num_chunks and not self.num_rest:
             return None
@@ -76,20 +76,20 @@ class _Chain:
     def _cut(self, rows, index):
         if isinstance(self.num_rows, int):
             return softmax.part(rows, 0, index * self.chunk, self.chunk)
-        # XLA compiles the loop, and checks this slice, even if there are fewer
-        # rows than in a chunk and the loop never runs.
+        # With fewer rows than in a chunk, the loop never runs, but XLA still
+        # compiles it and checks this slice.
         size = tf.minimum(self.chunk, self.num_rows)
         rows = softmax.part(rows, 0, index * size, size)
-        # Functions that are only compiled for known shapes need this.
+        # Functions that are compiled only for static shapes need this.
         rows.set_shape([self.chunk, *rows.shape[1:]])
         return rows
 
     def products(self, rows):
-        """Applies all layers to some rows, and returns the output."""
+        """Returns the output of all layers for some rows."""
         return self._products(rows)[-1]
 
     def _products(self, rows, first=0):
-        """Returns the output of each layer from the `first`, for some rows."""
+        """Returns the outputs of layer `first` and all later layers."""
         results = []
         for i in range(first, len(self.kernels)):
             # [rows, units]
@@ -102,7 +102,7 @@ class _Chain:
         return results
 
     def _gradients(self, rows, inner, d_rows, sums):
-        """Returns gradients of some rows, and adds the weights' to `sums`."""
+        """Returns the rows' gradient; adds the weights' gradients to `sums`."""
         sums = list(sums)
         sources = [rows, *inner]
         for i in reversed(range(len(self.kernels))):
@@ -118,7 +118,7 @@ class _Chain:
             sums[i] += softmax.to_score_dtype(
                 tf.matmul(source, d_rows, transpose_a=True)
             )
-            # In turn, so that fewer tensors are alive at a time.
+            # One after the other, so that fewer tensors are alive at a time.
             with tf.control_dependencies([sums[i]]):
                 # [rows, size]
                 d_rows = tf.matmul(d_rows, self.kernels[i], transpose_b=True)
@@ -132,10 +132,10 @@ class _Chain:
         return d_rows, sums
 
     def forward(self, keep):
-        """Computes the output and, if kept, the inputs of activations."""
+        """Computes the output and, with `keep`, the inputs of activations."""
         source, first = self.rows, 0
         if keep:
-            # One product: its result is kept anyway, so rows are not cut.
+            # The result is kept anyway, so one product covers all rows.
             # [rows, units]
             source, first = tf.matmul(source, self.kernels[0]), 1
             if self.biases:
@@ -182,9 +182,9 @@ class _Chain:
         ]
         d_rest = None
         if self._after_chunks(self.rows) is not None:
-            # Without this dependency on the incoming gradients, a compiler
-            # outside of a loop would merge the second computation with the
-            # forward pass and keep its result.
+            # The zero makes the recomputation depend on the incoming gradients.
+            # Otherwise a compiler would merge it with the forward pass and keep
+            # the result (inside a loop, it does not).
             zero = recompute.zero_that_depends_on(d_output)
             d_rest, sums = gradients(
                 self._after_chunks, lambda x: x + tf.cast(zero, x.dtype), sums
@@ -224,13 +224,13 @@ class _Chain:
 def plan_rows(num_rows, width: int):
     """Cuts rows into chunks of equal size.
 
-    If a chunk may hold 1,000, then 2,500 rows make 3 chunks of 833 and a rest
-    of one row; 1,000 rows or fewer are all rest, without chunks. `width` is the
-    largest size of a row on the way.
+    If a chunk may hold 1,000 rows, 2,500 rows make 3 chunks of 833, and one row
+    is left over. Up to 1,000 rows make no chunk; all are left over. `width` is
+    the size of the widest layer.
 
     Returns:
-        Number of rows of a chunk, an int; number of chunks, and of the rows
-        after them: ints if `num_rows` is.
+        The rows per chunk (an int), the number of chunks, and the number of
+        rows left over. The last two are ints if `num_rows` is an int.
     """
     max_rows = max(streaming.CHUNK_ELEMENTS // width, 1)
     if not isinstance(num_rows, int):

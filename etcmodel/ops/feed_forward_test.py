@@ -23,7 +23,7 @@ class DenseChainTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def _expected(self, rows, kernels, biases, upstream):
-        """Computes output and gradients with tanh in between, by hand."""
+        """Computes output and gradients of tanh layers with NumPy."""
         rows, upstream = rows.numpy(), upstream.numpy()
         kernels = [x.numpy() for x in kernels]
         sources, output = [], rows
@@ -114,7 +114,7 @@ class DenseChainTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(x, y, 1e-12, 1e-12)
 
     def test_sums_of_chunks_are_not_rounded(self):
-        # In bfloat16, 256 + 1 is 256 again.
+        # In bfloat16, 256 + 1 is rounded to 256.
         rows = tf.ones([600, 1], tf.bfloat16)
         kernels = [tf.ones([1, 1], tf.bfloat16) for _ in range(2)]
         biases = [tf.zeros([1], tf.bfloat16) for _ in range(2)]
@@ -143,7 +143,7 @@ class DenseChainTest(tf.test.TestCase, parameterized.TestCase):
             text = gradient.experimental_get_compiler_ir(rows)(
                 stage="optimized_hlo"
             )
-        # Both loops have their own tanh.
+        # The forward and the backward loop each compute their own tanh.
         self.assertEqual(2, text.count(" tanh("))
 
     def test_rows_of_chunks(self):

@@ -6,7 +6,7 @@ from etcmodel.ops import shapes
 
 
 def gather_positions(sequence, positions) -> tf.Tensor:
-    """Gathers vectors `<float>[batch, n, size]` at positions of each row."""
+    """Gathers vectors at each row's positions, `<float>[batch, n, size]`."""
     shapes.assert_rank(sequence, 3, "sequence")
     shapes.assert_rank(positions, 2, "positions")
     return tf.gather(sequence, positions, batch_dims=1)
@@ -15,14 +15,15 @@ def gather_positions(sequence, positions) -> tf.Tensor:
 def true_positions(
     mask, max_positions: int | tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Finds the positions of each row where a mask is true.
+    """Finds the positions where a mask is true, in each row.
 
     The masks `[[0, 1, 0, 1, 1], [0, 0, 0, 1, 0]]` and `max_positions=2` give
-    the positions `[[1, 3], [3, 0]]` and the weights `[[1, 1], [1, 0]]`. An int
-    `max_positions` makes the output size static; it may exceed `length`.
+    the positions `[[1, 3], [3, 0]]` and the weights `[[1, 1], [1, 0]]`: 0 for
+    unused positions. An int `max_positions` makes the output size static; it
+    may exceed the mask's length.
 
     Raises:
-        ValueError: `mask` has another rank.
+        ValueError: `mask` does not have rank 2.
     """
     shapes.assert_rank(mask, 2, "mask")
     mask = tf.cast(mask, tf.bool)

@@ -1,4 +1,4 @@
-"""Graphs for inference only."""
+"""Builds graphs that are used for inference only."""
 
 import contextlib
 
@@ -11,18 +11,19 @@ from etcmodel.ops import shared_graphs
 def for_inference(inline: bool = False):
     """Builds graphs for inference only, to export a model.
 
-    They contain no hand-written gradients, about which loading a SavedModel
-    warns ("unsaved custom gradients"), and nothing compiled by XLA, which some
-    servers switch off. It applies to all graphs built within it, in all
-    threads; see `custom_gradients.forward_only` about their gradients. Example:
+    The graphs contain no hand-written gradients: loading a SavedModel would
+    warn about them ("unsaved custom gradients"). They also contain no functions
+    compiled by XLA, which some servers switch off. The setting applies to all
+    graphs built in the block, in all threads. For gradients of these graphs,
+    see `custom_gradients.forward_only`. Example:
 
         with for_inference():
             model.export("served/1")
 
     Args:
         inline: whether graphs contain the operations of each layer instead of
-            calls of shared functions. LiteRT's converter needs it; the graph
-            is larger.
+            calls of shared functions. LiteRT's converter needs this; it
+            makes the graph larger.
     """
     with (
         compilation.elementwise_jit(False),

@@ -13,7 +13,7 @@ class ForInferenceTest(tf.test.TestCase, parameterized.TestCase):
     traced = staticmethod(shared_graphs.shared(activations.gelu))
 
     def _stored(self, name):
-        """Counts gradients and compiled functions in a SavedModel."""
+        """Counts custom gradients and compiled functions in a SavedModel."""
         path = os.path.join(self.get_temp_dir(), name)
         module = tf.Module()
         # Large enough to be compiled.
@@ -52,7 +52,7 @@ class ForInferenceTest(tf.test.TestCase, parameterized.TestCase):
             graph = function.get_concrete_function().graph
         calls = [x for x in graph.get_operations() if "Call" in x.type]
         self.assertLen(calls, 0 if inline else 1)
-        # x times the normal distribution function of x.
+        # gelu(x) is x times the normal distribution function of x.
         self.assertAllClose([0.0, 2 * 0.97725], function([0.0, 2.0]), 1e-3)
 
 

@@ -1,8 +1,8 @@
-"""Recomputation of activations in the backward pass (checkpointing).
+"""Recomputes activations in the backward pass (gradient checkpointing).
 
-Dropout has to drop the same elements when a function runs again in the
-backward pass. A seed is therefore drawn once, before the first run, and the
-`RecomputeContext` of both runs passes it to the dropout layers inside.
+Dropout must drop the same elements when a function runs again in the backward
+pass. A seed is therefore drawn once, before the first run. The
+`RecomputeContext` of each run passes this seed to the dropout layers inside.
 """
 
 import collections
@@ -25,7 +25,7 @@ class RecomputeContext(contextlib.AbstractContextManager):
         seed: `<int32>[]`, equal in both runs.
         children: contexts of the recomputed functions called inside this one
             so far, in order.
-        call_counts: number of seeds drawn by each layer so far, by its number.
+        call_counts: layer number -> number of seeds that it has drawn so far.
     """
 
     def __init__(self, is_recomputing: bool, seed: tf.Tensor):
@@ -36,7 +36,7 @@ class RecomputeContext(contextlib.AbstractContextManager):
         self._numbers = {}
 
     def number_of(self, layer) -> int:
-        """Numbers layers by their first calls, equal in both runs."""
+        """Numbers layers in the order of their first calls in a run."""
         return self._numbers.setdefault(id(layer), len(self._numbers))
 
     def __enter__(self):
@@ -70,20 +70,20 @@ def get_recompute_context() -> RecomputeContext | None:
 def recompute_grad(f: Callable, seed=None) -> Callable:
     """Wraps a function so that it keeps no activations for the backward pass.
 
-    It runs `f` a second time there instead. Dropout inside `f` must be
+    The backward pass runs `f` a second time instead. Dropout inside `f` must be
     `RecomputingDropout` (or `stateless_dropout` with a seed that is an
-    argument): a Keras dropout would draw other elements in the second run, and
+    argument): a Keras dropout would drop other elements in the second run, and
     all gradients would be wrong.
 
     Args:
-        f: function of tensors, nested structures of tensors and anything
-            else, which returns a float tensor or a nested structure of such.
-            Layers called inside must be built. Gradients flow to all float
-            tensors among its arguments and to the variables that it uses, but
-            not to other tensors that it captures.
+        f: function to wrap. It takes tensors, nested structures of tensors and
+            other values, and returns a float tensor or a nested structure of
+            float tensors. Layers called inside must be built. Gradients flow to
+            all float tensors among its arguments and to the variables that it
+            uses, but not to other tensors that it captures.
         seed: `<int32>[]` seed of the dropout inside; None for a new one at each
-            call. Inside another recomputed function the default depends on that
-            function's seed.
+            call. Inside another recomputed function, the default depends on
+            that function's seed.
     """
 
     def g(*args, **kwargs):
@@ -125,7 +125,7 @@ def _recomputed(run, floats):
     is_running, is_forward_mode = True, False
 
     def forward(*floats):
-        # Outside of a graph, this keeps tapes from recording.
+        # In eager mode, this stops tapes from recording.
         pause = (
             tf.init_scope if tf.executing_eagerly() else contextlib.nullcontext
         )
@@ -135,7 +135,7 @@ def _recomputed(run, floats):
         def backward(*upstream, variables=()):
             nonlocal is_forward_mode
             if is_running:
-                # Forward mode along variables calls this immediately.
+                # Forward mode over variables calls this in the forward pass.
                 is_forward_mode = True
                 gradients = [tf.zeros_like(x) for x in [*floats, *variables]]
             else:
@@ -169,7 +169,7 @@ def _recomputed(run, floats):
 
 
 def _after(tensor, other):
-    """Returns a tensor that no compiler computes before the other one."""
+    """Makes a tensor depend on another, so no compiler computes it earlier."""
     if tf.executing_eagerly():
         return tf.identity(tensor)
     # The maximum of no elements is -inf, so this works for empty tensors.
@@ -190,7 +190,8 @@ def _make_seed(seed):
     parent = get_recompute_context()
     if parent is None:
         return tf.random.uniform([], tf.int32.min, tf.int32.max, dtype=tf.int32)
-    # The outer function runs twice: its seed and this call's number decide.
+    # The outer function runs twice, so the seed must be equal in both runs: it
+    # depends on the outer seed and on the number of this call.
     return tf.random.stateless_uniform(
         [],
         seed=tf.stack([parent.seed, len(parent.children)]),
@@ -209,11 +210,11 @@ def _is_float_tensor(leaf) -> bool:
 
 
 def zero_that_depends_on(tensor: tf.Tensor) -> tf.Tensor:
-    """Returns a 0 that no compiler can fold, `<int32>[]`.
+    """Returns a 0 computed from a tensor, `<int32>[]`, which no compiler folds.
 
-    The recomputed function's inputs depend on the incoming gradients. With this
-    zero, its dropout masks do, too, so that a compiler cannot draw them early
-    and keep them.
+    A recomputed function's inputs depend on the incoming gradients. With this
+    zero in the seed, its dropout masks do, too, so a compiler cannot draw them
+    early and keep them.
     """
     first = tf.reshape(tensor, [-1])[:1]
     # The maximum of no elements is -inf, so this works for empty tensors.

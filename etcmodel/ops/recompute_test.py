@@ -14,7 +14,7 @@ def _compiled(fn, mode):
 
 
 class _Net:
-    """Two dense layers; the same dropout layer twice, and another one."""
+    """Two dense layers, one dropout layer called twice, and another one."""
 
     def __init__(self):
         self.dense = [tf.keras.layers.Dense(6) for _ in range(2)]
@@ -61,7 +61,7 @@ class RecomputeGradTest(tf.test.TestCase, parameterized.TestCase):
                     [tf.reduce_sum(s**2) for s in slopes(function)]
                 )
             found = tape.gradient(slope, sources)
-            # Along both, and along the variable alone.
+            # With respect to both, and to the variable alone.
             for first in (0, 1):
                 with tf.autodiff.ForwardAccumulator(
                     sources[first:], tangents[first:]
@@ -109,7 +109,7 @@ class RecomputeGradTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("graph", "jit")
     @pytest.mark.both_kerases
-    def test_gradient_tells_which_elements_were_kept(self, mode):
+    def test_both_runs_keep_the_same_elements(self, mode):
         layer = dropout.RecomputingDropout(0.5)
 
         def step(x):
@@ -125,7 +125,7 @@ class RecomputeGradTest(tf.test.TestCase, parameterized.TestCase):
         y, gradient = step(x)
         self.assertAllEqual(y, gradient)
         self.assertAllInSet(y, [0.0, 2.0])
-        # Without a given seed, every step has a new one.
+        # Without a given seed, every step draws a new one.
         self.assertNotAllEqual(y, step(x)[0])
 
     def test_nested(self):
@@ -147,7 +147,7 @@ class RecomputeGradTest(tf.test.TestCase, parameterized.TestCase):
 
         y, gradient = tf.function(step)(tf.ones([500]))
         self.assertAllEqual(y, gradient)
-        # Kept three times with probability 1/2 each: all masks differ.
+        # Three independent masks keep half of the elements each.
         self.assertAllInSet(y, [0.0, 8.0])
         self.assertNear(0.125, np.mean(np.array(y) != 0), 0.06)
 
@@ -180,7 +180,7 @@ class RecomputeGradTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaises(AssertionError):
             with outer:
                 recompute.RecomputeContext(False, tf.constant(1)).__enter__()
-        # The stack belongs to the thread and is restored.
+        # Restores the thread's stack of contexts.
         outer.__exit__(None, None, None)
         self.assertIsNone(recompute.get_recompute_context())
 

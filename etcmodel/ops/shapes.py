@@ -1,4 +1,4 @@
-"""Shapes of tensors: helpers and checks."""
+"""Reads, checks and changes the shapes of tensors."""
 
 import math
 import numbers
@@ -13,7 +13,7 @@ def get_shape_list(
     expected_rank: int | Sequence[int] | None = None,
     name: str | None = None,
 ) -> list[int | tf.Tensor]:
-    """Returns the shape as a list of ints or, if unknown, `<int32>[]`."""
+    """Returns the shape as a list; unknown sizes are tensors, `<int32>[]`."""
     tensor = tf.convert_to_tensor(tensor)
     if expected_rank is not None:
         assert_rank(tensor, expected_rank, name)
@@ -25,7 +25,7 @@ def get_shape_list(
     static_shape = tensor.shape.as_list()
     if None not in static_shape:
         return static_shape
-    # One operation; indexing would take four for each axis.
+    # `tf.unstack` is one operation; indexing would take four for each axis.
     dynamic_shape = tf.unstack(tf.shape(tensor), len(static_shape))
     return [
         dynamic if size is None else size
@@ -85,7 +85,7 @@ def flatten_dims(
         if first > last:
             raise ValueError(
                 f"first_dim ({first_dim}) comes after last_dim ({last_dim}) "
-                f"in a tensor of rank {tensor.shape.rank}."
+                f"in a tensor of rank {tensor.shape.rank}. Swap them."
             )
         if first == last:
             return tensor
@@ -109,7 +109,7 @@ def apply_to_rows(
     row_rank: int = 1,
     split: Sequence[int] | None = None,
 ) -> tf.Tensor:
-    """Applies a function of a matrix's rows to the last axes of a tensor.
+    """Applies a layer of `[rows, size]` to the last axes of a tensor.
 
     Keras's `Dense` takes tensors of any rank. If sizes are unknown, XLA cannot
     compile the gradient of `Dense` inside a `tf.while_loop`, but it can compile
@@ -118,8 +118,9 @@ def apply_to_rows(
     Args:
         layer: maps `<any>[rows, size]` to `<any>[rows, units]`.
         tensor: `<any>[..., size]`, of a higher rank than a row.
-        row_rank: number of last axes that form a row; their sizes are known.
-        split: sizes of the axes that replace `units`, to split it.
+        row_rank: number of last axes that form a row; their sizes must be
+            static.
+        split: sizes into which the axis `units` is split; None for no split.
     """
     shape = get_shape_list(tensor)
     size = math.prod(shape[-row_rank:])
@@ -133,7 +134,7 @@ def apply_to_rows(
 
 
 def _normalize_axis(tensor: tf.Tensor, axis: int, name: str = "axis") -> int:
-    """Counts an axis from the front; raises a ValueError if out of range."""
+    """Returns a nonnegative axis; raises a ValueError if it is out of range."""
     rank = tensor.shape.rank
     if rank is None:
         raise ValueError(
@@ -142,8 +143,8 @@ def _normalize_axis(tensor: tf.Tensor, axis: int, name: str = "axis") -> int:
         )
     if not -rank <= axis < rank:
         raise ValueError(
-            f"{name} is {axis}, but the tensor has rank {rank} (shape "
-            f"{tensor.shape})."
+            f"{name} is {axis}, expected {-rank} to {rank - 1} for a tensor of "
+            f"rank {rank} (shape {tensor.shape})."
         )
     return axis % rank
 

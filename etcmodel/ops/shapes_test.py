@@ -6,7 +6,7 @@ from etcmodel.ops import shapes
 
 
 def _dynamic(fn, *arrays):
-    """Runs `fn` in a graph that knows the ranks of its inputs, but no sizes."""
+    """Runs `fn` in a graph that knows only the ranks of its inputs."""
     specs = [
         tf.TensorSpec([None] * np.ndim(a), tf.convert_to_tensor(a).dtype)
         for a in arrays

@@ -1,9 +1,9 @@
-"""Graphs that are built once for all layers of one kind.
+"""Builds one graph for all layers with the same configuration and shapes.
 
-Attention, dense layers and normalization, which have most operations, take
-their weights as arguments. Each is traced once for a configuration and shapes,
-forward and backward. All layers call this trace, in any graph: a model that is
-exported after its training reuses the traces of its evaluation.
+Attention, dense layers and normalization contain most operations of a model.
+They take their weights as arguments and are traced once for each configuration
+and shapes, forward and backward. All layers call this trace, in any graph: a
+model that is exported after training reuses the traces of its evaluation.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ from etcmodel.ops import custom_gradients
 from etcmodel.ops import tensorflow_internals
 from etcmodel.ops import traces
 
-# The traces, the latest last. A `tf.function` itself keeps traces for different
-# devices and strategies apart.
+# Key -> `tf.function`, the most recently used one last. A `tf.function` keeps
+# separate traces for different devices and strategies.
 _functions = {}
-# A model in training uses about ten.
+# Training a model uses about ten.
 _MAX_FUNCTIONS = 128
 _lock = threading.Lock()
 _is_inlined = False
@@ -33,8 +33,8 @@ _is_inlined = False
 def inlined():
     """Builds graphs with copies of the operations instead of calls.
 
-    Converters to other formats cannot read calls. It applies when a graph is
-    built, in all threads.
+    Converters to other formats cannot read function calls. The setting applies
+    when a graph is built, in all threads.
     """
     global _is_inlined
     before, _is_inlined = _is_inlined, True
@@ -47,21 +47,21 @@ def inlined():
 def shared(function: Callable, is_inlined: bool = False) -> Callable:
     """Traces a function once for equal configurations and shapes.
 
-    A call runs the function itself
+    A call runs the function itself, without a trace,
 
-    * in eager mode, in forward mode, inside of `plain` functions (see
+    * in eager mode, in forward mode, inside `plain` functions (see
       `custom_gradients`), and in loops that TensorFlow vectorizes;
-    * if several tapes record, or a persistent one: TensorFlow would trace
-      derivatives of a higher order, which keep scores;
-    * in a graph that XLA compiles as a whole: calls of functions would double
-      the time of compilation, and need 1.5 times the memory;
+    * if several tapes record, or a persistent one: TensorFlow would also trace
+      higher derivatives, which keep all attention scores;
+    * in a graph that XLA compiles as a whole: function calls would double the
+      compile time and need 1.5 times the memory;
     * within `inlined`;
     * if the arguments are not hashable.
 
-    Arguments are tensors, and lists, tuples, dicts and objects of
-    `custom_gradients.replace_tensors` with tensors in them; everything else in
-    them is the configuration, and must be hashable. The function depends on
-    nothing else. For `is_inlined` see `traces.once`.
+    Arguments are tensors or structures of tensors (see
+    `custom_gradients.replace_tensors`). All other values in them form the
+    configuration and must be hashable. The function must depend on nothing
+    else. For `is_inlined`, see `traces.once`.
     """
     signature = inspect.signature(function)
 
@@ -93,7 +93,7 @@ def shared(function: Callable, is_inlined: bool = False) -> Callable:
         key = (
             function,
             configuration,
-            # Otherwise a `tf.function` would also use a trace of unknown sizes
+            # Otherwise a `tf.function` would reuse a trace with unknown sizes
             # for known sizes.
             tuple((x.dtype, _sizes(x)) for x in tensors),
             compilation.state(),
@@ -105,7 +105,7 @@ def shared(function: Callable, is_inlined: bool = False) -> Callable:
 
 
 def is_inlined() -> bool:
-    """Returns whether graphs are built within `inlined`."""
+    """Tells whether `inlined` is active."""
     return _is_inlined
 
 
@@ -114,7 +114,7 @@ def _traced(key, function, args, is_inlined):
         found = _functions.pop(key, None) or _make_function(
             function, args, is_inlined
         )
-        # The latest trace is the last.
+        # The most recently used function moves to the end.
         _functions[key] = found
         while len(_functions) > _MAX_FUNCTIONS:
             del _functions[next(iter(_functions))]
@@ -122,7 +122,7 @@ def _traced(key, function, args, is_inlined):
 
 
 def _make_function(function, args, is_inlined):
-    # Without tensors, so that the caller's graph can be freed.
+    # The template holds no tensors, so that the caller's graph can be freed.
     template = custom_gradients.replace_tensors(args, lambda _: _Slot)
 
     def run(*tensors):
@@ -141,7 +141,7 @@ def _sizes(tensor):
 
 
 class _Slot:
-    """The place of a tensor in a structure."""
+    """Placeholder for a tensor in a structure."""
 
 
 def _describe(value, tensors):

@@ -1,4 +1,4 @@
-"""Tests of shared_graphs."""
+"""Tests of `shared_graphs`."""
 
 from unittest import mock
 
@@ -11,7 +11,7 @@ from etcmodel.ops import shared_graphs
 
 
 class OwnLabels(attention.PairLabels):
-    """A type of labels from outside this package."""
+    """Labels of a class that a user defines outside this package."""
 
     columns = (1, 0)
 
@@ -39,14 +39,14 @@ class SharedGraphsTest(tf.test.TestCase, parameterized.TestCase):
         self.scaled = scaled
 
     def in_graph(self, function, *inputs, specs=None):
-        """Returns the results of a function, and how often it was traced."""
+        """Runs calls in a graph; returns results and the number of traces."""
         self.traces.clear()
         found = tf.function(function, input_signature=specs, autograph=False)(
             *inputs
         )
         return found, len(self.traces)
 
-    def test_calls_of_one_kind_share_a_trace(self):
+    def test_equal_configurations_share_a_trace(self):
         def layers(x):
             with tf.GradientTape() as tape:
                 tape.watch(x)
@@ -61,11 +61,11 @@ class SharedGraphsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose([1440.0], output)
         self.assertAllClose([1440.0 * 8 / 2], gradient)
 
-    def test_other_kinds_have_traces_of_their_own(self):
+    def test_different_configurations_have_separate_traces(self):
         offset = {"offset": [tf.constant(1.0)]}
 
         def calls(x):
-            # Equal numbers of another type give other operations.
+            # 2 and 2.0 are equal but give different operations.
             return [
                 self.scaled(x, 2, offset),
                 self.scaled(x, 2.0, offset),
@@ -91,7 +91,7 @@ class SharedGraphsTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual([[None], [2]], self.traces)
 
-    def test_what_cannot_be_compared_is_not_shared(self):
+    def test_unhashable_arguments_are_not_shared(self):
         def calls(x):
             offset = {"offset": [tf.constant(1.0)], "unhashable": {1, 2}}
             return self.scaled(x, 1.0, offset) + self.scaled(x, 1.0, offset)
@@ -100,7 +100,7 @@ class SharedGraphsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose([18.0], found)
         self.assertEqual(2, traces)
 
-    def test_what_is_compiled_whole_is_not_shared(self):
+    def test_graphs_compiled_as_a_whole_share_nothing(self):
         def calls(x):
             offset = {"offset": [tf.constant(1.0)]}
             return self.scaled(self.scaled(x, 1.0, offset), 1.0, offset)
@@ -124,7 +124,7 @@ class SharedGraphsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose([9.0], found)
             self.assertEqual(expected, traces)
 
-    def test_what_was_used_last_is_kept(self):
+    def test_recently_used_traces_are_kept(self):
         def call(factor):
             _, traces = self.in_graph(
                 lambda x: self.scaled(x, factor, {"offset": [x]}),
@@ -136,8 +136,8 @@ class SharedGraphsTest(tf.test.TestCase, parameterized.TestCase):
             traces = [call(factor) for factor in (1, 2, 1, 3, 1, 2)]
         self.assertEqual([1, 1, 0, 1, 0, 1], traces)
 
-    def test_gradients_of_gradients_are_not_of_a_shared_trace(self):
-        # A trace with derivatives of a higher order would keep all scores.
+    def test_higher_derivatives_use_no_shared_trace(self):
+        # A trace with higher derivatives would keep all scores.
         offset = {"offset": [tf.constant(1.0)]}
 
         def derivatives(x):
@@ -150,7 +150,7 @@ class SharedGraphsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose([4 * 27.0], found)
         self.assertEqual(2, traces)
 
-    def test_arguments_may_have_names(self):
+    def test_keyword_arguments(self):
         def calls(x):
             structure = {"offset": [tf.constant(1.0)]}
             return self.scaled(x, structure=structure, factor=1.0), self.scaled(
@@ -160,7 +160,7 @@ class SharedGraphsTest(tf.test.TestCase, parameterized.TestCase):
         _, traces = self.in_graph(calls, tf.constant([3.0]))
         self.assertEqual(1, traces)
 
-    def test_forward_mode_sees_through_it(self):
+    def test_forward_mode_uses_no_shared_trace(self):
         def product(x):
             with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as forward:
                 y = self.scaled(x, 1.0, {"offset": [tf.constant(1.0)]})
@@ -187,11 +187,11 @@ class SharedGraphsTest(tf.test.TestCase, parameterized.TestCase):
 
         if is_function:
             derivatives = tf.function(derivatives, autograph=False)
-        # (3 x^2)^2, differentiated.
+        # The derivative of (3 x^2)^2.
         x = tf.constant([1.0, 2.0], tf.float64)
         self.assertAllClose(36.0 * x**3, derivatives(x), 1e-12, 1e-12)
 
-    def test_layers_have_masks_and_labels_of_their_own(self):
+    def test_layers_have_their_own_masks_and_labels(self):
         rows = tf.random.stateless_normal([1, 6, 1, 4], [1, 2])
         own = rows[:, :2]
         table = attention.LabelTable(

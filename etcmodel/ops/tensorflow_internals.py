@@ -1,8 +1,8 @@
-"""What TensorFlow tells about graphs and gradients only in private modules.
+"""Queries graphs and gradients through TensorFlow's private modules.
 
-No other module of the package imports a private one. Where a version of
-TensorFlow lacks a function, a call answers so that values stay right, and warns
-once of what that costs.
+No other module of the package imports a private one. If a TensorFlow version
+lacks a private function, a query returns the answer that keeps results correct,
+and warns once about the cost.
 """
 
 import functools
@@ -69,12 +69,13 @@ def is_compiled_whole() -> bool:
 def is_vectorized() -> bool:
     """Returns whether TensorFlow vectorizes the current function over a loop.
 
-    `tf.vectorized_map` and a tape's `jacobian` do. There, operations lose their
-    custom gradients, and higher derivatives of loops would be wrong.
+    `tf.vectorized_map` and a tape's `jacobian` do this. Operations inside lose
+    their custom gradients, and higher derivatives of loops would be wrong.
     """
-    # No function, public or private, tells. TensorFlow builds the body within
-    # the scope `loop_body`, a later one of a graph within `loop_body_1`, where
-    # the loop's counter comes first. A scope of another's lacks the counter.
+    # TensorFlow has no function for this, public or private. It builds the loop
+    # body in the name scope `loop_body` (`loop_body_1` for the next loop of a
+    # graph), whose first operation is the loop counter. A user's scope of the
+    # same name lacks the counter.
     if tf.executing_eagerly():
         return False
     scopes = tf.get_current_name_scope().split("/")
@@ -86,10 +87,10 @@ def is_vectorized() -> bool:
 
 
 def _has_counter(scope):
-    """Whether a scope starts with the counter of a vectorized loop."""
+    """Tells whether a scope starts with the counter of a vectorized loop."""
     graph = tf.compat.v1.get_default_graph()
-    # A `tf.while_loop` or `tf.cond` in the body has a graph of its own, with
-    # the scope of the graph around it.
+    # A `tf.while_loop` or `tf.cond` in the body has its own graph, with the
+    # scope of the outer graph.
     while graph is not None and _is_within(graph.get_name_scope(), scope):
         try:
             counter = graph.get_operation_by_name(
@@ -114,7 +115,7 @@ def _is_within(inner, outer):
 
 @functools.cache
 def _find(module, name, consequence):
-    """Something of a private module; None, with a warning, if it is missing."""
+    """Returns a private attribute; if it is missing, warns and returns None."""
     try:
         return getattr(importlib.import_module(f"{_PRIVATE}.{module}"), name)
     except (ImportError, AttributeError):

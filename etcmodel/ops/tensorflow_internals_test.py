@@ -73,7 +73,7 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
         ask(X)
         tf.function(ask)(X)
         tf.function(ask, jit_compile=True)(X)
-        # Of a function that a compiled one calls.
+        # A function that a compiled function calls.
         tf.function(lambda x: tf.function(ask)(x), jit_compile=True)(X)
         self.assertEqual([False, False, True, True], answers)
 
@@ -147,7 +147,7 @@ class VectorizedTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         "loop_body", "loop_body_1", "loop_body_mine", "a/loop_body/b"
     )
-    def test_scopes_of_others(self, scope):
+    def test_user_scopes_are_not_loops(self, scope):
         def after_a_loop(x):
             tf.vectorized_map(tf.identity, x)
             return self.ask(x, scope)
@@ -172,10 +172,10 @@ class VectorizedTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([False] * 5, self.answers)
 
     @parameterized.parameters("loop_body", "loop_body_mine")
-    def test_layers_in_scopes_of_others_keep_their_backward_pass(self, scope):
+    def test_layers_in_user_scopes_keep_their_backward_pass(self, scope):
         @custom_gradients.custom_gradient
         def double(x):
-            """Doubles, and claims that its derivative is 7."""
+            """Doubles its input; its custom gradient is 7."""
             return 2.0 * x, lambda upstream: 7.0 * upstream
 
         @tf.function
@@ -189,7 +189,7 @@ class VectorizedTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class OtherVersionTest(tf.test.TestCase, parameterized.TestCase):
-    """TensorFlow without each of its private functions."""
+    """Removes TensorFlow's private functions, one at a time."""
 
     def setUp(self):
         super().setUp()
@@ -197,8 +197,8 @@ class OtherVersionTest(tf.test.TestCase, parameterized.TestCase):
         tensorflow_internals._find.cache_clear()
 
     def remove(self, module, name):
-        """Removes something of a module, or without a name the module."""
-        # Not in TensorFlow, which uses most of it.
+        """Removes an attribute of a module or, without a name, the module."""
+        # Only hides it from importlib: TensorFlow itself uses most of these.
         removed, import_module = (
             f"tensorflow.python.{module}",
             importlib.import_module,
@@ -226,7 +226,7 @@ class OtherVersionTest(tf.test.TestCase, parameterized.TestCase):
         ("ops.control_flow_util", "GraphOrParentsInXlaContext"),
         ("ops.control_flow_util", None),
     )
-    def test_values_are_the_same(self, module, name):
+    def test_results_are_the_same(self, module, name):
         self.remove(module, name)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -252,7 +252,7 @@ class OtherVersionTest(tf.test.TestCase, parameterized.TestCase):
             )
             self.assertIn(f"{module}.{name or ''}", message)
 
-    def test_what_a_missing_function_counts_as(self):
+    def test_answers_without_private_functions(self):
         for module in (
             "eager.forwardprop_util",
             "ops.gradients_util",

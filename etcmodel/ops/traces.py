@@ -1,7 +1,7 @@
-"""Functions that graphs call instead of holding copies.
+"""Makes graphs call functions instead of containing copies of them.
 
-TensorFlow inlines the functions that a graph calls, and optimizes every copy.
-Functions of this module are traced once and optimized once.
+By default, TensorFlow inlines each function that a graph calls, and optimizes
+every copy. The functions made here are traced once and optimized once.
 """
 
 import weakref
@@ -9,17 +9,18 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-# Object -> name of a method -> the method, traced.
+# Object -> method name -> traced method.
 _methods = weakref.WeakKeyDictionary()
 
 
 def once(function: Callable, is_inlined: bool = False) -> Callable:
     """Makes graphs call a trace of a function.
 
-    The function takes tensors and other hashable arguments, and keeps nothing
-    of the calling graph. If it `is_inlined`, TensorFlow copies the trace into
-    the caller and optimizes every copy. Tensors that a copy keeps for its
-    gradient are freed one by one; those of a call, when its gradient is done.
+    The function takes tensors and other hashable arguments, and must not keep
+    anything of the calling graph. With `is_inlined`, TensorFlow copies the
+    trace into the caller and optimizes every copy. This can save memory:
+    tensors that a copy keeps for its gradient are freed one by one, those of a
+    call only when its whole gradient is computed.
     """
     return tf.function(
         function,
@@ -31,9 +32,9 @@ def once(function: Callable, is_inlined: bool = False) -> Callable:
 
 
 def once_method(method: Callable) -> Callable:
-    """Makes graphs call a trace of a method, shared by all objects.
+    """Makes graphs call a trace of a method, one trace for each object.
 
-    It is not an attribute of the object, since a SavedModel would store it.
+    The trace is not an attribute of the object: a SavedModel would store it.
     """
     traced = _methods.setdefault(method.__self__, {})
     name = method.__name__

@@ -1,4 +1,4 @@
-"""The parts of a task; see `spec.TaskSpec`."""
+"""Base classes of a task, and its stored examples; see `spec.TaskSpec`."""
 
 from etcmodel import extras
 

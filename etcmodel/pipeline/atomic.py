@@ -17,11 +17,11 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _check_parent(path: str) -> None:
-    """Raises a `UserError` if an output cannot be created at a path."""
+    """Raises a `UserError` if no output can be created at a path."""
     if files.is_remote(path):
         raise UserError(
-            f"{path}: outputs are written to local disks only. Write to a "
-            "local path and copy the result."
+            f"{path}: this output can only be written to a local disk. Give a "
+            "local path, then copy the result."
         )
     path = os.path.abspath(path)
     if os.path.islink(path) and not os.path.exists(path):
@@ -29,19 +29,19 @@ def _check_parent(path: str) -> None:
             f"{path} is a link to {os.readlink(path)}, which does not exist. "
             "Remove the link, or choose another path."
         )
-    # The target of a link is replaced, not the link.
+    # A link stays in place: its target is replaced.
     parent = os.path.dirname(os.path.realpath(path))
     while not os.path.lexists(parent):
         parent = os.path.dirname(parent)
     if not os.path.isdir(parent):
         kind = "broken link" if os.path.islink(parent) else "file"
         raise UserError(
-            f"{path}: its directory cannot be made ({parent} is a {kind}). "
+            f"{path}: its directory cannot be created ({parent} is a {kind}). "
             "Choose another path."
         )
     if not os.access(parent, os.W_OK):
         raise UserError(
-            f"{path}: you may not write into {parent}. Choose another path."
+            f"{path}: {parent} is not writable. Choose another path."
         )
 
 
@@ -53,8 +53,8 @@ def _prepare(path: str) -> str:
         os.makedirs(os.path.dirname(path), exist_ok=True)
     except OSError as error:
         raise UserError(
-            f"{path}: its directory cannot be made ({error.strerror}). Choose "
-            "another path."
+            f"{path}: its directory cannot be created ({error.strerror}). "
+            "Choose another path."
         ) from None
     swaps.recover(path)
     return path
@@ -62,7 +62,7 @@ def _prepare(path: str) -> str:
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Adds the path to the system's disk-full error."""
+    """Adds the path to an `OSError` about a full disk."""
     try:
         yield
     except OSError as error:
@@ -75,13 +75,15 @@ def check_file(path: str, overwrite: bool) -> None:
     """Raises a `UserError` if a file cannot be written or replaced."""
     _check_parent(path)
     if os.path.isdir(path):
-        raise UserError(f"{path} is a directory. Name a file to write.")
+        raise UserError(f"{path} is a directory. Give the path of a file.")
     if os.path.exists(path) and not os.path.isfile(path):
-        raise UserError(f"{path} is no regular file. Name a file to write.")
+        raise UserError(
+            f"{path} is not a regular file. Give the path of a file."
+        )
     if os.path.lexists(path) and not overwrite:
         raise UserError(
-            f"{path} exists. Choose another file, or replace it with "
-            "`overwrite`."
+            f"{path} exists. Choose another path, or set `overwrite` to "
+            "replace it."
         )
 
 
@@ -90,13 +92,13 @@ def check_directory(
 ) -> None:
     """Raises a `UserError` if a directory cannot be created or replaced.
 
-    With `in_bucket`, directories in buckets are allowed, and are checked when
-    they are written.
+    With `in_bucket`, remote directories are allowed. Their content is checked
+    only when they are written.
     """
     if in_bucket and files.is_remote(path):
         if "/" not in path.rstrip("/").partition("://")[2]:
             raise UserError(
-                f"{path} is a bucket. Name a directory in it, such as "
+                f"{path} is a bucket. Give a directory in it, such as "
                 f"{path.rstrip('/')}/data."
             )
         return
@@ -104,10 +106,10 @@ def check_directory(
     if not os.path.exists(path):
         return
     if not os.path.isdir(path):
-        raise UserError(f"{path} is a file. Name a directory to make.")
+        raise UserError(f"{path} is a file. Give the path of a directory.")
     if os.path.ismount(os.path.realpath(path)):
         raise UserError(
-            f"{path} is the root of a file system and cannot be replaced. Name "
+            f"{path} is the root of a file system and cannot be replaced. Give "
             f"a directory in it, such as {os.path.join(path, 'out')}."
         )
     if os.listdir(path):
@@ -119,7 +121,7 @@ def check_directory(
 def _not_empty(path: str) -> UserError:
     advice = "Choose another directory"
     if own_files.read(path) is not None:
-        advice += ", or replace it with `overwrite`"
+        advice += ", or set `overwrite` to replace it"
     return UserError(f"{path} exists and is not empty. {advice}.")
 
 
@@ -127,14 +129,15 @@ def _not_empty(path: str) -> UserError:
 def atomic_file(path: str, mode: str = "w") -> Iterator[IO]:
     """Opens a file that replaces `path` when the block succeeds.
 
-    If the block raises, `path` stays as it was. Text is UTF-8. Parents are
-    created. Raises a `UserError` if the path cannot be written.
+    If the block raises, `path` stays unchanged. Creates parent directories.
+    Text is written as UTF-8. Raises a `UserError` if the path cannot be
+    written.
     """
     path = _prepare(path)
     check_file(path, overwrite=True)
     temporary = swaps.partial_path(path)
     encoding = None if "b" in mode else "utf-8"
-    # The system's default permissions of a new file.
+    # A new file gets the system's default permissions (0o666 minus the umask).
     handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with _named(path), os.fdopen(handle, mode, encoding=encoding) as stream:
@@ -149,9 +152,9 @@ def atomic_file(path: str, mode: str = "w") -> Iterator[IO]:
 
 @contextlib.contextmanager
 def output_directory(path: str, overwrite: bool = False) -> Iterator[str]:
-    """Works like `atomic_directory`, also for addresses such as gs://a/b.
+    """Works like `atomic_directory`, but also for paths such as gs://a/b.
 
-    There, all files are copied to their final names at the end, one by one.
+    In a bucket, the files get their final names one by one at the end.
     """
     if not files.is_remote(path):
         with atomic_directory(path, overwrite) as directory:
@@ -188,14 +191,16 @@ def output_directory(path: str, overwrite: bool = False) -> Iterator[str]:
 def atomic_directory(path: str, overwrite: bool = False) -> Iterator[str]:
     """Yields a new directory that becomes `path` when the block succeeds.
 
-    If the block raises, `path` stays as it was. Parents are created. Raises a
-    `UserError` if `path` cannot be written, has files without `overwrite`, or
-    has files that this function did not write.
+    If the block raises, `path` stays unchanged. Creates parent directories.
+
+    Raises:
+        UserError: `path` cannot be written; it has files and `overwrite` is
+            not set; or it has files that this function did not write.
     """
     path = _prepare(path)
     check_directory(path, overwrite)
     temporary = swaps.partial_path(path)
-    # The system's default permissions, so that other users' workers may write.
+    # `mkdtemp` would deny access to other users, whose workers may write here.
     os.mkdir(temporary)
     try:
         with _named(path):

@@ -23,7 +23,7 @@ class AtomicTest(tf.test.TestCase):
     def _write(self, *names):
         open(self._path(*names), "w").close()
 
-    def test_file_appears_when_whole(self):
+    def test_file_appears_when_complete(self):
         path = self._path("new", "x.txt")
         for mode, content, expected in (
             ("w", "caf\u00e9", b"caf\xc3\xa9"),
@@ -54,7 +54,7 @@ class AtomicTest(tf.test.TestCase):
         self.assertEqual(["x.txt"], os.listdir(self.root))
         self.assertEqual(0, os.path.getsize(self._path("x.txt")))
 
-    def test_directory_appears_when_whole(self):
+    def test_directory_appears_when_complete(self):
         path = self._path("a", "b")
         with self.assertRaises(ZeroDivisionError):
             with atomic.atomic_directory(path) as directory:
@@ -80,7 +80,7 @@ class AtomicTest(tf.test.TestCase):
         self.assertCountEqual(["new", own_files.FILE], os.listdir(path))
         self.assertEqual(["d"], os.listdir(self.root))
 
-    def test_directory_that_others_wrote_is_never_replaced(self):
+    def test_foreign_directory_is_never_replaced(self):
         path = self._path("d")
         os.mkdir(path)
         self._write("d", "x")
@@ -94,7 +94,7 @@ class AtomicTest(tf.test.TestCase):
         self.assertEqual(["x"], os.listdir(path))
 
     def test_links(self):
-        """The targets of links are replaced; broken links are rejected."""
+        """Replaces the targets of links; rejects broken links."""
         os.mkdir(self._path("there"))
         os.symlink(self._path("there", "d"), self._path("link"))
         os.symlink(self._path("loop"), self._path("loop"))
@@ -120,7 +120,7 @@ class AtomicTest(tf.test.TestCase):
             os.remove(self._path(name))
 
     def test_permissions_are_those_of_new_files(self):
-        """The process's umask never changes."""
+        """Permissions follow the umask, which is never changed."""
         script = (
             "import os, sys\n"
             "from etcmodel.pipeline import atomic\n"
@@ -137,7 +137,7 @@ class AtomicTest(tf.test.TestCase):
             self.assertEqual(mode, os.stat(self._path(name)).st_mode & 0o777)
 
     def test_full_disk_is_named(self):
-        """A limit on the size of files acts as a full disk."""
+        """Simulates a full disk by a limit on the file size."""
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         for name in ("f", "d"):
             path = self._path(name)
@@ -156,24 +156,24 @@ class AtomicTest(tf.test.TestCase):
                 resource.setrlimit(resource.RLIMIT_FSIZE, before)
             self.assertEmpty(os.listdir(self.root))
 
-    def test_places_that_cannot_be_written(self):
+    def test_unwritable_paths(self):
         self._write("file")
         file, folder = atomic.atomic_file, atomic.atomic_directory
         for function, path, message in (
-            (file, self._path("file", "x"), "cannot be made"),
-            (folder, self._path("file", "x"), "cannot be made"),
+            (file, self._path("file", "x"), "cannot be created"),
+            (folder, self._path("file", "x"), "cannot be created"),
             (file, "gs://bucket/x", "local"),
             (folder, "gs://bucket/x", "local"),
             (file, self.root, "is a directory"),
-            (file, "/dev/null", "is no regular file"),
+            (file, "/dev/null", "is not a regular file"),
             (folder, "/proc", "is the root of a file system"),
             (folder, self._path("file"), "is a file"),
         ):
             with self.assertRaisesRegex(UserError, message), function(path):
                 pass
 
-    def test_what_a_process_left_that_was_killed(self):
-        """It is removed, but not files that another process is writing."""
+    def test_leftovers_of_killed_processes(self):
+        """Removes them, but keeps files that another process is writing."""
         path = os.path.join(self.root, "out")
         script = (
             "import os, sys\n"
@@ -197,9 +197,9 @@ class AtomicTest(tf.test.TestCase):
 
 
 class OutputDirectoryTest(tf.test.TestCase):
-    """Tests with ram://, which TensorFlow handles as it does gs://."""
+    """Tests with ram://, which TensorFlow handles like gs://."""
 
-    def test_appears_when_it_is_whole(self):
+    def test_appears_when_complete(self):
         gfile, root = tf.io.gfile, f"ram://{self.id()}"
         path = f"{root}/a/b"
 
@@ -213,7 +213,7 @@ class OutputDirectoryTest(tf.test.TestCase):
         write("one")
         with self.assertRaisesRegex(UserError, f"{path} exists.*`overwrite`"):
             write("two")
-        with self.assertRaisesRegex(UserError, "Name a directory in it"):
+        with self.assertRaisesRegex(UserError, "Give a directory in it"):
             atomic.check_directory("gs://bucket/", True, in_bucket=True)
         with self.assertRaises(KeyboardInterrupt):
             write("bad", overwrite=True)

@@ -1,4 +1,4 @@
-"""Turns the records of a dataset into stored examples."""
+"""Converts the records of a dataset to stored examples."""
 
 import contextlib
 import dataclasses
@@ -22,12 +22,13 @@ from etcmodel.pipeline.preprocessor import on_host
 from etcmodel.pipeline.preprocessor import to_bytes
 from etcmodel.pipeline.spec import TaskSpec
 
-# Names of the token ids of ETC, and of pre-training texts and ReadTwice.
+# Features with token ids: ETC's, then those of ReadTwice and of the texts for
+# pre-training.
 _TOKEN_IDS = ("long_token_ids", "token_ids")
 
 
 class ExampleMaker:
-    """Preprocesses records and serializes their examples."""
+    """Preprocesses records and makes the examples to store."""
 
     def __init__(self, spec: TaskSpec, preprocessor: Preprocessor):
         self.spec = spec
@@ -46,7 +47,7 @@ class ExampleMaker:
     def preprocess(self, records: Sequence[Any]) -> Any:
         """Preprocesses a batch of records.
 
-        A `RecordError` names the first record, whichever failed.
+        A `RecordError` always names the first record of the batch.
         """
         inputs = self.preprocessor.raw_batch(records)
         try:
@@ -65,13 +66,13 @@ class ExampleMaker:
     def make_examples(
         self, records: Sequence[Any], split: str
     ) -> list[Examples | RecordError]:
-        """Makes the examples of records, or the error of a record that fails.
+        """Makes the examples of each record, or the error if it fails.
 
-        It is thread-safe.
+        This method is thread-safe.
         """
         with contextlib.suppress(UserError):
             return self._make_batch(records, split)
-            # Tries each record alone.
+            # If the batch fails, each record is tried alone.
         made = []
         for record in records:
             try:
@@ -89,7 +90,7 @@ class ExampleMaker:
         ]
 
     def _make(self, record, view, split) -> Examples:
-        """Adds the id and the right answer to the examples of a record."""
+        """Makes the examples of a record, with its id and gold answer."""
         made = self.preprocessor.examples(record, view, split)
         values = {}
         if EXAMPLE_ID in self.schema.fields:
@@ -108,7 +109,7 @@ class ExampleMaker:
         )
 
     def _count_tokens(self, rows) -> dict[str, int]:
-        """Counts stored tokens, and those that the vocabulary lacks."""
+        """Counts the stored tokens, and those that are unknown ([UNK])."""
         unknown = self.preprocessor.tokenizer.unknown_id
         ids = [
             np.asarray(row[name])
@@ -117,7 +118,7 @@ class ExampleMaker:
             if name in row
         ]
         return {
-            # Padding has the id 0.
+            # Id 0 is padding.
             "tokens_stored": sum(int(np.count_nonzero(x)) for x in ids),
             "tokens_unknown": sum(
                 int(np.count_nonzero(x == unknown)) for x in ids
@@ -125,19 +126,22 @@ class ExampleMaker:
         }
 
     def make_packer(self) -> ExamplePacker:
-        """Makes the packer that joins examples before they are serialized."""
+        """Returns a packer that joins examples before they are serialized."""
         return ExamplePacker(self.schema, self._sizes)
 
 
 def of_task(
     task: TaskSpec, config: Any, vocab_file: str, settings: Any = None
 ) -> ExampleMaker:
-    """Makes the `ExampleMaker` of a task; see `TaskSpec.make_preprocessor`."""
+    """Returns the `ExampleMaker` of a task.
+
+    Arguments are as in `TaskSpec.make_preprocessor`.
+    """
     return ExampleMaker(
         task, task.make_preprocessor(config, vocab_file, settings)
     )
 
 
 def to_json(value: Any) -> bytes:
-    """Encodes a value as JSON in UTF-8 bytes (see `to_bytes`)."""
+    """Encodes a value as JSON in UTF-8 (see `to_bytes`)."""
     return to_bytes(json.dumps(msgspec.to_builtins(value), ensure_ascii=False))

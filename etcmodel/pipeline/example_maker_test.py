@@ -27,7 +27,7 @@ class ExampleMakerTest(tf.test.TestCase, parameterized.TestCase):
             for x in encoded.examples
         ]
 
-    def test_what_is_stored(self):
+    def test_stored_features(self):
         records = [
             toy.ToyRecord("x", "a bb a a bb ccc", "ccc"),
             toy.ToyRecord("y", "a", "a"),
@@ -53,7 +53,7 @@ class ExampleMakerTest(tf.test.TestCase, parameterized.TestCase):
         (train,) = encode_records(self.writer, [record], "train")
         (stored,) = self._stored(train)
         self.assertEqual([1], stored["window"].int64_list.value)
-        # Training reads neither texts nor features only for decoding.
+        # Training needs neither texts nor features for decoding.
         self.assertEqual([1], stored["for_training"].int64_list.value)
         self.assertNoCommonElements(
             {*stored}, {"gold", "text", "text_words", "words"}
@@ -69,7 +69,7 @@ class ExampleMakerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotIn("gold", stored)
 
     def test_unknown_tokens(self):
-        """Tokens are counted in the stored windows of four words."""
+        """Counts unknown tokens in the stored windows, each of four words."""
         records = [
             toy.ToyRecord("x", "zz bb a zz bb ccc", "ccc"),
             toy.ToyRecord("y", "a Z\u00fc", "a"),
@@ -81,11 +81,11 @@ class ExampleMakerTest(tf.test.TestCase, parameterized.TestCase):
             [(6, 2), (2, 1), (1, 0)],
             [tuple(x.counts[name] for name in names) for x in made],
         )
-        # The first window has no answer, and is omitted.
+        # The first window is not stored, because it has no answer.
         made = encode_records(self.writer, records[:1], "train")
         self.assertEqual([2, 0], [made[0].counts[name] for name in names])
 
-    def test_half_a_character(self):
+    def test_lone_surrogate(self):
         record = toy.ToyRecord("\ud83d", "a \ud83d", "a")
         (stored,) = self._stored(
             encode_records(self.writer, [record], "dev")[0]
@@ -128,7 +128,7 @@ class ExampleMakerTest(tf.test.TestCase, parameterized.TestCase):
         del made
         self.assertIsNone(freed())
 
-    def test_packs_nothing(self):
+    def test_does_not_pack(self):
         packer = self.writer.make_packer()
         self.assertEqual([b"x"], packer.add(b"x"))
         self.assertEqual([], packer.flush())

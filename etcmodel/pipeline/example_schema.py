@@ -1,11 +1,11 @@
-"""Describes stored examples; one description writes and parses them.
+"""Schema of stored examples, used to write and to parse them.
 
-The axis of a field says how many values it has, its role who reads it. A task
-of ETC adds its own fields to the common ones (see `etc_schema`):
+A field's axis says how many values it has; its role says what reads it. An ETC
+task adds its own fields to the common ones (see `etc_schema`):
 
     SCHEMA = etc_schema(
         LAYOUT.encoder_inputs,
-        words=Field("long", DECODING, pad=-1),  # a number of each long token
+        words=Field("long", DECODING, pad=-1),  # word index of each long token
         paragraphs=Field("list", TEXT, tf.string),
         answer_type=Field("one", LABEL),
     )
@@ -25,21 +25,22 @@ from etcmodel.feature_utils import etc_features
 from etcmodel.feature_utils.layout.spec import DEFAULT_LINK
 from etcmodel.feature_utils.layout.spec import EncoderInputs
 
-INPUT = "input"  # the model's inputs
-LABEL = "label"  # stored only where the answer is known
-CONTEXT = "context"  # numbers for losses or decoding
-DECODING = "decoding"  # numbers for decoding alone; not stored for training
-# Texts of a record (not of its rows) for answers; not stored for training.
+INPUT = "input"  # inputs of the model
+LABEL = "label"  # labels; stored only if the answer is known
+CONTEXT = "context"  # numbers for the losses or for decoding
+DECODING = "decoding"  # numbers for decoding only; not stored for training
+# Texts from which answers are made, per record rather than per row; not stored
+# for training.
 TEXT = "text"
 
 _AXES = ("long", "global", "one", "list", "block")
 
 EXAMPLE_ID = "example_id"
-# The right answer as JSON; evaluation compares predictions with it.
+# The gold answer as JSON, which evaluation compares with the prediction.
 GOLD = "gold"
-# Values of the `TEXT` fields of a record, by name.
+# The `TEXT` fields of a record: name -> value.
 Values = Mapping[str, Any]
-# 1 in examples of the split "train".
+# Stored as 1 in examples of the split "train".
 _FOR_TRAINING = "for_training"
 
 
@@ -47,17 +48,18 @@ class Field(NamedTuple):
     """A field of a stored example.
 
     Attributes:
-        axis: `"long"` or `"global"`, one value per token, stored without
-            trailing padding; `"one"` or `"block"`, one per record or ReadTwice
-            segment; `"list"`, any number.
+        axis: how many values an example has: one per token (`"long"` or
+            `"global"`, stored without trailing padding), one per record
+            (`"one"`), one per ReadTwice segment (`"block"`), or any number
+            (`"list"`).
         role: `INPUT`, `LABEL`, `CONTEXT`, `DECODING` or `TEXT`.
         dtype: the stored dtype: `tf.int64`, `tf.float32` or `tf.string`.
         pad: value of padding and of a missing field; None if every example must
             have the field.
-        size: numbers per token or segment, or the name of that size in the
-            preprocessing configuration; None for one.
-        as_steps: whether each of those numbers is stored as the difference from
-            the previous one, which compresses ascending numbers better.
+        size: size of the vector that each token or segment has, or the name of
+            the preprocessing option that sets it; None for a scalar.
+        as_steps: whether to store each element of that vector as the difference
+            from the previous one, so that ascending numbers compress better.
     """
 
     axis: str
@@ -71,8 +73,10 @@ class Field(NamedTuple):
 class Packing(NamedTuple):
     """Limits for packing several records into one example.
 
-    `limits` maps a field to the name of the size that limits its length;
-    `blocks` names the size that counts segments, if there are any.
+    Attributes:
+        limits: field -> name of the size that limits its length.
+        blocks: name of the size that sets the number of segments per example;
+            "" if the task has no segments.
     """
 
     limits: Mapping[str, str]
@@ -80,11 +84,16 @@ class Packing(NamedTuple):
 
 
 class ExampleSchema:
-    """The fields of stored examples; without `packing`, one record each.
+    """The fields of stored examples.
 
-    Each part of a divided record may store its own part of the texts;
-    `merge_texts` joins them, in order, to the record's texts. By default all
-    parts have the same texts.
+    Args:
+        packing: limits for packing; None if each example holds one record.
+        merge_texts: joins the texts of a record's examples, in order, if each
+            example stores only a part of them; None if all store the same.
+        **fields: name -> `Field`.
+
+    Raises:
+        ValueError: a field has an unknown axis.
     """
 
     def __init__(
@@ -108,9 +117,10 @@ class ExampleSchema:
         return [name for name, x in self.fields.items() if x.role in roles]
 
     def input_specs(self) -> dict[str, tf.TensorSpec]:
-        """Returns the specifications of the model's inputs.
+        """Returns the `TensorSpec`s of the model's inputs.
 
-        Axes are `[rows, tokens, (size)]`, or `[rows]` for a number per segment.
+        Shapes are `[rows, tokens]` or `[rows, tokens, size]`; `[rows]` for a
+        scalar per segment.
         """
         specs = {}
         for name in self.names(INPUT):
@@ -124,7 +134,10 @@ class ExampleSchema:
         return specs
 
     def select(self, values: Mapping[str, Any], split: str) -> dict[str, Any]:
-        """Returns the values to store; "train" drops texts and decoding."""
+        """Returns the values to store.
+
+        The split "train" drops the roles `TEXT` and `DECODING`.
+        """
         if split != "train":
             return dict(values)
         kept = {
@@ -137,7 +150,7 @@ class ExampleSchema:
         return {**kept, _FOR_TRAINING: 1}
 
     def serialize(self, values: Mapping[str, Any]) -> bytes:
-        """Returns a `tf.train.Example` of all values, without padding."""
+        """Serializes values to a `tf.train.Example`, without padding."""
         features, extra = {}, {}
         for name, value in values.items():
             field = self.fields.get(name)
@@ -160,16 +173,25 @@ class ExampleSchema:
         sizes: Mapping[str, int | None],
         roles: Collection[str],
     ) -> tuple[dict[str, tf.Tensor], dict[str, Any]]:
-        """Parses examples, `<string>[batch]`, to inputs and other fields.
+        """Parses serialized examples; graph code.
 
-        Graph code. Shapes are `[batch, long]`, `[batch, global]`, `[batch]`,
-        `[batch, blocks, ...]`, or ragged `[batch, (values)]` for lists and for
-        `"one"` in packed examples. Integers are int32. A `long_length` or
-        `global_length` of None in `sizes` is the longest of the batch.
+        Args:
+            serialized: `<string>[batch]`.
+            sizes: the preprocessing configuration. If its `long_length` or
+                `global_length` is None, the batch is padded to its longest
+                example.
+            roles: roles to parse besides `INPUT`.
 
-        Raises a `tf.errors.InvalidArgumentError` when run, if an example lacks
-        a required field, does not fit the sizes, or was stored for training
-        and `roles` need more.
+        Returns:
+            The inputs and the other fields, as two dicts. By axis, shapes are
+            `[batch, long]`, `[batch, global]`, `[batch]` for `"one"` and
+            `[batch, blocks, ...]`. Lists, and `"one"` in packed examples, are
+            ragged: `[batch, (values)]`. Integers are int32.
+
+        Raises:
+            tf.errors.InvalidArgumentError: when the graph runs, if an example
+                lacks a required field, does not fit the sizes, or was stored
+                for training and lacks the texts or decoding fields of `roles`.
         """
         names = self.names(INPUT, *roles)
         stored = {
@@ -201,7 +223,7 @@ class ExampleSchema:
         return inputs, values
 
     def _stored(self, name: str, sizes: Mapping[str, int | None]):
-        """Returns how `tf.io.parse_example` reads a field."""
+        """Returns the feature description for `tf.io.parse_example`."""
         field = self.fields[name]
         if field.axis == "block":
             shape = [sizes[self.packing.blocks], *_size(field, sizes)]
@@ -236,14 +258,14 @@ def _size(field: Field, sizes: Mapping[str, int | None]) -> list[int]:
 
 
 def _check_not_for_training(parsed: dict[str, Any]) -> dict[str, Any]:
-    """Asserts that examples have what answers need."""
+    """Asserts that no example was stored for training, without texts."""
     number = tf.size(parsed.pop(_FOR_TRAINING).flat_values)
     check = tf.debugging.Assert(
         tf.equal(number, 0),
         [
-            "Examples were preprocessed with `split=train`, without the texts "
-            "that answers need. Preprocess them with `split=dev` or predict. "
-            "Number of such examples:",
+            "Examples were preprocessed with `split=train`, so they lack the "
+            "texts that answers are made from. Preprocess them with "
+            "`split=dev` or `split=predict`. Number of such examples:",
             number,
         ],
     )
@@ -256,11 +278,17 @@ def _check_not_for_training(parsed: dict[str, Any]) -> dict[str, Any]:
 def etc_schema(
     inputs: EncoderInputs | None = None, **fields: Field
 ) -> ExampleSchema:
-    """Makes the schema of a task of ETC: one record or window per example.
+    """Returns the schema of an ETC task: one record or window per example.
 
-    It has the EtcFeatures (see `etc_features`), the other inputs of the encoder
-    (`inputs`), the record's id, the index of the window, and the task's
-    `fields`. Raises a ValueError if a name is taken.
+    The schema has the features of `etc_features`, the record's id, and the
+    index of the window.
+
+    Args:
+        inputs: further inputs of the encoder, by default none.
+        **fields: the task's own fields.
+
+    Raises:
+        ValueError: a name is used twice.
     """
     inputs = inputs or EncoderInputs()
     common = {
@@ -299,7 +327,7 @@ def etc_schema(
     taken = reserved & {*read} | (reserved | {*read}) & {*fields}
     if taken:
         raise ValueError(
-            f"Every task has {sorted(reserved)}, and the encoder reads "
-            f"{sorted(read)}. Rename {sorted(taken)}."
+            f"Rename the fields {sorted(taken)}: every task has the fields "
+            f"{sorted(reserved)}, and the encoder's inputs are {sorted(read)}."
         )
     return ExampleSchema(None, **common, **read, **fields)

@@ -19,7 +19,7 @@ _SIZES = {"long_length": 3, "global_length": 3}
 
 
 def _features(long, short):
-    """Returns the EtcFeatures of a record: its ids, and padding."""
+    """Returns the ETC features of a record: token ids and padding."""
     return {
         name: np.array(
             (long if name in etc_features.LONG_FEATURES else short)
@@ -44,7 +44,7 @@ def _examples():
                 "unread": "note",
             },
         ),
-        # Only required features, as a record without text has them.
+        # Only required features: a record without text.
         _FIELDS.serialize(
             {
                 **_features([8, 0, 0], [0, 0, 0]),
@@ -61,7 +61,7 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
         sizes = {"long_length": long_length, "global_length": 3}
         return _FIELDS.parse(tf.constant(_examples()), sizes, roles)
 
-    def test_reads_what_was_written(self):
+    def test_parses_serialized_examples(self):
         features, fields = self._parse(
             example_schema.LABEL, example_schema.CONTEXT, example_schema.TEXT
         )
@@ -92,13 +92,13 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([0, 1], stored["kinds"].int64_list.value)
         self.assertEqual([b"note"], stored["unread"].bytes_list.value)
 
-    def test_reads_only_what_is_asked_for(self):
-        """A record whose answer is not known has no labels."""
+    def test_reads_only_the_given_roles(self):
+        """Without the role `LABEL`, parses a record without labels."""
         _, fields = self._parse(example_schema.TEXT)
         self.assertEqual({"segments"}, set(fields))
         self.assertEqual(["kinds", "numbers", "weight"], _FIELDS.names("label"))
 
-    def test_what_all_must_have(self):
+    def test_required_field(self):
         example = _FIELDS.serialize({"example_id": "a"})
         with self.assertRaisesRegex(tf.errors.OpError, "weight"):
             _FIELDS.parse(
@@ -111,7 +111,7 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
         ({"gold": ("one",)}, "gold"),
         ({"x": ("wide",)}, "'wide'"),
     )
-    def test_fields_that_cannot_be(self, fields, message):
+    def test_invalid_fields(self, fields, message):
         with self.assertRaisesRegex(ValueError, message):
             example_schema.etc_schema(
                 **{
@@ -120,8 +120,8 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
                 }
             )
 
-    def test_what_the_encoder_reads(self):
-        """Tests further links and embedded values with several lengths."""
+    def test_encoder_inputs(self):
+        """Parses further links and embedded values at several lengths."""
         spec = layout.LayoutSpec(
             [layout.Section("text", unit_global=layout.GlobalToken(1))],
             [
@@ -149,7 +149,7 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
                 "example_id": "a",
                 "to": [-1, 0, -1],
                 "on": [1, -1],
-                # Zeros at the end are values, not padding.
+                # Trailing zeros are values here, not padding.
                 "look": np.array([[0.5, 1], [2, 0], [0, 0]], np.float32),
                 "place": [3, 0, 0],
             },
@@ -169,7 +169,7 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(context["place"][0, :3], [3, 0, 0])
 
     def test_segments(self):
-        """Segments of a packed example have one number or several."""
+        """Parses fields of segments, with scalars and with vectors."""
         schema = example_schema.ExampleSchema(
             example_schema.Packing({"ids": "blocks"}, "blocks"),
             ids=example_schema.Field("block", "input"),
@@ -205,7 +205,7 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
             schema.parse(tf.constant([example]), {"blocks": 3, "tokens": 3}, [])
 
     def test_examples_for_training_have_no_answers(self):
-        """Without the texts, decoded answers would be wrong silently."""
+        """Without this error, decoded answers would silently be wrong."""
         values = {**_features([5], [1]), "example_id": "a", "segments": ["x"]}
         stored = _FIELDS.select({**values, "note": "q", "weight": 1.0}, "train")
         self.assertNoCommonElements(stored, ["segments", "note"])
@@ -217,9 +217,11 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
             _FIELDS.parse(serialized, _SIZES, ["text"])
 
     @parameterized.parameters("window", "place")
-    def test_names_that_the_encoder_reads_are_taken(self, name):
+    def test_names_of_encoder_inputs_are_reserved(self, name):
         inputs = layout.EncoderInputs((spec_lib.LinkFeature(name),))
-        with self.assertRaisesRegex(ValueError, rf"Rename \['{name}'\]"):
+        with self.assertRaisesRegex(
+            ValueError, rf"Rename the fields \['{name}'\]"
+        ):
             example_schema.etc_schema(
                 inputs, place=example_schema.Field("long", "context", pad=0)
             )

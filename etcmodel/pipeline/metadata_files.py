@@ -1,6 +1,6 @@
-"""Reads and writes the package's JSON and YAML files about data and runs.
+"""Reads and writes JSON and YAML files that describe data and runs.
 
-Errors name the file, the problem, what was expected and what to do.
+Errors name the file, the problem, the expected content and the remedy.
 """
 
 import functools
@@ -18,23 +18,23 @@ from etcmodel.readers import files
 
 
 class FileName(str):
-    """Type of a required key: the bare name of a file beside this one."""
+    """Type of a key whose value names a file in the same directory."""
 
 
-# First line of a YAML file with a checksum.
+# First line of the YAML files that `write` writes.
 _YAML_CHECKSUM = "# Checksum of the lines below: {}"
 _NAMES = {
-    FileName: "the name of a file beside it",
-    dict: "object",
-    list: "list",
-    str: "string",
-    int: "integer",
+    FileName: "the name of a file in its directory",
+    dict: "an object",
+    list: "a list",
+    str: "a string",
+    int: "an integer",
     types.NoneType: "null",
 }
 
 
 def exists(path: str) -> bool:
-    """Returns whether a file exists, on a disk or in a bucket."""
+    """Tells whether a file exists, on a disk or in a bucket."""
     if not files.is_remote(path):
         return os.path.exists(path)
     import tensorflow as tf
@@ -45,13 +45,17 @@ def exists(path: str) -> bool:
 def read(
     path: str, keys: Mapping[str, type] | None = None, advice: str = ""
 ) -> dict:
-    """Reads a JSON object (`.json`), or a mapping in a YAML file.
+    """Reads a JSON object from a `.json` file, or a mapping from a YAML file.
 
-    `keys` are required: name -> type of the value; `"task.model"` is nested.
-    `advice` is a sentence for errors about how to get a good file.
+    Args:
+        path: the file, local or in a bucket.
+        keys: the required keys and the types of their values. A dot enters a
+            nested object: `"task.model"`.
+        advice: a sentence that ends every error: how to get a valid file.
 
-    Raises a `UserError` if the file cannot be read, is empty or damaged, or a
-    key is missing or has a value of another type.
+    Raises:
+        UserError: the file cannot be read, is empty or damaged, or a key is
+            missing or has a value of another type.
     """
     keys = keys or {}
     try:
@@ -72,7 +76,7 @@ def read(
 
 
 def write(path: str, content: Mapping[str, Any]) -> None:
-    """Writes a file that `read` reads, JSON or YAML, with a checksum."""
+    """Writes a JSON or YAML file with a checksum, for `read`."""
     import tensorflow as tf
 
     if _kind(path) == "JSON":
@@ -90,14 +94,17 @@ def write(path: str, content: Mapping[str, Any]) -> None:
 def check(
     path: str, value: dict, keys: Mapping[str, type], advice: str = ""
 ) -> None:
-    """Raises a `UserError` if a key is missing or has another type."""
+    """Raises a `UserError` if a key is missing or has another type.
+
+    Arguments are as in `read`; `value` is the content of the file.
+    """
     for key, expected in keys.items():
         found = value
         for name in key.split("."):
             if not isinstance(found, dict) or name not in found:
                 raise _error(path, f"{key!r} is missing", keys, advice)
             found = found[name]
-        # True and False do not count as numbers.
+        # In Python, bool is a subclass of int.
         is_valid = isinstance(found, expected) and not isinstance(found, bool)
         if expected is FileName:
             is_valid = json_objects.is_file_name(found)
@@ -109,7 +116,7 @@ def check(
 
 
 def check_tokenizer(path: str, value: Mapping, advice: str = "") -> None:
-    """Raises a `UserError` if `value["tokenizer"]` has an unknown setting."""
+    """Raises a `UserError` if `value["tokenizer"]` has an invalid setting."""
     from etcmodel.feature_utils.text import tokenizer_settings
 
     try:
@@ -149,10 +156,12 @@ def _read_bytes(path: str) -> bytes:
 
 
 def parse_yaml(content: str | bytes) -> Any:
-    """Parses YAML of plain values; checks its checksum, if it has one.
+    """Parses YAML without Python objects; checks its checksum if it has one.
 
-    Reads tuples, and numbers such as 1e-4, as the Model Garden does. Raises a
-    ValueError with the problem.
+    Accepts tuples and numbers such as 1e-4, which the Model Garden writes.
+
+    Raises:
+        ValueError: the content is not YAML, or the checksum does not match.
     """
     import yaml
 
@@ -169,22 +178,22 @@ def parse_yaml(content: str | bytes) -> Any:
         where = (
             f": line {mark.line + 1} column {mark.column + 1}" if mark else ""
         )
-        problem = getattr(error, "problem", None) or "not allowed characters"
+        problem = getattr(error, "problem", None) or "invalid characters"
         raise ValueError(f"it is not YAML ({problem}{where})") from None
     except (ValueError, RecursionError) as error:
-        # Such as the date 2020-99-99.
+        # An invalid value, such as the date 2020-99-99.
         is_deep = isinstance(error, RecursionError)
-        problem = "it is nested too deep" if is_deep else error
+        problem = "it is nested too deeply" if is_deep else error
         raise ValueError(f"it is not YAML ({problem})") from None
 
 
 @functools.cache
 def _yaml_loader() -> type:
-    """Returns a loader of plain values that creates no Python objects."""
+    """Returns a safe YAML loader that also reads tuples."""
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """Also reads tuples, as the Model Garden writes them, and 1e-4."""
+        """Reads the tuples and numbers that the Model Garden writes."""
 
     Loader.add_implicit_resolver(
         "tag:yaml.org,2002:float",

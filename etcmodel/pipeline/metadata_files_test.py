@@ -22,7 +22,7 @@ class MetadataFilesTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("x.json", "x.yaml", "x.yml")
     def test_reads(self, name):
-        # JSON is YAML.
+        # The content is JSON, which is valid YAML, too.
         path = self._write(json.dumps(_GOOD).encode(), name)
         self.assertEqual(_GOOD, metadata_files.read(path, _KEYS))
         self.assertEqual(_GOOD, metadata_files.read(path))
@@ -41,7 +41,7 @@ class MetadataFilesTest(tf.test.TestCase, parameterized.TestCase):
         ("x.json", b'{"task": ', r"it is not JSON \(.*line 1 column"),
         ("x.json", b"\xff\xfe{", "not text: byte 0 is not UTF-8"),
         ("x.yaml", b"a: 1\nb: [", r"it is not YAML \(.*line 2 column"),
-        ("x.yaml", b"a: \x00", r"it is not YAML \(not allowed characters"),
+        ("x.yaml", b"a: \x00", r"it is not YAML \(invalid characters"),
         ("x.json", b"[" * 100_000, r"it is not JSON \(it is nested too deep"),
         ("x.yaml", b"[" * 100_000, r"it is not YAML \(it is nested too deep"),
         ("x.yaml", b"a: 2020-13-45", r"it is not YAML \(month must be"),
@@ -50,8 +50,8 @@ class MetadataFilesTest(tf.test.TestCase, parameterized.TestCase):
         ("x.yaml", b"just words", "holds a string, not an object"),
         ("x.json", b"null", "holds a null, not an object"),
         ("x.json", b'{"count": 3}', "'task' is missing"),
-        ("x.json", b'{"task": "nq", "count": "3"}', "'3', not integer"),
-        ("x.json", b'{"task": "nq", "count": true}', "True, not integer"),
+        ("x.json", b'{"task": "nq", "count": "3"}', "'3', not an integer"),
+        ("x.json", b'{"task": "nq", "count": true}', "True, not an integer"),
         (
             "x.yaml",
             b"{task: nq, count: 3, model: 4}",
@@ -71,7 +71,9 @@ class MetadataFilesTest(tf.test.TestCase, parameterized.TestCase):
         path = self._write(b'{"a": null, "b": 3}')
         content = metadata_files.read(path, {"a": dict | None})
         self.assertEqual({"a": None, "b": 3}, content)
-        with self.assertRaisesRegex(UserError, "'b' is 3, not object or null"):
+        with self.assertRaisesRegex(
+            UserError, "'b' is 3, not an object or null"
+        ):
             metadata_files.read(path, {"b": dict | None})
 
     def test_the_name_of_the_directory_does_not_count(self):
@@ -88,7 +90,7 @@ class MetadataFilesTest(tf.test.TestCase, parameterized.TestCase):
         path = self._write(json.dumps({"a": {"file": name}}).encode())
         keys = {"a.file": metadata_files.FileName}
         with self.assertRaisesRegex(
-            UserError, "'a.file' is .*, not the name of a file beside it"
+            UserError, "'a.file' is .*, not the name of a file in its directory"
         ):
             metadata_files.read(path, keys)
 
@@ -100,7 +102,7 @@ class MetadataFilesTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("x.json", "x.yaml")
     def test_any_changed_character_is_noticed(self, name):
-        """Unless the content is equal or the checksum gone, it is an error."""
+        """Raises an error unless the content is equal or the checksum gone."""
         content = {
             "a": 0.1,
             "b": [12, "caf\u00e9"],
@@ -122,7 +124,7 @@ class MetadataFilesTest(tf.test.TestCase, parameterized.TestCase):
                 except UserError:
                     noticed += 1
                     continue
-                # A changed name of the checksum is an unknown key.
+                # If the key of the checksum changes, it is an unknown key.
                 self.assertEqual(
                     content, {x: y for x, y in found.items() if x in content}
                 )

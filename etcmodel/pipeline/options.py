@@ -1,6 +1,6 @@
-"""Options of what the commands do: dataclasses whose fields are checked.
+"""Dataclasses of command options, and checks of their values.
 
-In messages and docstrings an option stands in backticks: `seed`, `seed=1`. The
+Messages and docstrings show an option in backticks: `seed`, `seed=1`. The
 command line shows it as its flag, `--seed=1`.
 """
 
@@ -15,14 +15,21 @@ from etcmodel.errors import show
 
 
 def option(default: Any = dataclasses.MISSING, **metadata) -> Any:
-    """Makes a field of a dataclass of options; required without a default.
+    """Returns a dataclass field for an option.
 
-    Metadata are `min_value` and `max_value` of a number; `one_of`, the allowed
-    strings; `several`, whether the flag may be repeated; `path`, what a path
-    must be (see `etcmodel.engine.paths`); `is_flag`, whether it has a flag;
-    `is_noted`, see `TaskSpec.reading`. One of a preprocessing configuration
-    with `is_optional` is not stored if it is empty, so that earlier records,
-    which lack it, are the same.
+    Args:
+        default: the default value; without one, the option is required.
+        **metadata: rules for the option:
+
+            *   `min_value`, `max_value`: bounds of a number.
+            *   `one_of`: the allowed strings.
+            *   `several`: whether the flag may be repeated.
+            *   `path`: what a path must be, see `etcmodel.engine.paths`.
+            *   `is_flag`: whether the option has a flag; by default, it has.
+            *   `is_noted`: see `TaskSpec.reading`.
+            *   `is_optional`: in a preprocessing configuration, whether an
+                empty value is not stored. Older data, which lack the option,
+                then still match.
     """
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -37,7 +44,7 @@ def required(options: type) -> list[str]:
 
 
 def paths(options: type) -> dict[str, str]:
-    """Returns the options that are paths -> what each path must be."""
+    """Returns option -> requirement, for options that are paths."""
     return {
         field.name.rstrip("_"): field.metadata["path"]
         for field in dataclasses.fields(options)
@@ -46,7 +53,7 @@ def paths(options: type) -> dict[str, str]:
 
 
 def flag_fields(options: type) -> list[dataclasses.Field]:
-    """Returns the fields of a dataclass that have flags."""
+    """Returns the fields of a dataclass that have command-line flags."""
     return [
         field
         for field in dataclasses.fields(options)
@@ -55,7 +62,7 @@ def flag_fields(options: type) -> list[dataclasses.Field]:
 
 
 def type_of(options: type, name: str) -> type:
-    """Returns the type of an option: int for `int | None` and `list[int]`."""
+    """Returns an option's type; `int` for `int | None` and for `list[int]`."""
     hint = typing.get_type_hints(options)[name]
     while arguments := typing.get_args(hint):
         hint = arguments[0]
@@ -63,7 +70,7 @@ def type_of(options: type, name: str) -> type:
 
 
 def descriptions(options: type) -> dict[str, str]:
-    """Returns what the docstrings of a class and its bases say of options."""
+    """Returns option -> description, from docstrings of a class and bases."""
     return {
         parameter.arg_name: " ".join(parameter.description.split())
         for base in reversed(options.__mro__)
@@ -71,7 +78,7 @@ def descriptions(options: type) -> dict[str, str]:
     }
 
 
-# Type of an option -> types of its values, and their name in messages.
+# Type of an option -> types that its values may have, and their description.
 _TYPES = {
     bool: (bool, "True or False"),
     int: (int, "a whole number"),
@@ -81,10 +88,10 @@ _TYPES = {
 
 
 def check(options: Any) -> None:
-    """Checks the values of options by their types, bounds and choices.
+    """Checks the type, bounds and choices of every option's value.
 
     Raises:
-        UserError: a value is impossible; the message names the option.
+        UserError: a value is invalid; the message names the option.
     """
     kinds = type(options)
     for field in flag_fields(kinds):
@@ -98,7 +105,7 @@ def check(options: Any) -> None:
 
 
 def _check_value(name, value, kind, default, rules) -> None:
-    """Checks one value of an option."""
+    """Raises a `UserError` if a value of an option is invalid."""
     accepted, expected = _TYPES.get(kind, (object, ""))
     is_bool = isinstance(value, bool)
     if not isinstance(value, accepted) or (is_bool and kind is not bool):
@@ -118,6 +125,6 @@ def _check_value(name, value, kind, default, rules) -> None:
 
 
 def bounds(kind: type, default: Any, rules: Any) -> tuple[float, float | None]:
-    """Returns the least and the greatest value of a number."""
+    """Returns the minimum and the maximum (None: unbounded) of a number."""
     least = 0.0 if kind is float or default == 0 else 1
     return rules.get("min_value", least), rules.get("max_value")

@@ -9,11 +9,11 @@ from etcmodel.pipeline import options
 
 @dataclasses.dataclass(kw_only=True)
 class _Options:
-    """Some options.
+    """Options of different types.
 
     Attributes:
-        name: what it is
-            called.
+        name: path of
+            a file.
     """
 
     name: str = options.option(path="file")
@@ -29,12 +29,12 @@ class _Options:
 
 
 class OptionsTest(parameterized.TestCase):
-    def test_what_fields_say(self):
+    def test_metadata_of_fields(self):
         self.assertEqual(["name"], options.required(_Options))
         self.assertEqual({"name": "file"}, options.paths(_Options))
         self.assertIs(float, options.type_of(_Options, "rate"))
         self.assertEqual(
-            {"name": "what it is called."}, options.descriptions(_Options)
+            {"name": "path of a file."}, options.descriptions(_Options)
         )
 
     @parameterized.parameters(
@@ -42,7 +42,7 @@ class OptionsTest(parameterized.TestCase):
         {"rate": 1},
         {"rate": 0.0, "skipped": 0, "mode": "b", "file": ["x"], "fast": True},
     )
-    def test_possible(self, **values):
+    def test_valid(self, **values):
         options.check(_Options(name="x", **values))
 
     @parameterized.parameters(
@@ -58,7 +58,7 @@ class OptionsTest(parameterized.TestCase):
         ("file", ["x", 3], "`file` is 3, but must be a string."),
         ("fast", 1, "`fast` is 1, but must be True or False."),
     )
-    def test_impossible(self, name, value, message):
+    def test_invalid(self, name, value, message):
         with self.assertRaises(UserError) as raised:
             options.check(_Options(**{"name": "x", name: value}))
         self.assertEqual(message, str(raised.exception))

@@ -1,6 +1,6 @@
-"""Lists the files of an output directory, in the directory itself.
+"""Keeps a list of an output directory's files in the directory itself.
 
-`overwrite` replaces only a directory that has this list, and no other file.
+`overwrite` replaces a directory only if it has this list and no further files.
 """
 
 import os
@@ -14,7 +14,7 @@ FILE = ".etcmodel_files.json"
 
 
 def write(directory: str) -> None:
-    """Lists all files of a finished directory."""
+    """Writes the list of all files into a finished directory."""
     note = {"files": sorted({*_walk(directory)} - {FILE})}
     content = json_objects.dump_note(note).encode("utf-8")
     if not files.is_remote(directory):
@@ -28,7 +28,7 @@ def write(directory: str) -> None:
 
 
 def read(directory: str) -> set[str] | None:
-    """Returns the listed files; None if a directory has no list."""
+    """Returns the listed files; None if the directory has no valid list."""
     path = f"{directory.rstrip('/')}/{FILE}"
     try:
         if files.is_remote(path):
@@ -47,21 +47,21 @@ def read(directory: str) -> set[str] | None:
 
 
 def check(directory: str) -> None:
-    """Raises a `UserError` unless only listed files are in a directory."""
+    """Raises a `UserError` if a directory has no list or has unlisted files."""
     own = read(directory)
     if own is None:
         raise UserError(
-            f"{directory} was not written by this version of etcmodel: "
+            f"{directory} was not written by this version of etcmodel, so "
             "`overwrite` does not replace it. Choose another directory, or "
-            "delete it yourself."
+            "delete this one yourself."
         )
     foreign = sorted({*_walk(directory)} - own)
     if foreign:
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
         raise UserError(
             f"{directory} holds {foreign[0]}{more}, which etcmodel did not "
-            "write there: `overwrite` would remove it. Move it elsewhere, or "
-            "choose another directory."
+            "write; `overwrite` would remove it. Move it elsewhere, or choose "
+            "another directory."
         )
 
 

@@ -26,17 +26,17 @@ class OwnFilesTest(tf.test.TestCase):
         with tf.io.gfile.GFile(f"{folder}/{name}", "w") as stream:
             stream.write(name)
 
-    def test_own_files_alone(self):
+    def test_only_own_files(self):
         for folder in self.folders:
             self.assertEqual(
                 {"a", "b/c", own_files.FILE}, own_files.read(folder)
             )
             own_files.check(folder)
-            # Files that are gone already are not lost.
+            # Listed files may have been deleted.
             tf.io.gfile.remove(f"{folder}/b/c")
             own_files.check(folder)
 
-    def test_files_of_others(self):
+    def test_foreign_files(self):
         for folder in self.folders:
             for name in ("x", "b/x", "y/x"):
                 self._write(folder, name)
@@ -59,7 +59,7 @@ class OwnFilesTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, "holds link"):
             own_files.check(self.folders[0])
 
-    def test_list_that_is_damaged_or_gone(self):
+    def test_damaged_or_missing_list(self):
         for folder in self.folders:
             path = f"{folder}/{own_files.FILE}"
             for content in ("{", "[]", "{}", '{"files": 3}', None):

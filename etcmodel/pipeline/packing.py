@@ -1,4 +1,4 @@
-"""Packs the values of several records into one example of limited size."""
+"""Packs several records into one example of limited size."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,15 +9,15 @@ from etcmodel.pipeline.example_schema import ExampleSchema
 from etcmodel.readers.records import Source
 
 Values = Mapping[str, Any]
-# Records of a file that may be packed together: what one worker can hold.
+# Records that may be packed together: few enough for the memory of a worker.
 _GROUP_RECORDS = 4096
 
 
 def group_of(source: Source) -> tuple[str, int]:
-    """Returns the group of records that are packed together.
+    """Returns the group of a record; only records of one group are packed.
 
-    Groups depend only on files and positions, so that the examples are the same
-    however the files are read.
+    Groups depend only on the file and the position in it, so the examples do
+    not depend on how workers divide the files.
     """
     return source.path, source.index // _GROUP_RECORDS
 
@@ -26,8 +26,8 @@ class ExamplePacker:
     """Packs records until they fill an example.
 
     A packed example concatenates the values of whole records. The schema's
-    `packing` limits the number of values of some fields; fields of segments are
-    padded with zeros to the limit:
+    `packing` limits the number of values of some fields. Fields of segments are
+    padded with zeros to that limit:
 
         packer = ExamplePacker(schema, {"num_blocks_per_example": 4})
         packer.add(of_3_blocks)  # -> []
@@ -35,8 +35,13 @@ class ExamplePacker:
         packer.add(of_1_block)   # -> [the first and the third]
         packer.flush()           # -> [the second]
 
-    Without `packing` every record is an example. If more than `max_open`
-    examples are not full, the fullest by the first limit is returned.
+    Without `packing`, every record is one example.
+
+    Args:
+        schema: the schema of the examples.
+        sizes: the preprocessing configuration.
+        max_open: maximum number of incomplete examples. Beyond it, `add`
+            returns the fullest one, measured by the first limit.
     """
 
     def __init__(
@@ -53,20 +58,24 @@ class ExamplePacker:
             sizes[packing.blocks] if packing and packing.blocks else None
         )
         self._max_open = max_open
-        # Pairs of the number of values by limit, and the records.
+        # Incomplete examples: number of values for each limit, and records.
         self._open: list[tuple[list[int], list[Values]]] = []
 
     def add(self, values: Values) -> list[Values]:
-        """Adds a record, if it fits an example; returns the full examples."""
+        """Adds a record; returns the examples that are now complete.
+
+        Raises:
+            ValueError: the record alone exceeds a limit.
+        """
         if not self._limits:
             return [values]
         size = [len(values[name]) for name in self._limits]
         if not self._fits(size):
             raise ValueError(
                 f"A record of {dict(zip(self._limits, size, strict=True))} "
-                f"does not fit into an example of {self._limits}."
+                f"does not fit into an example of {self._limits}. Divide it."
             )
-        # The fullest example with room for it.
+        # Best fit: the fullest example with room for the record.
         used, records = max(
             (x for x in self._open if self._fits(_sum(x[0], size))),
             key=lambda x: x[0],
@@ -88,7 +97,7 @@ class ExamplePacker:
         return []
 
     def flush(self) -> list[Values]:
-        """Returns the examples that are not full."""
+        """Returns the examples that are still incomplete."""
         packed = [self._pack(records) for _, records in self._open]
         self._open = []
         return packed
@@ -106,7 +115,7 @@ class ExamplePacker:
         }
 
     def _join(self, name: str, values: list[Any]) -> Any:
-        """Joins the values of a field; pads segments to the limit."""
+        """Joins the values of a field; pads fields of segments to the limit."""
         field = self._schema.fields.get(name)
         if field is None or field.axis == "one":
             return values

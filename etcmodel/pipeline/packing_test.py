@@ -18,7 +18,7 @@ _SCHEMA = ExampleSchema(
 
 
 def document(number, size):
-    """Makes a document with an id and so many segments of three tokens."""
+    """Makes a document with `size` segments of three tokens."""
     first = 100 * number
     return {
         "block_ids": [number] * size,
@@ -37,7 +37,7 @@ def read(packed):
 
 
 def make_packer(number, **options):
-    """Makes a packer that pads examples to so many segments."""
+    """Makes a packer that pads examples to `number` segments."""
     return ExamplePacker(_SCHEMA, {"blocks": number}, **options)
 
 
@@ -61,7 +61,7 @@ class ExamplePackerTest(tf.test.TestCase):
         )
         self.assertEqual([], packer.flush())
 
-    def test_few_wait(self):
+    def test_few_examples_stay_open(self):
         packer = make_packer(10, max_open=2)
         self.assertEqual([], packer.add(document(1, 6)))
         self.assertEqual([], packer.add(document(2, 7)))
@@ -79,16 +79,16 @@ class ExamplePackerTest(tf.test.TestCase):
         rows = np.array([read(x)[0] for x in packed])
         self.assertEqual(8, rows.shape[1])
         for number, size in enumerate(sizes, 1):
-            # Documents stay whole, within one example and contiguous.
+            # Documents stay whole: contiguous and within one example.
             where = np.argwhere(rows == number)
             self.assertAllEqual(
                 where - where[:1], [[0, i] for i in range(size)]
             )
-        # Few segments are empty.
+        # Packing leaves few segments empty.
         self.assertLess(np.mean(rows == 0), 0.1)
 
     def test_lists_with_two_limits(self):
-        """Lists exceed neither limit, and are not padded."""
+        """Packed lists exceed neither limit, and are not padded."""
         schema = ExampleSchema(
             Packing({"tokens": "long", "lengths": "global"}),
             tokens=Field("list", INPUT),
@@ -112,7 +112,7 @@ class ExamplePackerTest(tf.test.TestCase):
             make_packer(4).add(document(1, 5))
 
     def test_groups_of_a_file(self):
-        """What is packed does not depend on how files are divided."""
+        """Groups do not depend on how files are divided."""
         group = {group_of(Source(x, i)) for x in "ab" for i in (0, 4095, 4096)}
         self.assertEqual({("a", 0), ("a", 1), ("b", 0), ("b", 1)}, group)
 

@@ -1,4 +1,4 @@
-"""Turns raw records into the inputs of the model and stored examples."""
+"""Converts raw records to model inputs and stored examples."""
 
 import abc
 import dataclasses
@@ -23,15 +23,18 @@ from etcmodel.pipeline.example_schema import TEXT
 from etcmodel.pipeline.example_schema import ExampleSchema
 from etcmodel.readers.records import Source
 
-# Lengths of requests are rounded up to multiples of this number.
+# Lengths of serving requests are rounded up to multiples of this number.
 LENGTH_STEP = 64
 
 
 class RawInput(NamedTuple):
-    """An input of a task's requests; axes are named or have a fixed size.
+    """An input of raw records, such as text.
 
-    Axes with the same name, such as `("records", "paragraphs")`, must have the
-    same size.
+    Attributes:
+        dtype: the dtype.
+        axes: names of the axes, such as `("records", "paragraphs")`, or fixed
+            sizes. Axes with the same name must have the same size in all
+            inputs.
     """
 
     dtype: tf.DType
@@ -39,14 +42,14 @@ class RawInput(NamedTuple):
 
     @property
     def shape(self) -> tf.TensorShape:
-        """The static shape; None for named axes."""
+        """The static shape; named axes are None."""
         return tf.TensorShape(
             [x if isinstance(x, int) else None for x in self.axes]
         )
 
     @property
     def spec(self) -> tf.TensorSpec:
-        """The specification of its tensors."""
+        """The `TensorSpec` of the input."""
         return tf.TensorSpec(self.shape, self.dtype)
 
 
@@ -56,10 +59,14 @@ def assert_same_sizes(
 ) -> list[tf.Operation]:
     """Asserts that axes with the same name have the same size; graph code.
 
-    Example: `titles` `[1, 1]` with the axes `("records", "paragraphs")` and
-    `sentences` `[1, 2, 3]` with `("records", "paragraphs", "sentences")` fail
-    with "titles and sentences differ in their number of paragraphs: [1] [2]".
-    In eager mode it raises the error at once, and returns no assertions.
+    Example: `titles`, `[1, 1]`, with the axes `("records", "paragraphs")`, and
+    `sentences`, `[1, 2, 3]`, with `("records", "paragraphs", "sentences")` give
+    the error "titles and sentences differ in their number of paragraphs: [1]
+    [2]".
+
+    Returns:
+        The assertions. In eager mode, errors are raised at once and the list is
+        empty.
     """
     first, checks = {}, []
     for name, x in inputs.items():
@@ -90,11 +97,12 @@ class Encoded(NamedTuple):
     """A batch of preprocessed records, each with one row or several windows.
 
     Attributes:
+        layout: the encoder's inputs; see `layout.Layout`.
         context: values of `CONTEXT` and `DECODING` fields, `[rows, ...]`.
         text: values of `TEXT` fields, `[batch, ...]`.
-        host: values for labels and counts, `[batch, ...]`.
-        request: values for answers to raw text besides `text`, such as sizes.
-        outputs: values returned with the answers to raw text, `[batch]`.
+        host: values for making labels and counts in Python, `[batch, ...]`.
+        request: when serving, further values for decoding, such as sizes.
+        outputs: when serving, values to return with the answers, `[batch]`.
     """
 
     layout: layout.Layout
@@ -106,15 +114,23 @@ class Encoded(NamedTuple):
 
     @property
     def owner(self) -> tf.Tensor:
-        """The record of each row, `<int32>[rows]`."""
+        """Index of each row's record, `<int32>[rows]`."""
         return self.layout.owner
 
 
 class RecordView:
-    """One record of an `Encoded` from `on_host`, as arrays and Python lists.
+    """One record of an `Encoded` batch from `on_host`, as arrays and lists.
 
-    `features` has the features of the layout and the context, `[rows, ...]`;
-    `windows` has `starts` and `sizes`, `<int>[rows]`, if there are windows.
+    Attributes:
+        number: number of the record's rows.
+        features: the layout's features and values, and the context,
+            `[rows, ...]`.
+        long_sources: see `layout.Layout`, of this record's rows.
+        global_sources: see `layout.Layout`, of this record's rows.
+        counts: section -> `layout.Counts` as integers.
+        text: see `Encoded`, of this record.
+        host: see `Encoded`, of this record.
+        windows: `starts` and `sizes`, `<int>[rows]`; empty without windows.
     """
 
     def __init__(self, batch: Encoded, index: int):
@@ -142,15 +158,18 @@ class RecordView:
 
 
 def on_host(batch: Encoded) -> Encoded:
-    """Fetches whole tensors as arrays; fetching each record would be slow.
+    """Converts the tensors of a batch to NumPy arrays.
 
-    Ragged tensors become arrays with an array, or a list of bytes, per record.
+    Converts the whole batch at once, because single records would be slow. A
+    ragged tensor becomes an object array with one array, or list of bytes, per
+    record.
     """
 
     def fetch(value):
         if not isinstance(value, tf.RaggedTensor):
             return value.numpy()
-        # An object array: `np.array` would join lists of equal lengths.
+        # `np.array` would stack lists of equal length, so the object array is
+        # filled.
         rows = np.empty(value.shape[0], object)
         if value.dtype == tf.string:
             rows[:] = value.to_list()
@@ -163,10 +182,13 @@ def on_host(batch: Encoded) -> Encoded:
 
 
 class Labelled(NamedTuple):
-    """Labels of a record's rows, with None for rows to leave out.
+    """Labels of a record's rows.
 
-    `values` are texts to store with each row, except for training; `stats.json`
-    has the sums of `counts` over all records.
+    Attributes:
+        rows: labels of each row; None for a row to leave out.
+        values: texts to store with each row, but not for training.
+        counts: statistics of the record, which `stats.json` sums up over all
+            records.
     """
 
     rows: Sequence[Mapping[str, Any] | None]
@@ -175,9 +197,12 @@ class Labelled(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """Stored examples of a record (none if it is no use), and counts.
+    """Examples to store for a record.
 
-    `source` is the place of the record.
+    Attributes:
+        rows: the examples; none if the record is of no use.
+        counts: statistics of the record.
+        source: where the record was read.
     """
 
     rows: Sequence[Mapping[str, Any]]
@@ -186,14 +211,16 @@ class Examples(NamedTuple):
 
 
 class ModelBatch(NamedTuple):
-    """A batch for the model, `[rows, ...]`, and for decoding its answers.
+    """Inputs of the model, and the values for decoding its answers.
 
     Attributes:
+        inputs: the model's inputs, `[rows, ...]`.
         context: `CONTEXT` and `DECODING` fields, `[rows, ...]`.
-        owner: the record of each row, `<int32>[rows]`, ascending.
+        owner: index of each row's record, `<int32>[rows]`, ascending.
         text: `TEXT` fields, `[records, ...]`.
         outputs: values that the signature returns with the answers.
-        stops: see `signatures.run_in_parts`, `<int32>[stops]`.
+        stops: rows where a request can be split, `<int32>[stops]`; see
+            `signatures.run_in_parts`.
     """
 
     inputs: Mapping[str, tf.Tensor]
@@ -205,18 +232,25 @@ class ModelBatch(NamedTuple):
 
 
 class Preprocessor(tf.Module, abc.ABC):
-    """Turns batches of raw records into the model's inputs; graph code.
+    """Converts batches of raw records to model inputs; graph code.
 
     Preprocessing and the exported model run the same code. A record's result
     does not depend on its batch.
 
+    Args:
+        config: the preprocessing configuration.
+        tokenizer: the tokenizer.
+        name: name of the module.
+
     Attributes:
         INPUTS: name -> `RawInput`. Inputs are padded at the end: strings with
-            "", flags with False, other numbers with -1.
+            "", booleans with False, numbers with -1.
         REQUEST: a small request of one record, to test and warm up an exported
             model; empty if the task has no answers.
         TEXT_REQUEST: one for the signature `text`, whose inputs are strings,
             one a record; empty if the task has none. See `of_text`.
+        SCHEMA: schema of the stored examples.
+        RECORDS_AT_ONCE: number of records that `preprocess` batches.
     """
 
     INPUTS: ClassVar[Mapping[str, RawInput]]
@@ -232,7 +266,7 @@ class Preprocessor(tf.Module, abc.ABC):
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args, **inputs):
-        """Checks that sizes fit, then calls `build`."""
+        """Checks that the inputs' sizes match, then calls `build`."""
         inputs = dict(zip(self.INPUTS, args, strict=False), **inputs)
         checks = assert_same_sizes(
             inputs, {name: x.axes for name, x in self.INPUTS.items()}
@@ -242,23 +276,23 @@ class Preprocessor(tf.Module, abc.ABC):
 
     @abc.abstractmethod
     def build(self, **inputs: tf.Tensor) -> Any:
-        """Preprocesses a batch of inputs whose sizes fit."""
+        """Preprocesses a batch of inputs whose sizes match."""
 
     @staticmethod
     @abc.abstractmethod
     def raw(record: Any) -> Mapping[str, Any]:
-        """Converts a record to `INPUTS`: nested lists without padding."""
+        """Converts a record to `INPUTS`, as nested lists without padding."""
 
     @classmethod
     def raw_batch(cls, records: Sequence[Any]) -> dict[str, np.ndarray]:
-        """Converts records to padded `INPUTS`."""
+        """Converts records to a padded batch of `INPUTS`."""
         return cls.pad_batch([cls.raw(record) for record in records])
 
     @classmethod
     def pad_batch(cls, raw: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Pads the inputs of requests (see `raw`) to arrays.
+        """Pads a batch of results of `raw` to arrays.
 
-        Raises a `UserError` if an input is not nested like its axes.
+        Raises a `UserError` if the nesting of an input differs from its axes.
         """
         for i, values in enumerate(raw):
             for name, spec in cls.INPUTS.items():
@@ -290,33 +324,43 @@ class Preprocessor(tf.Module, abc.ABC):
 
     @abc.abstractmethod
     def examples(self, record: Any, view: Any, split: str) -> Examples:
-        """Returns the stored examples of a record, with its labels.
+        """Returns the examples to store for a record, with labels.
 
-        "train" leaves out examples without use; "predict" has no labels.
-        Raises a `RecordError` if the record cannot be used.
+        The split "train" drops examples that are of no use for training;
+        "predict" adds no labels. Raises a `RecordError` if the record cannot be
+        used.
         """
 
     @property
     def rows_at_once(self) -> int | None:
-        """Rows of a request that the model sees at once; None for all."""
+        """Maximum number of rows that the model runs at once; None: all."""
         return None
 
     def batch_of_raw(self, **inputs: tf.Tensor) -> ModelBatch:
-        """Makes a batch for the model from raw inputs; graph code."""
-        raise NotImplementedError(f"{type(self).__name__} has no answers.")
+        """Converts raw inputs to a batch for the model; graph code."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement `batch_of_raw`."
+        )
 
     def batch_of_stored(self, serialized: tf.Tensor) -> ModelBatch:
-        """Makes a batch from `<string>[examples]`; graph code."""
-        raise NotImplementedError(f"{type(self).__name__} has no answers.")
+        """Parses stored examples, `<string>[examples]`; graph code."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement `batch_of_stored`."
+        )
 
     def example_of_raw(self, **inputs: tf.Tensor) -> bytes:
-        """Returns a stored example of raw inputs of one record; eager."""
-        raise NotImplementedError(f"{type(self).__name__} has no answers.")
+        """Serializes one record's raw inputs to a stored example; eager."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement `example_of_raw`."
+        )
 
     def summarize(
         self, counts: Mapping[str, int], number: int
     ) -> Mapping[str, float]:
-        """Returns statistics of summed counts and the number of examples."""
+        """Returns further statistics for `stats.json`; none by default.
+
+        `counts` are summed over all records; `number` counts the examples.
+        """
         del counts, number
         return {}
 
@@ -324,7 +368,7 @@ class Preprocessor(tf.Module, abc.ABC):
 class EtcPreprocessor(Preprocessor):
     """Preprocesses records for ETC, with the layout engine.
 
-    Global tokens of `LAYOUT` are named as in the tokenizer's `special_ids`.
+    `LAYOUT` names global tokens by the keys of the tokenizer's `special_ids`.
     """
 
     LAYOUT: ClassVar[layout.LayoutSpec]
@@ -366,7 +410,10 @@ class EtcPreprocessor(Preprocessor):
         )
 
     def batch_of_raw(self, **inputs):
-        """Makes a batch from raw inputs; `tokens_cut` counts lost tokens."""
+        """Converts raw inputs to a batch for the model.
+
+        The output `tokens_cut` counts each record's truncated tokens.
+        """
         made = self(**inputs)
         given = {**made.layout.features, **made.layout.values}
         features, context = self._trim(
@@ -386,7 +433,7 @@ class EtcPreprocessor(Preprocessor):
         )
 
     def batch_of_stored(self, serialized):
-        """Makes a batch of stored examples, each with its own answer."""
+        """Parses stored examples; each is a record of its own."""
         features, fields = self.SCHEMA.parse(
             serialized,
             dataclasses.asdict(self.config),
@@ -397,13 +444,13 @@ class EtcPreprocessor(Preprocessor):
         )
 
     def example_of_raw(self, **inputs):
-        """Returns a stored example of the record's first row."""
+        """Serializes the record's first row to a stored example."""
         text, features = self._stored(self.view(on_host(self(**inputs)), 0))
         row = {name: x[0] for name, x in features.items()}
         return self.SCHEMA.serialize({EXAMPLE_ID: "warm-up", **text, **row})
 
     def _stored(self, view: RecordView) -> tuple[dict, dict]:
-        """Returns the fields of a record and the fields of its rows."""
+        """Returns the fields stored per record, and those stored per row."""
         fields = self.SCHEMA
         return tuple(
             {name: values[name] for name in names if name in values}
@@ -414,14 +461,14 @@ class EtcPreprocessor(Preprocessor):
         )
 
     def _trim(self, features, context):
-        """Cuts trailing padding that all rows share.
+        """Removes trailing padding that all rows share.
 
-        A short text then costs as much as in a model of its length. Lengths
-        that are multiples of `LENGTH_STEP` keep the number of traces small.
+        A short text then costs only its own length. Lengths are multiples of
+        `LENGTH_STEP`, so that few graphs are traced.
         """
 
         def needed(breakpoints):
-            # The last token of an input always ends a paragraph.
+            # Every row's last token ends a paragraph.
             is_last = tf.cast(breakpoints > 0, tf.int32)
             ends = is_last * tf.range(1, tf.shape(breakpoints)[1] + 1)
             used = tf.reduce_max(
@@ -451,12 +498,12 @@ class EtcPreprocessor(Preprocessor):
 
     @abc.abstractmethod
     def describe(self, record: Any) -> list[tuple[str, object]]:
-        """Lists the names and values that `inspect` shows."""
+        """Returns name and value pairs that `inspect` shows for a record."""
 
     def name_global(
         self, record: Any, section: str, group: int, unit: int
     ) -> str:
-        """Names the global token of a unit; -1 is the group's own."""
+        """Returns the name of a unit's global token; unit -1 is the group."""
         del record
         return f"{section} {group}" + (f".{unit}" if unit >= 0 else "")
 
@@ -464,10 +511,10 @@ class EtcPreprocessor(Preprocessor):
 def count_cut(
     view: RecordView, names: Mapping[str, tuple[str | None, str | None]]
 ) -> dict[str, int]:
-    """Counts tokens, groups and units, and how many of them were cut.
+    """Counts a record's tokens, groups and units, and how many were truncated.
 
-    `names` has the names of a section's groups and units; None is not
-    counted. Example: `{"text": ("paragraphs", None)}` gives `{"tokens": 9,
+    `names` maps a section to names for its groups and its units; None omits the
+    count. Example: `{"text": ("paragraphs", None)}` gives `{"tokens": 9,
     "tokens_cut": 2, "paragraphs": 3, "paragraphs_cut": 1, "records_cut": 1}`.
     """
     total = {"tokens": 0, "tokens_cut": 0}
@@ -487,15 +534,15 @@ def count_cut(
 
 
 def to_bytes(text: str) -> bytes:
-    """Encodes as UTF-8, with "?" for characters such as lone surrogates."""
+    """Encodes a text as UTF-8; lone surrogates become "?"."""
     return text.encode("utf-8", "replace")
 
 
 def pad(values: Any, spec: RawInput) -> np.ndarray:
     """Pads nested lists, as deep as the input's rank, to an array.
 
-    Padding is "", False or -1, by type. Example: `[["a", "b"], ["c"]]` gives
-    `[[b"a", b"b"], [b"c", b""]]`.
+    Pads strings with "", booleans with False and numbers with -1. Example:
+    `[["a", "b"], ["c"]]` gives `[[b"a", b"b"], [b"c", b""]]`.
     """
     rank = spec.shape.rank
     sizes = [size or 0 for size in spec.shape]
@@ -526,7 +573,7 @@ def pad(values: Any, spec: RawInput) -> np.ndarray:
 
 
 def _is_nested(value: Any, depth: int) -> bool:
-    """Tells whether a value has at least `depth` nested lists."""
+    """Tells whether a value consists of lists nested to exactly `depth`."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         return value.ndim == depth
     is_list = isinstance(value, list | tuple | np.ndarray)
@@ -536,7 +583,7 @@ def _is_nested(value: Any, depth: int) -> bool:
 
 
 def _wrong_nesting(number: int, name: str, spec: RawInput, value: Any) -> str:
-    """Returns the error of an input that is nested otherwise."""
+    """Returns the message about an input with the wrong nesting."""
     kind = "text" if spec.dtype == tf.string else spec.dtype.name
     expected = " of ".join([*(f"list ({x})" for x in spec.axes[1:]), kind])
     given = repr(value)
@@ -553,7 +600,10 @@ def make_preprocessor(
     vocab_file: str,
     settings: TokenizerSettings | None = None,
 ) -> Preprocessor:
-    """Makes a preprocessor; raises a `UserError` for a wrong vocabulary."""
+    """Makes a preprocessor.
+
+    Raises a `UserError` if the vocabulary cannot be used.
+    """
     try:
         return preprocessor_class(config, make_tokenizer(vocab_file, settings))
     except (ValueError, OSError, tf.errors.OpError) as error:

@@ -24,8 +24,8 @@ from testing.toy_task import make_preprocessor
 
 class PadTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        # NumPy's own strings would lose the zero byte; half a surrogate pair
-        # cannot be written as UTF-8.
+        # NumPy's own strings would lose the trailing zero byte. UTF-8 cannot
+        # encode a lone surrogate.
         (
             ["a\u00e9", "", "x\x00", "a\ud83d b\ude00"],
             tf.string,
@@ -44,21 +44,21 @@ class PadTest(tf.test.TestCase, parameterized.TestCase):
         ([[1, 2], [3]], tf.int32, [[1, 2], [3, -1]]),
         ([[True], [False, True]], tf.bool, [[True, False], [False, True]]),
     )
-    def test_fills_up(self, values, dtype, expected):
+    def test_pads(self, values, dtype, expected):
         spec = tf.TensorSpec([None] * np.ndim(expected), dtype)
         actual = pad(values, spec)
         self.assertEqual(dtype, tf.constant(actual).dtype)
         self.assertEqual(expected, tf.constant(actual).numpy().tolist())
 
     @parameterized.parameters(tf.string, tf.int32, tf.bool)
-    def test_nothing(self, dtype):
+    def test_empty_lists(self, dtype):
         for values, shape in (([], [0, 0]), ([[], []], [2, 0])):
             spec = tf.TensorSpec([None, None], dtype)
             actual = tf.constant(pad(values, spec), dtype)
             self.assertEqual(shape, actual.shape)
 
-    def test_nothing_of_a_known_size(self):
-        """A page without nodes, each of which would have 20 numbers."""
+    def test_empty_list_with_a_fixed_size(self):
+        """Pads a page without nodes; each node would have 20 numbers."""
         spec = tf.TensorSpec([None, None, 20], tf.float32)
         self.assertEqual((1, 0, 20), pad([[]], spec).shape)
 
@@ -78,7 +78,7 @@ class NestingTest(tf.test.TestCase, parameterized.TestCase):
         ("texts", np.array(["a"]), "texts is array.*. Expected list"),
     )
     def test_wrong_nesting(self, name, value, message):
-        """A text in place of a list would be read as single letters."""
+        """Without an error, a string would become a list of letters."""
         good = {"query": "a", "texts": [["b"]]}
         with self.assertRaisesRegex(UserError, message):
             self._Lists.pad_batch([good, {**good, name: value}])
@@ -149,7 +149,7 @@ class RecordViewTest(tf.test.TestCase):
         self.assertEqual(
             [[0, 2], [0], [0]], [[*x.windows["starts"]] for x in views]
         )
-        # Both windows show the one unit.
+        # Both windows contain the only unit.
         counts = views[0].counts["words"]
         self.assertEqual((3, 3, 1), (*counts[:2], counts.units))
         self.assertAllClose(
@@ -192,7 +192,7 @@ class CountCutTest(tf.test.TestCase):
 
 
 class EtcPreprocessorTest(tf.test.TestCase):
-    def test_builder_that_cannot_be_made(self):
+    def test_invalid_vocabulary_or_sizes(self):
         blank = os.path.join(self.get_temp_dir(), "blank.txt")
         with open(blank, "w") as stream:
             stream.write("a\nb\n")
@@ -218,7 +218,7 @@ class EtcPreprocessorTest(tf.test.TestCase):
 
 
 class TrimTest(tf.test.TestCase, parameterized.TestCase):
-    """Tests of a short text in a long model."""
+    """Tests of `_trim`: short texts in a model with long inputs."""
 
     @parameterized.parameters(
         ([300, 5], 320, [3, 2], 64),
@@ -227,7 +227,7 @@ class TrimTest(tf.test.TestCase, parameterized.TestCase):
         ([0], 64, [0], 64),
         ([], 64, [], 64),
     )
-    def test_what_is_left(self, used, long, used_global, short):
+    def test_trimmed_lengths(self, used, long, used_global, short):
         rng = np.random.default_rng(0)
         lengths = {"long": 1000, "global": 600}
         features = {
@@ -275,7 +275,7 @@ class TrimTest(tf.test.TestCase, parameterized.TestCase):
 
 class TokensCutTest(tf.test.TestCase):
     def test_by_hand(self):
-        """Of all sections of a record."""
+        """`tokens_cut` counts truncated tokens of all sections."""
         preprocessor = make_preprocessor(self.get_temp_dir())
 
         def counts(tokens, kept):

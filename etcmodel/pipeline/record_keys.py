@@ -1,4 +1,4 @@
-"""Hashes record ids to numbers, since TPUs have no strings."""
+"""Hashes record ids to integers, because TPUs have no strings."""
 
 import zlib
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ import tensorflow as tf
 
 
 def record_keys(example_ids: tf.Tensor) -> tf.Tensor:
-    """Returns two hashes of each id, `<string>[batch]` to `<int32>[batch, 2]`.
+    """Hashes each id twice: `<string>[batch]` to `<int32>[batch, 2]`.
 
-    Among a million ids, two share both with a chance of about 1e-7.
+    Among a million ids, the probability of a collision is about 1e-7.
     """
     return tf.stack(
         [
@@ -27,13 +27,13 @@ def record_keys(example_ids: tf.Tensor) -> tf.Tensor:
 
 
 def document_number(record: Any, part: int) -> int:
-    """Hashes a part of a document to 1 ... 2**31 - 1, equal in every run."""
+    """Hashes a part of a document to 1 ... 2**31 - 1; the same in every run."""
     name = f"{record.source.path}\n{record.id}\n{part}".encode()
     return zlib.crc32(name) % (2**31 - 1) + 1
 
 
 def keyed(records: Sequence[Any]) -> dict[tuple[int, int], Any]:
-    """Maps the pair of hashes of each record's `id` to the record."""
+    """Returns pair of hashes -> record; see `record_keys`."""
     ids = tf.constant([record.id for record in records], tf.string)
     keys = record_keys(ids).numpy().tolist()
     return {

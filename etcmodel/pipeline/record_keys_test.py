@@ -12,7 +12,7 @@ class RecordKeysTest(tf.test.TestCase):
         self.assertAllGreaterEqual(keys, 0)
         self.assertAllEqual(keys[0], keys[2])
         self.assertNotAllEqual(keys[0], keys[1])
-        # The two halves come from different hashes.
+        # The two numbers come from different hash functions.
         self.assertNotAllEqual(keys[:, 0], keys[:, 1])
 
     def test_ids_that_look_alike(self):
@@ -21,7 +21,7 @@ class RecordKeysTest(tf.test.TestCase):
         self.assertLen(set(map(tuple, keys)), len(ids))
 
     def test_does_not_depend_on_the_batch_or_the_process(self):
-        """Evaluation compares keys that two programs computed."""
+        """Evaluation compares keys from different processes."""
         ids = tf.constant(["x", "-2543388002166163252"])
         keys = record_keys(ids)
         self.assertAllEqual(keys[1:], record_keys(ids[1:]))

@@ -1,7 +1,8 @@
-"""Checks that all shards of a data set exist and are complete.
+"""Checks that all shards of preprocessed data exist and are complete.
 
-`preprocess` lists the examples and bytes of each shard in
-`preprocessing_config.json`. Only names and sizes are checked, which is quick.
+`preprocess` writes the number of examples and bytes of each shard to
+`preprocessing_config.json`. `check` compares only names and sizes, which is
+quick.
 """
 
 import fnmatch
@@ -29,17 +30,20 @@ _KEYS = {
     "num_examples": int,
     "tokenizer": dict | None,
 }
-ADVICE = "Copy it again from where it was made, or preprocess the data again."
+ADVICE = "Copy it again from the original, or preprocess the data again."
 # Example: `train-00000-of-00004.tfrecord.gz`.
 _NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\..+)?")
 _MAX_NAMED = 3
 
 
 def read_note(directory: str) -> dict | None:
-    """Reads `preprocessing_config.json`; None if there is no such file.
+    """Reads `preprocessing_config.json`; returns None if it does not exist.
 
     The key `shards` (name -> `examples` and `bytes`) may be missing if another
-    program wrote it. Raises a `UserError` about damage or another version.
+    program wrote the file.
+
+    Raises:
+        UserError: the file is damaged, or of another format version.
     """
     path = os.path.join(directory, METADATA_FILE)
     if not metadata_files.exists(path):
@@ -63,7 +67,8 @@ def read_note(directory: str) -> dict | None:
                 raise UserError(f"{place}: expected an object. {ADVICE}")
             if not json_objects.is_file_name(name):
                 raise UserError(
-                    f"{place}: expected the name of a file beside it. {ADVICE}"
+                    f"{place}: expected a file name without a directory. "
+                    f"{ADVICE}"
                 )
             metadata_files.check(place, shard, keys, ADVICE)
         total = sum(x["examples"] for x in note["shards"].values())
@@ -76,18 +81,22 @@ def read_note(directory: str) -> dict | None:
 
 
 def damaged(path: str, number: int, reason: str) -> UserError:
-    """Makes the error of a file that is damaged after `number` records."""
+    """Returns the error of a file that is damaged after `number` records."""
     directory, name = os.path.split(path)
     listed = (read_note(directory) or {}).get("shards", {})
     of_all = f" of {listed[name]['examples']}" if name in listed else ""
     return UserError(
         f"{path} is damaged: {reason.rstrip('.')}, after {number}{of_all} "
-        f"records were read. {ADVICE}"
+        f"records. {ADVICE}"
     )
 
 
 def check_counts(counts: Mapping[str, int]) -> None:
-    """Raises a `UserError` if files have more or fewer records than noted."""
+    """Raises a `UserError` if record counts differ from the stored ones.
+
+    `counts` maps the path of each file to the number of records read from it.
+    `preprocessing_config.json` has the expected numbers.
+    """
     directories = {}
     for path, count in counts.items():
         directory, name = os.path.split(path)
@@ -101,7 +110,7 @@ def check_counts(counts: Mapping[str, int]) -> None:
                     f"records, but {METADATA_FILE} says {shard['examples']}. "
                     f"{ADVICE}"
                 )
-        # Another program may have noted only the sum of all shards.
+        # Other programs may store only the total of all shards.
         if note and "shards" not in note and {*_series([*found])} == {*found}:
             total = sum(found.values())
             if total != note["num_examples"]:
@@ -114,9 +123,13 @@ def check_counts(counts: Mapping[str, int]) -> None:
 def check(pattern: str, files: Sequence[str]) -> None:
     """Raises a `UserError` if a shard of a pattern is missing or truncated.
 
-    A pattern such as `train-0000*` names only some of the shards; the others
-    may be missing. `files`, its matches, must be of one data set, and
-    `preprocessing_config.json` undamaged.
+    Also raises one if a file belongs to other data, or if
+    `preprocessing_config.json` is damaged.
+
+    Args:
+        pattern: a file pattern. Shards that it does not match, as with
+            `train-0000*`, may be missing.
+        files: the files that match the pattern.
     """
     parent, last = os.path.split(pattern)
     names = {}
@@ -124,7 +137,7 @@ def check(pattern: str, files: Sequence[str]) -> None:
         directory, name = os.path.split(path)
         names.setdefault(directory, []).append(name)
     if re.search(r"[*?\[]", parent):
-        # A directory that has lost all its shards still has a note.
+        # Finds directories that have lost all their shards.
         notes = tf.io.gfile.glob(os.path.join(parent, METADATA_FILE))
         for path in notes:
             names.setdefault(os.path.dirname(path), [])
@@ -140,7 +153,7 @@ def check(pattern: str, files: Sequence[str]) -> None:
 
 
 def _series(names: Sequence[str]) -> list[str]:
-    """Returns the names of all shards of series that have any."""
+    """Returns the names of all shards in each series that `names` belong to."""
     found = {
         (match[1], match[3], match[4] or "")
         for match in map(_NAME.fullmatch, names)
@@ -154,7 +167,7 @@ def _series(names: Sequence[str]) -> list[str]:
 
 
 def _check_names(directory, found, wanted, expected, is_listed: bool) -> None:
-    """Raises a `UserError` if shards are missing or foreign."""
+    """Raises a `UserError` if shards are missing or belong to other data."""
     missing = [name for name in wanted if name not in found]
     if missing:
         shown = ", ".join(missing[:_MAX_NAMED])
@@ -162,15 +175,15 @@ def _check_names(directory, found, wanted, expected, is_listed: bool) -> None:
         raise UserError(
             f"{directory} lacks {len(missing)} of {len(wanted)} shards: "
             f"{shown}{f' and {more} more' if more > 0 else ''}. Copy them "
-            "from where the data were made, or preprocess the data again; to "
-            "read only the other shards, name each of them."
+            "from the original, or preprocess the data again. To read only the "
+            "other shards, list their paths."
         )
     foreign = [name for name in found if name not in expected]
     if foreign and is_listed:
         raise UserError(
-            f"{os.path.join(directory, foreign[0])} is none of the "
-            f"{len(expected)} shards that {METADATA_FILE} beside it lists, so "
-            "it belongs to other data. Move it elsewhere, or preprocess again."
+            f"{os.path.join(directory, foreign[0])} is not one of the "
+            f"{len(expected)} shards that {METADATA_FILE} lists, so it belongs "
+            "to other data. Move it elsewhere, or preprocess again."
         )
 
 
@@ -178,12 +191,9 @@ def _check_size(path: str, expected: int | None) -> None:
     """Raises a `UserError` if a file is truncated."""
     size = tf.io.gfile.stat(path).length
     if expected is None and not size:
-        raise UserError(
-            f"{path} is empty, but even a shard without records is not. "
-            f"{ADVICE}"
-        )
+        raise UserError(f"{path} has 0 bytes, so it was truncated. {ADVICE}")
     if expected is not None and size != expected:
         raise UserError(
-            f"{path} has {size} bytes, but {METADATA_FILE} says {expected}. It "
-            f"was cut off or replaced. {ADVICE}"
+            f"{path} has {size} bytes, but {METADATA_FILE} says {expected}: it "
+            f"was truncated or replaced. {ADVICE}"
         )

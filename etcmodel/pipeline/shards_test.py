@@ -1,4 +1,4 @@
-"""Shards that are missing, cut off or foreign are found before training."""
+"""Tests of finding missing, truncated and foreign shards before training."""
 
 import os
 import shutil
@@ -47,7 +47,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
         self.data = os.path.join(self.root, "a")
 
     def _number(self, input_path):
-        """Returns the expected number of examples."""
+        """Returns the number of examples that the metadata give for a path."""
         files = tfrecords.find_files(input_path)
         return tfrecords.read_metadata(files)["num_examples"]
 
@@ -57,7 +57,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(
             {
                 os.path.basename(path): {
-                    # Seven records are dealt out to four files.
+                    # Seven records in four files.
                     "examples": number,
                     "bytes": os.path.getsize(path),
                 }
@@ -66,7 +66,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
             found,
         )
 
-    def test_counts_what_is_named(self):
+    def test_counts_only_given_files(self):
         paths = write_shards(self.data)
         write_shards(os.path.join(self.root, "b"), num_records=5)
         for given, expected in (
@@ -74,7 +74,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
             (f"{self.root}/a,{self.root}/b", 12),
             (f"{self.root}/*/train-*", 12),
             (f"file://{self.data}", 7),
-            # Only some of the shards, on purpose.
+            # A pattern of only some shards is allowed.
             (paths[0], 2),
             (f"{paths[0]},{paths[3]}", 3),
             (f"{self.data}/train-0000[13]-*", 3),
@@ -89,7 +89,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
         write_shards(os.path.join(self.root, "b"))
         for is_noted in (True, False):
             if not is_noted:
-                # The names alone tell how many shards there are.
+                # File names also give the number of shards.
                 os.remove(os.path.join(self.data, "preprocessing_config.json"))
             if os.path.exists(paths[2]):
                 os.remove(paths[2])
@@ -108,11 +108,11 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
             os.remove(path)
         with self.assertRaisesRegex(UserError, f"{self.data} lacks 4 of 4"):
             tfrecords.find_files(f"{self.root}/*/train-*")
-        with self.assertRaisesRegex(UserError, f"{self.data}: no TFRecord"):
+        with self.assertRaisesRegex(UserError, f"No TFRecord.*{self.data}"):
             tfrecords.find_files(self.data)
 
     @parameterized.parameters(0, 10, 90)
-    def test_shard_that_is_cut_off(self, size):
+    def test_truncated_shard(self, size):
         paths = write_shards(self.data)
         before = os.path.getsize(paths[3])
         size = min(size, before - 1)
@@ -121,7 +121,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
             with self.assertRaisesRegex(
                 UserError,
                 f"{paths[3]} has {size} bytes, but "
-                f"preprocessing_config.json says {before}.*cut off.*preprocess",
+                f"preprocessing_config.json says {before}.*truncated.*prep",
             ):
                 tfrecords.find_files(given)
         # The other shards can be read.
@@ -129,17 +129,17 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(None, "preprocessing_config.json")
     def test_empty_file_without_a_list_of_shards(self, note):
-        """Another program may write an empty file, or no list of shards."""
+        """Finds an empty file although the metadata list no sizes."""
         paths = write_shards(self.data, shards=None)
         if note is None:
             os.remove(os.path.join(self.data, "preprocessing_config.json"))
         self.assertLen(tfrecords.find_files(self.data), 4)
         os.truncate(paths[3], 0)
-        with self.assertRaisesRegex(UserError, f"{paths[3]} is empty"):
+        with self.assertRaisesRegex(UserError, f"{paths[3]} has 0 bytes"):
             tfrecords.find_files(self.data)
 
     def test_fewer_records_than_shards(self):
-        """Some shards are empty, which is correct."""
+        """Accepts shards without records."""
         paths = write_shards(self.data, num_records=1)
         self.assertEqual(paths, tfrecords.find_files(self.data))
         self.assertEqual(1, self._number(self.data))
@@ -151,10 +151,10 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
         for given in (self.data, other):
             with self.assertRaisesRegex(
                 UserError,
-                f"{other}.*none of the 4 shards.*preprocessing_config.json",
+                f"{other}.*not one of the 4 shards.*preprocessing_config.json",
             ):
                 tfrecords.find_files(given)
-        # It was not asked for.
+        # A pattern that does not match the foreign file is allowed.
         pattern = os.path.join(self.data, "train-*")
         self.assertEqual(paths, tfrecords.find_files(pattern))
 
@@ -162,24 +162,24 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
         ({"num_examples": None}, "'num_examples' is missing"),
         ({"num_examples": 8}, "'num_examples' is 8, but .*shards hold 7"),
         ({"shards": {"x": 3}}, "shards.*'x'"),
-        ({"shards": [1]}, "'shards' is .*, not object"),
+        ({"shards": [1]}, "'shards' is .*, not an object"),
         ({"vocab_fingerprint": None}, "'vocab_fingerprint' is missing"),
         (
             {"preprocessing_config": 3},
-            "'preprocessing_config' is 3, not object",
+            "'preprocessing_config' is 3, not an object",
         ),
-        ({"tokenizer": 3}, "'tokenizer' is 3, not object or null"),
+        ({"tokenizer": 3}, "'tokenizer' is 3, not an object or null"),
         ({"tokenizer": {"x": 1}}, "'tokenizer': Unknown settings x."),
         ({"format": 1}, "another version.*Preprocess the data again"),
         ({"format": None}, "another version.*Preprocess the data again"),
     )
-    def test_damaged_note(self, note, message):
+    def test_damaged_metadata(self, note, message):
         write_shards(self.data, **note)
         with self.assertRaisesRegex(UserError, f"{self.data}.*{message}"):
             self._number(self.data)
 
     def test_counts(self):
-        """Counts find replaced records even if the file sizes are equal."""
+        """Record counts reveal replaced files even if sizes are equal."""
         paths = write_shards(self.data)
         shards.check_counts(dict(zip(paths, (2, 2, 2, 1), strict=True)))
         shards.check_counts({paths[3]: 1})

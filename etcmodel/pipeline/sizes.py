@@ -1,4 +1,4 @@
-"""The sizes of a model: those of its records, with its own lengths."""
+"""Finds the sizes of a model's inputs, from its records and parameters."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,28 +7,28 @@ from etcmodel.errors import UserError
 from etcmodel.pipeline import shards
 from etcmodel.pipeline.spec import TaskSpec
 
-# Lengths of ETC's inputs; those of a model can be greater than its records'.
+# Lengths of ETC's inputs. A model's lengths may exceed those of its records.
 LENGTHS = ("long_length", "global_length")
 
 
 def find_sizes(
     spec: TaskSpec, metadata: Mapping[str, Any] | None, model_params: Any
 ) -> dict[str, Any]:
-    """Returns the sizes of records, with the lengths of the model.
+    """Returns the records' preprocessing sizes, with the model's lengths.
 
     Args:
         spec: the task.
-        metadata: what `preprocess` noted about the records; None if unknown.
-        model_params: has `long_length` and `global_length`, 0 for those of the
-            records; not used for ReadTwice.
+        metadata: the records' `preprocessing_config.json`; None if unknown.
+        model_params: an object with `long_length` and `global_length`; 0 means
+            the records' value. ReadTwice does not use them.
 
     Raises:
-        UserError: sizes are missing, or do not fit the task.
+        UserError: sizes are missing, or differ from those of the task.
     """
     if metadata is None and not (spec.has_answers and not spec.reads_segments):
         raise UserError(
-            f"There is no {shards.METADATA_FILE} beside the records, so their "
-            "sizes are not known. Keep it where `preprocess` wrote it."
+            f"{shards.METADATA_FILE} is missing beside the records, so their "
+            "sizes are unknown. Copy it from where `preprocess` wrote it."
         )
     sizes = dict((metadata or {}).get("preprocessing_config", {}))
     if not spec.reads_segments:
@@ -40,25 +40,25 @@ def find_sizes(
     optional = spec.optional_sizes()
     if metadata is not None and known - optional != {*sizes} - optional:
         raise UserError(
-            f"{shards.METADATA_FILE} of the records has the sizes "
-            f"{', '.join(sorted(sizes))}, but {spec.name} has "
+            f"The records' {shards.METADATA_FILE} has the sizes "
+            f"{', '.join(sorted(sizes))}, but {spec.name} needs "
             f"{', '.join(sorted(known))}. Preprocess the data again."
         )
     return sizes
 
 
 def _length(name: str, sizes: Mapping[str, Any], length: int) -> int:
-    """Returns a length of the model, at least that of the records."""
+    """Returns a model length; raises a `UserError` if records are longer."""
     if not length and name not in sizes:
         raise UserError(
-            f"The {name} of the records is not known: there is no "
-            f"{shards.METADATA_FILE} beside them. Say it with "
+            f"The {name} of the records is unknown: "
+            f"{shards.METADATA_FILE} is missing beside them. Set "
             f"`params_override=task.model.{name}=N`."
         )
     if length and length < sizes.get(name, 0):
         raise UserError(
-            f"task.model.{name} is {length}, but the records were made with "
-            f"`{name}={sizes[name]}`. Use at least that, or 0 for what the "
-            "records have."
+            f"task.model.{name} is {length}, but the records were preprocessed "
+            f"with `{name}={sizes[name]}`. Use at least that, or 0 to take the "
+            "records' value."
         )
     return length or sizes[name]

@@ -29,7 +29,7 @@ class SizesTest(absltest.TestCase):
         )
 
     def test_records_of_earlier_versions(self):
-        """They lack optional sizes, and are not stored with empty ones."""
+        """Accepts records without optional sizes; omits empty ones."""
         spec = registry.get("classify")
         noted = spec.stored_sizes(spec.make_preprocessing_config({}))
         self.assertNotIn("labels_as_json", noted)
@@ -38,12 +38,12 @@ class SizesTest(absltest.TestCase):
             found = sizes.find_sizes(spec, metadata, types.SimpleNamespace())
             self.assertEqual({**noted, **more}, found)
 
-    def test_sizes_that_do_not_fit(self):
+    def test_inconsistent_sizes(self):
         noted = dict.fromkeys(registry.get("wikihop").size_names(), 3)
         for given, lengths, message in (
             (noted, {"long_length": 2}, "`long_length=3`"),
             (None, {"long_length": 2}, "task.model.global_length=N"),
-            ({**noted, "x": 1}, {}, "has the sizes .*x, but wikihop has"),
+            ({**noted, "x": 1}, {}, "has the sizes .*x, but wikihop needs"),
         ):
             with self.assertRaisesRegex(UserError, message):
                 self._find(given, **lengths)

@@ -1,14 +1,17 @@
-"""Describes a task as data, without TensorFlow, so that commands check first.
+"""Describes a task as data.
 
-A task is a folder of `etcmodel/tasks` with three modules and a file. Nothing
-else changes when one is added.
+This module does not import TensorFlow, so that commands can check their options
+quickly.
 
-*   `task.py` has its `TaskSpec`, `TASK`, or several of a kind, `TASKS`.
-*   `experiments.yaml` has its experiments.
-*   `preprocessor.py` has its `Preprocessor`: raw text to the model's inputs,
-    and the labels of a record.
-*   `model.py` has its `TaskModel`: the head, the losses, and how logits become
-    answers.
+A task is a folder of `etcmodel/tasks` with three modules and a YAML file. No
+other code changes when a task is added.
+
+*   `task.py` has the `TaskSpec`, called `TASK`, or several of them in `TASKS`.
+*   `experiments.yaml` has the experiments.
+*   `preprocessor.py` has the `Preprocessor`, which converts raw text to the
+    model's inputs and makes labels.
+*   `model.py` has the `TaskModel`: the head, the losses, and the decoding of
+    logits to answers.
 """
 
 import dataclasses
@@ -25,7 +28,12 @@ from etcmodel.pipeline import metadata_files
 
 
 class Experiment(NamedTuple):
-    """A model and its training: options that override the recipe."""
+    """A named model and training configuration.
+
+    Attributes:
+        summary: a description for users.
+        options: options that override the task's `recipe`.
+    """
 
     summary: str
     options: Mapping[str, Any] = types.MappingProxyType({})
@@ -34,8 +42,13 @@ class Experiment(NamedTuple):
 def read_experiments(module: str, name: str = "") -> dict[str, Experiment]:
     """Reads the `experiments.yaml` beside a task's module.
 
-    It has a mapping for each experiment: its `summary`, and options. `name`
-    takes the place of `{name}`.
+    Args:
+        module: path of the task's module.
+        name: replaces `{name}` in the file.
+
+    Returns:
+        Name -> experiment. In the file, each experiment is a mapping with a
+        `summary` and options.
     """
     path = pathlib.Path(module).with_name("experiments.yaml")
     text = path.read_text("utf-8").replace("{name}", name)
@@ -47,12 +60,16 @@ def read_experiments(module: str, name: str = "") -> dict[str, Experiment]:
 
 
 class Tuned(NamedTuple):
-    """An option that validation data choose, by the highest `metric`.
+    """An option that validation tunes for the highest `metric`.
 
-    `option` is one of the task's options, where None means the chosen value.
-    `default` applies before any of the ascending `values` was chosen. `is_used`
-    takes the preprocessing configuration and tells whether answers depend on
-    the option.
+    Attributes:
+        option: name of one of the task's options; None as its value means the
+            tuned value.
+        values: the values to try, ascending.
+        default: the value before the first validation.
+        metric: the metric to maximize.
+        is_used: called with the preprocessing configuration; tells whether
+            answers depend on the option.
     """
 
     option: str
@@ -62,22 +79,27 @@ class Tuned(NamedTuple):
     is_used: Callable[[Mapping[str, Any]], bool] = lambda sizes: True
 
     def of(self, options: Any) -> float:
-        """Returns the option's value, or its default if it is None."""
+        """Returns the option's value; the default if it is None."""
         value = getattr(options, self.option)
         return self.default if value is None else value
 
     def to_try(
         self, given: float | None, sizes: Mapping[str, Any]
     ) -> tuple[float, ...]:
-        """Returns the values to compare: one if it is given or not used."""
+        """Returns the values to compare.
+
+        Returns only one value if the user has given it, or if answers do not
+        depend on the option.
+        """
         if given is not None:
             return (given,)
         return self.values if self.is_used(sizes) else (self.default,)
 
     def choose(self, scores: Mapping[float, Mapping[str, float]]) -> float:
-        """Returns the best value; of equals, the nearest to the default.
+        """Returns the value with the best score.
 
-        `{0.4: {"f1": 0.7}, 0.9: {"f1": 0.7}}` gives 0.4 if the default is 0.5.
+        Ties go to the value nearest to the default: if that is 0.5,
+        `{0.4: {"f1": 0.7}, 0.9: {"f1": 0.7}}` gives 0.4.
         """
         return max(
             scores,
@@ -87,16 +109,16 @@ class Tuned(NamedTuple):
 
 @dataclasses.dataclass
 class NoOptions:
-    """A task without options of its own."""
+    """Options of a task that has none of its own."""
 
 
 @dataclasses.dataclass
 class ReadTwiceModelOptions:
-    """Options of ReadTwice's models about what a segment sees.
+    """Options of ReadTwice's models.
 
     Attributes:
-        cross_block_attention_mode: memories that a segment sees: "doc" for
-            those of its document, "block" for only its own.
+        cross_block_attention_mode: the memories that a segment attends to:
+            "doc" for all of its document, "block" for only its own.
     """
 
     cross_block_attention_mode: str = "doc"
@@ -104,30 +126,34 @@ class ReadTwiceModelOptions:
 
 @dataclasses.dataclass(frozen=True)
 class TaskSpec:
-    """A task as the commands see it.
+    """Describes a task to the commands.
 
-    A place is `"module:name"`, and is imported when it is used.
+    A "place" is a string `"module:name"`, imported only when it is needed.
 
     Attributes:
-        dataset: module of its dataset; see `etcmodel.datasets`.
-        preprocessing_config: dataclass, or place of one, whose fields are flags
-            of `preprocess`; the defaults are the paper's.
-        preprocessor: place of its `Preprocessor`.
-        model: place of its `TaskModel`.
+        name: name of the task, for `task=NAME`.
+        summary: a description for users.
+        dataset: module of the task's dataset; see `etcmodel.datasets`.
+        preprocessing_config: dataclass, or its place, whose fields are flags of
+            `preprocess`; the defaults are the paper's.
+        preprocessor: place of the `Preprocessor`.
+        model: place of the `TaskModel`.
         model_options: dataclass of the model's options, `task.model.NAME`.
-        options: dataclass of its other options, `task.NAME`.
+        options: dataclass of the task's other options, `task.NAME`.
         recipe: arguments of `training.trainer.configure` for all experiments.
-        experiments: by name; see `read_experiments`.
+        experiments: name -> experiment; see `read_experiments`.
+        tuned: the option that validation tunes; None if there is none.
         has_answers: False for pre-training, which cannot be exported.
-        reads_segments: whether the encoder is ReadTwice's, whose batches count
-            segments.
-        reading: names of the sizes that only affect how files are read, for the
-            dataset's `make_format`; none if it only has a `FORMAT`. They are
-            noted for other files, unless the field has `is_noted=False`.
-        noted_reading: names of further sizes for `make_format` that also change
-            what is stored.
-        plots: place of a function that draws predictions and right answers;
-            takes the start of a path, too, and returns the files.
+        reads_segments: whether the encoder is ReadTwice's. Its batch sizes
+            count segments.
+        reading: names of the sizes that affect only how files are read:
+            arguments of the dataset's `make_format`. Empty if the dataset has
+            only a `FORMAT`. Their values are stored for reading other files
+            later, unless the field has `is_noted=False`.
+        noted_reading: names of further arguments of `make_format`, which also
+            change the stored examples.
+        plots: place of a function that draws predictions and gold answers. It
+            also takes a path prefix, and returns the files.
         complete: place of a function that completes the preprocessing
             configuration from the training records, such as with their labels.
     """
@@ -161,11 +187,11 @@ class TaskSpec:
     def make_preprocessing_config(self, values: Mapping[str, Any]) -> Any:
         """Makes a configuration from name -> value; None means the default.
 
-        Raises a `UserError` if a name is unknown or sizes conflict.
+        Raises a `UserError` if a name is unknown or sizes are inconsistent.
         """
         config_class = self.preprocessing_config_class
         given = {
-            # JSON and flags use lists for tuples.
+            # JSON and flags have lists in place of tuples.
             key: tuple(x) if isinstance(x, list) else x
             for key, x in values.items()
             if x is not None
@@ -173,16 +199,16 @@ class TaskSpec:
         names = self.size_names()
         for name in sorted(set(given) - set(names)):
             raise UserError(
-                f"`{name}={given[name]}`: {self.name} has no such size. It "
-                f"has: {', '.join(names)}."
+                f"`{name}={given[name]}`: {self.name} has no such size. Use "
+                f"one of: {', '.join(names)}."
             )
         try:
             return config_class(**given)
         except ValueError as error:
-            raise UserError(f"The sizes do not fit: {error}") from error
+            raise UserError(f"The sizes are inconsistent: {error}") from error
 
     def format(self, config: Any):
-        """Returns how data files are read; see `readers.records.Format`."""
+        """Returns the `readers.records.Format` of the task's data files."""
         if not self.reading:
             return self.dataset.FORMAT
         names = (*self.reading, *self.noted_reading)
@@ -191,7 +217,7 @@ class TaskSpec:
         )
 
     def noted_fields(self, config: Any) -> dict[str, str]:
-        """Returns how other files are to be read: name -> value."""
+        """Returns the reading options to store: name -> value."""
         return {
             field.name: getattr(config, field.name)
             for field in dataclasses.fields(config)
@@ -205,9 +231,14 @@ class TaskSpec:
     ):
         """Makes the task's `Preprocessor`.
 
-        Tokenizer `settings` override the files beside the vocabulary (see
-        `tokenizers.make_tokenizer`). Raises a `UserError` if the vocabulary or
-        a size cannot be used.
+        Args:
+            config: the preprocessing configuration.
+            vocab_file: path of the vocabulary.
+            settings: `TokenizerSettings`, which override the files beside the
+                vocabulary; see `tokenizers.make_tokenizer`.
+
+        Raises:
+            UserError: the vocabulary or a size cannot be used.
         """
         from etcmodel.pipeline import preprocessor
 
@@ -221,9 +252,13 @@ class TaskSpec:
         options: Any = None,
         sizes: Mapping[str, Any] | None = None,
     ):
-        """Makes the `TaskModel`; options are any objects with the fields.
+        """Makes the `TaskModel`.
 
-        `sizes` is the preprocessing configuration of the records, as a dict.
+        Args:
+            model_options: any object with attributes of the task's
+                `model_options`; missing attributes get their defaults.
+            options: the same for the task's `options`.
+            sizes: the records' preprocessing configuration, as a dict.
         """
         return load(self.model)(
             _taken(self.model_options, model_options),
@@ -232,12 +267,12 @@ class TaskSpec:
         )
 
     def size_names(self) -> list[str]:
-        """Returns the names of the preprocessing configuration."""
+        """Returns the field names of the preprocessing configuration."""
         config_class = self.preprocessing_config_class
         return [field.name for field in dataclasses.fields(config_class)]
 
     def optional_sizes(self) -> set[str]:
-        """Returns the names of sizes that are not stored if they are empty."""
+        """Returns the names of sizes that are not stored if empty."""
         config_class = self.preprocessing_config_class
         return {
             field.name
@@ -246,7 +281,7 @@ class TaskSpec:
         }
 
     def stored_sizes(self, config: Any) -> dict[str, Any]:
-        """Returns the sizes that are stored, without how files are read."""
+        """Returns the sizes to store, without those in `reading`."""
         optional = self.optional_sizes()
         return {
             name: value
@@ -256,7 +291,7 @@ class TaskSpec:
 
 
 def _taken(options_class: type, source: Any) -> Any:
-    """Makes options of the attributes of an object; others are defaults."""
+    """Copies attributes of an object to options; others keep their default."""
     names = [field.name for field in dataclasses.fields(options_class)]
     return options_class(
         **{
@@ -268,6 +303,6 @@ def _taken(options_class: type, source: Any) -> Any:
 
 
 def load(place: str) -> Any:
-    """Imports the attribute at a place, `"module:name"`."""
+    """Imports and returns the object at a place, `"module:name"`."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)

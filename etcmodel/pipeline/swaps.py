@@ -1,7 +1,7 @@
-"""Names unfinished outputs, and gives finished ones their final names.
+"""Names unfinished outputs, and moves finished ones to their final names.
 
-A process that is killed leaves its unfinished output behind, or the output that
-it has just replaced. `recover` finds both.
+A killed process leaves behind its unfinished output, or the output that it was
+replacing. `recover` cleans up both.
 """
 
 import ctypes
@@ -13,16 +13,16 @@ import socket
 import uuid
 
 _PARTIAL, _OLD = ".partial", ".old"
-# Distinguishes processes with the same id, as in containers.
+# Distinguishes processes with equal ids, which occur in containers.
 _TOKEN = uuid.uuid4().hex
 _numbers = itertools.count()
-# Arguments of Linux's `renameat2`: paths are relative to the working directory;
-# both names are exchanged.
+# Arguments of Linux's `renameat2`: take paths relative to the working
+# directory; exchange both names.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 def partial_path(path: str) -> str:
-    """Returns a new name beside a path: `.out.host-12.34.partial`."""
+    """Returns a unique name beside a path: `.out.host-12.34.partial`."""
     folder, name = os.path.split(path)
     unique = f"{_TOKEN}{next(_numbers)}"
     return os.path.join(
@@ -35,10 +35,10 @@ def _host() -> str:
 
 
 def replace_directory(new: str, path: str) -> None:
-    """Gives a finished directory its final name, in place of another one.
+    """Replaces the directory at `path` by a finished one.
 
-    At each moment one of both has the name, if the file system can exchange
-    names. Otherwise `recover` restores the old one.
+    The replacement is atomic if the file system can exchange names. If not, and
+    the process is killed in between, `recover` restores the old directory.
     """
     old = new
     if not _exchange(new, path):
@@ -53,7 +53,7 @@ def replace_directory(new: str, path: str) -> None:
 
 
 def _exchange(new: str, path: str) -> bool:
-    """Exchanges two names; returns False if that is not possible."""
+    """Exchanges two names atomically; returns False if it cannot."""
     try:
         rename = ctypes.CDLL(None).renameat2
     except (AttributeError, OSError):
@@ -64,16 +64,16 @@ def _exchange(new: str, path: str) -> bool:
 
 
 def recover(path: str) -> None:
-    """Removes or restores what killed processes left of an output.
+    """Removes or restores the outputs that killed processes left behind.
 
-    Prints what it does. Leaves files of other machines and of running processes
-    alone, and prints what to do with them.
+    Prints each action. Keeps files of other machines and of running processes,
+    and prints what to do with them.
     """
     folder, name = os.path.split(path)
     if not os.path.isdir(folder):
         return
     form = rf"\.{re.escape(name)}\.([^.]+)-(\d+)\.([^.]+)(\{_PARTIAL}|\{_OLD})"
-    # The old output is restored first.
+    # Old outputs come first, so that they are restored before others go.
     for entry in sorted(os.listdir(folder), key=lambda x: x.endswith(_PARTIAL)):
         match = re.fullmatch(form, entry)
         if not match:
@@ -88,19 +88,19 @@ def recover(path: str) -> None:
                 f"rename {entry} to {name}" if is_lost else f"remove {entry}"
             )
             print(
-                f"{leftover} is in use by process {process} on {host}, or was "
-                f"left by it. If nothing writes {path} any more, {advice}."
+                f"{leftover} is used by process {process} on {host}, or was "
+                f"left behind by it. If no process writes {path}, {advice}."
             )
         elif is_lost:
-            print(f"Restores {path}, which an earlier process was replacing.")
+            print(f"Restores {path}, which a killed process was replacing.")
             os.rename(leftover, path)
         else:
-            print(f"Removes {leftover}, which an earlier process left.")
+            print(f"Removes {leftover}, which a killed process left behind.")
             _remove(leftover)
 
 
 def _is_running(process: int) -> bool:
-    """Tells whether another process of this machine has an id."""
+    """Tells whether another process on this machine has this id."""
     if process == os.getpid():
         return False
     try:
@@ -113,11 +113,13 @@ def _is_running(process: int) -> bool:
 
 
 def _remove(path: str) -> None:
-    """Removes a leftover; prints a note if that is not possible."""
+    """Removes a file or directory; prints a message if it cannot."""
     try:
         if os.path.isdir(path):
             shutil.rmtree(path)
         else:
             os.unlink(path)
     except OSError as error:
-        print(f"{path} cannot be removed ({error.strerror}). Remove it.")
+        print(
+            f"{path} cannot be removed ({error.strerror}). Remove it yourself."
+        )

@@ -1,4 +1,4 @@
-"""Tests of processes that are killed while they replace an output."""
+"""Tests of killing processes while they replace an output."""
 
 import contextlib
 import io
@@ -18,12 +18,12 @@ from etcmodel.pipeline import swaps
 
 _TRACED = {atomic.__file__, swaps.__file__, own_files.__file__, shutil.__file__}
 _NAMES = ("x", "a/x")
-# A directory in memory, where directories are removed faster.
+# A file system in memory, where removing directories is faster.
 _PLACE = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
 def _write(path, content, kill_at=None):
-    """Replaces a directory; ends the process at a line after the files."""
+    """Replaces a directory; kills the process at a line after writing files."""
     with atomic.atomic_directory(path, overwrite=True) as folder:
         os.mkdir(os.path.join(folder, "a"))
         for name in _NAMES:
@@ -34,7 +34,7 @@ def _write(path, content, kill_at=None):
 
 
 def _killer(number):
-    """Returns a trace function that ends the process at a line."""
+    """Returns a trace function that kills the process at a given line."""
     left = [number]
 
     def trace(frame, event, argument):
@@ -51,7 +51,7 @@ def _killer(number):
 
 
 def _write_and_kill(path, content, number) -> bool:
-    """Returns whether a child process was killed at a line."""
+    """Tells whether a child process was killed at a given line."""
     child = os.fork()
     if not child:
         # The child must never return to the test.
@@ -63,7 +63,7 @@ def _write_and_kill(path, content, number) -> bool:
 
 
 def _read(path):
-    """Returns the content of a whole output; None for anything else."""
+    """Returns the content of a complete output; None if it is incomplete."""
     if {*own_files._walk(path)} != {*_NAMES, own_files.FILE}:
         return None
     found = set()
@@ -74,7 +74,7 @@ def _read(path):
 
 
 def _recover(path):
-    """Runs a recovery; returns what it prints."""
+    """Runs `recover`; returns its printed text."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         swaps.recover(path)
@@ -82,7 +82,7 @@ def _recover(path):
 
 
 def kill_at_every_line(path, can_exchange):
-    """Kills at each line; prints the output after each and a recovery."""
+    """Kills at each line; prints the output before and after recovery."""
     if not can_exchange:
         swaps._exchange = lambda new, path: False
     folder, is_killed, number = os.path.dirname(path), True, 0
@@ -110,8 +110,8 @@ class SwapsTest(parameterized.TestCase):
 
     @parameterized.parameters(True, False)
     def test_killed_at_every_line(self, can_exchange):
-        """The old or the new output is there; the next run removes the rest."""
-        # A small process forks faster.
+        """The old or new output always exists; recovery removes the rest."""
+        # A fresh process is small, so it forks faster.
         script = (
             "from etcmodel.pipeline import swaps_test\n"
             f"swaps_test.kill_at_every_line({self.path!r}, {can_exchange})"
@@ -120,12 +120,12 @@ class SwapsTest(parameterized.TestCase):
             [sys.executable, "-c", script], stdout=subprocess.PIPE, check=True
         )
         found = done.stdout.decode().split()
-        # All before the swap, and all after it.
+        # The old output before the swap, the new one after it.
         self.assertEqual(sorted(found, reverse=True), found)
         self.assertEqual({"old", "new"}, {*found})
         self.assertGreater(min(found.count("old"), found.count("new")), 5)
 
-    def test_exchange_is_used_where_it_is_possible(self):
+    def test_exchange_is_used_where_possible(self):
         for name in ("a", "b"):
             os.mkdir(os.path.join(self.root, name))
         a, b = (os.path.join(self.root, x) for x in "ab")
@@ -135,7 +135,7 @@ class SwapsTest(parameterized.TestCase):
         self.assertEqual(before, os.stat(b).st_ino)
         self.assertFalse(swaps._exchange(a, b + "missing"))
 
-    def test_failing_rename_brings_the_old_one_back(self):
+    def test_failing_rename_restores_the_old_directory(self):
         _write(self.path, "old")
         rename = os.rename
 
@@ -154,11 +154,11 @@ class SwapsTest(parameterized.TestCase):
         self.assertEqual(["out.d"], os.listdir(self.root))
 
     @parameterized.parameters(
-        # Left by another machine, a running process, or earlier versions.
+        # Left behind by another machine, a running process, earlier versions.
         ("other-12.ab", ".partial", "remove .", False),
         ("other-12.ab", ".old", "to out.d", False),
         ("{host}-{parent}.ab", ".partial", "process {parent} on", False),
-        # An earlier process had this process's id.
+        # An earlier process had the same id as this one.
         ("{host}-{own}.ab", ".partial", "Removes", True),
         ("{host}-{own}.ab", ".old", "Restores", True),
     )
@@ -166,7 +166,7 @@ class SwapsTest(parameterized.TestCase):
         values = dict(host=swaps._host(), own=os.getpid(), parent=os.getppid())
         name = f".out.d.{unique.format(**values)}{ending}"
         os.mkdir(os.path.join(self.root, name))
-        # Leftovers of other outputs.
+        # Leftovers of other outputs are kept.
         others = [".out.other-1.ab.partial", ".out.d.x.other-1.ab.partial"]
         for other in others:
             os.mkdir(os.path.join(self.root, other))

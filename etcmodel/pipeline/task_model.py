@@ -1,4 +1,4 @@
-"""The model of a task: its head, its losses, and how it answers."""
+"""Base classes for the models of tasks: head, losses and decoding."""
 
 import abc
 import dataclasses
@@ -24,7 +24,7 @@ from etcmodel.pipeline.record_keys import record_keys
 
 
 class Term(NamedTuple):
-    """A loss or a metric of a batch: the mean of values with weights."""
+    """A loss or metric of a batch: the weighted mean of its values."""
 
     values: tf.Tensor
     weights: tf.Tensor
@@ -35,8 +35,8 @@ class StoredData(NamedTuple):
 
     Attributes:
         sizes: the preprocessing configuration.
-        vocab_size: size of the vocabulary.
-        special_ids: ids of special tokens by name.
+        vocab_size: number of tokens in the vocabulary.
+        special_ids: name of a special token -> id.
         seed: `<int32>[2]`, different for each training batch; None in
             evaluation.
     """
@@ -48,24 +48,32 @@ class StoredData(NamedTuple):
 
 
 class TaskModel(abc.ABC):
-    """A model, its losses and its answers; see `TaskSpec` for its options.
+    """A task's model, with its losses and the decoding of its answers.
 
-    `sizes` is the preprocessing configuration of its records.
+    Training, evaluation and the exported model share this class. All methods
+    except `to_prediction` are graph code. `select_candidates` runs on the
+    device of the model, which may be a TPU; `decode` runs on the CPU, because
+    it needs strings.
 
-    Training, evaluation and the exported model share it. All methods but
-    `to_prediction` are graph code. `select_candidates` runs where the model
-    runs, also on a TPU; `decode` needs strings.
+    Args:
+        model_options: see `TaskSpec.model_options`.
+        options: see `TaskSpec.options`.
+        sizes: the preprocessing configuration of the records.
 
-    Groups of records can have their own official metrics: `GROUPS` maps the
-    suffix of the metrics' names to a test whether a number of rows is in the
-    group. `OUTPUTS` names the sizes that define the outputs, such as labels;
-    heads are reused only if these are equal. `OPTIONAL` names parts of heads
-    that a checkpoint's head may lack; they then stay random. `ANSWER_AXES`
-    names the axes, after the first, of answers whose sizes depend on the
-    request: axes of `Preprocessor.INPUTS`, or others that some of the answers
-    pad, texts with "" and integers with -1.
+    Attributes:
+        GROUPS: groups of records with their own official metrics: suffix of the
+            metrics' names -> function that tells whether a record with a given
+            number of rows is in the group.
+        OUTPUTS: names of the sizes that define the outputs, such as the labels.
+            A checkpoint's head is reused only if they are equal.
+        OPTIONAL: names of the parts of heads that a checkpoint may lack; these
+            keep their random initialization.
+        ANSWER_AXES: names of the axes, after the first, of answers whose sizes
+            depend on the request: axes of `Preprocessor.INPUTS`, or others that
+            some answers pad: texts with "", integers with -1.
 
-    Raises a `UserError` if a loss has a negative weight.
+    Raises:
+        UserError: a loss has a negative weight.
     """
 
     GROUPS: ClassVar[Mapping[str, Callable[[int], bool]]] = {}
@@ -92,27 +100,31 @@ class TaskModel(abc.ABC):
     def build(self, config: json_config.JsonConfig, **options):
         """Builds the Keras model, which maps a dict of tensors to a dict.
 
-        `options` are the `lengths` and arguments of the encoder. Raises a
-        ValueError if an option is impossible.
+        Args:
+            config: the encoder's configuration.
+            **options: the `lengths`, and further arguments of the encoder.
+
+        Raises:
+            ValueError: an option is invalid.
         """
 
     def lengths(self) -> dict[str, int]:
-        """Returns the static lengths of the inputs, for `build`."""
+        """Returns the static lengths of the inputs: arguments of `build`."""
         return {}
 
     @abc.abstractmethod
     def encoder(self, model: tf.keras.Model) -> tf.keras.layers.Layer:
-        """Returns the encoder of a model that `build` made."""
+        """Returns the encoder inside a model that `build` made."""
 
     def heads(self, model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
-        """Returns all layers with weights except the encoder."""
+        """Returns all layers that have weights, except the encoder."""
         encoder = self.encoder(model)
         return [x for x in model.layers if x.weights and x is not encoder]
 
     def pretrained_heads(
         self, model: tf.keras.Model
     ) -> Sequence[tf.keras.layers.Layer]:
-        """Returns the heads that a run of another task can initialize."""
+        """Returns heads that another task's checkpoint can initialize."""
         del model
         return ()
 
@@ -123,16 +135,19 @@ class TaskModel(abc.ABC):
         fields: Mapping[str, Any],
         data: StoredData,
     ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """Makes the model's inputs and labels, `[batch, ...]`, for `terms`.
+        """Makes the model's inputs, and the labels for `terms`.
 
-        Takes the fields with the role `INPUT`, and the others. With
-        `data.seed`, masks are random and depend on it; otherwise they depend on
-        the records.
+        With `data.seed`, masking depends on the seed; without, on the records.
+
+        Args:
+            inputs: fields with the role `INPUT`, `[batch, ...]`.
+            fields: the other fields, `[batch, ...]`.
+            data: sizes, vocabulary and seed.
         """
 
     @abc.abstractmethod
     def loss_factors(self) -> Mapping[str, float]:
-        """Returns name -> weight of losses; weight 0 skips the loss."""
+        """Returns the weight of each loss by name; 0 skips the loss."""
 
     @abc.abstractmethod
     def metric_names(self) -> list[str]:
@@ -142,7 +157,7 @@ class TaskModel(abc.ABC):
     def terms(
         self, outputs: Mapping[str, tf.Tensor], labels: Mapping[str, tf.Tensor]
     ) -> Mapping[str, Term]:
-        """Computes the losses and metrics of a batch, once for both."""
+        """Computes the losses and metrics of a batch together."""
 
     def select_candidates(
         self,
@@ -150,11 +165,17 @@ class TaskModel(abc.ABC):
         features: Mapping[str, tf.Tensor],
         context: Mapping[str, tf.Tensor],
     ) -> dict[str, tf.Tensor]:
-        """Reduces outputs to the few numbers that an answer depends on.
+        """Reduces outputs to the few tensors that `decode` needs.
 
-        They must not depend on the tuned option. `context` has the `CONTEXT`
-        and `DECODING` fields. Returns name -> `[rows, ...]`; the outputs by
-        default.
+        The result must not depend on the tuned option (`TaskSpec.tuned`).
+
+        Args:
+            outputs: the model's outputs.
+            features: the model's inputs.
+            context: the `CONTEXT` and `DECODING` fields.
+
+        Returns:
+            Name -> `[rows, ...]`; by default, the outputs.
         """
         del features, context
         return dict(outputs)
@@ -165,22 +186,33 @@ class TaskModel(abc.ABC):
         owner: tf.Tensor,
         text: Mapping[str, Any],
     ) -> dict[str, tf.Tensor]:
-        """Decodes candidates, `[rows, ...]`, to answers of records.
+        """Decodes candidates to the answers of records.
 
-        `owner` is the record of each row, `<int32>[rows]`; `text` has the
-        `TEXT` fields, `[records, ...]`. Returns the outputs of
-        `serving_default`, `[records, ...]`.
+        Args:
+            candidates: results of `select_candidates`, `[rows, ...]`.
+            owner: index of each row's record, `<int32>[rows]`.
+            text: the `TEXT` fields, `[records, ...]`.
+
+        Returns:
+            The outputs of the signature `serving_default`, `[records, ...]`.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no answers.")
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement `decode`."
+        )
 
     def to_prediction(
         self, answers: Mapping[str, np.ndarray], text: Mapping[str, Any]
     ) -> Any:
-        """Converts a record's answers for the official file and score."""
-        raise NotImplementedError(f"{type(self).__name__} has no answers.")
+        """Converts a record's answers to a prediction for the official file.
+
+        Official metrics also take this prediction.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement `to_prediction`."
+        )
 
     def with_option(self, name: str, value: Any) -> "TaskModel":
-        """Returns a copy with another value for an option."""
+        """Returns a copy of the model with another value for an option."""
         options = dataclasses.replace(self.options, **{name: value})
         return type(self)(self.model_options, options, self.sizes)
 
@@ -190,7 +222,7 @@ class AnswerModel(TaskModel):
 
     Attributes:
         LOSSES: names of the losses.
-        METRICS: accuracies: name -> names of the logits and of the label.
+        METRICS: accuracies: name -> names of the logits and the label.
     """
 
     LOSSES: ClassVar[tuple[str, ...]] = ()
@@ -205,7 +237,7 @@ class AnswerModel(TaskModel):
         """Computes the losses of every row: name -> `<float32>[rows]`."""
 
     def loss_names(self) -> tuple[str, ...]:
-        """Returns the names of `losses`; `LOSSES` unless they vary."""
+        """Returns the names of `losses`; by default, `LOSSES`."""
         return self.LOSSES
 
     def metrics(
@@ -220,7 +252,7 @@ class AnswerModel(TaskModel):
         }
 
     def loss_factors(self):
-        """Gives every loss the weight 1."""
+        """Returns the weight 1 for every loss."""
         return {f"{name}_loss": 1.0 for name in self.loss_names()}
 
     def metric_names(self):
@@ -228,7 +260,7 @@ class AnswerModel(TaskModel):
         return [*self.loss_factors(), *self.METRICS]
 
     def terms(self, outputs, labels):
-        """Computes losses and metrics; rows count by the labels' `weight`."""
+        """Computes losses and metrics, weighting rows by the label `weight`."""
         losses = self.losses(outputs, labels)
         values = {
             **{f"{name}_loss": x for name, x in losses.items()},
@@ -239,7 +271,7 @@ class AnswerModel(TaskModel):
     def labels(
         self, inputs: Mapping[str, tf.Tensor], fields: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """Returns what `losses` needs of a batch; all fields by default."""
+        """Returns the labels that `losses` needs; by default, all fields."""
         del inputs
         return dict(fields)
 
@@ -255,9 +287,10 @@ class AnswerModel(TaskModel):
 
 
 class PretrainingModel(TaskModel):
-    """A model whose losses include the prediction of masked tokens.
+    """A model for pre-training with masked language modelling.
 
-    Raises a `UserError` if an option is out of range, or no loss counts.
+    Raises:
+        UserError: an option is out of range, or all losses have weight 0.
     """
 
     def __init__(self, model_options, options, sizes=None):
@@ -265,18 +298,17 @@ class PretrainingModel(TaskModel):
         for name, value in dataclasses.asdict(options).items():
             if "fraction" in name and not 0 <= value <= 1:
                 raise UserError(
-                    f"task.{name} is {value}, but must be a fraction from 0 "
-                    "to 1."
+                    f"task.{name} is {value}, but must be from 0 to 1."
                 )
         factors = self.loss_factors()
         if not any(factors.values()):
             raise UserError(
-                "There is nothing to learn: all of "
-                f"{', '.join(f'task.{x[:-4]}weight' for x in factors)} are 0."
+                "All loss weights are 0. Set at least one of "
+                f"{', '.join(f'task.{x[:-4]}weight' for x in factors)}."
             )
 
     def encoder(self, model):
-        """Returns the encoder inside."""
+        """Returns the encoder inside the model."""
         return model.encoder
 
     def pretrained_heads(self, model):
@@ -285,10 +317,11 @@ class PretrainingModel(TaskModel):
 
 
 def masked_language_model(outputs, labels) -> dict[str, Term]:
-    """Computes `mlm_loss` and `mlm_accuracy` of predicted tokens.
+    """Computes `mlm_loss` and `mlm_accuracy` of the masked tokens.
 
-    `logits` are `<float32>[batch, n, vocab_size]`, `label_ids` and `weights`
-    `[batch, n]`.
+    Args:
+        outputs: has `logits`, `<float32>[batch, n, vocab_size]`.
+        labels: has `label_ids` and `weights`, `[batch, n]`.
     """
     logits, ids = outputs["logits"], labels["label_ids"]
     weights = labels["weights"]
@@ -303,10 +336,14 @@ def masked_language_model(outputs, labels) -> dict[str, Term]:
 def exempt_from_hard_g2l(
     is_exempt: Mapping[int, bool],
 ) -> dict[str, tuple[int, ...]]:
-    """Returns the encoder's option that exempts tokens from the hard g2l mask.
+    """Returns the encoder option that exempts global tokens from hard g2l.
 
-    Exempt global tokens attend to all long tokens, the others to their own.
-    `is_exempt` has the exempt types of global tokens (see `token_types`).
+    With the hard g2l mask, a global token attends only to the long tokens
+    linked with it. Exempt tokens attend to all long tokens.
+
+    Args:
+        is_exempt: type of global tokens (see `token_types`) -> whether it is
+            exempt.
     """
     types = tuple(x for x, exempt in is_exempt.items() if exempt)
     return {"ignore_hard_g2l_types": types}
@@ -323,17 +360,20 @@ class EtcTaskModel(AnswerModel):
     def head(
         self, config: EtcConfig
     ) -> Callable[[Mapping, Mapping], dict[str, tf.Tensor]]:
-        """Makes the layers on top of the encoder.
+        """Creates the layers on top of the encoder.
 
-        Returns a function that applies them: it maps the encoder's outputs
-        (`long_output` and `global_output`) and inputs to the model's outputs.
+        Returns:
+            A function that applies the layers. It maps the encoder's outputs
+            (`long_output`, `global_output`) and inputs to the model's outputs.
         """
 
     def build(self, config: EtcConfig, **options) -> tf.keras.Model:
         """Builds the Keras model: the encoder, with `head` on top.
 
-        `options` are further arguments of `build_encoder`, such as
-        `long_length` and `global_length`.
+        Args:
+            config: the encoder's configuration.
+            **options: further arguments of `build_encoder`, such as
+                `long_length` and `global_length`.
         """
         encoder = build_encoder(
             config,
@@ -356,7 +396,7 @@ class EtcTaskModel(AnswerModel):
         return {x: self.sizes[x] for x in ("long_length", "global_length")}
 
     def encoder(self, model):
-        """Returns the encoder inside."""
+        """Returns the encoder inside the model."""
         return model.get_layer("etc_encoder")
 
 
@@ -365,7 +405,7 @@ def to_predictions(
     answers: Mapping[str, Any],
     texts: Sequence[Mapping[str, Any]],
 ) -> list[Any]:
-    """Converts answers, `[batch, ...]`, to a prediction for each text."""
+    """Converts batched answers, `[batch, ...]`, to a prediction per record."""
     arrays = {name: np.asarray(value) for name, value in answers.items()}
     return [
         task_model.to_prediction({x: y[i] for x, y in arrays.items()}, text)

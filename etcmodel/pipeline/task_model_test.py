@@ -7,7 +7,7 @@ from testing import toy_task as toy
 
 class TaskModelTest(tf.test.TestCase):
     @pytest.mark.both_kerases
-    def test_builds_what_stands_on_the_encoder(self):
+    def test_builds_the_head_on_the_encoder(self):
         task_model = toy.TASK.make_model(toy.ModelOptions(scale=3.0))
         config = EtcConfig.from_preset(
             "tiny", num_hidden_layers=1, initializer_range=0.3

@@ -1,4 +1,4 @@
-"""Writes and reads sharded TFRecord files and the note that describes them."""
+"""Writes and reads sharded TFRecord files and `preprocessing_config.json`."""
 
 import contextlib
 import glob
@@ -38,9 +38,7 @@ class ShardedWriter(contextlib.ExitStack):
     def __init__(self, directory: str, stem: str, num_shards: int):
         super().__init__()
         if num_shards < 1:
-            raise UserError(
-                f"`num_shards={num_shards}`: at least one shard is needed."
-            )
+            raise UserError(f"`num_shards={num_shards}`: expected at least 1.")
         self.count = 0
         self.paths = [
             os.path.join(
@@ -63,7 +61,10 @@ class ShardedWriter(contextlib.ExitStack):
         self.count += 1
 
     def describe(self) -> dict[str, dict[str, int]]:
-        """Returns `examples` and `bytes` of each closed file, by name."""
+        """Returns file name -> numbers of `examples` and `bytes`.
+
+        Call it after the files are closed.
+        """
         return {
             os.path.basename(path): {
                 "examples": count,
@@ -76,12 +77,16 @@ class ShardedWriter(contextlib.ExitStack):
 def find_files(input_path: str | Sequence[str]) -> list[str]:
     """Finds TFRecord files, and checks that none is missing or truncated.
 
-    `input_path` is a comma-separated string, or list, of files, patterns with
-    `*` or `?`, and directories that `preprocess` wrote. Names and sizes are
-    compared with `preprocessing_config.json` beside the files. Without this
-    file, or if another program wrote it and lists no sizes, only the names are
-    checked: `x-00000-of-00004`. Raises a `UserError` if a check fails or a part
-    of `input_path` matches nothing.
+    Names and sizes are compared with `preprocessing_config.json` beside the
+    files. If it does not exist, or another program wrote it without sizes, only
+    names such as `x-00000-of-00004` are checked.
+
+    Args:
+        input_path: files, patterns with `*` or `?`, and directories that
+            `preprocess` wrote: a list or a comma-separated string.
+
+    Raises:
+        UserError: a check fails, or a part of `input_path` matches no file.
     """
     if isinstance(input_path, str):
         input_path = data_files.split_paths(input_path)
@@ -96,20 +101,23 @@ def find_files(input_path: str | Sequence[str]) -> list[str]:
         found = tf.io.gfile.glob(pattern)
         if not found:
             raise UserError(
-                f"{part}: no TFRecord files are there. Give the `output_dir` "
-                "of `preprocess`, or a pattern such as DIR/train-*.tfrecord.gz."
+                f"No TFRecord files found in {part}. Give the `output_dir` of "
+                "`preprocess`, or a pattern such as DIR/train-*.tfrecord.gz."
             )
         shards.check(pattern, found)
         files.extend(sorted(found))
     if not files:
         raise UserError(
-            "No input path was given. Give the `output_dir` of `preprocess`."
+            "The input path is empty. Give the `output_dir` of `preprocess`."
         )
     return files
 
 
 def compression_type(paths: Sequence[str]) -> str:
-    """Returns `"GZIP"` or `""`; raises a `UserError` if files differ."""
+    """Returns the compression of files, `"GZIP"` or `""`.
+
+    Raises a `UserError` if some are compressed and others are not.
+    """
     of_kind = {}
     for path in paths:
         with tf.io.gfile.GFile(path, "rb") as stream:
@@ -117,8 +125,8 @@ def compression_type(paths: Sequence[str]) -> str:
         of_kind.setdefault(is_gzipped, path)
     if len(of_kind) > 1:
         raise UserError(
-            f"{of_kind[True]} is gzipped, but {of_kind[False]} is not. It is "
-            "damaged, or from another data set. Name files of one kind."
+            f"{of_kind[True]} is gzipped, but {of_kind[False]} is not: it is "
+            "damaged or belongs to other data. Give files of one format."
         )
     return "GZIP" if True in of_kind else ""
 
@@ -126,10 +134,10 @@ def compression_type(paths: Sequence[str]) -> str:
 def read_stored(
     input_path: str | Sequence[str],
 ) -> Iterator[tuple[str, int, Mapping[str, tf.train.Feature]]]:
-    """Yields file, position in it, and features of each stored example.
+    """Yields the file, position in it and features of each stored example.
 
-    Raises a `UserError` if a file is missing or damaged, or has more or fewer
-    records than `preprocessing_config.json` says.
+    Raises a `UserError` if a file is missing or damaged, or if its number of
+    records differs from `preprocessing_config.json`.
     """
     counts = {}
     for path in find_files(input_path):
@@ -159,9 +167,10 @@ def read_stored(
 def read_examples(
     input_path: str | Sequence[str],
 ) -> Iterator[tuple[str, int, Mapping[str, tf.train.Feature]]]:
-    """Yields `example_id`, index in its example, and features of each record.
+    """Yields `example_id`, index and features for each stored record.
 
-    An example with several packed records is yielded once for each.
+    The index counts the records of a packed example, which is yielded once for
+    each record.
     """
     for _, _, stored in read_stored(input_path):
         for index, name in enumerate(stored["example_id"].bytes_list.value):
@@ -175,7 +184,7 @@ def fingerprint(path: str) -> str:
 
 
 def write_json(directory: str, name: str, content: object) -> None:
-    """Writes a JSON file for people and programs: indented, sorted, UTF-8."""
+    """Writes a JSON file in UTF-8, indented and with sorted keys."""
     path = os.path.join(directory, name)
     with tf.io.gfile.GFile(path, "w") as stream:
         json.dump(content, stream, indent=2, sort_keys=True, ensure_ascii=False)
@@ -185,9 +194,13 @@ def write_json(directory: str, name: str, content: object) -> None:
 def read_metadata(files: Iterable[str]) -> dict | None:
     """Reads the `preprocessing_config.json` beside files of `find_files`.
 
-    It gets the key `directory`; `num_examples` counts only these files.
-    Returns None if a file has none beside it. Raises a `UserError` if one is
-    damaged, of another version or of another configuration, or lacks answers.
+    Returns:
+        Its content, with the key `directory` added; `num_examples` counts only
+        the given files. None if some file has no `preprocessing_config.json`.
+
+    Raises:
+        UserError: a `preprocessing_config.json` is damaged or of another
+            version, two of them differ, or records have no answers.
     """
     metadata = None
     names = {}
@@ -200,9 +213,9 @@ def read_metadata(files: Iterable[str]) -> dict | None:
             return None
         if found["split"] == "predict":
             raise UserError(
-                f"{directory} has no answers to learn from or to compare with: "
-                "it was preprocessed with `split=predict`. Use `split=train` "
-                "for what is learned, `split=dev` for validation."
+                f"{directory} has no answers: it was preprocessed with "
+                "`split=predict`. Preprocess it with `split=train` for "
+                "training, `split=dev` for validation."
             )
         if "shards" in found:
             # A pattern may select only some of the files.
@@ -223,7 +236,7 @@ def read_metadata(files: Iterable[str]) -> dict | None:
             if found[key] != metadata[key]:
                 raise UserError(
                     f"{directory} and {metadata['directory']} were "
-                    f"preprocessed differently ({key}: {found[key]} against "
+                    f"preprocessed differently ({key}: {found[key]} and "
                     f"{metadata[key]}). Preprocess both with the same flags "
                     "and vocabulary."
                 )

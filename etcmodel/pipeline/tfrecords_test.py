@@ -24,7 +24,7 @@ class TfrecordsTest(tf.test.TestCase):
             )
         return writer.paths
 
-    def test_deals_records_out(self):
+    def test_distributes_records(self):
         paths = self._write(self.root, 5, 3)
         self.assertEqual(
             [f"train-0000{i}-of-00003.tfrecord.gz" for i in range(3)],
@@ -72,7 +72,7 @@ class TfrecordsTest(tf.test.TestCase):
                 for name, _, stored in tfrecords.read_examples(path)
             ]
 
-        # File by file: the second record is in a file of its own.
+        # Reads file by file: the second record is in another file.
         expected = [("a", 0), ("\u00e9", 2), ("-7", 1)]
         self.assertEqual(expected, read(self.root))
         self.assertEqual(expected, read(",".join(sharded.paths)))

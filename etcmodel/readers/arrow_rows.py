@@ -1,4 +1,4 @@
-"""Reads rows of Parquet files, Arrow files and streams, and Arrow's tables."""
+"""Reads rows from Parquet files, and from Arrow files, streams and tables."""
 
 import collections
 from collections.abc import Collection
@@ -24,17 +24,18 @@ def read(
     """Yields the rows of a Parquet or Arrow file, batch by batch.
 
     Args:
-        path: the file; Arrow's may be in its file or its stream format.
-        on_position: called with the bytes read so far. For Parquet, these are
-            estimated by the share of rows; for Arrow, it is called at the end.
+        path: a Parquet file, or an Arrow file in the file or stream format.
+        on_position: called with the number of bytes read so far. For Parquet,
+            it is estimated from the share of rows read. For Arrow, the function
+            is called once, at the end.
         used: names of the columns to read; None for all.
 
     Yields:
         Pairs of the row's `Place` and the row, see `rows`.
 
     Raises:
-        UserError: the file is damaged, has two columns of one name, or Arrow is
-            not installed.
+        UserError: the file is damaged, two columns have the same name, or
+            pyarrow is not installed.
     """
     try:
         extras.require("pyarrow")
@@ -64,13 +65,13 @@ def read(
         except (pyarrow.ArrowException, OSError, EOFError) as error:
             message = str(error).splitlines()[0]
             raise UserError(
-                f"{path}: the data of Parquet or Arrow are damaged or cut off, "
+                f"{path}: the Parquet or Arrow data are damaged or truncated "
                 f"after {index} whole records ({message}). Get the file again."
             ) from None
 
 
 def _open(path: str, plain, used: Collection[str] | None):
-    """Returns names of columns, batches, and the number of rows or 0."""
+    """Returns the column names, the batches, and the row count (0: unknown)."""
     from pyarrow import ipc
     from pyarrow import parquet
 
@@ -95,7 +96,7 @@ def _open(path: str, plain, used: Collection[str] | None):
 
 
 def check_names(names: Iterable[object], where: str) -> None:
-    """Raises a `UserError` if two columns have one name."""
+    """Raises a `UserError` if two columns have the same name."""
     counts = collections.Counter(map(str, names))
     repeated = sorted(x for x, count in counts.items() if count > 1)
     if repeated:
@@ -108,9 +109,9 @@ def check_names(names: Iterable[object], where: str) -> None:
 def rows(
     batch, names: Iterable[str], used: Collection[str] | None
 ) -> Iterator[dict]:
-    """Yields the rows of a `RecordBatch`, with Arrow scalars.
+    """Yields the rows of a `RecordBatch` as dicts of Arrow scalars.
 
-    Rows have all `names` as fields; those that are not `used` are None.
+    Each row has all `names` as keys. Fields not in `used` are None.
     """
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     unread = [None] * len(batch)

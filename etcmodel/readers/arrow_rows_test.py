@@ -1,4 +1,7 @@
-"""Tests of Parquet and Arrow; sources_conformance_test.py has the values."""
+"""Tests of Parquet and Arrow files.
+
+sources_conformance_test.py tests the values in them.
+"""
 
 import os
 import sys
@@ -55,7 +58,7 @@ class ArrowRowsTest(tf.test.TestCase):
             list(tables.read_rows(path))
 
     def test_arrow(self):
-        """Reads files and streams, whole and cut off, with any name."""
+        """Reads files and streams with any name; rejects truncated ones."""
         table = pa.table({"id": ["1", "2"], "text": ["a", "b"]})
         expected = table.to_pylist()
         for name, make in (
@@ -73,7 +76,7 @@ class ArrowRowsTest(tf.test.TestCase):
             self.assertEqual([os.path.getsize(path)], positions)
             with open(path, "r+b") as stream:
                 stream.truncate(os.path.getsize(path) // 2)
-            with self.assertRaisesRegex(UserError, "are damaged or cut off"):
+            with self.assertRaisesRegex(UserError, "are damaged or truncated"):
                 list(tables.read_rows(path))
 
 

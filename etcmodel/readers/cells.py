@@ -1,4 +1,4 @@
-"""Converts each kind of value that a field of a row may hold.
+"""Converts the values of a row's fields to JSON values.
 
 Every source (CSV, JSON, Parquet, Arrow, data frames, Hugging Face and `tf.data`
 datasets, Python) passes the fields that it reads through `read_cell`.
@@ -26,12 +26,13 @@ _IN_JSON = "etcmodel: a value that cannot be read"
 
 
 class BadCell(NamedTuple):
-    """Replaces a value that cannot be read.
+    """Placeholder for a value that cannot be read.
 
     Attributes:
-        reason: a few words that group such errors.
-        problem: what was found and what was expected.
-        advice: what to do.
+        reason: a few words, the same for all errors of this type; statistics
+            group by it.
+        problem: the value found and the value expected.
+        advice: what the user can do about it.
     """
 
     reason: str
@@ -40,10 +41,10 @@ class BadCell(NamedTuple):
 
 
 class Printed(list):
-    """A list of numbers, read from a string.
+    """A list of numbers parsed from a string, such as `"[1]"`.
 
     Attributes:
-        text: the string. It may be meant as text, such as `"[1]"`.
+        text: the original string, for fields where it is meant as text.
     """
 
     def __init__(self, values: list, text: str):
@@ -61,7 +62,7 @@ def _has_text(value: list) -> bool:
 def read_row(
     values: Iterable[tuple[object, object]], used: Collection[str] | None
 ) -> dict[str, object]:
-    """Converts pairs of field and value; fields that are not used are None."""
+    """Converts (field, value) pairs to a row; unused fields become None."""
     row = {}
     for name, value in values:
         is_used = used is None or str(name) in used
@@ -70,7 +71,7 @@ def read_row(
 
 
 def read_cell(value: object) -> object:
-    """Converts a value of any source to a JSON value.
+    """Converts a value from any source to a JSON value.
 
     Examples: `"['a' 'b']"`, `np.array(["a", "b"])` and `("a", "b")` give
     `["a", "b"]`; `Decimal("1.50")` gives 1.5; NaN gives None.
@@ -96,17 +97,17 @@ def read_cell(value: object) -> object:
 
 
 def to_json(value: object) -> object:
-    """Returns a converted value that JSON can hold; `read_cell` decodes it."""
+    """Encodes a result of `read_cell` as JSON; `read_cell` decodes it again."""
     value = getattr(value, "text", value)
     return {_IN_JSON: [*value]} if isinstance(value, BadCell) else value
 
 
 def _plain(value: object) -> object:
-    """Converts a value other than a string of CSV."""
+    """Converts a value to a JSON value, without parsing strings."""
     if type(value) is int and value.bit_length() > 4 * _MAX_DIGITS:
         raise UnreadableError(
-            "a number of too many digits",
-            f"got a whole number of more than {_MAX_DIGITS} digits",
+            "a number with too many digits",
+            f"got a whole number with more than {_MAX_DIGITS} digits",
             "Write it as a string",
         )
     if value is None or type(value) in (str, bool, int):
@@ -146,10 +147,10 @@ def _decimal(value: decimal.Decimal) -> int | float:
 
 
 def _number_or_array(value: object) -> object:
-    """Converts numbers, NumPy's scalars, arrays and tensors."""
+    """Converts numbers, NumPy scalars, arrays and tensors."""
     dtype = str(getattr(value, "dtype", ""))
     if dtype.startswith("datetime64") and not hasattr(value, "iloc"):
-        # As Python objects, nanoseconds would be plain integers.
+        # NumPy converts nanoseconds to plain integers, microseconds to dates.
         value = value.astype("datetime64[us]")
     if isinstance(value, str | int | float) or hasattr(value, "item"):
         if getattr(value, "shape", ()) == ():
@@ -158,7 +159,7 @@ def _number_or_array(value: object) -> object:
             return _finite(value)
         if value is None or type(value) in (str, bool, int):
             return value
-        # Members of enumerations, for example.
+        # Subclasses of str and int, such as members of enumerations.
         if isinstance(value, str):
             return str.__str__(value)
         if isinstance(value, int):
@@ -173,8 +174,8 @@ def _number_or_array(value: object) -> object:
     if isinstance(value, datetime.date | bytes):
         return _plain(value)
     raise UnreadableError(
-        "a value of another type",
-        f"got {show(value)} of the type {type(value).__name__}, expected text, "
+        "an unsupported type",
+        f"got {show(value)} of type {type(value).__name__}, expected text, "
         "a number, true, false, a list or an object",
     )
 
@@ -193,17 +194,17 @@ def _arrow_value(scalar: object) -> object:
     except UnicodeDecodeError:
         return bytes(scalar.as_buffer())
     except (ValueError, OverflowError, LookupError, OSError) as error:
-        # Such as a time of the year 10000, or of an unknown time zone.
+        # For example, a time in the year 10000 or in an unknown time zone.
         message = str(error).splitlines()[0]
         raise UnreadableError(
             f"unreadable {scalar.type}",
-            f"the value of the type {scalar.type} cannot be read ({message})",
+            f"the value of type {scalar.type} cannot be read ({message})",
             "Write it as a string",
         ) from None
 
 
 def _object(value: Mapping) -> object:
-    """Converts a dict, also one that `to_json` made of a `BadCell`."""
+    """Converts a dict; raises the error of a `BadCell` that `to_json` wrote."""
     repeated = getattr(value, "repeated", None)
     if repeated is not None:
         raise reprs.repeated_key(show(repeated))

@@ -1,4 +1,7 @@
-"""Tests of values of fields; sources_conformance_test.py has all sources."""
+"""Tests of converting single values.
+
+sources_conformance_test.py tests values in all sources.
+"""
 
 import decimal
 import enum
@@ -44,9 +47,9 @@ class CellsTest(absltest.TestCase):
         self.assertEqual(" [1, 2]", cells.to_json(found))
         self.assertNotIsInstance(cells.read_cell("['a']"), cells.Printed)
 
-    def test_a_value_that_cannot_be_read_in_json(self):
+    def test_bad_cell_in_json(self):
         bad = cells.read_cell({"a": 1j})
-        self.assertIn("of the type complex", bad.problem)
+        self.assertIn("of type complex", bad.problem)
         stored = json.loads(json.dumps(cells.to_json(bad)))
         self.assertEqual(bad, cells.read_cell(stored))
 

@@ -1,6 +1,6 @@
-"""Data files: several at once, compressed or plain, local or remote.
+"""Finds and opens data files, compressed or plain, local or remote.
 
-TensorFlow opens the addresses that it knows (`gs://`), as for checkpoints;
+TensorFlow opens addresses with a scheme that it supports, such as `gs://`;
 fsspec opens the others (`s3://`, `hf://`, `https://`).
 """
 
@@ -27,7 +27,7 @@ from etcmodel.readers import compression
 _CHUNK_BYTES = 1 << 16
 _MAX_FIRST_LINE = 1 << 28
 _T = TypeVar("_T")
-# Enough for a book, and far below the memory of a machine.
+# 256 MiB: more than a book has, and far less than a machine's memory.
 MAX_RECORD_BYTES = 1 << 28
 _max_record_bytes: contextvars.ContextVar[int] = contextvars.ContextVar(
     "etcmodel.max_record_bytes", default=MAX_RECORD_BYTES
@@ -35,7 +35,7 @@ _max_record_bytes: contextvars.ContextVar[int] = contextvars.ContextVar(
 
 
 class MissingFile(UserError):
-    """There is no file of that name."""
+    """Raised when a file does not exist."""
 
 
 def is_remote(path: str) -> bool:
@@ -44,22 +44,22 @@ def is_remote(path: str) -> bool:
 
 
 def is_below(name: str) -> bool:
-    """Tells whether a relative name stays inside its folder.
+    """Tells whether a relative path stays inside its folder.
 
-    Example: `"a/b.txt"` does, `"/b.txt"` and `"a/../../b.txt"` do not.
+    Example: true for `"a/b.txt"`, false for `"/b.txt"` and `"a/../../b.txt"`.
     """
     return not (name.startswith("/") or ".." in name.split("/"))
 
 
 def _gfile():
-    # Imported here, as it loads slowly and most files are local.
+    # Imported here because TensorFlow loads slowly and most files are local.
     import tensorflow as tf
 
     return tf.io.gfile
 
 
 class _FsspecFiles:
-    """The functions of `tf.io.gfile` for a file system of fsspec."""
+    """Accesses files of an fsspec file system, with `tf.io.gfile`'s names."""
 
     def __init__(self, path: str):
         scheme = path.partition("://")[0]
@@ -69,7 +69,7 @@ class _FsspecFiles:
 
             self._files = fsspec.filesystem(scheme)
         except (ImportError, ValueError) as error:
-            # fsspec says which package is needed.
+            # fsspec's message names the package to install.
             raise UserError(f"{path}: cannot be opened ({error}).") from None
 
     def _call(self, path: str, function: Callable[..., _T]) -> _T:
@@ -77,15 +77,15 @@ class _FsspecFiles:
             return function(path)
         except FileNotFoundError:
             raise
-        # Each file system has its own errors.
+        # Each fsspec file system raises its own exception types.
         except Exception as error:
             raise UserError(
-                f"{path}: cannot be read ({error}). Check the address and that "
-                "you may read it."
+                f"{path}: cannot be read ({error}). Check the address and your "
+                "read permission."
             ) from None
 
     def glob(self, path: str) -> list[str]:
-        """Returns the files that match a name or pattern."""
+        """Returns the paths that match a name or pattern."""
         if not any(x in path for x in "*?["):
             return [path] if self.exists(path) else []
         found = self._call(path, self._files.glob)
@@ -96,7 +96,7 @@ class _FsspecFiles:
         return self._call(path, self._files.exists)
 
     def size(self, path: str) -> int:
-        """Returns the number of bytes; 0 if it is unknown."""
+        """Returns the size of a file in bytes; 0 if it is unknown."""
         return self._call(path, self._files.size) or 0
 
     def open(self, path: str) -> io.RawIOBase:
@@ -105,7 +105,7 @@ class _FsspecFiles:
 
 
 class _TensorFlowFiles:
-    """The same functions for a file system of TensorFlow."""
+    """Accesses files of a TensorFlow file system, like `_FsspecFiles`."""
 
     def __init__(self):
         self._gfile = _gfile()
@@ -113,7 +113,7 @@ class _TensorFlowFiles:
         self.exists = self._gfile.exists
 
     def size(self, path: str) -> int:
-        """Returns the number of bytes."""
+        """Returns the size of a file in bytes."""
         return self._gfile.stat(path).length
 
     def open(self, path: str) -> io.RawIOBase:
@@ -129,12 +129,18 @@ def _remote(path: str) -> _FsspecFiles | _TensorFlowFiles:
 
 
 def find(paths: str | Sequence[str]) -> list[str]:
-    """Finds data files by names or patterns, sorted within each; each once.
+    """Finds data files by names or patterns such as `nq-*.gz`.
 
-    Several names or patterns (`nq-*.gz`) are separated by commas, or a list.
+    Args:
+        paths: a list of names or patterns, or a string that separates them by
+            commas.
+
+    Returns:
+        The paths without duplicates: in the order of the patterns, and sorted
+        within each pattern.
 
     Raises:
-        UserError: a part matches no file, or is a directory.
+        UserError: a name or pattern matches no file, or is a directory.
     """
     if isinstance(paths, str):
         paths = split_paths(paths)
@@ -144,8 +150,8 @@ def find(paths: str | Sequence[str]) -> list[str]:
             files = _remote(part).glob(part)
         elif os.path.isdir(part):
             raise UserError(
-                f"{part} is a directory. Name the files inside it that are to "
-                f"be read, such as {os.path.join(part, '*.json')}."
+                f"{part} is a directory, expected files. Give a pattern of "
+                f"files inside it, such as {os.path.join(part, '*.json')}."
             )
         elif os.path.exists(part):
             files = [part]
@@ -160,10 +166,10 @@ def find(paths: str | Sequence[str]) -> list[str]:
 def split_paths(paths: str) -> list[str]:
     """Splits names or patterns at commas.
 
-    A comma is part of a name if a file or directory with the comma exists, but
-    none without it.
+    A comma belongs to a name if a file or directory with the comma in its name
+    exists, and none does without it.
     """
-    # Names may also have brackets.
+    # An existing file is taken as a name, although `[` could begin a pattern.
     if os.path.exists(paths):
         return [paths]
     found, parts = [], paths.split(",")
@@ -178,20 +184,25 @@ def split_paths(paths: str) -> list[str]:
 
 
 def size(path: str) -> int:
-    """Returns the number of bytes of a file; 0 if there is no such file."""
+    """Returns the size of a file in bytes; 0 if a local file does not exist."""
     if is_remote(path):
         return _remote(path).size(path)
     return os.path.getsize(path) if os.path.isfile(path) else 0
 
 
 def read_form(read: Callable[[str], _T], folder: str, name: str) -> _T | None:
-    """Reads a file whose name may be in another Unicode normal form.
+    """Reads a file whose name may use another Unicode normalization form.
 
-    macOS and its archives write "é" as "e" and an accent. The given name is
-    tried first, without checking whether the file exists.
+    macOS and its archives store "é" as "e" and a combining accent (NFD).
 
-    Returns the result of `read`, which opens a path with `open_plain`; None if
-    there is no such file.
+    Args:
+        read: called with a path; opens it with `open_plain`. The given name is
+            tried first, then its NFC and NFD forms.
+        folder: the folder of the file.
+        name: the file's name within the folder.
+
+    Returns:
+        The result of `read`; None if no form of the name exists.
     """
     forms = (unicodedata.normalize(x, name) for x in ("NFC", "NFD"))
     for form in dict.fromkeys((name, *forms)):
@@ -201,12 +212,12 @@ def read_form(read: Callable[[str], _T], folder: str, name: str) -> _T | None:
 
 
 def full_name(path: str) -> str:
-    """Returns the absolute path of a file, or its address in a bucket."""
+    """Returns the absolute path of a local file; remote paths are unchanged."""
     return path if is_remote(path) else os.path.abspath(path)
 
 
 class _Remote(io.RawIOBase):
-    """A file of TensorFlow's file systems with Python's interface."""
+    """Wraps a `tf.io.gfile.GFile` as a Python raw file."""
 
     def __init__(self, path: str):
         super().__init__()
@@ -235,9 +246,9 @@ class Part(NamedTuple):
     """A range of lines of a file, or the whole file.
 
     Attributes:
-        path: the file.
-        start: the first byte, at the start of a line.
-        stop: the byte after the last line; None for the end of the file.
+        path: path of the file.
+        start: byte offset of the first line.
+        stop: byte offset after the last line; None for the whole file.
         lines: number of lines before `start`.
         records: number of records before `start`.
     """
@@ -257,10 +268,11 @@ _part: contextvars.ContextVar[Part | None] = contextvars.ContextVar(
 def within(
     part: Part, read: Callable[..., Iterator[_T]], *args: object
 ) -> Iterator[_T]:
-    """Yields from `read(*args)`; its `open_plain` opens only `part` of a file.
+    """Yields from `read(*args)`, which sees only a part of the file.
 
-    The context of the caller does not change, so that several parts can be read
-    in turn, and a reader can be closed in another thread.
+    Within `read`, `open_plain` opens only `part`. The caller's context does not
+    change, so several parts can be read in turn, and a reader can be closed in
+    another thread.
     """
     yield from _with(_part, part, read, *args)
 
@@ -271,30 +283,33 @@ def limited(
     *args: object,
     **kwargs: object,
 ) -> Iterator[_T]:
-    """Yields from `read(*args, **kwargs)`, with a limit on a record's size.
+    """Yields from `read(*args, **kwargs)`, with a limit on the record size.
 
-    0 means no limit; elsewhere the limit is `MAX_RECORD_BYTES`.
+    0 means no limit. Without this function, the limit is `MAX_RECORD_BYTES`.
     """
     yield from _with(_max_record_bytes, max_record_bytes, read, *args, **kwargs)
 
 
 def check_size(size: int, place: str) -> None:
-    """Raises a `UserError` if a record has more than the maximum of bytes.
+    """Raises a `UserError` if a record exceeds the maximum size.
 
     Readers call it while they read, so that one record cannot fill the memory.
-    The record begins at the `place`, such as `"a.json, line 3"`.
+
+    Args:
+        size: bytes of the record read so far.
+        place: where the record begins, such as `"a.json, line 3"`.
     """
     most = _max_record_bytes.get()
     if 0 < most < size:
         raise UserError(
             f"{place}: the record has more than {most:,} bytes. If that is "
-            "right, raise `max_record_bytes` (0: no limit). If not, a line "
+            "right, raise `max_record_bytes` (0: no limit). Otherwise, a line "
             "break or a closing quote is missing: get the file again."
         )
 
 
 def read_whole(plain: io.BufferedIOBase, path: str) -> bytes:
-    """Reads a file that is one record; see `check_size`."""
+    """Reads a file that holds one record, and checks its size."""
     most = _max_record_bytes.get()
     content = plain.read(most + 1 if most else -1)
     check_size(len(content), path)
@@ -302,7 +317,7 @@ def read_whole(plain: io.BufferedIOBase, path: str) -> bytes:
 
 
 def _with(variable, value, read, *args, **kwargs) -> Iterator[_T]:
-    """Yields from `read(...)` in a context with a value of a variable."""
+    """Yields from `read(...)` in a context where `variable` has `value`."""
 
     def values():
         yield from read(*args, **kwargs)
@@ -318,12 +333,12 @@ def _with(variable, value, read, *args, **kwargs) -> Iterator[_T]:
 
 
 def _next(values: Iterator[_T]) -> list[_T]:
-    """Returns the next value as a list of one; an empty list at the end."""
+    """Returns the next value in a list; an empty list at the end."""
     return [*itertools.islice(values, 1)]
 
 
 def part_of(path: str) -> Part:
-    """Returns the part of a file that is read; see `within`."""
+    """Returns the part of a file that `within` has set, or the whole file."""
     part = _part.get()
     return part if part is not None and part.path == path else Part(path)
 
@@ -350,8 +365,8 @@ class _Lines(io.RawIOBase):
 def line_parts(path: str, size: int) -> list[Part]:
     """Divides a file of JSON lines into parts of about `size` bytes.
 
-    Other files, and compressed ones, are one part. `lines` and `records` of the
-    parts are still unknown; `count_lines` counts those of a part.
+    Compressed files and files of other formats become one part. `lines` and
+    `records` of the parts are not set yet; see `count_lines` and `numbered`.
     """
     raw, plain = open_plain(path)
     with raw, plain:
@@ -361,7 +376,7 @@ def line_parts(path: str, size: int) -> list[Part]:
         end = plain.seek(0, os.SEEK_END)
         starts = [0]
         for place in range(size, end, size):
-            # The line with this byte belongs to the part before.
+            # The line of byte `place - 1` belongs to the part before.
             plain.seek(place - 1)
             while plain.readline(_CHUNK_BYTES)[-1:] not in (b"\n", b""):
                 pass
@@ -373,7 +388,7 @@ def line_parts(path: str, size: int) -> list[Part]:
 
 
 def _has_json_line(plain: io.BufferedIOBase) -> bool:
-    """Tells whether a file starts with a line that is a JSON object."""
+    """Tells whether the first line of a file is a JSON object."""
     start = plain.read(_CHUNK_BYTES).removeprefix(codecs.BOM_UTF8).lstrip()
     if not start.startswith(b"{"):
         return False
@@ -387,7 +402,7 @@ def _has_json_line(plain: io.BufferedIOBase) -> bool:
 
 
 def count_lines(part: Part) -> tuple[int, int]:
-    """Counts the lines of a part, and those that are not blank."""
+    """Returns the numbers of all lines and of nonblank lines of a part."""
     lines = records = 0
     is_start = is_blank = True
     for piece in within(part, plain_lines, part.path):
@@ -401,7 +416,7 @@ def count_lines(part: Part) -> tuple[int, int]:
 def numbered(parts: Sequence[Part], counts: Mapping[Part, tuple]) -> list[Part]:
     """Sets `lines` and `records` of each part; drops parts without records.
 
-    `counts` has the result of `count_lines` for parts that are not whole files.
+    `counts` maps each part that is not a whole file to its `count_lines`.
     """
     found, before = [], {}
     for part in parts:
@@ -417,31 +432,29 @@ def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
     """Opens a plain or compressed file, recognized by its first bytes.
 
     Returns:
-        The raw file, whose position tells how much has been read, and its plain
-        bytes.
+        The raw file, whose position tells how much has been read, and a file
+        with the decompressed bytes.
 
     Raises:
-        UserError: it cannot be read, or `compression` rejects its kind;
-            `MissingFile`: it does not exist.
+        MissingFile: the file does not exist.
+        UserError: the file cannot be read, or its format is not supported.
     """
     try:
         if is_remote(path):
-            # TensorFlow would report a missing file only when it is read.
+            # TensorFlow reports a missing file only at the first read.
             remote = _remote(path)
             raw = remote.open(path) if remote.exists(path) else None
         else:
             raw = open(path, "rb", buffering=0)  # noqa: SIM115
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        # The last one is raised for a name with a null character.
+        # Python raises ValueError for a name with a NUL character.
         raw = None
     except IsADirectoryError:
-        raise UserError(
-            f"{path} is a directory, but a file is expected."
-        ) from None
+        raise UserError(f"{path} is a directory, expected a file.") from None
     except OSError as error:
         raise UserError(
-            f"{path}: cannot be read ({error.strerror}). Check that you may "
-            "read it."
+            f"{path}: cannot be read ({error.strerror}). Check your read "
+            "permission."
         ) from None
     if raw is None:
         raise MissingFile(f"{path}: there is no such file. Check the path.")
@@ -458,9 +471,10 @@ def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
 
 
 def plain_lines(path: str) -> Iterator[bytes]:
-    """Yields the lines of a file in bytes, as `open_plain` reads them.
+    """Yields the lines of a plain or compressed file as bytes.
 
-    A long line comes in parts; only the last one has a line end.
+    Splits a long line into pieces, of which only the last ends with a line
+    feed.
     """
     raw, plain = open_plain(path)
     with raw, plain:

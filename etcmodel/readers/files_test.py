@@ -30,7 +30,7 @@ class FilesTest(unittest.TestCase):
             "a.json": ["a.json"],
             "b*.json": ["b1.json", "b2.json"],
             "b?.json,a.json": ["b1.json", "b2.json", "a.json"],
-            # Each file once, in order of first occurrence.
+            # Each file occurs once, in the order of first occurrence.
             "b2.json,b*.json": ["b2.json", "b1.json"],
             "[1].json": ["[1].json"],
             "[ab].json": ["a.json"],
@@ -63,7 +63,7 @@ class FilesTest(unittest.TestCase):
             files.find(f"{self.folder}/a.json,{self.folder}")
 
     def test_remote_files(self):
-        """TensorFlow reads file:// as it reads gs://."""
+        """Uses file://, which TensorFlow opens like gs://."""
         address = self.folder.as_uri()
         self.assertEqual(
             [f"{self.folder}/b1.json", f"{self.folder}/b2.json"],
@@ -89,7 +89,7 @@ class FilesTest(unittest.TestCase):
         self.assertEqual("gs://b/a.json", files.full_name("gs://b/a.json"))
 
     def test_read_form(self):
-        """Reads names in any form, also in a bucket; rejects wrong names."""
+        """Finds names in any Unicode form, local or remote."""
 
         def read(path):
             raw, plain = files.open_plain(path)
@@ -138,8 +138,8 @@ class FilesTest(unittest.TestCase):
                 # Parts with only blank lines are omitted.
                 self.assertLessEqual(len(numbered), 3)
 
-    def test_parts_have_the_kind_of_their_file(self):
-        """A part of a file may begin with a bad record."""
+    def test_parts_have_the_format_of_their_file(self):
+        """A part is not rejected if its first record is bad."""
         path = str(self.folder / "lines.jsonl")
         lines = ['{"text": "a"}', "null", "[1]", '"x"', '{"text": "b"}']
         pathlib.Path(path).write_text("\n".join(lines))
@@ -157,7 +157,7 @@ class FilesTest(unittest.TestCase):
             self.assertEqual(whole, found)
 
     def test_parts_are_read_in_turn(self):
-        """A reader may be closed in another thread."""
+        """Readers of several parts alternate; another thread closes them."""
         path = str(self.folder / "lines.jsonl")
         pathlib.Path(path).write_text("a\nb\nc\nd\n")
         first, second = files.Part(path, 0, 4), files.Part(path, 4, 8)
@@ -195,7 +195,9 @@ class FilesTest(unittest.TestCase):
             )
 
     def test_cannot_be_opened(self):
-        with self.assertRaisesRegex(UserError, "is a directory, but a file is"):
+        with self.assertRaisesRegex(
+            UserError, "is a directory, expected a file"
+        ):
             files.open_plain(str(self.folder))
         with self.assertRaisesRegex(UserError, "no such file"):
             files.open_plain(str(self.folder / "c.json"))

@@ -1,11 +1,10 @@
-"""Reads records one by one, however long the file is.
+"""Streams records from JSON arrays and JSON lines, and lines from plain text.
 
-They are the elements of one JSON array, or JSON objects, one per line. Plain
-text is read line by line.
+The memory needed does not depend on the length of the file.
 
-A reader that knows the type of the records lets msgspec decode them. Records
-that msgspec rejects are parsed again as plain JSON, which is slow, but shows
-which record is bad and why.
+If the caller gives the type of the records, msgspec decodes them. Records that
+msgspec rejects are parsed again as plain JSON, which is slow, but shows which
+record is bad and why.
 """
 
 import codecs
@@ -29,19 +28,19 @@ from etcmodel.readers import files
 from etcmodel.readers import json_values
 
 OnPosition = Callable[[int], None] | None
-"""Called after each record with the bytes of the file that were read so far."""
+"""Called after each record with the number of bytes read from the file."""
 
 _CHUNK_BYTES = 1 << 16
 _MAX_LINE_SIZE = 1 << 20
-# Longer elements of an array are read by the slower parser.
+# ijson, the slower parser, reads array elements longer than this.
 _MAX_ELEMENT_BYTES = 1 << 20
 _SPACE = rb"[ \t\r\n]*"
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-# Maximum depth, about that of JSON lines. The parser's time grows with the
-# square of the depth.
+# Maximum nesting depth. Python's parser of JSON lines allows about as much;
+# ijson's time grows with the square of the depth.
 _MAX_DEPTH = 1000
-# Bytes to parse for the end of the last whole element of a part.
+# Bytes that `_split` may parse to find the end of the last whole element.
 _MAX_TRIED_BYTES = 1 << 21
 _OBJECT_START = re.compile(_SPACE.join((b"", rb"\{", b'("[^"\\\\]*")')))
 
@@ -50,7 +49,7 @@ class Place(NamedTuple):
     """The place of a record in its file.
 
     Attributes:
-        index: its position among the records, from 0.
+        index: number of records before it.
         line: the line where it starts, from 1; None if unknown.
     """
 
@@ -61,7 +60,7 @@ class Place(NamedTuple):
 class _File:
     """An open file that counts the records read.
 
-    On exit, it reports damaged compressed data as `UserError`.
+    On exit, raises a `UserError` if decompression found damaged data.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class _File:
         self.path, self.first_line = path, part.lines + 1
         self.count = part.records
         self.what = what
-        # Bytes since the last record.
+        # Bytes read since the last record.
         self._size = 0
         self._on_position = on_position
         self._raw, self._plain = files.open_plain(path)
@@ -84,14 +83,15 @@ class _File:
         self._raw.close()
         if isinstance(error, compression.DAMAGES):
             raise UserError(
-                f"{self.path}: the data are cut off or damaged, after "
+                f"{self.path}: the data are damaged or truncated after "
                 f"{self.count} whole {self.what} ({error}). Get the file again."
             ) from None
 
     def chunks(self) -> Iterator[bytes]:
-        """Yields the plain bytes without byte order mark.
+        """Yields the decompressed bytes without a byte order mark.
 
-        Yields what comes before damaged data before it raises the error.
+        If data are damaged, yields all bytes before the damage, then raises the
+        error.
         """
         try:
             start = self._plain.read(len(codecs.BOM_UTF8))
@@ -99,7 +99,7 @@ class _File:
             while chunk := self._read():
                 yield chunk
         except compression.DAMAGES:
-            # The caller first uses the bytes that there are.
+            # An empty chunk lets the caller use the bytes before the damage.
             yield b""
             raise
 
@@ -107,10 +107,10 @@ class _File:
         return self._plain.read1(_CHUNK_BYTES)
 
     def counted(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """Yields chunks; raises an error if too many have no end of a record.
+        """Yields chunks; raises a `UserError` if one record is too long.
 
-        The parser yields an element several chunks late, so some chunks
-        without one are normal.
+        The parser yields an element several chunks late, so the size is checked
+        only beyond `_MAX_ELEMENT_BYTES`.
         """
         for chunk in chunks:
             if self._size > _MAX_ELEMENT_BYTES:
@@ -120,7 +120,7 @@ class _File:
             yield chunk
 
     def advance(self) -> None:
-        """Counts a record that was read."""
+        """Counts one more record, and reports the position in the file."""
         self.count, self._size = self.count + 1, 0
         if self._on_position is not None:
             self._on_position(self._raw.tell())
@@ -133,7 +133,12 @@ def _check_start(
     expected: str,
     other: str,
 ) -> bytes:
-    """Reads up to the first character that is not white space."""
+    """Returns the bytes up to the first chunk with more than white space.
+
+    Raises a `UserError` if the file is empty or begins with other characters
+    than `opening`. `expected` describes a right file, `other` a file that has
+    an array in place of an object, or the reverse.
+    """
     parts, size = [], 0
     for chunk in chunks:
         parts.append(chunk)
@@ -143,7 +148,8 @@ def _check_start(
         files.check_size(size, f"{path}, line 1")
     else:
         raise UserError(
-            f"{path} is empty. Expected {expected}; was the download cut off?"
+            f"{path} is empty. Expected {expected}. If it was downloaded, get "
+            "it again."
         )
     if first.startswith(opening):
         return b"".join(parts)
@@ -163,24 +169,23 @@ def read_json_array(
     record: type | None = None,
     key: str | None = None,
 ) -> Iterator[tuple[Place, object]]:
-    """Yields the elements of a JSON array without holding them all.
+    """Streams the elements of a JSON array.
 
     Args:
-        path: a JSON file in UTF-8 whose top level is an array; plain or
-            compressed (the first bytes decide, not the name).
+        path: a JSON file in UTF-8 whose top level is an array. Compression is
+            recognized by the first bytes, not by the name.
         on_position: see `OnPosition`.
-        record: a type of msgspec. Elements that are valid JSON of this type
-            are returned as such.
+        record: a type that msgspec decodes. Elements that do not match it are
+            yielded as Python values.
         key: the key of the array, if the top level is an object.
 
     Yields:
-        Pairs of the element's `Place`, whose line is None, and the element as
-        a `record` or a Python value, with `INVALID_UTF8_MARK` for bytes that
-        are not UTF-8.
+        Pairs of the element's `Place`, whose line is None, and the element. In
+        Python values, `INVALID_UTF8_MARK` replaces bytes that are not UTF-8.
 
     Raises:
         UserError: the file cannot be read, is empty, is not JSON, is not an
-            array, or ends too early. The message names the file and the record.
+            array, or is truncated. The message names the file and the record.
     """
     with _File(path, on_position) as file:
         chunks = file.chunks()
@@ -194,8 +199,8 @@ def read_json_array(
             raise _broken_array(path, file.count, str(error)) from None
         if key is not None and not file.count:
             raise UserError(
-                f"{path} has no records under {key!r}. Is it a file of "
-                "another dataset?"
+                f"{path} has no records under {key!r}. Check that the file "
+                "belongs to this dataset."
             )
 
 
@@ -203,46 +208,46 @@ def _broken_array(path: str, count: int, message: str) -> UserError:
     detail = (message.strip().splitlines() or ["incomplete"])[0]
     if "overflow" in detail:
         return UserError(
-            f"{path}: after {count} whole records there is a whole number of "
-            "more than 64 bits. Write it as a string, or take it out."
+            f"{path}: after {count} whole records, an integer has more than 64 "
+            "bits. Write it as a string, or remove it."
         )
     what = "the JSON is broken"
     if detail == _TOO_DEEP:
         return UserError(
-            f"{path}: after {count} whole records {detail}: more than "
-            f"{_MAX_DEPTH} lists and objects inside each other. Flatten the "
-            "record, or leave it out."
+            f"{path}: after {count} whole records, {detail}: more than "
+            f"{_MAX_DEPTH} levels of lists and objects. Flatten the record, or "
+            "remove it."
         )
     if "premature EOF" in detail or "incomplete" in detail.lower():
         what = "the JSON ends too early"
     return UserError(
-        f"{path}: {what}, after {count} whole records ({detail}). If it was "
-        "downloaded or copied it may have been cut off: get it again."
+        f"{path}: {what}, after {count} whole records ({detail}). If the file "
+        "was downloaded or copied, it may be truncated: get it again."
     )
 
 
 def _array_start(key: str | None) -> tuple[bytes, str, str]:
-    """Returns how a file with an array begins; see `_check_start`."""
+    """Returns `_check_start`'s arguments for a file with an array."""
     if key is None:
         return (
             b"[",
             "a JSON array of records",
-            "holds a JSON object ('{' comes first), but a JSON array of "
-            "records ('[' first) is expected. If it has one record a line, "
-            "or keeps the records under a key, write them as one array.",
+            "holds a JSON object (it begins with '{'), expected a JSON array "
+            "of records (beginning with '['). If the records are on separate "
+            "lines or under a key, write them as one array.",
         )
     expected = f'a JSON object {{"{key}": [...]}} with the records'
     return (
         b"{",
         expected,
-        f"holds a JSON array ('[' comes first), but {expected} is expected.",
+        f"holds a JSON array (it begins with '['), expected {expected}.",
     )
 
 
 def _elements(
     start: bytes, chunks: Iterator[bytes], record: type | None, key: str | None
 ) -> Iterator[object]:
-    """Yields an array's elements, mostly by `_typed_elements`."""
+    """Yields an array's elements, as many as possible by `_typed_elements`."""
     place, opening = "item", [rb"\["]
     if key is not None:
         place = f"{key}.item"
@@ -254,7 +259,7 @@ def _elements(
     has_some, rest = yield from _typed_elements(
         start[head.end() :], chunks, record
     )
-    # The parser sees a zero in place of the elements already read.
+    # ijson needs a valid array: a zero replaces the elements already read.
     start = head[0] + b"0," * has_some + rest
     elements = _plain_elements(itertools.chain([start], chunks), place)
     yield from itertools.islice(elements, int(has_some), None)
@@ -264,15 +269,16 @@ _TOO_DEEP = "the JSON is nested too deeply"
 
 
 def _check_depth(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields JSON; raises an error if it is nested too deeply."""
+    """Yields the chunks; raises an error if the JSON is nested too deeply."""
     depth, before = 0, b""
     for chunk in chunks:
-        # Keeps only the quote of a string that began before, and a backslash
-        # whose character is in the next chunk.
+        # `before` holds the opening quote of a string that continues from the
+        # last chunk, and a backslash that escapes the first character of this
+        # one.
         text = before + chunk
         stripped = text.rstrip(b"\\")
         half = text[len(text) - (len(text) - len(stripped)) % 2 :]
-        # The last quote ends an open string.
+        # The added quote closes a string that continues in the next chunk.
         text = _STRING.sub(b"", text.removesuffix(half) + b'"')
         before = (b"" if text.endswith(b'"') else b'"') + half
         brackets = text.translate(None, _NOT_BRACKETS)
@@ -286,7 +292,7 @@ def _check_depth(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _plain_elements(chunks: Iterable[bytes], place: str) -> Iterator[object]:
-    """Yields the elements of the array at a place of a document, by ijson."""
+    """Yields the elements of the array at an ijson prefix (`place`)."""
     found = ijson.sendable_list()
     parser = ijson.items_coro(
         found, place, map_type=json_values.UniqueKeys, use_float=True
@@ -301,7 +307,7 @@ def _plain_elements(chunks: Iterable[bytes], place: str) -> Iterator[object]:
                 parser.send(chunk)
         except ijson.JSONError as error:
             problem = error
-        # Yields what comes before the damage before the error.
+        # Elements before the damage come before the error.
         yield from found
         found.clear()
         if problem is not None:
@@ -311,13 +317,14 @@ def _plain_elements(chunks: Iterable[bytes], place: str) -> Iterator[object]:
 def _typed_elements(
     buffer: bytes, chunks: Iterator[bytes], record: type
 ) -> Iterator[object]:
-    """Yields the first elements of an array of objects while it is valid.
+    """Decodes the first elements of an array of objects with msgspec.
 
-    These are all but the last, if all objects begin with the same name and none
-    is very long. Elements of other types are yielded as Python values.
+    Stops at invalid JSON. Yields all elements but the last if all objects begin
+    with the same key and none is very long. Elements that do not match `record`
+    are yielded as Python values.
 
     Returns:
-        Whether there are any, and the bytes after their last comma.
+        Whether any element was yielded, and the bytes after their last comma.
     """
     decode, decode_all = (
         json_values.TypedDecoder(record),
@@ -326,7 +333,7 @@ def _typed_elements(
     has_some, boundary = False, None
     while len(buffer) < _MAX_ELEMENT_BYTES:
         if boundary is None and (first := _OBJECT_START.match(buffer)):
-            # Follows an object, before one that begins with the same name.
+            # Matches the end of an object, before one with the same first key.
             pattern = (rb"\}", b",", rb"(?=\{", re.escape(first[1]) + b")")
             boundary = re.compile(_SPACE.join(pattern))
         if boundary is not None:
@@ -349,13 +356,13 @@ def _typed_elements(
 def _split(
     buffer: bytes, boundary: re.Pattern, decode_all: json_values.TypedDecoder
 ) -> tuple[list, bytes]:
-    """Splits elements at the last boundary; also returns the rest.
+    """Decodes the elements before the last boundary; also returns the rest.
 
-    They are `msgspec.Raw` if any of them has another type.
+    The elements are `msgspec.Raw` if any of them does not match the type.
     """
     end, left = len(buffer), _MAX_TRIED_BYTES
     while left > 0 and (end := buffer.rfind(b"}", 0, end)) >= 0:
-        # The boundary may be in a string, or in an object inside an element.
+        # A match may lie in a string or a nested object: then decoding fails.
         if found := boundary.match(buffer, end):
             left -= end
             array = b"[" + buffer[: end + 1] + b"]"
@@ -378,8 +385,8 @@ def _lines(
 ) -> Iterator[AnyStr]:
     """Yields lines with their line ends.
 
-    Longer lines are split at about `max_size`. `on_size` is called with the
-    number of whole lines and the size of the rest.
+    Lines longer than about `max_size` are split. `on_size` is called with the
+    number of complete lines and the size of the incomplete one.
     """
     parts, size, nothing, number = [], 0, line_end[:0], 0
     for chunk in chunks:
@@ -387,7 +394,7 @@ def _lines(
         number += len(ends)
         for end in ends:
             line = nothing.join([*parts, end, line_end])
-            # A line may be long, so it is freed before the next one.
+            # Frees the parts of the line, which may be long, before the next.
             parts, size = [], 0
             yield line
         parts.append(rest)
@@ -402,7 +409,7 @@ def _lines(
 
 
 def _parse_line(path: str, number: int, line: bytes, count: int) -> object:
-    """Returns the JSON value in a line, or raises a `UserError`."""
+    """Parses a line of JSON; raises a `UserError` if it is invalid."""
     line = b"".join(json_values.cleaned([line]))
     try:
         text = line.decode("utf-8")
@@ -415,40 +422,40 @@ def _parse_line(path: str, number: int, line: bytes, count: int) -> object:
         detail = str(error)
     if line.strip() in (b"{", b"["):
         raise UserError(
-            f"{path}, line {number}: a record goes over several lines, but one "
-            "JSON object a line is expected. Write each on one line, such as "
-            f"with `jq -c . {path}`."
+            f"{path}, line {number}: a record spans several lines, expected "
+            "one JSON object per line. Rewrite the file, for example with "
+            f"`jq -c . {path}`."
         )
     what = "is broken" if line.endswith(b"\n") else "ends too early"
     raise UserError(
         f"{path}, line {number}: the JSON {what}, after {count} whole records "
-        f"({detail}). Expected one whole JSON object a line. If the file was "
-        "downloaded or copied it may have been cut off: get it again."
+        f"({detail}). Expected one JSON object per line. If the file was "
+        "downloaded or copied, it may be truncated: get it again."
     ) from None
 
 
 def read_json_lines(
     path: str, on_position: OnPosition = None, record: type | None = None
 ) -> Iterator[tuple[Place, object]]:
-    """Yields the values of a file of JSON lines without holding them all.
+    """Streams the values of a file of JSON lines.
 
     Skips blank lines; the last line needs no line end. Arguments, results and
-    errors are those of `read_json_array`, but each `Place` has its line.
+    errors are as in `read_json_array`, except that each `Place` has a line.
     """
     decode = None if record is None else json_values.TypedDecoder(record)
     with _File(path, on_position) as file:
         chunks = file.chunks()
         start = b""
-        # A part of a file may start with any line.
+        # Only a part with the first line shows how the file begins.
         if file.first_line == 1:
             start = _check_start(
                 path,
                 chunks,
                 b"{",
-                "one JSON object a line",
-                "holds a JSON array ('[' comes first), but one JSON object a "
-                "line ('{' first) is expected. Write every element of the "
-                "array on a line of its own, without commas between them.",
+                "one JSON object per line",
+                "holds a JSON array (it begins with '['), expected one JSON "
+                "object per line (beginning with '{'). Write every element of "
+                "the array on its own line, without commas between them.",
             )
 
         def check(number, size):
@@ -468,9 +475,9 @@ def read_json_lines(
 
 
 def begins_with(path: str, pattern: bytes) -> bool:
-    """Tells whether the first text of a file matches a pattern.
+    """Tells whether a file, without leading white space, matches a pattern.
 
-    Skips white space. Looks at the start of the whole file, even for a part.
+    Reads the start of the whole file, even within `files.within`.
     """
     for chunk in files.within(files.Part(path), _chunks, path):
         if chunk.strip():
@@ -479,15 +486,15 @@ def begins_with(path: str, pattern: bytes) -> bool:
 
 
 def _chunks(path: str) -> Iterator[bytes]:
-    """Yields the bytes of a file, or of its part, in chunks."""
+    """Yields the bytes of a file, or of its current part, in chunks."""
     with _File(path) as file:
         yield from file.chunks()
 
 
 def read_text_lines(path: str, on_position: OnPosition = None) -> Iterator[str]:
-    """Yields the lines of a plain text, with line ends, without holding it all.
+    """Streams the lines of a plain text, with their line ends.
 
-    A line of more than a million characters comes in parts; only the last one
+    Splits lines of more than about a million characters; only the last piece
     has a line end. Bytes that are not UTF-8 become `INVALID_UTF8_MARK`.
 
     Raises:

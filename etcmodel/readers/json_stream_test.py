@@ -17,14 +17,14 @@ from etcmodel.readers import json_stream
 from etcmodel.readers import json_values
 from testing.helpers import write_file
 
-# Characters include halves of surrogate pairs.
+# Characters include lone surrogates.
 _TEXTS = st.text(
     st.characters(codec="utf-8") | st.sampled_from("\ud83d\ude00\udfff\\ud8")
 )
 _VALUES = st.recursive(
     st.none()
     | st.booleans()
-    # The parser accepts no others.
+    # ijson accepts only 64-bit integers.
     | st.integers(1 - 2**63, 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
     | _TEXTS,
@@ -37,13 +37,13 @@ _VALUES = st.recursive(
 
 
 def _whole_characters(value):
-    """Returns a JSON value with "?" for what UTF-8 cannot express."""
+    """Replaces lone surrogates, which UTF-8 cannot encode, by "?"."""
     text = json.dumps(value, ensure_ascii=False)
     return json.loads(text.encode("utf-8", "replace"))
 
 
 class _CutFile(io.RawIOBase):
-    """A file that returns a few bytes at a time, as many as `sizes` say."""
+    """A file that returns a few bytes at a time; `sizes` says how many."""
 
     def __init__(self, content, sizes):
         self._file = io.BytesIO(content)
@@ -56,7 +56,7 @@ class _CutFile(io.RawIOBase):
         return self._file.seek(position, whence)
 
     def read(self, size=-1):
-        # The first bytes tell the kind of the file, so they come at once.
+        # The first read recognizes the compression, so it returns all bytes.
         return self._file.read(size)
 
     def readinto(self, buffer):
@@ -67,7 +67,7 @@ class _CutFile(io.RawIOBase):
 
 
 class RandomCutsTest(tf.test.TestCase):
-    """Any cut of the input gives the same values as `json.loads`."""
+    """However the input is divided, values are those of `json.loads`."""
 
     @hypothesis.settings(
         max_examples=100, deadline=None, derandomize=True, database=None
@@ -94,7 +94,7 @@ class RandomCutsTest(tf.test.TestCase):
         self, values, lines, ensure_ascii, indent, zipped, cut, sizes
     ):
         if not ensure_ascii:
-            # Halves of surrogate pairs can only be written as escapes.
+            # Lone surrogates can only be written as escapes.
             values = _whole_characters(values)
         if lines:
             values = [{"first": values}, *values]
@@ -109,7 +109,7 @@ class RandomCutsTest(tf.test.TestCase):
             expected = _whole_characters(json.loads(text))
         content = text.encode()
         if zipped:
-            # In two pieces that are compressed separately.
+            # Two gzip members, as in concatenated files.
             pieces = content[:cut], content[cut:]
             content = b"".join(map(gzip.compress, pieces))
         with mock.patch.object(
@@ -119,7 +119,7 @@ class RandomCutsTest(tf.test.TestCase):
             create=True,
         ):
             actual = list(read("x.json"))
-        # The test's lines are one value each.
+        # Each line holds one value.
         places = [
             (index, index + 1 if lines else None)
             for index in range(len(expected))
@@ -128,20 +128,20 @@ class RandomCutsTest(tf.test.TestCase):
 
 
 class _Typed(msgspec.Struct):
-    """The type of the next test's records; some records do not fit it."""
+    """The record type of `TypedRecordsTest`; some elements do not match it."""
 
     id: int
     text: str | None = None
 
 
 class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
-    """With a type, records are those without it, converted."""
+    """Reading with a record type gives the records of reading without it."""
 
     _ELEMENTS = (
         b'{"id": 1, "text": "}, {\\"id\\": [", "x": {"id": [{}, {"id": 1}]}}',
         b' {"id": 2, "id": 3, "text": "\xc3\xa9\\ud83d\\ude00"}\n',
         b'{"text": "another name first, and long: %s", "id": 4}' % (b"x" * 900),
-        # Records that do not fit the type, or that msgspec does not accept.
+        # Records that do not match the type, or that msgspec rejects.
         b'{"id": "5"}',
         b'{"id": 6, "text": "x\xff"}',
         b'{"id": 7, "other": "x\xff"}',
@@ -192,7 +192,7 @@ class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertEqual(value, typed)
 
     def _read(self, read, path, record=None, **options):
-        """Returns the pairs that are read, and the last message."""
+        """Returns the pairs of a reader, and its error message or ""."""
         pairs = []
         try:
             for pair in read(path, None, record, **options):
@@ -212,7 +212,7 @@ class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         for size in (7, 1 << 16):
             with mock.patch.object(json_stream, "_CHUNK_BYTES", size):
                 deep = b"[" * 900 + b"]" * 900
-                # Brackets in strings do not count, whatever precedes them.
+                # Brackets in strings do not count.
                 for fine in (
                     deep,
                     b'"%s\\""' % deep,
@@ -225,14 +225,14 @@ class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
                     ids, error = read(deep)
                     self.assertEqual([1], ids)
                     self.assertRegex(
-                        error, "1 whole records the JSON is nested too deeply"
+                        error, "1 whole records, the JSON is nested too deeply"
                     )
 
     @parameterized.parameters(
         json_stream.read_json_array, json_stream.read_json_lines
     )
     def test_most_records_are_read_typed(self, read):
-        """All records that fit the type are read with it, but the last."""
+        """msgspec decodes all matching records except the last."""
         elements = [b'{"id": %d, "x": {"id": [1, {}]}}' % i for i in range(99)]
         content = b"\n".join(elements)
         if read == json_stream.read_json_array:
@@ -250,7 +250,7 @@ _NUMBERED = b'{"a": 1}\n{"a": 2}\n'
 
 
 class FilesTest(tf.test.TestCase, parameterized.TestCase):
-    """Tests of what is special about files, for both kinds."""
+    """Tests of both formats: order, streaming, encoding, damaged files."""
 
     def _read(self, read, content: bytes):
         return [value for _, value in read(write_file(self, content))]
@@ -288,8 +288,8 @@ class FilesTest(tf.test.TestCase, parameterized.TestCase):
         if read == _ARRAYS:
             content = b"[" + b",".join(records) + b"]"
         if zipped:
-            # Stored uncompressed, so that sizes are known: the check sum at
-            # the end is read with the last record, not later.
+            # Without compression the sizes are known. The checksum at the end
+            # is read together with the last record.
             content = gzip.compress(content, 0)
         positions = []
         for _ in read(write_file(self, content), positions.append):
@@ -326,8 +326,8 @@ class FilesTest(tf.test.TestCase, parameterized.TestCase):
                 content % b'{"a": ["\\ud800 x", "\\uD83D\\uDE00", "\\\\ud800",'
                 b'"\\ud83d\\ud83d\\ude00"], "\\udc00": 1}',
             )
-            # A pair is one character; its halves have no UTF-8. After two
-            # backslashes, no escape follows.
+            # A pair is one character; a lone surrogate has no UTF-8. Two
+            # backslashes are not the start of an escape.
             self.assertEqual(
                 {"a": ["? x", "\U0001f600", "\\ud800", "?\U0001f600"], "?": 1},
                 value,
@@ -351,23 +351,28 @@ class FilesTest(tf.test.TestCase, parameterized.TestCase):
         ("long", b"[7, -9223372036854775808]", "after 1 whole .* 64 bits"),
         ("broken", b'[{"a": 1}, {"b" 2}]', "broken, after 1 whole"),
         ("garbage", b'[{"a": 1}] x', "broken, after 1 whole"),
-        ("truncated_gzip", gzip.compress(b"[1, 2]" * 999)[:-9], "cut off"),
+        ("truncated_gzip", gzip.compress(b"[1, 2]" * 999)[:-9], "truncated"),
         ("damaged_gzip", b"\x1f\x8b" + b"x" * 99, "damaged"),
-        ("no_lines", b"", "is empty. Expected one JSON object a line", _LINES),
-        ("array", b'[{"a": 1}]', r"JSON array \('\[' comes first\)", _LINES),
+        (
+            "no_lines",
+            b"",
+            "is empty. Expected one JSON object per line",
+            _LINES,
+        ),
+        ("array", b'[{"a": 1}]', r"JSON array \(it begins with '\['\)", _LINES),
         ("words", b"hello", "is not JSON: it begins with 'hello'", _LINES),
         ("line", b'{}\n\n{"b" 2}\n{}', "line 3: the JSON is broken, ", _LINES),
         ("at", b'{}\n{"b" 2}\n', "after 1 whole.*at character 6 of", _LINES),
         ("cut", b'{}\n{"b', "line 2: the JSON ends too early, af", _LINES),
-        ("many", b'{\n"a": 1\n}', "line 1.*over several.*jq -c", _LINES),
+        ("many", b'{\n"a": 1\n}', "line 1.*spans several.*jq -c", _LINES),
         ("two_a_line", b'{"a": 1}{"b": 2}\n', "line 1.*Extra data", _LINES),
-        ("nan", b'{}\n{"b": NaN}\n', "line 2.*NaN is no JSON value", _LINES),
+        ("nan", b'{}\n{"b": NaN}\n', "line 2.*NaN is not valid JSON", _LINES),
         ("deep", b'{"a": ' + b"[" * 99_999, "line 1.*too deeply", _LINES),
         ("number", b'{"a": %s}\n' % (b"9" * 9999), "line 1.*broken", _LINES),
         (
             "gzip_lines",
             gzip.compress(_NUMBERED)[:-4],
-            "data are cut off or damaged, after 2 whole records",
+            "data are damaged or truncated after 2 whole records",
             _LINES,
         ),
     )
@@ -383,7 +388,7 @@ class FilesTest(tf.test.TestCase, parameterized.TestCase):
         content += os.urandom(100_000).hex().encode() + b'"]'
         reader = read(write_file(self, gzip.compress(content)[:-9999]))
         self.assertEqual([0, 1], [next(reader)[0].index, next(reader)[0].index])
-        with self.assertRaisesRegex(UserError, "cut off.* after 2 whole"):
+        with self.assertRaisesRegex(UserError, "truncated after 2 whole"):
             next(reader)
 
 

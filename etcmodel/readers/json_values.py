@@ -1,4 +1,4 @@
-"""Decodes JSON and text, and marks what cannot be decoded."""
+"""Decodes JSON and UTF-8 text, and marks bytes that are not UTF-8."""
 
 import codecs
 import functools
@@ -10,21 +10,21 @@ from collections.abc import Iterator
 
 import msgspec
 
-# Replaces bytes that are not UTF-8. No text has these noncharacters in a row.
+# Replaces bytes that are not UTF-8. These noncharacters never occur in a row in
+# real text.
 INVALID_UTF8_MARK = "\uffff\ufffe\uffff"
-# The characters that "surrogateescape" makes of such bytes.
+# "surrogateescape" decodes bytes that are not UTF-8 to these characters.
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
-# Escapes of halves of a character, and any escape; group 1 is a single half.
+# Escapes of UTF-16 surrogates, and any escape; group 1 is a lone surrogate.
 _HIGH, _LOW = r"\\u[dD][89abAB]\w\w", r"\\u[dD][c-fC-F]\w\w"
 _ESCAPE = re.compile(rf"{_HIGH}{_LOW}|({_HIGH}|{_LOW})|\\.", re.DOTALL)
 _HALF = re.compile(f"{_HIGH}|{_LOW}")
-# Possible beginnings of an escape, or of a pair of escapes, after the other
-# backslashes in a row.
+# An escape, or a pair of them, that may continue in the next chunk.
 _UNFINISHED = re.compile(r"(?:\\u[dD][89abAB]\w\w)?\\\w{0,5}\Z")
 
 
 def decoded(chunks: Iterable[bytes]) -> Iterator[str]:
-    """Decodes UTF-8; other bytes become `INVALID_UTF8_MARK`."""
+    """Decodes chunks of UTF-8; invalid bytes become `INVALID_UTF8_MARK`."""
     unfinished = b""
     for chunk in itertools.chain(chunks, [None]):
         data, is_end = unfinished + (chunk or b""), chunk is None
@@ -38,22 +38,24 @@ def decoded(chunks: Iterable[bytes]) -> Iterator[str]:
 
 
 def decode(data: bytes) -> str:
-    """Decodes UTF-8; other bytes become `INVALID_UTF8_MARK`."""
+    """Decodes UTF-8; invalid bytes become `INVALID_UTF8_MARK`."""
     return "".join(decoded([data]))
 
 
 def cleaned(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    r"""Replaces bytes that would stop a parser.
+    r"""Replaces bytes that make JSON parsers fail.
 
-    Bytes that are not UTF-8 become `INVALID_UTF8_MARK`, which marks their
-    records; an escape of half a character, such as \ud800, becomes "?".
+    Bytes that are not UTF-8 become `INVALID_UTF8_MARK`, so that their record
+    can be rejected later. The escape of a lone surrogate, such as \ud800,
+    becomes "?".
     """
     unfinished = ""
     for part in itertools.chain(decoded(chunks), [None]):
         text, unfinished = unfinished + (part or ""), ""
         found = part is not None and _UNFINISHED.search(text, len(text) - 64)
         if found:
-            # The backslashes before it decide whether it begins an escape.
+            # It is an escape only after an even number of backslashes, so they
+            # are kept together.
             start = len(text[: found.start()].rstrip("\\"))
             text, unfinished = text[:start], text[start:]
         if _HALF.search(text):
@@ -62,8 +64,8 @@ def cleaned(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def has_invalid_utf8(value: object) -> bool:
-    """Tells whether a string or key in a JSON value has the mark."""
-    # Not recursive: some records hold a million values.
+    """Tells whether a value or key in JSON contains `INVALID_UTF8_MARK`."""
+    # A loop, because records may be deeply nested and hold a million values.
     pending = [value]
     while pending:
         item = pending.pop()
@@ -79,14 +81,14 @@ def has_invalid_utf8(value: object) -> bool:
 
 
 def _reject_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON value; write null")
+    raise ValueError(f"{name} is not valid JSON; write null")
 
 
 class UniqueKeys(dict):
-    """A JSON object with a repeated key.
+    """A JSON object that remembers its first repeated key.
 
     Attributes:
-        repeated: the first repeated key; None if there is none.
+        repeated: the first repeated key; None if all keys are unique.
     """
 
     repeated: str | None = None
@@ -98,7 +100,7 @@ class UniqueKeys(dict):
 
     @classmethod
     def of(cls, pairs: list[tuple[str, object]]) -> dict:
-        """Returns a plain `dict` if no key is repeated."""
+        """Makes an object of pairs; a plain `dict` if all keys are unique."""
         found = dict(pairs)
         if len(found) == len(pairs):
             return found
@@ -116,9 +118,9 @@ load_json = functools.partial(
 
 
 class TypedDecoder:
-    """Decodes valid JSON to a record type; returns None for other bytes.
+    """Decodes JSON to a record type; returns None if it does not match.
 
-    For the type `dict`, objects with repeated keys are `UniqueKeys`.
+    For the type `dict`, objects with repeated keys become `UniqueKeys`.
     """
 
     def __init__(self, record: type):
@@ -130,7 +132,7 @@ class TypedDecoder:
     def _decode_objects(data: bytes) -> object:
         data = bytes(data)
         if b"\\u" in data and _HALF.search(data.decode()):
-            raise ValueError("half of a character")
+            raise ValueError("lone surrogate")
         return load_json(data)
 
     def __call__(self, data: bytes | msgspec.Raw) -> object | None:

@@ -1,4 +1,4 @@
-"""Tests of JSON values; json_stream_test.py has files of them."""
+"""Tests of decoding JSON values; json_stream_test.py tests files."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ class JsonValuesTest(absltest.TestCase):
         mark = json_values.INVALID_UTF8_MARK
         for data, expected in (
             ("aé€😀".encode(), "aé€😀"),
-            # No beginning, no end, an overlong slash, half of a character
+            # No first byte, no last byte, an overlong slash, a lone surrogate
             (b"a\xffb\x80", f"a{mark}b{mark}"),
             ("é€".encode()[:-1] + b"a", f"é{mark * 2}a"),
             ("😀".encode()[:-1], mark * 3),
@@ -43,7 +43,7 @@ class JsonValuesTest(absltest.TestCase):
                 chunks = [data[i : i + size] for i in range(0, len(data), size)]
                 self.assertEqual(expected, "".join(json_values.decoded(chunks)))
 
-    def test_codecs_of_the_process_are_left_alone(self):
+    def test_registers_no_codecs(self):
         script = (
             "import codecs\n"
             "def fail(*args): raise AssertionError(args)\n"

@@ -20,23 +20,26 @@ def rows_of(
     """Yields rows from Python collections.
 
     Args:
-        source: an iterable of dicts, such as a list or a Hugging Face
-            `datasets.Dataset`; a pandas `DataFrame`; a `tf.data.Dataset` of
-            dicts; a table or stream of Arrow, or an object that exports one,
-            such as a data frame of Polars; or a dict from field to column, all
-            of the same length. A string as an element means
-            `{"text": element}`.
-        text_field: another name for that field.
+        source: one of
+
+            *   an iterable of dicts, such as a list or a Hugging Face
+                `datasets.Dataset`; a string element means `{"text": element}`;
+            *   a pandas `DataFrame`;
+            *   a `tf.data.Dataset` of dicts;
+            *   an Arrow table or stream, or an object that exports one, such as
+                a Polars data frame;
+            *   a dict from field to column, with columns of equal length.
+        text_field: the field for string elements, if not "text".
         used: names of the fields to read; None for all.
 
     Yields:
-        Dicts from field to value, as in `cells.read_row`. Classes of Hugging
-        Face's `ClassLabel` are replaced by their names.
+        Dicts from field to value, as in `cells.read_row`. Integers of a Hugging
+        Face `ClassLabel` become class names.
 
     Raises:
-        TypeError: `source` or one of its elements has another type, or a
-            `tf.data.Dataset` has batches.
-        UserError: two columns have one name.
+        TypeError: `source` or one of its elements has another type, or is
+            batched.
+        UserError: two columns have the same name.
         ValueError: the columns differ in length.
     """
     features = getattr(source, "features", None)
@@ -79,12 +82,13 @@ def _is_iterable(source: object) -> bool:
 
 
 def _unbatched(elements: Iterator[object]) -> Iterator[object]:
-    """Yields the elements of a dataset; raises if they look like batches."""
+    """Yields the elements of a dataset; raises a `TypeError` for batches."""
     for index, element in enumerate(elements):
         if index == 0 and isinstance(element, dict) and len(element) > 1:
             values = element.values()
             shapes = {getattr(x, "shape", ())[:1] for x in values}
-            # A single document may have a flag for each of its texts.
+            # One document, not a batch, may have a boolean for each of its
+            # texts.
             has_flags = any(
                 str(getattr(x, "dtype", "")) == "bool" for x in values
             )
@@ -107,13 +111,13 @@ def _selected(dataset, used: Collection[str] | None) -> Iterator[dict]:
         dataset = dataset.with_format(None)
     # A transform may need any column.
     if used is not None and kind != "custom":
-        # Without columns the dataset would have no rows.
+        # A dataset without columns has no rows, so one column is kept.
         dataset = dataset.select_columns(chosen or names[:1])
     for index, row in enumerate(dataset):
         if not isinstance(row, Mapping):
             raise TypeError(
-                f"Element {index} is a {type(row).__name__}. Pass the data set "
-                "without a format: `dataset.with_format(None)`."
+                f"Element {index} is a {type(row).__name__}, expected a dict. "
+                "Remove the dataset's format: `dataset.with_format(None)`."
             )
         row = {name: row.get(name) for name in names}
         if not index:
@@ -122,21 +126,21 @@ def _selected(dataset, used: Collection[str] | None) -> Iterator[dict]:
 
 
 def _check_no_batch(names: Collection[str], row: Mapping) -> None:
-    """Raises an error if the fields of a row are lists of equal length."""
+    """Raises a `TypeError` if all fields are lists of the same length."""
     lists = [row[x] for x in names if isinstance(row[x], list)]
     sizes = {len(x) for x in lists}
     if 1 < len(lists) == len(names) and len(sizes) == 1:
         raise TypeError(
             f"All fields of element 0 are lists of {sizes.pop()} values: the "
-            "dataset seems to be batched. Pass it without `batch`. If each "
+            "dataset seems to be batched. Pass the one before `batch`. If each "
             'element is one document, add a scalar field such as "id".'
         )
 
 
 def _with_names(value: object, feature: object) -> object:
-    """Returns names for the classes of a Hugging Face `ClassLabel`."""
+    """Replaces integers of a Hugging Face `ClassLabel` by class names."""
     if isinstance(value, list):
-        # The feature of a list's elements, which has two forms.
+        # Two forms declare a list: `[feature]` and an object with `feature`.
         inner = getattr(feature, "feature", None)
         if isinstance(feature, list) and feature:
             (inner,) = feature
@@ -148,9 +152,9 @@ def _with_names(value: object, feature: object) -> object:
     if value >= feature.num_classes:
         return cells.BadCell(
             "unknown class",
-            f"got class {value}, expected one of {feature.num_classes}",
+            f"got class {value}, expected a class below {feature.num_classes}",
         )
-    # -1 means an unknown class.
+    # Hugging Face writes -1 for an unknown class.
     return None if value < 0 else feature.int2str(value)
 
 
@@ -184,14 +188,14 @@ def _column_rows(columns: Mapping) -> Iterator[dict]:
     for name, column in columns.items():
         if hasattr(column, "column_names"):
             raise TypeError(
-                f"Got several data sets, {list(columns)}, expected one of them."
+                f"Got a dict of datasets, {list(columns)}. Pass one of them."
             )
         if isinstance(column, str | bytes | Mapping) or not hasattr(
             column, "__len__"
         ):
             raise TypeError(
                 f"Column {name!r} is {show(column)}, expected a list of "
-                'values, as of pandas\' to_dict("list").'
+                'values, as in pandas\' to_dict("list").'
             )
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:

@@ -1,4 +1,4 @@
-"""Tests of rows of Python collections."""
+"""Tests of reading rows from Python collections."""
 
 import datasets
 import numpy as np
@@ -62,7 +62,7 @@ class RowsOfTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([{"text": "Brno"}], list(python_rows.rows_of(texts)))
 
     def test_hugging_face(self):
-        """Classes are stored as integers; -1 means none."""
+        """Integers of a `ClassLabel` become names; -1 means no class."""
         kind = datasets.ClassLabel(names=["bad", "good"])
         data = datasets.Dataset.from_dict(
             {"text": ["Brno", "Zlín"], "label": [1, -1], "labels": [[], [0]]},
@@ -81,7 +81,7 @@ class RowsOfTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(expected, list(python_rows.rows_of(data)))
         stream = data.to_iterable_dataset()
         self.assertEqual(expected, list(python_rows.rows_of(stream)))
-        with self.assertRaisesRegex(TypeError, "several data sets"):
+        with self.assertRaisesRegex(TypeError, "a dict of datasets"):
             list(python_rows.rows_of(datasets.DatasetDict({"dev": data})))
 
     def test_formats_and_batches_of_hugging_face(self):
@@ -99,13 +99,13 @@ class RowsOfTest(tf.test.TestCase, parameterized.TestCase):
             list(python_rows.rows_of(data.batch(2)))
 
     def test_batches_of_tf_data(self):
-        """A batch of two would be read as one document with two labels."""
+        """Rejects a batch of two, which looks like a document of two labels."""
         data = tf.data.Dataset.from_tensor_slices(
             {"text": ["a", "b"], "label": ["x", "y"]}
         ).batch(2)
         with self.assertRaisesRegex(TypeError, "2 values.*to be batched"):
             list(python_rows.rows_of(data))
-        # One document with a flag for each paragraph.
+        # One document with a boolean for each paragraph is not a batch.
         data = tf.data.Dataset.from_tensors(
             {"text": ["a", "b"], "selected": [True, False]}
         )

@@ -1,4 +1,4 @@
-"""Tests of the limit on a record's size, in every kind of file."""
+"""Tests of the limit on a record's size, in every file format."""
 
 import gzip
 import json
@@ -37,7 +37,7 @@ def _text(size):
 
 class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.named_parameters(
-        # Reader, name, content with a part of so many bytes, its place.
+        # Reader, file name, function of a size that makes the content, line.
         ("lines", _rows, "a.jsonl", lambda n: f"{_text(9)}\n{_text(n)}\n", 2),
         ("last_line", _rows, "a.jsonl", lambda n: f"{_text(9)}\n{_text(n)}", 2),
         ("spaces", _rows, "a.jsonl", lambda n: _text(9) + "\n" + " " * n, 2),
@@ -95,7 +95,7 @@ class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
             self.assertLen(list(files.limited(limit, read, path)), 2)
 
     def test_many_small_records(self):
-        """The limit is for each record, however many there are."""
+        """The limit applies to each record, not to their sum."""
         for name, content in (
             ("a.json", f"[{', '.join([_text(50)] * 20_000)}]"),
             ("a.jsonl", f"{_text(50)}\n" * 20_000),
@@ -134,7 +134,7 @@ class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(1000, text.count("a"))
 
     def test_texts_have_no_limit(self):
-        """Texts have no limit, since they are read in parts."""
+        """Plain texts have no limit, because long lines are split."""
         path = write_file(self, "a" * 3000, "a.txt")
         (document,) = files.limited(1000, documents.FORMAT.read, path)
         self.assertLen(document.text, 3000)
@@ -147,7 +147,7 @@ class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
         ("a.jsonl.gz", b"", b"\n"),
     )
     def test_a_bomb_does_not_fill_the_memory(self, name, start, fill=b"a"):
-        """Reading stops at the limit, here far before the end of the line."""
+        """Reading stops at the limit, long before the end of the line."""
         content = gzip.compress(start + fill * (64 << 20), 1)
         path = write_file(self, content, name)
         tracemalloc.start()
@@ -157,7 +157,7 @@ class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        # A line is joined, and its characters may be wide.
+        # Joining the line copies it, and a character may take 4 bytes.
         self.assertLess(peak, 24 * _MEGABYTE)
 
     def test_the_limit_ends_with_the_reader(self):

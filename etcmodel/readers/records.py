@@ -1,7 +1,7 @@
-"""Typed records of official data files, with errors that name the place.
+"""Reads typed records from official data files; errors name the place.
 
-A dataset declares its records as `Record`s, whose fields msgspec reads and
-checks, and a `Format`, which reads files of them.
+Each dataset declares a `Record` type, whose fields msgspec reads and checks,
+and a `Format`, which reads its files.
 """
 
 import collections
@@ -28,18 +28,18 @@ from etcmodel.readers.json_stream import Place
 from etcmodel.readers.json_values import has_invalid_utf8
 
 Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
-"""A string with a character other than white space."""
+"""A string that is not empty or all white space."""
 
-_ADVICE_NO_ANSWERS = "If this file has no answers use `split=predict`"
+_ADVICE_NO_ANSWERS = "If this file has no answers, use `split=predict`"
 
 
 class Source(NamedTuple):
     """The file and place that a record was read from.
 
     Attributes:
-        path: the file.
+        path: path of the file.
         index: position of the record in the file, from 0.
-        line: the line where the record starts, from 1, if known.
+        line: the line where the record starts, from 1; None if unknown.
     """
 
     path: str = ""
@@ -47,20 +47,20 @@ class Source(NamedTuple):
     line: int | None = None
 
     def error(self, reason: str, **kwargs) -> RecordError:
-        """Makes a `RecordError` about this place; `kwargs` as for that."""
+        """Returns a `RecordError` about this place; `kwargs` are passed on."""
         return RecordError(
             self.path, self.index, reason, line=self.line, **kwargs
         )
 
 
 class Checked(NamedTuple):
-    """The result of reading one value of a file.
+    """The result of reading one record of a file.
 
     Attributes:
-        source: its place.
-        record: the record; None if it has wrong types.
-        error: why it cannot be used, or None.
-        is_named: whether its id was given, and must be unique.
+        source: where the record was read.
+        record: the record; None if its fields have wrong types.
+        error: why the record cannot be used; None if it can.
+        is_named: whether the file gives its id, which must then be unique.
     """
 
     source: Source
@@ -72,10 +72,10 @@ class Checked(NamedTuple):
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Base class of the records of all datasets.
 
-    Each has an `id`, unique within the files that are read together.
+    Subclasses have an `id`, unique within the files that are read together.
     """
 
-    # A name that no field of a file has.
+    # In brackets, so that no field of a file is read as the source.
     source: Source = msgspec.field(default=Source(), name="(source)")
 
     @property
@@ -85,11 +85,14 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Counts for users about how the record was read; none by default."""
+        """Statistics about reading this record, shown to users: name -> count.
+
+        Empty by default.
+        """
         return {}
 
     def error(self, reason: str, **kwargs) -> RecordError:
-        """Makes a `RecordError` about this record; `kwargs` as for that."""
+        """Returns a `RecordError` about this record; `kwargs` are passed on."""
         return self.source.error(reason, record_id=self.id, **kwargs)
 
     def missing_answer(
@@ -100,9 +103,14 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         split: str,
         advice: str = _ADVICE_NO_ANSWERS,
     ) -> RecordError:
-        """Makes the error of a record without a part that training needs.
+        """Returns the error of a record without an answer that a split needs.
 
-        `name` names the part, `value` is the value of the `field`, or None.
+        Args:
+            name: what is missing, for statistics, such as "label".
+            field: the field that should hold it.
+            value: the field's value, if it is empty; None if it is missing.
+            split: the split that needs it.
+            advice: what the user can do about it.
         """
         missing = "missing" if value is None else "empty"
         return self.error(
@@ -118,19 +126,20 @@ class Format:
     """Reads the official files of a dataset.
 
     Attributes:
-        record: the type of a record in the file, as msgspec reads it.
+        record: the type that msgspec decodes each record of a file to.
         example: an example of a record, for messages.
         read_values: called with a path, `json_stream.OnPosition` and `record`;
             yields the `json_stream.Place` and the value of each record, as a
-            `record` or as JSON (see `json_stream`).
-        check: called with a record and the split; raises `RecordError`s.
-        make: makes a `Record` of the value read and its `Source`, if the
-            `record` type is another one.
+            `record` or, if msgspec rejects it, as a JSON value.
+        check: called with a record and the split; raises a `RecordError` if
+            the split cannot use the record.
+        make: converts a value and its `Source` to a `Record`; None if `record`
+            is a `Record` type already.
         id_field: the field with the record's id.
-        merge: merges all records with the same id, in the order of the files,
-            which are then read twice; None if ids must be unique.
-        splits: the purposes that records can be read for; the first is the
-            default, for training. For `"predict"` they need no answers.
+        merge: merges all records with the same id, given in the order of the
+            files; None if ids must be unique. Files are then read twice.
+        splits: what records can be read for. The first, for training, is the
+            default; `"predict"` needs no answers.
     """
 
     record: type
@@ -154,14 +163,16 @@ class Format:
 
         Args:
             paths: as for `files.find`.
-            split: what the records are for: whether they need answers.
-                Existing answers are always read.
-            bad_records: what to do with records that cannot be used; raises by
-                default.
-            on_position: called with the number of bytes read so far, of all
-                files together; not while only ids are read.
-            merge: whether to merge records with one id, if the format does; at
-                the place of the last of them, or at the end if one is bad.
+            split: one of `splits`. It decides whether records need answers;
+                answers in the file are always read.
+            bad_records: what to do with records that cannot be used; by
+                default, their error is raised.
+            on_position: called with the number of bytes read so far, summed
+                over the files. The first pass, which counts ids for `merge`,
+                does not call it.
+            merge: whether to merge records with the same id, if the format
+                does. A merged record comes in place of the last of them, or at
+                the end if one of them is bad.
 
         Raises:
             RecordError: a record has wrong types, a repeated id, bytes that are
@@ -176,16 +187,17 @@ class Format:
     def read_part(
         self, paths: Sequence[str], part: files.Part, split: str
     ) -> Iterator[Checked]:
-        """Reads a part of one of several files that are read together.
+        """Reads and checks the records of one part of the files `paths`.
 
-        Pass the results to `usable`, which compares ids.
+        Pass the results of all parts to `usable`, which checks that ids are
+        unique.
         """
         yield from self._checked(self._values(paths, None, part), split)
 
     def _checked(
         self, values: Iterable[tuple[Source, object]], split: str | None
     ) -> Iterator[Checked]:
-        """Makes records of values, and checks each by itself."""
+        """Converts values to records, and checks each on its own."""
         split = self.splits[0] if split is None else split
         if split not in self.splits:
             raise ValueError(
@@ -201,12 +213,12 @@ class Format:
                 self.check(record, split)
             except RecordError as found:
                 error = found.without_traceback()
-            # Frees the JSON, which takes many times the memory of the record.
+            # Frees the JSON value, which is many times as large as the record.
             del value
             yield Checked(source, record, error, is_named)
 
     def divide(self, record: Record) -> Iterator[Record]:
-        """Yields the parts of a record to use: by default the record."""
+        """Yields the parts of a record to use; by default, the whole record."""
         yield record
 
     def usable(
@@ -215,10 +227,12 @@ class Format:
         bad_records: BadRecords | None,
         repeated: Mapping[str, int],
     ) -> Iterator[Record]:
-        """Yields the usable records of results in the order of the files.
+        """Yields the usable records, whose ids are unique.
 
-        Ids are unique. `repeated` has the number of records of each id whose
-        records are merged.
+        Args:
+            checked: results of `read_part`, in the order of the files.
+            bad_records: what to do with records that cannot be used.
+            repeated: for each id whose records are merged, their number.
         """
         bad_records = bad_records or BadRecords()
         seen: set[str] = set()
@@ -233,7 +247,7 @@ class Format:
                 error = record.error(
                     f"duplicate {self.id_field!r}",
                     field=self.id_field,
-                    problem="a record before it has the same one",
+                    problem="an earlier record has the same id",
                     advice="Keep one of them",
                 )
             if error is not None:
@@ -249,18 +263,18 @@ class Format:
             if is_named:
                 seen.add(record.id)
             yield from self.divide(record)
-        # Some of their records were bad.
+        # Merges ids that stayed incomplete because some records were bad.
         for same in to_merge.values():
             yield from self.divide(self.merge(same))
 
     @functools.cached_property
     def _id_attribute(self) -> str:
-        """The attribute of `record` for the field with the id."""
+        """Name of the attribute of `record` that holds the id."""
         fields = msgspec.structs.fields(self.record)
         return next(x.name for x in fields if x.encode_name == self.id_field)
 
     def _given_id(self, value: object) -> object:
-        """Returns the id in a value; None if there is none."""
+        """Returns the id in a value; None if it has none."""
         if isinstance(value, dict):
             return value.get(self.id_field)
         return getattr(value, self._id_attribute, None)
@@ -268,7 +282,7 @@ class Format:
     def _values(
         self, paths, on_position, part: files.Part | None = None
     ) -> Iterator[tuple[Source, object]]:
-        """Yields the values of files, or of a part of one of them."""
+        """Yields the values of all files, or of one part."""
         if part is not None:
             arguments = part.path, None, self.record
             for place, value in files.within(
@@ -289,17 +303,17 @@ class Format:
 
     def _repeated(self, paths) -> dict[str, int]:
         counts = collections.Counter()
-        # Errors of a damaged file are raised when it is read again.
+        # The second pass raises the errors of damaged files.
         with contextlib.suppress(UserError):
             for _, value in self._values(paths, None):
                 counts[str(self._given_id(value))] += 1
         return {key: count for key, count in counts.items() if count > 1}
 
     def parse(self, value: object, source: Source) -> Record:
-        """Makes a record of a value of `read_values`.
+        """Converts a value of `read_values` to a record.
 
         Raises:
-            RecordError: it has wrong types.
+            RecordError: fields have wrong types, or text is not UTF-8.
         """
         record = value
         if not isinstance(value, msgspec.Struct):
@@ -317,7 +331,7 @@ class Format:
 
 
 class _Problem:
-    """Describes why a JSON value is no record, in the user's terms."""
+    """Describes why a JSON value is not a valid record, in the user's terms."""
 
     def __init__(self, format_: Format, value: object, source: Source):
         self._format = format_
@@ -326,7 +340,7 @@ class _Problem:
 
     def _error(self, reason: str, **kwargs) -> RecordError:
         id_field, record_id = self._format.id_field, None
-        # An error of the id itself names its value.
+        # An error about the id shows the id's value already.
         if isinstance(self._value, dict) and kwargs.get("field") != id_field:
             value = self._value.get(id_field)
             if isinstance(value, str | int) and not isinstance(value, bool):
@@ -334,18 +348,18 @@ class _Problem:
         return self._source.error(reason, record_id=record_id, **kwargs)
 
     def invalid_utf8(self) -> RecordError:
-        """Makes the error of bytes that are not UTF-8."""
+        """Returns the error of bytes that are not UTF-8."""
         items = self._value.items() if isinstance(self._value, dict) else ()
         fields = (key for key, value in items if has_invalid_utf8(value))
         return self._error(
             "invalid UTF-8",
             field=next(fields, None),
-            problem="there are bytes that are not UTF-8",
+            problem="it has bytes that are not UTF-8",
             advice="Convert the file to UTF-8",
         )
 
     def explained(self, message: str) -> RecordError:
-        """Makes an error from a message of msgspec, in the user's terms.
+        """Translates a message of msgspec to an error in the user's terms.
 
         Example of a message: "Expected `str`, got `int` - at `$.a[0].b`".
         """
@@ -392,12 +406,12 @@ class _Problem:
 
 
 def without_positions(place: str) -> str:
-    """Returns a place for grouping errors: `a[3].b` becomes `a[].b`."""
+    """Removes positions, to group errors by field: `a[3].b` gives `a[].b`."""
     return re.sub(r"\[\d+\]", "[]", place)
 
 
 def _plain(type_) -> msgspec.inspect.Type:
-    """Returns the type of a value that is not null."""
+    """Strips metadata and "or null" from a type."""
     if isinstance(type_, msgspec.inspect.Metadata):
         return _plain(type_.type)
     if isinstance(type_, msgspec.inspect.UnionType):
@@ -407,7 +421,7 @@ def _plain(type_) -> msgspec.inspect.Type:
 
 
 def _type_of_item(type_, key: int | str):
-    """Returns the type of an item of a value, by key."""
+    """Returns the type of the item under a key or position."""
     type_ = _plain(type_)
     if isinstance(type_, msgspec.inspect.StructType):
         if isinstance(key, int):
@@ -427,7 +441,7 @@ _WORDS = {
 
 
 def _words(type_, plural: bool = False) -> str:
-    """Describes a type for users."""
+    """Describes a type for users, such as "a list of strings"."""
     if isinstance(type_, msgspec.inspect.Metadata):
         described = (type_.extra_json_schema or {}).get("description")
         return described or _words(type_.type, plural)

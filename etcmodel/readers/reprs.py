@@ -1,4 +1,4 @@
-"""Reads strings that are JSON, or the repr of a Python or NumPy object."""
+"""Parses strings that hold JSON or the repr of a Python or NumPy object."""
 
 import ast
 import datetime
@@ -15,7 +15,7 @@ from etcmodel.readers.json_values import UniqueKeys
 _START = re.compile(r"""[\[{(<]|b['"]|[A-Za-z_][\w.]{0,40}\(""")
 _ENDS = "])}>'\""
 _OPENING, _CLOSING = ("[", "(", "{"), ("]", ")", "}")
-# Objects whose repr does not contain all of their content.
+# Reprs of unsupported objects, most of which omit content.
 _OBJECT = re.compile(
     r"<tf\.|<[^<>\n]{1,200} at 0x|tf\.\w{0,20}Tensor\(|masked_array\("
     r"|(Ordered|default)[dD]ict\(|deque\(|dict_\w{1,9}\(|(Range|Multi)?Index\("
@@ -25,7 +25,7 @@ _SERIES = re.compile(
     r"\n(Name: .{1,200}, )?(Length: \d{1,20}, )?dtype: [\w\[\], ]{1,60}\Z"
 )
 _FIRST_ROW = re.compile(r"\S{1,60} {2,}\S")
-# Strings, words, and single characters.
+# Tokens of a repr: white space, strings, words, and brackets or punctuation.
 _TOKEN = re.compile(
     r"""(?P<space>\s+)|(?P<string>[bB]?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"))"""
     r"""|(?P<word><NA>|[^\s\[\](){}'",:=]+)|(?P<other>[\[\](){},:=])""",
@@ -46,30 +46,28 @@ _ADVICE = "Write it as JSON, or as a list of one string if it is the text"
 
 
 class UnreadableError(Exception):
-    """A value that cannot be read.
-
-    Its arguments are those of `cells.BadCell`.
-    """
+    """Raised for an unreadable value, with the arguments of `cells.BadCell`."""
 
 
 def repeated_key(key: str) -> UnreadableError:
-    """Returns the error of an object that has a key, as a repr, twice."""
+    """Returns the error of an object with a repeated key, given as its repr."""
     problem = f"an object has {key} twice"
     return UnreadableError("repeated field", problem, "Keep one of them")
 
 
 def read(text: str) -> object:
-    """Reads a string that is JSON, or the repr of an object.
+    """Parses a string that holds JSON or the repr of an object.
 
     Example: `"{'text': array(['Brno'], dtype=object)}"` gives
-    `{"text": ["Brno"]}`, and `"['a' 'b']"` of NumPy gives `["a", "b"]`.
+    `{"text": ["Brno"]}`, and NumPy's `"['a' 'b']"` gives `["a", "b"]`.
 
     Returns:
-        The list, tuple, set, dict, bytes, date or number; the string itself if
-        it is none of these, or a tuple or set of numbers such as `"(1, 2)"`.
+        The list, tuple, set, dict, bytes, date or number. Other strings are
+        returned unchanged, also tuples and sets of numbers such as `"(1, 2)"`.
 
     Raises:
-        UnreadableError: the repr is incomplete.
+        UnreadableError: the object is not supported, its repr omits items, or
+            a key is repeated.
     """
     body = text.strip()
     is_series = _SERIES.search(body[-300:]) and _FIRST_ROW.match(body)
@@ -79,7 +77,7 @@ def read(text: str) -> object:
     if is_series or _OBJECT.match(body) or is_nested:
         raise UnreadableError(
             "the repr of an object",
-            f"got {show(body)}, the repr of an object, expected its content",
+            f"got the repr of an object, {show(body)}, expected its content",
             _ADVICE,
         )
     for parse in (_parse_json, _parse_repr):
@@ -92,29 +90,29 @@ def read(text: str) -> object:
 
 def _parse_json(body: str) -> object:
     if body[0] not in "[{":
-        raise ValueError("no list or object")
+        raise ValueError("not a list or object")
     return json.loads(body, object_pairs_hook=UniqueKeys.of)
 
 
 def _parse_repr(body: str) -> object:
     """Parses a list, tuple, set, dict, bytes or array of Python or NumPy."""
     with warnings.catch_warnings():
-        # Warnings about escapes such as "\d" in what may be plain text.
+        # Plain text may have escapes such as "\d", which Python warns about.
         warnings.simplefilter("ignore")
         tree = ast.parse(_with_commas(body), mode="eval")
     is_bytes = isinstance(getattr(tree.body, "value", None), bytes)
     if not (is_bytes or isinstance(tree.body, _PRINTED)):
-        raise ValueError("no list or object")
+        raise ValueError("not a list or object")
     value = ast.literal_eval(_Values().visit(tree))
     if isinstance(value, tuple | set) and all(
         isinstance(x, int | float) for x in value
     ):
-        raise ValueError("an interval or the like")
+        raise ValueError("plain text, such as an interval")
     return value
 
 
 def _with_commas(body: str) -> str:
-    """Puts commas between the values of a list that NumPy printed.
+    """Inserts commas between the values of a printed NumPy array.
 
     Example: `"['a' 'b']"` gives `"['a','b']"`.
     """
@@ -150,7 +148,7 @@ def _with_commas(body: str) -> str:
 
 
 class _Values(ast.NodeTransformer):
-    """Replaces names and calls in reprs by their values."""
+    """Replaces names and constructor calls in a repr by their values."""
 
     def visit_Call(self, node):
         self.generic_visit(node)
@@ -196,7 +194,7 @@ class _Values(ast.NodeTransformer):
         return node
 
     def _visit_items(self, node):
-        """Raises an error if `...` replaces items."""
+        """Raises an error if `...` stands for omitted items."""
         self.generic_visit(node)
         if any(
             isinstance(x, ast.Constant) and x.value is ... for x in node.elts
@@ -206,8 +204,8 @@ class _Values(ast.NodeTransformer):
             text = ast.unparse(node)
             raise UnreadableError(
                 "a shortened list",
-                f"got {show(text)}, in which '...' stands for what was left "
-                "out, expected the whole list",
+                f"got {show(text)}, where '...' stands for omitted items, "
+                "expected the whole list",
                 "Write it as JSON",
             )
         return node

@@ -1,4 +1,4 @@
-"""Tests of strings with a repr; sources_conformance_test.py has fields."""
+"""Tests of parsing reprs; sources_conformance_test.py tests them in fields."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -67,7 +67,7 @@ class ReprsTest(parameterized.TestCase):
         self.assertEqual(text, reprs.read(text))
 
     def test_warnings_are_not_shown(self):
-        """Python warns of unknown escapes."""
+        """Hides Python's warnings about unknown escapes."""
         self.assertEqual(["\\d"], reprs.read("['\\\\d']"))
 
     @parameterized.parameters(

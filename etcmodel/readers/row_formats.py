@@ -1,4 +1,4 @@
-"""Reads rows of users' own files and collections as records."""
+"""Reads rows of users' files and Python collections as records."""
 
 import dataclasses
 import functools
@@ -25,12 +25,14 @@ from etcmodel.readers.sectioned import Row
 
 @dataclasses.dataclass(frozen=True)
 class RowFormat(Format):
-    """Reads rows of `tables`; a row without an id gets its position as id.
+    """Reads rows of users' files and Python collections.
+
+    A row without an id gets its position as id.
 
     Attributes:
-        fields: names of the rows' fields. If names for query, id and evidence
-            are given, they must occur in at least one row. For predictions,
-            rows of Python only need the query.
+        fields: names of the rows' fields. Names given for query, id and
+            evidence must each occur in at least one row; in Python rows for
+            predictions, only the name of the query must.
         used: names of the fields to read. Values of others may have any type.
     """
 
@@ -44,15 +46,19 @@ class RowFormat(Format):
         bad_records: BadRecords | None = None,
         name: str = "rows",
     ) -> Iterator[Record]:
-        """Yields the usable records of a Python collection, in its order.
+        """Yields the usable records of a Python collection, in order.
 
-        For `source` see `python_rows.rows_of`, for the others `read`. Errors
-        show the `name` in place of a file's.
+        Args:
+            source: the rows, see `python_rows.rows_of`.
+            split: see `read`.
+            bad_records: see `read`.
+            name: name of the collection, which errors show as its path.
 
         Raises:
             RecordError: as in `read`.
-            TypeError: `source` is no collection of rows.
-            UserError: no row has a named field; raised after the last row.
+            TypeError: `source` is not a collection of rows.
+            UserError: no row has a field that `fields` names; raised after the
+                last row.
             ValueError: the split is unknown, or columns differ in length.
         """
         fields = self.fields
@@ -66,7 +72,7 @@ class RowFormat(Format):
         yield from self.usable(checked, bad_records, {})
 
     def parse(self, value: object, source: Source) -> Record:
-        """Makes a record of a row; see `Format.parse`."""
+        """Converts a row to a record; see `Format.parse`."""
         if isinstance(value, tables.BadRow):
             raise source.error(
                 value.reason,
@@ -100,7 +106,7 @@ class RowFormat(Format):
         return self._named(values, prefixes)
 
     def _named(self, values, prefixes: Mapping[str, str]):
-        """Gives rows without an id their position as id."""
+        """Sets the id of rows without one: a prefix and their position."""
         for source, value in values:
             if isinstance(value, dict) and value.get(self.id_field) is None:
                 name = f"{prefixes[source.path]}{source.index}"
@@ -109,7 +115,7 @@ class RowFormat(Format):
 
 
 def _with_fields(values, needed: set[str | None], place: str):
-    """Yields values; raises at the end if a needed field never occurred."""
+    """Yields values; raises an error at the end if a needed field is absent."""
     missing = needed - {None}
     present = {}
     for source, value in values:
@@ -120,13 +126,13 @@ def _with_fields(values, needed: set[str | None], place: str):
     if missing and present:
         raise UserError(
             f"{place}: no record has the field "
-            f"{', '.join(map(show, sorted(missing)))}. They have "
-            f"{', '.join([*present][:8])}."
+            f"{', '.join(map(show, sorted(missing)))}. Use a field that they "
+            f"have: {', '.join([*present][:8])}."
         )
 
 
 def _read_file(used, read_other, path, on_position=None, record=None):
-    """Reads a file's rows, by `read_other` if it knows the layout."""
+    """Reads a file's rows, with `read_other` if it recognizes the layout."""
     del record
     if read_other is not None:
         rows = read_other(path, on_position)
@@ -146,18 +152,18 @@ def row_format(
     read_other: Callable | None = None,
     **kwargs,
 ) -> RowFormat:
-    """Returns the format of rows.
+    """Returns the `RowFormat` of a task's rows.
 
     Args:
-        make: called with a `Row`, returns a `DocumentRecord`.
+        make: called with a `Row`; returns a `DocumentRecord`.
         check: see `Format`.
         fields: names of the rows' fields.
-        example: the end of a row, for messages.
-        labels: the usual names of the field with the labels.
-        evidence: the usual names of the field with the evidence.
-        others: names of further fields.
+        example: the end of an example row, for messages.
+        labels: default names of the field with the labels.
+        evidence: default names of the field with the evidence.
+        others: names of further fields to read.
         read_other: called with a path and `json_stream.OnPosition`; returns the
-            rows of a file with another layout, or None.
+            rows of a file with another layout, or None to read it as a table.
         **kwargs: other attributes of `Format`.
     """
     used = fields.used(labels, evidence) | {*others}

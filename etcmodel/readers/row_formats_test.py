@@ -1,4 +1,4 @@
-"""Tests of fields and ids of rows in users' own files and collections."""
+"""Tests of rows in users' own files and collections."""
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -13,7 +13,7 @@ from testing import samples
 from testing.helpers import write_file
 from testing.row_formats import make_format as _format
 
-# Module, good row, and its changes for a long text.
+# Module, a valid row, and the fields to change for a long text.
 _LONG = "Brno is a city in Moravia. " * 200_000
 _TASKS = {
     "classify": (classification, samples.classification(text=_LONG)),
@@ -34,10 +34,10 @@ class RowFormatTest(tf.test.TestCase, parameterized.TestCase):
         rows = [{"text": "a"}, {"text": "b", "ask": "c"}]
         path = write_file(self, iter(rows), "a.jsonl")
         with self.assertRaisesRegex(
-            UserError, "a.jsonl: no record has the field 'aks'.*have text, ask"
+            UserError, "a.jsonl: no record has the field 'aks'.*have: text, ask"
         ):
             list(_format(**{name: "aks"}).read(path))
-        # Some records may lack it.
+        # Some records may lack the field.
         first, second = _format(**{name: "ask"}).read(path)
         found = {"query": second.query, "id": second.id}
         self.assertIn(found.get(name), (("c",), "c", None))
@@ -48,7 +48,7 @@ class RowFormatTest(tf.test.TestCase, parameterized.TestCase):
         ("predict", ["query"]),
     )
     def test_field_that_no_row_has(self, split, needed):
-        """Predictions keep the order of rows, and need no evidence."""
+        """Names needed fields that no row has; predictions need the query."""
         rows = [{"text": "a"}, {"text": "b", "ask": "c"}]
         for name in ("query", "id", "evidence"):
             read = _format(**{name: "aks"}).read_rows(rows, split, name="data")
@@ -57,21 +57,22 @@ class RowFormatTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertLen(list(read), 1)
                 continue
             with self.assertRaisesRegex(
-                UserError, "^data: no record has the field 'aks'.*have text, as"
+                UserError,
+                "^data: no record has the field 'aks'.*have: text, as",
             ):
                 list(read)
         self.assertLen(list(_format(query="ask").read_rows(rows, split)), 2)
         self.assertEmpty(list(_format(query="ask").read_rows([], split)))
 
     def test_ids(self):
-        """No two records get the same id, in one file or several."""
+        """Ids are unique, in one file or several."""
         rows = [{"text": "a"}, {"text": "a", "id": 0}]
         paths = [
             write_file(self, iter(rows), name)
             for name in ("a.jsonl", "b/a.jsonl", "other.jsonl")
         ]
         self.assertEqual("0", next(_format().read(paths[0])).id)
-        with self.assertRaisesRegex(RecordError, "1 .*'0'.* has the same one"):
+        with self.assertRaisesRegex(RecordError, "1 .*'0'.* has the same id"):
             list(_format().read(paths[0]))
         bad_records = BadRecords(skip=True)
         read = _format().read(paths[:2], None, bad_records)
@@ -85,7 +86,7 @@ class RowFormatTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.product(task=list(_TASKS), name=["a.jsonl", "a.json"])
     def test_long_document(self, task, name):
-        """Reads five million characters among others, in lines or an array."""
+        """Reads a document of five million characters among shorter ones."""
         module, row = _TASKS[task]
         good = getattr(samples, module.__name__.rpartition(".")[2])(id="1")
         rows = [good, row, good | {"id": "3"}]
@@ -116,7 +117,7 @@ class RowFormatTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(('Who "sings"?',), records[0].query)
 
     def test_rows_that_cannot_be_read(self):
-        """They are counted by their reasons; errors name field and line."""
+        """Counts bad rows by reason; errors name field and line."""
         rows = "id,text,label\n1,Brno,a\n2,Zl\xedn,b\n3,a\n4,Znojmo,c\n"
         path = write_file(self, rows.encode("latin-1"), "rows.csv")
         bad_records = BadRecords(skip=True)
@@ -129,7 +130,7 @@ class RowFormatTest(tf.test.TestCase, parameterized.TestCase):
         for error, message in zip(
             bad_records.examples,
             (
-                "line 3, record 1 .*'text': there are bytes .*Convert the file",
+                "line 3, record 1 .*'text': it has bytes .*Convert the file",
                 "line 4, record 2: the row has 2 cells,",
             ),
             strict=True,

@@ -1,12 +1,13 @@
-"""Documents of sections, paragraphs and texts, read from user rows.
+"""Reads documents of sections, paragraphs and texts from user rows.
 
 A row (see `tables.read_rows` and `python_rows.rows_of`) has its document in one
 field: `text`, `document`, `paragraphs`, `sections` or `context`. The value is
 
-*   a string, whose paragraphs are separated by blank lines;
+*   a string, with blank lines between paragraphs;
 *   a list of paragraphs, each a string or a list of strings (its units); or
-*   a list of sections: `{"title": "...", "paragraphs": [...]}`, the same with
-    `"text"`, or HotpotQA's `["title", ["sentence", ...]]`.
+*   a list of sections, each `{"title": "...", "paragraphs": [...]}`,
+    `{"title": "...", "text": "..."}` or HotpotQA's
+    `["title", ["sentence", ...]]`.
 """
 
 import dataclasses
@@ -34,7 +35,7 @@ _EXPECTED = (
     "a string, a list of paragraphs (each a string or a list of strings) or a "
     'list of sections {"title": "...", "paragraphs": [...]}'
 )
-_NUL_ADVICE = "Convert the file from UTF-16 to UTF-8, or remove the NULs"
+_NUL_ADVICE = "Convert the file from UTF-16 to UTF-8, or remove the characters"
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -43,7 +44,7 @@ class Section(msgspec.Struct, frozen=True):
     Attributes:
         title: the heading; empty if there is none.
         paragraphs: the texts of each paragraph. Empty paragraphs and texts are
-            kept, so that positions count as in the file.
+            kept, so that positions are the same as in the file.
     """
 
     title: str = ""
@@ -54,13 +55,14 @@ class DocumentRecord(Record, frozen=True):
     """A document, with or without a query.
 
     Attributes:
-        id: the row's id. Without one, the row's position in its file, from 0;
-            `name:position` if several files are read.
-        sections: the document; one section without title if it has none.
+        id: the row's id. A row without one gets its position in its file, from
+            0; `name:position` if several files are read.
+        sections: the document. A document without sections is one section
+            without a title.
         query: a question as one text, or several texts such as labels.
-        has_units: whether paragraphs are lists of texts in the file, which are
-            then the units to select. False if each paragraph is one text, to be
-            split into sentences.
+        has_units: whether each paragraph is a list of texts in the file. The
+            texts are then the units to select. If False, each paragraph is one
+            text, to be split into sentences.
     """
 
     id: str
@@ -70,7 +72,7 @@ class DocumentRecord(Record, frozen=True):
 
     @property
     def paragraphs(self) -> tuple[tuple[str, ...], ...]:
-        """The paragraphs of all sections, in order."""
+        """Paragraphs of all sections, in order."""
         return tuple(x for section in self.sections for x in section.paragraphs)
 
 
@@ -80,9 +82,9 @@ class Document(NamedTuple):
     Attributes:
         sections: see `DocumentRecord`.
         has_units: see `DocumentRecord`.
-        offsets: where the first text of each paragraph begins in the document,
-            in characters. Several strings count as if they were joined by an
-            empty line, and texts of a paragraph by a space.
+        offsets: for each paragraph, the position of its first character in the
+            document's text. That text joins the strings of the field by empty
+            lines, and the texts of one paragraph by spaces.
     """
 
     sections: tuple[Section, ...]
@@ -92,10 +94,14 @@ class Document(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Fields:
-    """Names of a row's fields; None for the usual names.
+    """Names of a row's fields; None for the default names.
 
-    Usual names are `TEXT_FIELDS` for the document, `QUERY_FIELDS`, "id", and
-    for labels, selections, answers and evidence those of each data set.
+    Attributes:
+        text: the document; by default, one of `TEXT_FIELDS`.
+        query: the query; by default, one of `QUERY_FIELDS`.
+        id: the id; by default, "id".
+        label: labels, selections or answers; each dataset has its defaults.
+        evidence: the evidence; each dataset has its defaults.
     """
 
     text: str | None = None
@@ -106,7 +112,7 @@ class Fields:
 
     @property
     def id_field(self) -> str:
-        """The field with the id."""
+        """Name of the field with the id."""
         return self.id or "id"
 
     def used(
@@ -114,7 +120,7 @@ class Fields:
     ) -> frozenset[str]:
         """Returns the names of all fields that may be read.
 
-        `labels` and `evidence` are the usual names of these fields.
+        `labels` and `evidence` are the default names of these fields.
         """
         names = {
             *((self.text,) if self.text else TEXT_FIELDS),
@@ -131,15 +137,15 @@ class Fields:
 
 
 class Row:
-    """A row with its place, for errors that name both.
+    """A row that converts its fields; errors name the row and its place.
 
     Args:
         values: field -> value.
-        source: where it was read.
-        fields: names of its fields.
+        source: where the row was read.
+        fields: names of the row's fields.
 
     Attributes:
-        id: its id, as a string.
+        id: the row's id, as a string.
     """
 
     def __init__(self, values: Mapping, source: Source, fields: Fields):
@@ -150,7 +156,7 @@ class Row:
         self.id = self._read_id()
 
     def error(self, reason: str, **kwargs) -> RecordError:
-        """Returns an error about the row; `kwargs` as for `RecordError`."""
+        """Returns a `RecordError` about the row; `kwargs` are passed on."""
         return self.source.error(reason, record_id=self.id, **kwargs)
 
     def wrong(
@@ -158,8 +164,8 @@ class Row:
     ) -> RecordError:
         """Returns the error of an unexpected value.
 
-        `field` may have positions inside, such as `answers[1].text`. `group` is
-        the name in statistics; by default, the field without positions.
+        `field` may contain positions, such as `answers[1].text`. Statistics
+        group errors by `group`; by default, the field without positions.
         """
         got = show(value)
         if isinstance(value, list):
@@ -172,15 +178,18 @@ class Row:
         )
 
     def find(self, name: str | None, defaults: Sequence[str]) -> str | None:
-        """Returns the field of this name, or one of the defaults, or None.
+        """Returns the name of the field to use; None if the row lacks it.
+
+        This is `name` or, without a name, the one of `defaults` that the row
+        has.
 
         Raises:
-            RecordError: the row has two of the defaults.
+            RecordError: the row has several of the defaults.
         """
         names = (name,) if name else defaults
         found = [x for x in names if self.values.get(x) is not None]
         if len(found) > 1:
-            # A table has all columns; all but one may be empty.
+            # In a table every row has all columns, so empty ones do not count.
             found = [x for x in found if self.values[x] != ""] or found[:1]
         if len(found) > 1:
             raise self.error(
@@ -191,7 +200,7 @@ class Row:
         return found[0] if found else None
 
     def missing(self, names: Sequence[str], expected: str) -> RecordError:
-        """Returns the error of a needed field that is missing."""
+        """Returns the error of a missing field; `names` are its valid names."""
         present = [str(x) for x in self.values if x != self.fields.id_field]
         present = ", ".join(present[:8]) or "nothing"
         others = ", ".join(map(repr, names[1:]))
@@ -243,7 +252,8 @@ class Row:
         """Returns the document of the row.
 
         Raises:
-            RecordError: there is none, it has the wrong type, or is empty.
+            RecordError: the row has no document, or one that is empty or has
+                the wrong type.
         """
         field = self.find(self.fields.text, TEXT_FIELDS)
         if field is None:
@@ -273,13 +283,14 @@ class Row:
         is_cell: bool = False,
         expected: str = "a string",
     ) -> str:
-        """Returns a value that must be a string.
+        """Checks that a value is a string, and returns it.
 
-        With `is_cell`, a number becomes its digits, as in CSV.
+        With `is_cell`, numbers are converted to strings: a CSV file holds them
+        as strings, too.
 
         Raises:
-            RecordError: it is not a string, has NUL characters, or is empty
-                without `may_be_empty`.
+            RecordError: the value is not a string, has NUL characters, or is
+                empty although `may_be_empty` is False.
         """
         if is_cell and is_number(value):
             return json.dumps(value)
@@ -301,10 +312,10 @@ class Row:
         return value
 
     def flag(self, field: str, value: object) -> bool:
-        """Returns a value that must be true or false; missing means false.
+        """Converts a value to a boolean; a missing value is False.
 
-        Takes 1, 1.0, `"true"`, `"1"` and `"1.0"` in any case, and the same for
-        false, since CSV has no other way to write them.
+        For true, accepts 1, 1.0, `"true"` in any case, `"1"` and `"1.0"`,
+        because CSV files hold booleans as strings; the same for false.
         """
         if isinstance(value, str):
             word = value.strip().lower()
@@ -316,12 +327,12 @@ class Row:
 
 
 def given_text(value: object) -> object:
-    """Returns the original string of a repr of numbers, such as `"[1]"`."""
+    """Restores the string of a list that was parsed from it (`Printed`)."""
     return value.text if isinstance(value, cells.Printed) else value
 
 
 def is_number(value: object) -> bool:
-    """Tells whether a value is a number, not true or false."""
+    """Tells whether a value is a number; booleans are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -338,13 +349,13 @@ def whole(value: object) -> object:
 
 
 def split_paragraphs(text: str) -> Iterator[tuple[int, str]]:
-    r"""Splits a text at lines of only white space.
+    r"""Splits a text into paragraphs at blank lines.
 
     Example: `" a\nb\n \n\nc"` gives `(1, "a\nb")` and `(8, "c")`.
 
     Yields:
-        The start of each paragraph, in characters, and the paragraph without
-        surrounding white space.
+        The position of each paragraph's first character, and the paragraph
+        without surrounding white space.
     """
     start = 0
     ends = [x.span() for x in _BLANK_LINES.finditer(text)]
@@ -357,19 +368,19 @@ def split_paragraphs(text: str) -> Iterator[tuple[int, str]]:
 
 
 class _DocumentReader:
-    """Reads the document's field, and finds out whether it has units."""
+    """Converts the document's field to a `Document`."""
 
     def __init__(self, row: Row, field: str):
         self._row = row
         self._field = field
-        # None until a paragraph has been read.
+        # None until the first paragraph has been read.
         self._has_units: bool | None = None
-        # Starts of the paragraphs, and of the next string.
+        # Positions of the paragraphs read so far, and of the next string.
         self._offsets: list[int] = []
         self._end = 0
 
     def read(self, value: object) -> Document:
-        """Returns the document in a value."""
+        """Converts the field's value to a document."""
         if not isinstance(value, list):
             text = self._row.text(
                 self._field, value, is_cell=True, expected=_EXPECTED
@@ -387,7 +398,7 @@ class _DocumentReader:
 
     def _section(self, place: str, value: object) -> Section:
         if isinstance(value, list):
-            # HotpotQA's paragraph.
+            # HotpotQA's format: a title and one paragraph of sentences.
             title = self._row.text(f"{place}[0]", value[0])
             return Section(title, (self._paragraph(f"{place}[1]", value[1]),))
         names = [x for x in ("paragraphs", "text") if value.get(x) is not None]
@@ -441,7 +452,7 @@ class _DocumentReader:
         if self._has_units not in (None, has_units):
             expected = "a list of strings" if self._has_units else "a string"
             raise self._row.wrong(
-                place, value, f"{expected} like the paragraph before it"
+                place, value, f"{expected}, like the paragraph before it"
             )
         self._has_units = has_units
 

@@ -1,4 +1,4 @@
-"""Tests of documents of rows."""
+"""Tests of `sectioned`: documents built from user rows."""
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -56,7 +56,7 @@ class DocumentTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(has_units, record.has_units)
 
     def test_fields_of_other_names(self):
-        """With other names given, the usual fields may hold anything."""
+        """With other names given, the default fields may hold anything."""
         (record,) = _format(text="body", query="topics", id="key").read_rows(
             [{"body": "a", "topics": ["b", "c"], "key": 7, "text": 1, "id": []}]
         )
@@ -78,12 +78,12 @@ class DocumentTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(expected, record.query)
 
     @parameterized.parameters(
-        # Starts of the paragraphs of a string.
+        # The paragraphs of one string.
         (" a\nb\n \n\nc", (1, 8)),
         ("a\r\n \r\nbc", (0, 6)),
-        # "a b", "", "c" with empty lines between.
+        # The text is "a b\n\n\n\nc".
         ([["a", "b"], [], ["c"]], (0, 5, 7)),
-        # "a", two empty lines, "b", an empty line, "c".
+        # The text is "a\n\n\nb\n\nc".
         ([{"text": "a\n\n\nb"}, {"text": "c"}], (0, 4, 7)),
     )
     def test_offsets(self, value, expected):
@@ -107,7 +107,10 @@ class ErrorsTest(tf.test.TestCase, parameterized.TestCase):
         ({"text": True}, f"{_LIST}"),
         ({"text": {"title": "a"}}, f"{_LIST}"),
         ({"text": [["a"], "b"]}, r"'text\[1\]': got 'b', expected a list of s"),
-        ({"text": ["a", ["b"]]}, r"'text\[1\]': got \['b'\], .* a string like"),
+        (
+            {"text": ["a", ["b"]]},
+            r"'text\[1\]': got \['b'\], .* a string, like",
+        ),
         ({"text": [5]}, r"'text\[0\]': got 5, expected a paragraph"),
         ({"text": [["a", 5]]}, r"'text\[0\]\[1\]': got 5, expected a string"),
         ({"text": [{"title": "a"}]}, r"'text\[0\]': got .*\"paragraphs\" or"),
@@ -151,7 +154,7 @@ class ErrorsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(1, bad_records.total)
 
     def test_numbers_as_text(self):
-        """Numbers are read as the text that CSV has for them."""
+        """Numbers in text fields become strings, as in CSV."""
         read = _format().read_rows([{"text": 5, "id": 7.5}, {"text": "b"}])
         self.assertEqual(
             [("7.5", (("5",),)), ("1", (("b",),))],

@@ -1,4 +1,4 @@
-"""Tests that every source reads one table of values with the same result."""
+"""Tests that every source gives the same results for a table of values."""
 
 import collections
 import dataclasses
@@ -29,7 +29,7 @@ _NO_TYPES = "csv", "tsv"
 
 @dataclasses.dataclass(frozen=True)
 class Bad:
-    """The reason of the error of a record."""
+    """The expected error of a record, by its reason."""
 
     reason: str
 
@@ -39,8 +39,8 @@ class Case:
     """A value of a field.
 
     Attributes:
-        field: the field that has the value.
-        value: the value.
+        field: the field to test.
+        value: the value that is stored in it.
         expected: the result, see `_READ`; or `Bad`.
         text: the result from tables of text, if it differs.
         options: arguments of `make_format`.
@@ -61,7 +61,8 @@ _ANSWER = {
     "text": "Jan lives in Brno in 1990.",
     "answers": "Brno",
 }
-# Field -> module, the other fields, a function of what is compared.
+# Field -> module, the row's other fields, a function of the record that returns
+# the value to compare.
 _READ = {
     "id": (classification, _CLASSIFY, lambda x: x.id),
     "text": (classification, _CLASSIFY, lambda x: x.paragraphs),
@@ -202,7 +203,7 @@ _CASES = [
 
 
 def _to_list(value):
-    """Converts arrays, which JSON and some libraries do not take."""
+    """Converts arrays to lists, for JSON and libraries that reject arrays."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 
@@ -270,13 +271,16 @@ _COLLECTIONS = {
     "Hugging Face": _hugging_face,
     "tf.data": _tf_data,
 }
-# Errors of libraries for values that they cannot hold.
+# Errors that libraries raise for values they cannot hold.
 _NOT_HELD = (TypeError, ValueError, OverflowError, pa.ArrowException)
 
 
 class SourcesConformanceTest(tf.test.TestCase, parameterized.TestCase):
     def _make(self, source, rows):
-        """Returns a function of a format that reads the rows."""
+        """Stores rows in a source; returns a function that reads them.
+
+        The function takes the format to read with.
+        """
         if source in _COLLECTIONS:
             made = _COLLECTIONS[source](rows)
             return lambda x: x.read_rows(made, "predict")
@@ -309,7 +313,7 @@ class SourcesConformanceTest(tf.test.TestCase, parameterized.TestCase):
                 wrong.append((case.field, case.value, expected, found))
             num_read += 1
         self.assertEmpty(wrong)
-        # Most values can be in every source.
+        # Checks that most values were tested in this source.
         self.assertGreater(num_read, 50)
 
     def test_each_value_is_in_several_sources(self):
@@ -345,7 +349,7 @@ class SourcesConformanceTest(tf.test.TestCase, parameterized.TestCase):
                 list(classification.FORMAT.read(path))
 
     def test_categories(self):
-        """Categories of pandas and Arrow are read as their values."""
+        """Categorical columns of pandas and Arrow are read as values."""
         frame = pd.DataFrame(
             {"text": ["a", "b"], "label": pd.Categorical(["x", "y"])}
         )
@@ -354,7 +358,7 @@ class SourcesConformanceTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(["x", "y"], [record.label for record in records])
 
     def test_times_that_cannot_be_read(self):
-        """The error names the record that has it."""
+        """The error names the record with the invalid time."""
         times = pa.array([0, 10**13], pa.timestamp("s"))
         table = pa.table({"text": ["a", "b"], "id": times})
         records = classification.FORMAT.read_rows(table, "predict")

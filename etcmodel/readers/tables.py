@@ -1,11 +1,16 @@
-"""Reads rows from files of JSON, CSV, TSV, Parquet and Arrow.
+"""Reads rows from JSON, CSV, TSV, Parquet and Arrow files.
 
-A file's kind follows from its name, without `.gz` and the like, or else from
-its first characters. Arrow reads Parquet and its own files. Its readers of CSV
-and JSON are not used: they stop at a row with too few cells and at a broken
-line; an open quote swallows all later rows without an error; they cannot read a
-column with strings in some rows and lists in others, nor a row longer than a
-block; and their errors name no line.
+The format follows from the file name without a compression suffix or, if that
+is unknown, from the first characters.
+
+Arrow reads only Parquet and its own files. Its CSV and JSON readers are not
+used, for these reasons:
+
+*   They stop at a row with too few cells and at an invalid line.
+*   An open quote swallows all later rows without an error.
+*   They cannot read a column that mixes strings and lists, nor a row longer
+    than a block.
+*   Their errors do not name the line.
 """
 
 import collections
@@ -43,21 +48,21 @@ _KINDS = {
     ".feather": "arrow",
     ".ipc": "arrow",
 }
-# Endings of files with one record per line.
+# Suffixes of files that always hold one record per line.
 _LINES = (".jsonl", ".ndjson")
 _EXPECTED = (
     "JSON lines or an array (.jsonl, .json), a table with a header row (.csv, "
     ".tsv), or Parquet or Arrow (.parquet, .arrow)"
 )
 _QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
-# Excel's first line, which names the separator.
+# Excel may write a first line such as "sep=;", which sets the separator.
 _SEPARATOR_LINE = re.compile("sep=(.)", re.IGNORECASE)
 
 
 class BadRow(NamedTuple):
-    """Replaces a row that cannot be read, and says why.
+    """Placeholder for a row that cannot be read, with the reason.
 
-    `row_formats.RowFormat` turns it into a `RecordError`.
+    `row_formats.RowFormat` raises it as a `RecordError`.
     """
 
     reason: str
@@ -71,24 +76,24 @@ def read_rows(
     on_position: json_stream.OnPosition = None,
     used: Collection[str] | None = None,
 ) -> Iterator[tuple[Place, object]]:
-    """Yields the rows of a file without holding them all.
+    """Streams the rows of a file.
 
     Args:
-        path: JSON lines, a JSON array, CSV, TSV, Parquet or Arrow, local or
-            remote, compressed or not.
-        on_position: called after each row with the bytes read so far; for
-            Parquet and Arrow see `arrow_rows.read`.
+        path: a file of JSON lines, a JSON array, CSV, TSV, Parquet or Arrow,
+            local or remote, plain or compressed.
+        on_position: called after each row with the number of bytes read so far;
+            for Parquet and Arrow, see `arrow_rows.read`.
         used: names of the fields to read; None for all.
 
     Yields:
-        Pairs of the row's `Place`, with a line for JSON lines, CSV and TSV, and
-        the row: a `dict` from field to value, as in `cells.read_row`, or a
-        `BadRow`. Bytes that are not UTF-8 become
+        Pairs of the row's `Place` and the row. For JSON lines, CSV and TSV, the
+        place has a line. The row is a `dict` from field to value, as in
+        `cells.read_row`, or a `BadRow`. Bytes that are not UTF-8 become
         `json_values.INVALID_UTF8_MARK`.
 
     Raises:
-        UserError: the file cannot be read, is of another kind, or is a JSON
-            object with columns.
+        UserError: the file cannot be read, has an unknown format, or is one
+            JSON object that holds a table.
     """
     kind = _kind(path)
     if kind == "arrow":
@@ -119,7 +124,7 @@ def _converted(row: object, used: Collection[str] | None) -> object:
 
 
 def _check_no_columns(path: str, rows: Iterator, used: Collection[str]):
-    """Yields JSON lines; raises an error if the only one holds a table."""
+    """Yields JSON lines; raises an error for a single line with a table."""
     first = [*itertools.islice(rows, 1)]
     row = first[0][1] if first else None
     found = _orientation(row, used) if isinstance(row, dict) else None
@@ -127,9 +132,9 @@ def _check_no_columns(path: str, rows: Iterator, used: Collection[str]):
         first += itertools.islice(rows, 1)
         if len(first) == 1:
             raise UserError(
-                f"{path}: its only object seems to be a table by {found}. "
-                "Write one record a line, as pandas does with "
-                "to_json(path, orient='records', lines=True); if it is one "
+                f"{path}: its only object seems to be a table (by {found}). "
+                "Write one record per line, as pandas does with "
+                "to_json(path, orient='records', lines=True). If it is one "
                 'record, add a field such as "id": "1".'
             )
     yield from first
@@ -137,7 +142,7 @@ def _check_no_columns(path: str, rows: Iterator, used: Collection[str]):
 
 
 def _orientation(value: dict, used: Collection[str]) -> str | None:
-    """Names the layout of an object that holds a table; None for a record."""
+    """Returns the layout of an object with a table; None for a record."""
     columns = value.values()
     if value.keys() >= {"columns", "data"}:
         return "orient='split'"
@@ -153,7 +158,7 @@ def _orientation(value: dict, used: Collection[str]) -> str | None:
 
 
 def _kind(path: str) -> str:
-    """Returns the kind of a file: "json", "csv", "tsv" or "arrow"."""
+    """Returns the format of a file: "json", "csv", "tsv" or "arrow"."""
     name = compression.without_ending(path.lower())
     ending = os.path.splitext(name)[1]
     if ending in _KINDS:
@@ -167,7 +172,8 @@ def _kind(path: str) -> str:
         if json_stream.begins_with(path, pattern):
             return kind
     raise UserError(
-        f"{path}: its kind is not clear. Expected {_EXPECTED}; rename the file."
+        f"{path}: unknown file format. Expected {_EXPECTED}. Give the file the "
+        "suffix of its format."
     )
 
 
@@ -198,23 +204,24 @@ def _read_table(path, on_position, is_tsv) -> Iterator[tuple[Place, object]]:
 def read_cells(
     path: str, on_position: json_stream.OnPosition, delimiter: str | None
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yields line number, from 1, and cells of each row with cells.
+    """Yields the line number, from 1, and the cells of each row.
 
-    In TSV, a quote may also be a character of the text; see `_is_quoted`.
+    Skips blank rows. In TSV, a quote may also be a character of the text; see
+    `_is_quoted`.
 
     Args:
-        path: CSV or TSV, local or remote, compressed or not.
-        on_position: called with the bytes read so far.
-        delimiter: separator of cells; None: `,`, `;` or a tab, the first of
-            these that the header row has.
+        path: a CSV or TSV file, local or remote, plain or compressed.
+        on_position: called with the number of bytes read so far.
+        delimiter: the separator of cells. If None, it is the first of `,`, `;`
+            and tab that occurs in the header row.
 
     Raises:
-        UserError: the file cannot be read, or its quotes are wrong.
+        UserError: the file cannot be read, or a quote is not closed.
     """
     line, size = 1, 0
 
     def counted(lines):
-        """Yields lines; raises an error if a row has too many characters."""
+        """Yields lines; raises a `UserError` if a row is too long."""
         nonlocal size
         for text in lines:
             size += len(text)
@@ -248,14 +255,14 @@ def read_cells(
             line, size = reader.line_num + 1, 0
     except csv.Error as error:
         raise UserError(
-            f"{path}, line {line}: the row that begins there is broken "
+            f"{path}, line {line}: the row that begins there is invalid "
             f"({error}). Close its quotes and double those inside a cell, or "
-            "get the file again if it was cut off."
+            "get the file again if it is truncated."
         ) from None
 
 
 def _parsed(reader) -> Iterator[list[str]]:
-    """Yields a `csv.reader`'s rows, with cells of any size."""
+    """Yields the rows of a `csv.reader` without a limit on the cell size."""
     while True:
         with _cells_of_any_size:
             row = next(reader, None)
@@ -265,7 +272,10 @@ def _parsed(reader) -> Iterator[list[str]]:
 
 
 class _CellsOfAnySize:
-    """Lifts csv's limit on the size of a cell while any thread parses."""
+    """Removes csv's limit on the cell size while any thread parses.
+
+    The limit is global to the process.
+    """
 
     _NO_LIMIT = 2**31 - 1
 
@@ -282,7 +292,7 @@ class _CellsOfAnySize:
     def __exit__(self, *error):
         with self._lock:
             self._num_users -= 1
-            # Otherwise another thread has set its own limit meanwhile.
+            # Keeps a limit that other code has set in the meantime.
             if not self._num_users and csv.field_size_limit() == self._NO_LIMIT:
                 csv.field_size_limit(self._before)
 
@@ -291,19 +301,20 @@ _cells_of_any_size = _CellsOfAnySize()
 
 
 def _is_quoted(path: str) -> bool:
-    """Tells whether quotes of TSV enclose cells with tabs or line breaks.
+    """Tells whether quotes in a TSV file enclose cells.
 
-    Otherwise quotes may be characters of the text, as in files that no
-    spreadsheet wrote, and every line is a row. Chooses the reading with fewer
-    rows of another length than the header row.
+    Quoted cells may contain tabs and line breaks, as spreadsheets write them.
+    In other files, quotes are characters of the text and every line is a row.
+    Chooses the interpretation under which fewer rows differ in length from the
+    header row.
 
     Raises:
-        UserError: both readings have as many, and a quote stays open.
+        UserError: some line has an open quote, and the interpretations tie.
     """
     num_cells, num_bad, first_open = None, 0, None
 
     def count(lines):
-        """Yields lines, and counts those that are not rows."""
+        """Yields lines; counts the bad rows if quotes are part of the text."""
         nonlocal num_cells, num_bad, first_open
         for number, line in enumerate(lines, 1):
             cells = line.rstrip("\r\n").split("\t")
@@ -323,21 +334,21 @@ def _is_quoted(path: str) -> bool:
             num_bad_quoted += bool(cells) and len(cells) != num_cells
     except csv.Error:
         num_bad_quoted = math.inf
-        # Counts the rest.
+        # Reads on, so that all lines are counted.
         collections.deque(lines, maxlen=0)
     if first_open is None:
         return False
     if num_bad == num_bad_quoted:
         raise UserError(
-            f"{path}, line {first_open}: the quote may be a character of the "
-            "text, or begin a cell with tabs or line breaks; the rest of the "
-            "file allows both. Convert the table to .csv or .jsonl."
+            f"{path}, line {first_open}: the quote is ambiguous: it may be a "
+            "character of the text, or open a cell with tabs or line breaks. "
+            "Convert the table to .csv or .jsonl."
         )
     return num_bad_quoted < num_bad
 
 
 def _plain_cells(line: str) -> list[str]:
-    """Splits a line of TSV at tabs; cells may be quoted."""
+    """Splits a TSV line at tabs, and removes quotes around cells."""
     cells = line.rstrip("\r\n").split("\t")
     return [
         x[1:-1].replace('""', '"') if _QUOTED_CELL.fullmatch(x) else x
@@ -346,7 +357,7 @@ def _plain_cells(line: str) -> list[str]:
 
 
 def _read_lines(path: str, on_position) -> Iterator[str]:
-    """Yields lines with their ends; empties blank ones before the header."""
+    """Yields lines with line ends; strips blank lines before the header."""
     lines = _whole_lines(path, on_position)
     for line in lines:
         if line.strip():
@@ -357,13 +368,13 @@ def _read_lines(path: str, on_position) -> Iterator[str]:
 
 
 def _whole_lines(path: str, on_position) -> Iterator[str]:
-    """Yields whole lines with their ends; the last may be empty."""
+    """Yields whole lines with their line ends; the last may be empty."""
     parts, size, number = [], 0, 1
     for part in json_stream.read_text_lines(path, on_position):
-        # NUL characters occur in UTF-16 that is read as UTF-8.
+        # NUL characters show that the file is UTF-16, not UTF-8.
         part = part.replace("\0", INVALID_UTF8_MARK)
         if parts and parts[-1].endswith("\r"):
-            # A line feed may follow, in the next part.
+            # The next part may begin with the line feed of "\r\n".
             part = parts.pop() + part
         *lines, rest = io.StringIO(part, newline="").readlines() or [""]
         if rest.endswith("\n"):

@@ -1,4 +1,4 @@
-"""Tests of rows of files."""
+"""Tests of reading rows from JSON, CSV, TSV, Parquet and Arrow files."""
 
 import csv
 import gzip
@@ -44,13 +44,13 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         ("a.csv", 'id;"text"\n1;Brno\n2;Znojmo, Zlín'),
         ("a.csv.gz", gzip.compress(_CSV.encode())),
         ("a.tsv", _TSV),
-        # Recognized by their content.
+        # Files recognized by their content.
         ("a", json.dumps(_ROWS)),
         ("a", _JSON_LINES),
         ("a.data", _CSV),
         ("a.txt", _TSV),
     )
-    def test_kinds(self, name, content):
+    def test_formats(self, name, content):
         positions = []
         rows = self._read(name, content, on_position=positions.append)
         self.assertEqual(_ROWS, rows)
@@ -66,22 +66,22 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("columns", "index", "split", "table", "")
     def test_tables_in_one_object(self, orient):
-        """Each would be read as one record with other content, or none."""
+        """Rejects a table in one JSON object, which is not a record."""
         frame = pd.DataFrame({"text": ["a", "b"], "label": ["x", "y"]})
         if orient:
             content, kind = frame.to_json(orient=orient), f"orient='{orient}'"
         else:
             content, kind = json.dumps(frame.to_dict("list")), "columns"
-        with self.assertRaisesRegex(UserError, f"by {kind}.*one record a line"):
+        with self.assertRaisesRegex(UserError, f"{kind}.*one record per line"):
             self._read("a.json", content, used={"text", "label"})
 
-    def test_one_record_that_is_no_table(self):
+    def test_one_record_that_is_not_a_table(self):
         for record in (
             {"id": "1", "text": ["a", "b"], "labels": ["x", "y"]},
             {"text": ["a", "b"], "labels": []},
         ):
             self.assertEqual([record], self._read("a.json", json.dumps(record)))
-        # The name says that a line is a record.
+        # The suffix .jsonl means that each line is a record.
         record = {"text": ["a"], "labels": ["x"]}
         self.assertEqual([record], self._read("a.jsonl", json.dumps(record)))
 
@@ -100,7 +100,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual({"x": None, "text": "f"}, unused)
 
     def test_address_of_fsspec(self):
-        """TensorFlow does not know the file system of the address."""
+        """TensorFlow does not support the address's scheme."""
         fsspec.filesystem("memory").pipe(
             "/tables/a.csv.gz", gzip.compress(_CSV.encode())
         )
@@ -116,7 +116,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
                 files.find(address)
 
     def test_cells(self):
-        """Quotes, line breaks, lists, and a cell of five million characters."""
+        """Reads quotes, line breaks, lists and very long cells."""
         long = "word " * 1_000_000
         rows = self._read(
             "a.csv",
@@ -133,7 +133,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_lists_that_pandas_wrote(self):
-        """Python would join the strings of NumPy's output."""
+        """Separates NumPy's strings, which Python syntax would join."""
         lists = [["a", "it's"], np.array(["b", "c"]), [(0, 1)]]
         frame = pd.DataFrame({"labels": lists})
         rows = self._read("a.csv", frame.to_csv(index=False))
@@ -142,11 +142,11 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     @parameterized.parameters(
-        # In quotes, as pandas writes them.
+        # Quoted cells, as pandas writes them.
         ('"say ""a"""\tpos\nb\tneg\n', ['say "a"', "b"]),
         ('"a\tb"\tpos\n"c\n\td"\tneg\n', ["a\tb", "c\n\td"]),
         ('"a\n\nb ""c""\n"\tpos\r\nd\tneg', ['a\n\nb "c"\n', "d"]),
-        # Quotes of the text itself.
+        # Quotes that belong to the text.
         ('"a" b\tpos\n5" disk\tneg\n', ['"a" b', '5" disk']),
         ('"a, she said\tpos\n"b" or "c\tneg', ['"a, she said', '"b" or "c']),
     )
@@ -164,11 +164,11 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual({"text": "b", "label": "neg"}, good)
 
     @parameterized.parameters('"a\tpos\nb"\tneg\n', '"a\tpos\n\nb"\tneg\n')
-    def test_tsv_that_can_be_read_in_two_ways(self, lines):
-        """Either two rows, or a cell with a tab and a line break."""
-        with self.assertRaisesRegex(UserError, "line 2: the quote.*or begin a"):
+    def test_ambiguous_quotes_of_tsv(self, lines):
+        """The quote may belong to the text of two rows, or enclose a cell."""
+        with self.assertRaisesRegex(UserError, "line 2: the quote.*or open a"):
             self._read("a.tsv", f"text\tlabel\n{lines}")
-        # Other rows may settle it.
+        # Other rows can resolve the ambiguity.
         row = '"c\nd"\tpos\n'
         first, _ = self._read("a.tsv", f"text\tlabel\n{lines}{row}")
         self.assertStartsWith(first["text"], "a\tpos\n")
@@ -177,7 +177,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         ('text\n"a" b\n"c"\n', [{"text": '"a" b'}, {"text": "c"}]),
-        # After a blank line.
+        # The header row follows a blank line.
         (' \ntext\tn\n"a\tb"\t1\n', [{"text": "a\tb", "n": "1"}]),
     )
     def test_other_tsv(self, content, expected):
@@ -206,7 +206,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         self.addCleanup(csv.field_size_limit, limit)
         content = "id,text\n" + f'1,"{"a " * 1000}"\n' * 3
         path = self._write(name, content.replace(",", "\t"))
-        # Two are read in turns.
+        # Two readers alternate.
         readers = [tables.read_rows(path) for _ in range(2)]
         for rows in zip(*readers, strict=True):
             self.assertEqual(1000, csv.field_size_limit())
@@ -249,10 +249,10 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("a.csv", "", "is empty"),
         ("a.csv", "id,text,text\n1,2,3", "two columns have the name 'text'"),
-        ("a.csv", 'text\n"a', "line 2: the row that begins there is broken"),
-        ("a", "Some text", "its kind is not clear. Expected JSON lines"),
+        ("a.csv", 'text\n"a', "line 2: the row that begins there is invalid"),
+        ("a", "Some text", "unknown file format. Expected JSON lines"),
         ("a.jsonl", '{"id": "1"}\n{"id', "line 2: the JSON ends too early"),
-        ("a.parquet", b"PAR1 and so on", "data of Parquet or Arrow are dam"),
+        ("a.parquet", b"PAR1 and so on", "Parquet or Arrow data are dam"),
     )
     def test_errors(self, name, content, message):
         with self.assertRaisesRegex(UserError, message):

@@ -1,4 +1,4 @@
-"""SavedModels: their signatures, files and warm-up requests."""
+"""Writes and loads SavedModels: signatures, files and warm-up requests."""
 
 from etcmodel import extras
 

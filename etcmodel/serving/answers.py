@@ -1,4 +1,4 @@
-"""Asks a model for the predictions of a task."""
+"""Predicts with an exported model."""
 
 import itertools
 from collections.abc import Callable
@@ -22,25 +22,26 @@ from etcmodel.serving import signatures
 
 
 class Answers:
-    """A function that answers requests, and what converts its answers.
-
-    Several threads may ask at once.
+    """Predicts with a model's signature `serving_default`; thread-safe.
 
     Args:
         spec: the task.
-        task_model: its model, for `TaskModel.to_prediction`.
+        task_model: the task's model, for `TaskModel.to_prediction`.
         answer: the signature `serving_default`.
-        metadata: what `export` notes of a model.
-        owner: what must live as long as `answer`, such as its weights.
+        metadata: the description that `export` writes; see
+            `exported.read_metadata`.
+        owner: object to keep alive as long as `answer`, such as the model that
+            holds its weights.
 
     Attributes:
         spec: the task.
         answer: the signature.
         sizes: the preprocessing configuration of the training records.
-        reading: how the training records were read: name -> value.
+        reading: the options that the training records were read with: name ->
+            value.
         has_queries: whether all training records are known to have queries.
         num_cut: number of records truncated so far.
-        num_refused: number of records so far that the model refused.
+        num_refused: number of records that the model has refused so far.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Answers:
         self._owner = owner
 
     def predict(self, raw: Sequence[dict[str, Any]]) -> list[Any]:
-        """Predicts a batch of the inputs of requests, not padded."""
+        """Predicts a batch of requests, given as inputs without padding."""
         inputs = load(self.spec.preprocessor).pad_batch(raw)
         answers = self.answer(
             **{name: tf.constant(x) for name, x in inputs.items()}
@@ -82,9 +83,9 @@ class Answers:
 
         Args:
             records: the records.
-            to_raw: returns the inputs of a record's request, not padded.
-            batch_size: how many are answered at once.
-            done: called with the number of records of each batch.
+            to_raw: converts a record to a request: inputs without padding.
+            batch_size: number of records per batch.
+            done: called after each batch with its number of records.
         """
         records = iter(records)
         while batch := list(itertools.islice(records, batch_size)):
@@ -93,7 +94,7 @@ class Answers:
             done(len(batch))
 
     def count_unknown_labels(self, gold: Iterable[Any]) -> int:
-        """Counts labels in right answers that training did not have."""
+        """Returns the number of gold labels that do not occur in training."""
         find = getattr(self.spec.dataset, "unknown_labels", None)
         if find is None:
             return 0
@@ -102,7 +103,10 @@ class Answers:
 
 
 def load_answers(path: str, spec: TaskSpec) -> Answers:
-    """Loads what `export` wrote for a task; a `UserError` if it is damaged."""
+    """Loads a SavedModel of a task that `export` wrote.
+
+    Raises a `UserError` if the SavedModel is damaged.
+    """
     metadata = exported.read_metadata(path)
     options = exported.make_options(path, spec.options, metadata["options"])
     exported.check_files(path, metadata)
@@ -124,12 +128,15 @@ def load_answers(path: str, spec: TaskSpec) -> Answers:
 
 
 def load_saved_model(path: str):
-    """Loads a SavedModel that `export` wrote."""
+    """Loads a SavedModel that `export` wrote.
+
+    Raises a `UserError` if it is damaged.
+    """
     import tensorflow_text  # noqa: F401  The graph uses its operations.
 
     try:
         return tf.saved_model.load(path)
-    # Anything is raised for damaged files: KeyError, IndexError, ...
+    # TensorFlow raises any exception for damaged files: KeyError, IndexError...
     except Exception as error:
         problem = " ".join(without_stack(str(error))).rstrip(".")
         raise UserError(

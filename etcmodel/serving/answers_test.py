@@ -22,7 +22,7 @@ print([x for x in sys.modules if x.startswith(names)])
 
 
 class AnswersTest(tf.test.TestCase):
-    """With a SavedModel that always answers with the first candidate."""
+    """Tests with a SavedModel that always answers with the first candidate."""
 
     def setUp(self):
         super().setUp()

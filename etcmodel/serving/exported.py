@@ -1,4 +1,4 @@
-"""Reads the description of a SavedModel, without TensorFlow."""
+"""Reads the description of a SavedModel without loading TensorFlow."""
 
 import dataclasses
 import os
@@ -10,12 +10,15 @@ from etcmodel.pipeline import metadata_files
 
 METADATA_FILE = os.path.join("assets.extra", "etcmodel.json")
 _ADVICE = "Export the model again."
-# TensorFlow has a checksum of each variable.
+# TensorFlow itself stores checksums of the variables in these files.
 _OWN_CHECKSUMS = "variables.data-"
 
 
 def read_metadata(saved_model_dir: str) -> dict:
-    """Reads the file that `export` wrote; raises a `UserError` if missing."""
+    """Reads the description of a SavedModel that `export` wrote.
+
+    Raises a `UserError` if the description is missing or damaged.
+    """
     if not os.path.exists(os.path.join(saved_model_dir, "saved_model.pb")):
         raise UserError(
             f"{saved_model_dir} is not a SavedModel: it has no saved_model.pb. "
@@ -25,7 +28,8 @@ def read_metadata(saved_model_dir: str) -> dict:
     if not os.path.exists(path):
         raise UserError(
             f"{saved_model_dir} is a SavedModel, but not one that `export` "
-            f"wrote: it has no {METADATA_FILE}."
+            f"wrote: it has no {METADATA_FILE}. Give the `output_dir` of "
+            "`export`."
         )
     keys = {"task": str, "options": dict}
     metadata = metadata_files.read(path, keys, _ADVICE)
@@ -63,20 +67,23 @@ def find_versions(directory: str) -> dict[int, str]:
 
 
 def make_options(saved_model_dir: str, options_class: type, values: dict):
-    """Makes the stored options of a task; raises a `UserError` if unknown."""
+    """Makes a task's options from the stored values.
+
+    Raises a `UserError` if an option is unknown.
+    """
     names = [field.name for field in dataclasses.fields(options_class)]
     for name in values:
         if name not in names:
             raise UserError(
-                f"{os.path.join(saved_model_dir, METADATA_FILE)}: there is no "
-                f"option {name!r}. Expected some of {', '.join(names)}. "
+                f"{os.path.join(saved_model_dir, METADATA_FILE)}: unknown "
+                f"option {name!r}, expected only {', '.join(names)}. "
                 f"{_ADVICE}"
             )
     return options_class(**values)
 
 
 def describe_files(saved_model_dir: str) -> dict[str, str]:
-    """Returns the checksums of a SavedModel's graph and assets, by name."""
+    """Returns file name -> checksum of a SavedModel's graph and assets."""
     found = {}
     for folder in ("", "assets", "variables"):
         place = os.path.join(saved_model_dir, folder)
@@ -90,13 +97,13 @@ def describe_files(saved_model_dir: str) -> dict[str, str]:
 
 
 def check_files(saved_model_dir: str, metadata: dict[str, Any]) -> None:
-    """Raises a `UserError` if a file differs from what `export` wrote."""
-    # Older versions stored no checksums.
+    """Raises a `UserError` if a file has changed since `export` wrote it."""
+    # SavedModels of older versions have no checksums.
     found, noted = describe_files(saved_model_dir), metadata.get("files", {})
     for name in noted:
         if found.get(name) != noted[name]:
             path = os.path.join(saved_model_dir, name)
-            problem = f"is damaged: {METADATA_FILE} has another checksum"
+            problem = f"is damaged: its checksum differs from {METADATA_FILE}"
             if name not in found:
                 problem = "is missing"
             raise UserError(

@@ -1,8 +1,8 @@
-"""Writes SavedModels that load and answer without this package.
+"""Writes SavedModels that load and run without this package.
 
-The functions of a model are traced with explicit signatures on a `tf.Module`.
-Nothing of Keras is stored, so they load the same under either Keras, in Python,
-in TensorFlow Serving and through the C++ loader.
+A model's functions are traced with explicit signatures on a `tf.Module`. No
+Keras objects are stored, so the SavedModel loads in Keras 2 and 3, in
+TensorFlow Serving and with the C++ loader.
 """
 
 import os
@@ -29,15 +29,15 @@ def model_variables(model: tf.keras.Model) -> list[tf.Variable]:
 
 
 class ServingModule(tf.Module):
-    """A module to save: functions with signatures, and their resources.
+    """The module to save: functions with signatures, and their resources.
 
     Args:
         variables: all variables that the functions read.
         resources: modules with tables and files, such as tokenizers.
-        functions: signature name -> (function, input name -> specification).
+        functions: signature name -> (function, input name -> `TensorSpec`).
             Functions take inputs by name and return a dict of tensors. They
-            must hold Keras layers only in closures, so that these are not
-            saved.
+            must refer to Keras layers only in closures, so that the layers are
+            not saved.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class ServingModule(tf.Module):
             key: tf.function(function, autograph=False)
             for key, (function, _) in functions.items()
         }
-        # Hidden from code that saves the module, which would trace it again.
+        # In a closure, because saving would trace visible functions again.
         self._functions = lambda: (traced, specs)
 
     def signatures(
         self, names: Sequence[str] | None = None
     ) -> dict[str, Callable]:
-        """Returns concrete functions, by default all, with inputs by name."""
+        """Returns concrete functions by signature name; by default, all."""
         functions, specs = self._functions()
         return {
             key: function.get_concrete_function(
@@ -88,14 +88,16 @@ def export_saved_model(
     Args:
         module: the module to save.
         output_dir: the directory to create.
-        model_name: the name that the model is served under.
-        metadata: saved for `predict` as `assets.extra/etcmodel.json`.
-        warmup_inputs: signature name -> inputs of one request. Every signature
-            is called with them before anything is written.
+        model_name: the name under which TensorFlow Serving serves the model.
+        metadata: description of the model for `predict`, saved as
+            `assets.extra/etcmodel.json`.
+        warmup_inputs: signature name -> inputs of one request. As a check, the
+            signatures are called with them before anything is written.
         overwrite: whether an existing directory may be replaced.
 
     Raises:
-        UserError: the directory has files, or cannot be written.
+        UserError: the directory has files that may not be replaced, or cannot
+            be written.
     """
     with for_inference():
         signatures = module.signatures()

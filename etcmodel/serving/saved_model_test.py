@@ -12,18 +12,18 @@ from etcmodel.serving import exported
 from etcmodel.serving import saved_model as saved_model_lib
 from testing import saved_models
 
-# The note, without checksums.
+# The model's description, without checksums.
 _NOTE = {"task": "words", "options": {}}
 
 
 @custom_gradients.custom_gradient
 def _same(x):
-    """The identity, with a gradient of its own."""
+    """Returns its input; has a custom gradient."""
     return tf.identity(x), lambda gradient: gradient
 
 
 def _module():
-    """Makes a Keras model that scores ids, with a table as a resource."""
+    """Makes a Keras model that scores ids, with a lookup table as resource."""
     dense = tf.keras.layers.Dense(1, kernel_initializer="ones")
     inputs = tf.keras.Input([3], dtype="int32", name="ids")
     model = tf.keras.Model(
@@ -89,12 +89,12 @@ class ExportTest(tf.test.TestCase):
             {"serving_default", "features"}, set(loaded.signatures)
         )
         answer = loaded.signatures["serving_default"]
-        # Sum of three ids, times two.
+        # The sum of three ids, times two.
         self.assertAllClose(
             [12.0, 6.0, 0.0],
             answer(text=tf.constant(["b", "a", "zebra"]))["score"],
         )
-        # Warm-up requests are such that they are answered.
+        # The signatures accept the warm-up requests.
         requests = saved_models.read_warmup_requests(self.path)
         self.assertLen(requests, 2)
         for (name, inputs), expected in zip(requests, (12.0, 6.0), strict=True):
@@ -107,8 +107,8 @@ class ExportTest(tf.test.TestCase):
         self.assertNotEmpty(saved_models.stored_functions(self.path))
         self.assertEmpty(saved_models.names_of_stored_gradients(self.path))
 
-    def test_what_is_in_the_directory(self):
-        # keras_metadata.pb is missing, too.
+    def test_files(self):
+        # There is no keras_metadata.pb.
         names = "assets assets.extra fingerprint.pb saved_model.pb variables"
         self.assertCountEqual(
             [".etcmodel_files.json", *names.split()], os.listdir(self.path)
@@ -125,7 +125,7 @@ class ExportTest(tf.test.TestCase):
     def test_existing_directories(self):
         with self.assertRaisesRegex(UserError, "`overwrite`"):
             self.write()
-        # The old model stays, and answers, until the new one is complete.
+        # The old model stays usable until the new one is complete.
         inputs = {"features": {"ids": np.ones([1, 4], np.int64)}}
         for bad, error in (
             ({"metadata": {"not": json}}, TypeError),

@@ -1,4 +1,4 @@
-"""Signatures of an exported task: raw text, stored examples, features."""
+"""Makes an exported task's signatures: raw text, stored examples, features."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -26,18 +26,21 @@ def run_in_parts(
     size: int | None,
     stops: tf.Tensor | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Calls a function with a few rows at a time; graph code.
+    """Calls a function on a few rows at a time; graph code.
 
-    Example: 5 rows with the stops 2, 3 and 5, at most 3 rows a call, are called
-    with the rows `[0, 1, 2]` and `[3, 4]`.
+    Example: with 5 rows, the stops 2, 3 and 5, and at most 3 rows per call, the
+    function is called on the rows `[0, 1, 2]`, then on `[3, 4]`.
 
     Args:
-        function: maps a nest of tensors `[rows, ...]` to a dict of tensors.
-        inputs: `[rows, ...]` each.
+        function: maps a nest of tensors, `[rows, ...]`, to a dict of tensors.
+        inputs: the nest of tensors, `[rows, ...]`.
         size: the maximum number of rows per call; None for all.
-        stops: `<int32>[stops]` numbers of rows after which a call can end,
-            ascending, at most `size` apart, ending with the number of rows;
-            None for any.
+        stops: row counts after which a call may end, `<int32>[stops]`: they
+            ascend, are at most `size` apart, and end with the number of rows.
+            None allows any.
+
+    Returns:
+        The concatenated outputs, `[rows, ...]`.
     """
     if size is None:
         return function(inputs)
@@ -65,7 +68,7 @@ def run_in_parts(
             {name: x.write(call, made[name]) for name, x in arrays.items()},
         )
 
-    # At least once, to know the outputs' sizes.
+    # Runs at least once, because empty outputs need their shapes, too.
     *_, arrays = tf.while_loop(
         lambda call, start, _: tf.logical_or(start < rows, tf.equal(call, 0)),
         step,
@@ -92,7 +95,7 @@ def run_in_parts(
 def make_serving_module(
     model: tf.keras.Model, preprocessor: Preprocessor, task_model: TaskModel
 ) -> tuple[ServingModule, dict[str, dict[str, np.ndarray]]]:
-    """Makes a module and, by signature, the inputs of one small request."""
+    """Returns the module to export, and a small request for each signature."""
     module = make_module(model, preprocessor, task_model)
     return module, _requests(preprocessor)
 
@@ -102,18 +105,18 @@ def make_module(
 ) -> ServingModule:
     """Makes the module that `export_saved_model` saves.
 
-    Its signatures:
+    Its signatures are:
 
-    *   `serving_default`: takes raw text, returns answers; see
-        `Preprocessor.INPUTS` and `TaskModel.decode` of the task. `tokens_cut`
-        `<int32>[batch]` counts the tokens that did not fit.
-    *   `text`, unless the task has none: does the same for strings, one a
-        record; see `Preprocessor.of_text`.
-    *   `serialized_examples`: takes `examples` `<string>[batch]` of
-        `preprocess`; returns answers, and the model's outputs if it sees each
-        example whole.
-    *   `features`: takes the model's inputs (see `ExampleSchema.input_specs`),
-        integers as int64, of any lengths; returns the model's outputs.
+    *   `serving_default`: maps raw text to answers; see the task's
+        `Preprocessor.INPUTS` and `TaskModel.decode`. The output `tokens_cut`,
+        `<int32>[batch]`, counts truncated tokens.
+    *   `text`, if the task has it: maps one string a record to the same
+        answers; see `Preprocessor.of_text`.
+    *   `serialized_examples`: maps `examples` of `preprocess`,
+        `<string>[batch]`, to answers. It also returns the model's outputs,
+        unless the model processes an example in parts.
+    *   `features`: maps the model's inputs (see `ExampleSchema.input_specs`) to
+        its outputs. Integers are int64; lengths are arbitrary.
     """
     specs = preprocessor.SCHEMA.input_specs()
     outputs_of = _make_outputs_of(model, specs)
@@ -155,8 +158,8 @@ def make_module(
 def _make_outputs_of(
     model: tf.keras.Model, specs: Mapping[str, tf.TensorSpec]
 ) -> Callable[[Mapping], dict[str, tf.Tensor]]:
-    """Makes a function from the model's inputs, cast, to its outputs."""
-    # Traced once for all signatures; any lengths are as fast as static ones.
+    """Returns a function that casts inputs and calls the model."""
+    # Traced once for all signatures. Dynamic lengths cost no speed.
     compute = tf.function(
         lambda inputs: model(inputs, training=False),
         input_signature=[
@@ -184,7 +187,7 @@ def _make_answering(
     preprocessor: Preprocessor,
     task_model: TaskModel,
 ) -> tuple[Callable, Callable, Callable]:
-    """Makes the functions that answer raw text and stored examples."""
+    """Returns the functions that answer raw text and stored examples."""
 
     def candidates_of(values):
         inputs, context = values
@@ -237,9 +240,10 @@ def _make_answering(
 
 
 def _with_rank(name, x, axes) -> tf.Tensor:
-    """Returns an input after asserting its rank."""
-    # TensorFlow does not compare a request with the signature's shapes, but
-    # relies on them: the rank of `x` would become a constant.
+    """Asserts the rank of an input, and returns the input."""
+    # TensorFlow does not check a request against the signature's shapes, but
+    # assumes them: it would replace the rank of `x` by a constant. An optional
+    # hides the static shape.
     (given,) = tf.raw_ops.OptionalGetValue(
         optional=tf.raw_ops.OptionalFromValue(components=[x]),
         output_types=[x.dtype],
@@ -253,8 +257,8 @@ def _with_rank(name, x, axes) -> tf.Tensor:
         tf.equal(tf.rank(given), len(axes)),
         [
             f"The input {name} must have the dimensions "
-            f"({', '.join(map(str, axes))}), as {example} has. The shape of "
-            "the request's value is:",
+            f"({', '.join(map(str, axes))}), such as {example}. The request's "
+            "value has the shape:",
             tf.shape(given),
         ],
     )
@@ -263,9 +267,9 @@ def _with_rank(name, x, axes) -> tf.Tensor:
 
 
 def _axes(field: example_schema.Field) -> tuple[str | int, ...]:
-    """Names the axes of an input, for errors."""
+    """Returns names of an input's axes, for errors."""
     if field.axis == "block":
-        # Equal for all inputs with a value per token, or per mention.
+        # Inputs with a value per token, or per mention, share the axis name.
         inner = {"block_length": "tokens", "max_num_annotations": "mentions"}
         return ("segments", *([inner[field.size]] if field.size else []))
     size = [] if field.size is None else [field.size]
@@ -273,11 +277,11 @@ def _axes(field: example_schema.Field) -> tuple[str | int, ...]:
 
 
 def _requests(preprocessor: Preprocessor) -> dict[str, dict[str, Any]]:
-    """Makes the same small request for each signature."""
+    """Returns the same small request in the format of each signature."""
     request = dict(preprocessor.REQUEST)
     inputs = {name: tf.constant(x) for name, x in request.items()}
     example = preprocessor.example_of_raw(**inputs)
-    # With the lengths of the model.
+    # Parsing pads the features to the lengths of the model.
     batch = preprocessor.batch_of_stored(tf.constant([example]))
     text = dict(preprocessor.TEXT_REQUEST)
     return {
@@ -285,7 +289,7 @@ def _requests(preprocessor: Preprocessor) -> dict[str, dict[str, Any]]:
         **({TEXT: text} if text else {}),
         SERIALIZED_EXAMPLES: {"examples": np.array([example], dtype=object)},
         FEATURES: {
-            # One row is enough.
+            # Keeps only the first row, which is enough.
             name: batch.inputs[name][:1]
             .numpy()
             .astype(_served(spec.dtype).as_numpy_dtype)
@@ -295,5 +299,5 @@ def _requests(preprocessor: Preprocessor) -> dict[str, dict[str, Any]]:
 
 
 def _served(dtype: tf.DType) -> tf.DType:
-    """Returns the type of the `features` signature: clients send int64."""
+    """Returns the dtype in the `features` signature: int64 for integers."""
     return tf.int64 if dtype == tf.int32 else dtype

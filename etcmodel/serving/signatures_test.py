@@ -12,7 +12,7 @@ from testing.toy_task import make_preprocessor
 
 class ReadInPartsTest(tf.test.TestCase, parameterized.TestCase):
     def _outputs(self, inputs):
-        """Row by row: a scalar, a vector and a matrix."""
+        """Returns a scalar, a vector and a matrix for each row."""
         first, second = inputs["first"], inputs["second"]
         # [rows, 3, 2]
         matrix = tf.cast(second[..., tf.newaxis], tf.float32) * [1.0, 10.0]
@@ -46,8 +46,8 @@ class ReadInPartsTest(tf.test.TestCase, parameterized.TestCase):
         for name, value in expected.items():
             self.assertAllEqual(value, actual[name])
 
-    def test_no_row_is_made_up(self):
-        """A last part is only as large as its rows."""
+    def test_last_part_is_not_padded(self):
+        """The last call gets only the rows that are left."""
 
         def outputs(inputs):
             rows = tf.shape(inputs["x"])[0]
@@ -56,7 +56,7 @@ class ReadInPartsTest(tf.test.TestCase, parameterized.TestCase):
         inputs = {"x": tf.zeros([6, 1])}
         made = signatures_lib.run_in_parts(outputs, inputs, 4)
         self.assertAllEqual([4, 4, 4, 4, 2, 2], made["y"])
-        # Rows of one group stay together.
+        # Rows between two stops stay together.
         made = signatures_lib.run_in_parts(
             outputs, inputs, 4, tf.constant([3, 5, 6])
         )
@@ -91,7 +91,7 @@ class ServingModuleTest(tf.test.TestCase):
     def test_answers_with_the_best_word_of_all_windows(self):
         text = "a bb ccc dddd eeeee a bb a dddd"
         outputs = self._serve(["bb", text, ""])
-        # Words separately, each with the logits of its own window.
+        # Separate words, each with the logits of its own window.
         made = self.builder(tf.constant([text]))
         given = {**made.layout.features, **made.layout.values}
         inputs = {name: given[name] for name in self.model.input}
@@ -104,10 +104,10 @@ class ServingModuleTest(tf.test.TestCase):
         )
         self.assertAllClose(max(flat), outputs["logit"][1], 1e-5, 1e-5)
 
-    def test_tells_what_was_cut(self):
+    def test_counts_truncated_tokens(self):
         self.assertAllEqual([0, 0], self._serve(["a", ""])["tokens_cut"])
 
-    def test_wrong_rank_says_what_to_send(self):
+    def test_error_of_wrong_rank(self):
         for signature, name, value, expected in (
             ("serving_default", "text", [["a"]], r"\(records\).*\] \[1 1\]"),
             ("serving_default", "text", "a", r"\(records\), .* \[\]"),
@@ -115,7 +115,7 @@ class ServingModuleTest(tf.test.TestCase):
                 "serialized_examples",
                 "examples",
                 [["a"]],
-                r"\(examples\), as \[",
+                r"\(examples\), such as \[",
             ),
         ):
             with self.assertRaisesRegex(
@@ -130,12 +130,12 @@ class ServingModuleTest(tf.test.TestCase):
         inputs[name] = inputs[name][0]
         with self.assertRaisesRegex(
             tf.errors.InvalidArgumentError,
-            rf"The input {name} must .*\(records, .*\), as \[\[0\]\]",
+            rf"The input {name} must .*\(records, .*\), such as \[\[0\]\]",
         ):
             self.signatures["features"](**inputs)
 
     def test_requests(self):
-        """Every signature has the same request."""
+        """The warm-up request is the same for every signature."""
         self.assertEqual(set(self.signatures), set(self.requests))
         outputs = {
             name: self.signatures[name](
@@ -144,7 +144,8 @@ class ServingModuleTest(tf.test.TestCase):
             for name, inputs in self.requests.items()
         }
         features, stored = outputs["features"], outputs["serialized_examples"]
-        # Only the first of two windows is stored; its answer is another one.
+        # The stored example is only the first of two windows, so its answer
+        # differs.
         self.assertEqual([1, 4], features["logits"].shape)
         self.assertAllClose(features["logits"], stored["logits"], 1e-5, 1e-5)
         best = np.argmax(features["logits"][0])

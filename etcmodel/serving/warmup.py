@@ -1,10 +1,12 @@
 """Writes warm-up requests for TensorFlow Serving.
 
 A server replays the requests in `assets.extra/tf_serving_warmup_requests` of a
-SavedModel before it takes real ones. The file is a TFRecord file of
-`tensorflow.serving.PredictionLog` messages. The few fields used are written in
-protocol buffer wire format (a tag, a length, the content; the tag of a field
-with a length is `field number * 8 + 2`), without tensorflow-serving-api.
+SavedModel before it accepts real ones. The file is a TFRecord file of
+`tensorflow.serving.PredictionLog` messages.
+
+To avoid a dependency on tensorflow-serving-api, this module writes the few
+fields itself, in protocol buffer wire format: a tag, a length and the content.
+The tag of a field with a length is `field number * 8 + 2`.
 """
 
 import os
@@ -28,7 +30,7 @@ _MAP_VALUE = 2
 
 
 def _varint(value: int) -> bytes:
-    """Returns a number in base 128, lowest digit first: 300 -> 0xAC 0x02."""
+    """Encodes a number as a varint (base 128): 300 becomes 0xAC 0x02."""
     digits = bytearray()
     while value >= 128:
         digits.append(value % 128 + 128)
@@ -38,14 +40,14 @@ def _varint(value: int) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """Returns a field that has a length: a string or a message."""
+    """Encodes a length-delimited field: a string or a message."""
     return _varint(number * 8 + 2) + _varint(len(content)) + content
 
 
 def prediction_log(
     model_name: str, signature_name: str, inputs: Mapping[str, np.ndarray]
 ) -> bytes:
-    """Serializes one request as `tensorflow.serving.PredictionLog`.
+    """Serializes one request as a `tensorflow.serving.PredictionLog`.
 
     Servers ignore `model_name`. Strings in `inputs` are `bytes` objects.
     """
@@ -66,7 +68,7 @@ def write_warmup_requests(
     model_name: str,
     requests: Iterable[tuple[str, Mapping[str, np.ndarray]]],
 ) -> None:
-    """Adds requests, (signature name, inputs), to a SavedModel."""
+    """Adds requests to a SavedModel: pairs of signature name and inputs."""
     path = os.path.join(saved_model_dir, WARMUP_FILE)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with tf.io.TFRecordWriter(path) as writer:

@@ -6,7 +6,7 @@ from testing.saved_models import read_warmup_requests
 
 
 class ServingWarmupTest(tf.test.TestCase):
-    def test_protobuf_reads_what_was_written(self):
+    def test_protobuf_reads_the_requests(self):
         directory = self.get_temp_dir()
         expected = [
             (

@@ -11,7 +11,7 @@ from testing import task_runs
 
 class ConcurrencyTest(tf.test.TestCase):
     def test_concurrent_requests_do_not_affect_each_other(self):
-        """Requests differ in size, and some are invalid."""
+        """Sends requests of different sizes, some of them invalid."""
         signatures, *_ = task_runs.load_of("wikihop")
         rng = np.random.default_rng(0)
         requests = []
@@ -24,7 +24,7 @@ class ConcurrencyTest(tf.test.TestCase):
                 for name in WikiHopPreprocessor.SCHEMA.input_specs()
             }
             for name in filter(lambda x: "breakpoints" in x, ids):
-                # One paragraph.
+                # All tokens are in one paragraph.
                 ids[name][:] = 0
                 ids[name][:, -1] = 1
             requests.append(("features", ids))

@@ -41,10 +41,10 @@ from testing.saved_models import read_warmup_requests
 from testing.saved_models import stored_functions
 
 _ROOT = pathlib.Path(etcmodel.__file__).parents[1]
-# Padding by dtype; -1 for others.
+# Padding of inputs by dtype; -1 for other dtypes.
 _NOTHING = {tf.string: b"", tf.bool: False}
 
-# Inputs of requests that share an axis, by the name of the axis.
+# Task -> name of an axis -> inputs of requests that share it.
 _SAME_SIZES = {
     **dict.fromkeys(
         ("answer", "classify", "select"), {"paragraphs": ("titles", "texts")}
@@ -56,7 +56,7 @@ _SAME_SIZES = {
     },
     "openkp": {"nodes": ("node_starts", "node_ends", "node_features")},
 }
-# Outputs for raw requests only.
+# Outputs that only answers to raw requests have.
 _OF_REQUESTS = {"tokens_cut", "is_refused"}
 
 
@@ -86,7 +86,8 @@ def _read(encoder, inputs):
 
 class TasksTest(tf.test.TestCase, parameterized.TestCase):
     def setUp(self):
-        # A new seed makes TensorFlow optimize all loaded functions again.
+        # Setting a seed would make TensorFlow optimize all loaded functions
+        # again.
         with mock.patch.object(random_seed, "set_random_seed"):
             super().setUp()
 
@@ -110,7 +111,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         return self._ask(task, _preprocessor(task).raw_batch(records))
 
     def _check_same(self, expected, actual):
-        """Checks that answers are equal, and numbers close."""
+        """Checks that two answers have equal texts and close numbers."""
         self.assertEqual(set(expected), set(actual))
         for name, value in expected.items():
             if value.dtype.kind == "f":
@@ -135,7 +136,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             self.assertTrue(np.isfinite(value), name)
 
     def test_encoders_of_runs_are_built_under_keras_3(self):
-        """The code of docs/encoders.md gives the trained models' encodings."""
+        """Runs the code of docs/encoders.md; compares with trained models."""
         names = ["wikihop", "openkp", "read_twice_hotpotqa"]
         (lines,) = re.findall(
             r"(?s)## Weights.*?```\n(from etcmodel.*?)```",
@@ -325,7 +326,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                     {name: x[i : i + 1] for name, x in together.items()},
                 )
             ]
-            # Sums of different lengths are rounded differently.
+            # Padding changes the length of sums, and thus their rounding.
             tf.nest.map_structure(
                 lambda x, y: (
                     self.assertAllClose(x, y)
@@ -388,7 +389,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_inputs_that_differ_in_size(self, task):
-        """The error names both inputs, the axis they share, and the sizes."""
+        """The error names the inputs, their shared axis, and the sizes."""
         signatures, *_ = task_runs.load_of(task)
         for signature, request, same in (
             (
@@ -476,7 +477,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_serves_without_this_package(self, task):
-        """Other programs get the same answers; no op needs Python."""
+        """Another program gets the same answers; no op needs Python."""
         records = self._records(task)[:2]
         loaded, served, ops = helpers.call_in_fresh_process(
             helpers.serve_elsewhere,
@@ -486,10 +487,10 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         expected = self._serve(task, records)
         self._check_same(expected, loaded)
         self._check_same(expected, served)
-        # Ops of TensorFlow Text that a server must link.
+        # Ops of TensorFlow Text, which a server must link.
         expected = ["FastWordpieceTokenizeWithOffsets"]
         if task in task_runs.READ_TWICE:
-            # For mentions.
+            # Splits texts into mentions.
             expected.append("RegexSplitWithOffsets")
         self.assertEqual(
             expected, sorted(op for op in ops if not hasattr(tf.raw_ops, op))
@@ -499,7 +500,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_stores_no_gradients_and_needs_no_xla(self, task):
-        """Loading would warn of stored gradients."""
+        """Loading would print warnings about stored gradients."""
         path = task_runs.run_of(task).saved_model
         self.assertEmpty(names_of_stored_gradients(path))
         for function in stored_functions(path):
@@ -507,7 +508,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_warmup_requests(self, task):
-        """The requests of all signatures have the same answers."""
+        """The warm-up requests of all signatures get the same answers."""
         signatures, *_ = task_runs.load_of(task)
         requests = dict(
             read_warmup_requests(task_runs.run_of(task).saved_model)

@@ -19,7 +19,7 @@ _NQ_METRIC = "average_best_threshold_f1"
 
 
 def _small_task(name, **options):
-    """Makes a tiny experiment on nine tiny records, and its task."""
+    """Returns a tiny experiment on nine tiny records, and its task."""
     spec = registry.get(name)
     params = trainer.configure(spec, **spec.recipe, **options)
     shrink_experiment(params, small_records(name), 8 if name == "nq" else 4)
@@ -28,7 +28,8 @@ def _small_task(name, **options):
 
 class ExperimentsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        # Records * epochs / batch size. ETC paper, section 4.1, Appendix C.
+        # Steps are records * epochs / batch size. Source: ETC paper, section
+        # 4.1 and Appendix C.
         ("etc/wikihop", 43_738 * 15 / 64, 64, 4e-5, 0.1, "accuracy"),
         ("etc/hotpotqa", 90_431 * 9 / 64, 64, 5e-5, 0.01, "joint_f1"),
         ("etc/hotpotqa_large", 90_431 * 5 / 32, 32, 3e-5, 0.01, "joint_f1"),
@@ -37,8 +38,9 @@ class ExperimentsTest(tf.test.TestCase, parameterized.TestCase):
         ("etc/openkp", 133_374 * 3 / 64, 64, 5e-5, 0.01, "f1_at_3"),
         ("etc/openkp_large", 133_374 * 2 / 64, 64, 3e-5, 0.01, "f1_at_3"),
         ("etc/pretrain", 63_000, 512, math.sqrt(8) / 1e3, None, "mlm_accuracy"),
-        # Questions * segments of each * epochs / batch size in segments.
-        # ReadTwice paper, sections 4.1 and 4.2, Appendix C.
+        # Steps are questions * segments per question * epochs / batch size in
+        # segments. Source: ReadTwice paper, sections 4.1 and 4.2 and Appendix
+        # C.
         ("read_twice/pretrain", 1e6, 512, 1e-4, None, "mlm_accuracy"),
         ("read_twice/hotpotqa", 90_447 * 10 * 6 / 128, 128, 3e-5, 0.01, "f1"),
         ("read_twice/triviaqa", 61_888 * 10 * 6 / 128, 128, 1e-5, 0.01, "f1"),
@@ -88,7 +90,8 @@ class ExperimentsTest(tf.test.TestCase, parameterized.TestCase):
             if name.startswith("etc/"):
                 self.assertEqual(int(large), config.grad_checkpointing_period)
                 self.assertEqual("shared" in name, config.share_qkv_projections)
-                # Labels of 2k + 1 distances and three more.
+                # Relative labels: one for each of 2k + 1 distances, and three
+                # more.
                 distance = config.relative_pos_max_distance
                 self.assertGreaterEqual(
                     config.relative_vocab_size, 2 * distance + 4
@@ -111,7 +114,7 @@ class ExperimentsTest(tf.test.TestCase, parameterized.TestCase):
         ("hotpotqa", {}), ("nq", {}), ("openkp", {"max_loss": True})
     )
     def test_steps_compile(self, name, options):
-        """Whole training and evaluation steps, as for a TPU."""
+        """Compiles whole training and evaluation steps, as for a TPU."""
         params, task = _small_task(name, **options)
         model = task.build_model()
         optimizer = task.create_optimizer(params.trainer.optimizer_config)
@@ -155,7 +158,7 @@ class ExperimentsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("nq", "openkp", "read_twice_hotpotqa", "wikihop")
     def test_continues_a_run_of_the_same_task(self, name):
-        """The heads load, too."""
+        """The weights of the heads are loaded, too."""
         params, task = _small_task(name)
         run = self.get_temp_dir()
         model = task.build_model()

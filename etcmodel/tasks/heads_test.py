@@ -1,4 +1,4 @@
-"""Tests what the models of all ETC tasks share: heads on an encoder."""
+"""Tests properties that all ETC tasks' models share."""
 
 import functools
 
@@ -21,7 +21,8 @@ _CLS, _QUESTION, _CANDIDATE = (
 )
 _NGRAMS = {"ngram_logits": [2, 5, 12]}
 _FACTS = {"supporting_fact_logits": [2, 11], "answer_type_logits": [2, 3]}
-# Model options, features, lengths without padding, and the logits' shapes.
+# For each task: model options, features, lengths without padding, and shapes of
+# the logits.
 _MODELS = {
     "wikihop": (
         {},
@@ -73,18 +74,18 @@ _MODELS = {
     ),
     "select": ({}, model_inputs.hotpotqa(), (10, 10), {"logits": [2, 11]}),
 }
-# Preprocessing configuration, for tasks whose model depends on it.
+# Preprocessing configurations of tasks whose model depends on them.
 _SIZES = {"classify": {"kind": "single", "labels": ["a", "b", "c"]}}
-# Logits of global tokens, and of the whole input.
+# Logits per global token, and logits of the whole input.
 _GLOBAL = ("logits", "supporting_fact_logits")
 _WHOLE = ("answer_type_logits",)
-# Logits with the long input as the last axis.
+# Logits whose last axis is the long input.
 _LAST = ("ngram_logits",)
 
 
 @functools.cache
 def _make(name, dtype=None, **lengths):
-    """Makes a model with random weights, the same each time."""
+    """Makes a model with reproducible random weights."""
     options, *_ = _MODELS[name]
     spec = registry.get(name.split("_")[0])
     config = EtcConfig.from_preset(
@@ -102,7 +103,6 @@ class ModelsTest(tf.test.TestCase, parameterized.TestCase):
         ("answer", {}, (_CLS, _QUESTION)),
         ("answer", {"query_ignore_hard_g2l": False}, (_CLS,)),
         ("hotpotqa", {}, (_CLS,)),
-        ("hotpotqa", {"cls_ignores_hard_g2l": False}, ()),
         ("hotpotqa", {"query_ignore_hard_g2l": True}, (_CLS, _QUESTION)),
         ("select", {}, (_CLS, _QUESTION)),
         ("select", {"query_ignore_hard_g2l": False}, (_CLS,)),
@@ -131,7 +131,7 @@ class ModelsTest(tf.test.TestCase, parameterized.TestCase):
     def test_gradients_reach_all_weights_of_the_head(self, name):
         _, features, *_ = _MODELS[name]
         if name == "openkp":
-            # Enough words for the longest phrases.
+            # As many words as the longest phrases need.
             features = {**features, "words": tf.constant([[*range(1, 13)]] * 2)}
         model = _make(name)
         layers = [x for x in model.layers if x.name != "etc_encoder"]
@@ -141,7 +141,7 @@ class ModelsTest(tf.test.TestCase, parameterized.TestCase):
             model.get_layer("etc_encoder").trainable_variables[0],
         ]
         with tf.GradientTape() as tape:
-            # Any function of all logits.
+            # An arbitrary function of all logits.
             loss = tf.add_n(
                 [tf.reduce_sum(tf.sin(x)) for x in model(features).values()]
             )
@@ -217,7 +217,7 @@ class ModelsTest(tf.test.TestCase, parameterized.TestCase):
         for key, value in model(features).items():
             self.assertEqual(tf.float32, value.dtype)
             self.assertAllClose(expected[key], value, 0.0, tolerance, key)
-            # It computed in half precision.
+            # The outputs differ, so half precision was really used.
             self.assertNotAllClose(expected[key], value, 0.0, 1e-6, key)
             self.assertLess(np.abs(value).max(), 10001)
 

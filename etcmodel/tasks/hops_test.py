@@ -1,4 +1,4 @@
-"""Tests that `docs/architecture.md` lists the functions a record passes."""
+"""Tests that `docs/architecture.md` lists the functions on a record's path."""
 
 import collections
 import contextlib
@@ -24,7 +24,7 @@ from testing import tasks
 
 _PACKAGE = pathlib.Path(etcmodel.__file__).parent
 _PAGE = _PACKAGE.parent / "docs" / "architecture.md"
-# Packages whose public functions pass records on.
+# Packages with the public functions that pass records on.
 _ROOMS = ("cli", "datasets", "pipeline", "serving", "tasks", "training")
 
 

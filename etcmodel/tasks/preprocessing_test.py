@@ -1,4 +1,4 @@
-"""Preprocesses small records of all tasks: properties they share."""
+"""Tests properties that the preprocessing of all tasks shares."""
 
 import atexit
 import functools
@@ -72,7 +72,7 @@ _INSPECTED = {
 
 @functools.cache
 def _small(task):
-    """Returns a writer of examples and nine records, made once."""
+    """Returns an example writer and nine records, which are cached."""
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     write, flags = tasks.SMALL_RECORDS[task]
@@ -124,7 +124,7 @@ class PreprocessingTest(tf.test.TestCase, parameterized.TestCase):
         self.assertTrue(seen & (labels - {example_schema.GOLD}))
 
     @parameterized.parameters(*_WITH_ANSWERS)
-    def test_bytes_that_are_no_text_are_replaced(self, task):
+    def test_invalid_bytes_are_replaced(self, task):
         preprocessor = _small(task)[0].preprocessor
 
         def features(mark):
@@ -143,7 +143,7 @@ class PreprocessingTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*_OF_ETC)
     def test_long_inputs_are_cut(self, task):
-        """Each text alone is too long, or there are too many of all texts."""
+        """Either one text is too long, or there are too many texts."""
         writer, _ = _small(task)
         preprocessor = writer.preprocessor
         request = {x: np.asarray(y) for x, y in preprocessor.REQUEST.items()}
@@ -158,7 +158,7 @@ class PreprocessingTest(tf.test.TestCase, parameterized.TestCase):
             self._check(preprocessor.config, made)
 
     def _check(self, config, made):
-        """Checks that rows are full, and that ids name used global tokens."""
+        """Checks that rows are full, and that sentence ids name used tokens."""
         features = {x: y.numpy() for x, y in made.layout.features.items()}
         long_ids = features.pop("long_token_ids")
         self.assertEqual(config.long_length, long_ids.shape[1])

@@ -42,12 +42,12 @@ def get(name: str) -> TaskSpec:
 
 
 def get_with_answers(name: str) -> TaskSpec:
-    """Returns a task that has answers, or raises a UserError."""
+    """Returns a task that predicts answers, or raises a UserError."""
     task = get(name)
     if not task.has_answers:
         raise UserError(
             f"{name} is pre-training: it has no answers to export, predict or "
-            "show. Train a task that begins with its checkpoint, with "
+            "show. Train another task from its checkpoint, with "
             "`init_checkpoint=DIR`."
         )
     return task

@@ -34,16 +34,16 @@ def _make(name, records, batch_size=4, **options):
     return trainer.task_classes(spec)[0], params
 
 
-# Name, number of small records, experiment, and metrics that are counts divided
-# by the number of records or windows.
+# Name -> number of small records, experiment, and metrics that are counts
+# divided by the number of records or windows.
 _TASKS = {
-    # LAMB; other tests use AdamW.
+    # Uses LAMB; other tests use AdamW.
     "wikihop": (
         9,
         functools.partial(_make, "wikihop", optimizer="lamb"),
         ["accuracy"],
     ),
-    # Labels of tokens; other tests learn spans.
+    # Learns token labels; other tests learn spans.
     "hotpotqa": (
         9,
         functools.partial(_make, "hotpotqa", answer_encoding="bio"),
@@ -54,9 +54,9 @@ _TASKS = {
         functools.partial(_make, "nq", batch_size=8),
         ["answer_type_accuracy"],
     ),
-    # Each replica contrasts its own sentences.
+    # CPC compares the sentences of all replicas.
     "pretrain": (19, functools.partial(_make, "pretrain"), []),
-    # Half an example for each replica, so that documents are split.
+    # Each replica gets half an example, so that documents are split.
     "read_twice_pretrain": (
         40,
         functools.partial(
@@ -67,7 +67,8 @@ _TASKS = {
         ),
         [],
     ),
-    # Half an example for each replica. Has losses of spans and of types.
+    # Each replica gets half an example. The task has losses of spans and of
+    # answer types.
     "read_twice_hotpotqa": (
         9,
         functools.partial(
@@ -85,7 +86,7 @@ _TOGETHER = ("pretrain", "read_twice_pretrain", "read_twice_hotpotqa")
 
 
 def _measure_on_one_device(task, runner, data):
-    """Measures all metrics, without the Model Garden's loops."""
+    """Computes all metrics on one device, without the Model Garden's loops."""
     model = task.build_model()
     tf.train.Checkpoint(model=model).read(
         runner.checkpoint_manager.latest_checkpoint
@@ -100,7 +101,7 @@ def _measure_on_one_device(task, runner, data):
     for batch in task.build_inputs(data):
         outputs = step(*batch)
         losses.append(outputs.get("loss"))
-        # A strategy returns tuples of replicas.
+        # A strategy returns tuples with one value per replica.
         outputs = tf.nest.map_structure(lambda x: (x,), outputs)
         state = task.aggregate_logs(state, outputs)
     logs = {x.name: float(x.result()) for x in means}
@@ -110,7 +111,7 @@ def _measure_on_one_device(task, runner, data):
 
 
 def _check_all_are_collected(collected, records, num_records):
-    """Checks that every record or window is collected once."""
+    """Checks that evaluation collects every record or window once."""
     (batches,) = collected
     keys, weights = (
         np.concatenate([batch[name] for batch in batches])
@@ -121,7 +122,7 @@ def _check_all_are_collected(collected, records, num_records):
     assert len(weights) > np.count_nonzero(weights), weights
     weights, keys = weights[weights > 0], keys[weights > 0]
     keys, rows = np.unique(keys, axis=0, return_inverse=True)
-    # The segments of a document count as one.
+    # The segments of a document have a total weight of 1.
     counts = np.bincount(rows.reshape(-1), weights)
     expected = [stored.count(name) for name in set(stored)]
     np.testing.assert_allclose(sorted(expected), sorted(counts), 1e-6)
@@ -150,7 +151,7 @@ def _check_task(strategy, name, directory):
     before = [x.numpy() for x in runner.trainer.model.trainable_variables]
     runner_lib.run_mode(runner, params, "train")
     logs = runner_lib.run_mode(runner, params, "eval")
-    # The replicas have equal weights, and most of them have changed.
+    # Weights are equal on both replicas, and training changed most of them.
     changed = []
     for variable, old in zip(
         runner.trainer.model.trainable_variables, before, strict=True
@@ -167,7 +168,7 @@ def _check_task(strategy, name, directory):
             np.testing.assert_allclose(value, round(value), atol=1e-4)
     if collected:
         _check_all_are_collected(collected, records, num_records)
-    # One device measures the same.
+    # One device gets the same metrics.
     expected = _measure_on_one_device(task, runner, params.task.validation_data)
     for metric, value in expected.items():
         np.testing.assert_allclose(
@@ -180,7 +181,7 @@ def _check_task(strategy, name, directory):
 
 
 def _gradients(task, model, features, labels):
-    """Loss of a batch, or of a replica's part, and its gradients."""
+    """Returns the loss of a batch, or a replica's part, and its gradients."""
     with tf.GradientTape() as tape:
         outputs = model(features, training=False)
         loss = task.build_losses(labels, outputs)
@@ -189,10 +190,10 @@ def _gradients(task, model, features, labels):
 
 
 def check_gradients(directory, name, strategy):
-    """Checks that two replicas have the gradients of one; returns the loss."""
+    """Checks that two replicas get the gradients of one; returns the loss."""
     task_class, params = _TASKS[name][1](os.path.join(directory, "records"))
     task = task_class(params.task)
-    # Masks of validation data are always the same.
+    # Validation data are used because their masks do not change.
     data = task.build_inputs(params.task.validation_data)
     batch = next(iter(data))
     weights = tf.train.latest_checkpoint(os.path.join(directory, "run"))
@@ -223,7 +224,7 @@ def check_gradients(directory, name, strategy):
         )
 
     def part(value):
-        # Splits the segments of a document.
+        # The parts split a document's segments.
         return strategy.experimental_distribute_values_from_function(
             lambda x: value[x.replica_id_in_sync_group :: 2]
         )
@@ -250,7 +251,7 @@ def check_all_tasks(directory):
             logs[name] = _check_task(strategy, name, folder)
             if name in _TOGETHER:
                 check_gradients(folder, name, strategy)
-        except Exception:  # Other tasks run in any case.
+        except Exception:  # Reported at the end, after the other tasks.
             errors[name] = traceback.format_exc()
     return logs, errors
 
@@ -292,7 +293,7 @@ class TwoDevicesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual("", self.errors[task])
 
     def test_two_hosts_measure_the_same(self):
-        """Each reads a part of the files, and scores all answers."""
+        """Each host reads a part of the files, and scores all answers."""
         self.assertEqual("", self.errors["nq"])
         expected = self.logs["nq"]
         self.assertIn("long_best_threshold_f1", expected)
@@ -303,7 +304,7 @@ class TwoDevicesTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("pretrain", "read_twice_hotpotqa")
     def test_two_hosts_have_the_gradients_of_one(self, task):
-        """Each needs sentences or memories of the other."""
+        """The loss of each host needs sentences or memories of the other."""
         self.assertEqual("", self.errors[task])
         directory = os.path.join(self.directory, task)
         first, second = call_on_two_workers(

@@ -1,4 +1,4 @@
-"""The training engine, based on the Model Garden; needs Keras 2."""
+"""Training and evaluation with the TensorFlow Model Garden; needs Keras 2."""
 
 from etcmodel import extras
 

@@ -1,6 +1,6 @@
-"""Finds the best validation of a run.
+"""Finds the best validation of a run, and keeps its checkpoint.
 
-Between equal metrics, the lower validation loss decides.
+If metrics are equal, the lower validation loss is better.
 """
 
 import math
@@ -13,11 +13,15 @@ from official.core import train_utils
 
 
 def is_better(logs: Mapping, than: Mapping, trainer: cfg.TrainerConfig) -> bool:
-    """Returns whether a validation is better than an earlier one.
+    """Tells whether a validation is better than an earlier one.
 
-    `trainer` names the metric, and whether lower values are better. NaN is
-    worse than any number. A value that only one validation has is not compared:
-    older versions stored no validation loss.
+    NaN is worse than any number.
+
+    Args:
+        logs: metrics of the new validation.
+        than: metrics of the earlier one. Older versions stored no validation
+            loss; it is then not compared.
+        trainer: names the metric, and says whether lower values are better.
     """
     metric = trainer.best_checkpoint_eval_metric
     is_lower = trainer.best_checkpoint_metric_comp == "lower"
@@ -34,7 +38,7 @@ def is_better(logs: Mapping, than: Mapping, trainer: cfg.TrainerConfig) -> bool:
 def number_since_best(
     validations: Sequence[Mapping], trainer: cfg.TrainerConfig
 ) -> int:
-    """Returns how many validations followed the best one."""
+    """Returns the number of validations after the best one."""
     best = 0
     for i, logs in enumerate(validations):
         if is_better(logs, validations[best], trainer):
@@ -60,7 +64,10 @@ class BestCheckpointExporter(train_utils.BestCheckpointExporter):
 def make_exporter(
     params: cfg.ExperimentConfig, model_dir: str
 ) -> BestCheckpointExporter | None:
-    """Returns the exporter of the best checkpoint, if the run keeps one."""
+    """Returns the exporter of the best checkpoint.
+
+    Returns None if the configuration disables it.
+    """
     trainer = params.trainer
     folder = trainer.best_checkpoint_export_subdir
     if not folder or not trainer.best_checkpoint_eval_metric:

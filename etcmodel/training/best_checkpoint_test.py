@@ -9,7 +9,8 @@ from absl.testing import parameterized
 
 from etcmodel.training import best_checkpoint
 
-# Validations: metric, loss (None: not recorded), whether it is a new best.
+# Validations of a run: metric, loss (None: not stored), whether it is a new
+# best.
 _HIGHER = [(0.5, 1.195, True), (0.5, 1.136, True), (0.5, 1.136, False)]
 _CASES = {
     "tie": ("higher", _HIGHER),
@@ -36,7 +37,7 @@ _CASES = {
 
 class BestCheckpointTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.product(case=list(_CASES), is_resumed=[False, True])
-    def test_which_is_kept(self, case, is_resumed):
+    def test_best_is_kept(self, case, is_resumed):
         comparison, validations = _CASES[case]
         params = types.SimpleNamespace(
             trainer=types.SimpleNamespace(

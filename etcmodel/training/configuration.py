@@ -1,7 +1,7 @@
-"""Configuration that the Model Garden experiments of all tasks share.
+"""Configuration shared by the Model Garden experiments of all tasks.
 
-Training runs on the TensorFlow Model Garden (`official.core`), which works with
-Keras 2 only.
+Training uses the TensorFlow Model Garden (`official.core`), which works only
+with Keras 2.
 """
 
 import tensorflow as tf
@@ -11,10 +11,10 @@ from etcmodel.layers import keras_compat
 if keras_compat.is_keras_3():
     raise ImportError(
         "Training uses the TensorFlow Model Garden, which needs Keras 2, but "
-        "tf.keras is Keras 3 in this process. Set the environment variable "
-        "TF_USE_LEGACY_KERAS=1 before TensorFlow is imported (and have the "
-        "package tf-keras installed). Layers, models and exported SavedModels "
-        "work under both."
+        "tf.keras is Keras 3 in this process. Install the package tf-keras and "
+        "set the environment variable TF_USE_LEGACY_KERAS=1 before TensorFlow "
+        "is imported. Layers, models and exported SavedModels work with both "
+        "versions."
     )
 
 import dataclasses
@@ -32,8 +32,8 @@ from etcmodel.models import json_config
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.spec import TaskSpec
 
-# As in BERT, no decay for biases and normalisation, whose weights Keras calls
-# `gamma` and `beta`.
+# As in BERT, weight decay skips biases and layer normalization, whose weights
+# Keras calls `gamma` and `beta`.
 NO_WEIGHT_DECAY = ["LayerNorm", "layer_norm", "bias", "gamma", "beta"]
 
 
@@ -41,18 +41,18 @@ NO_WEIGHT_DECAY = ["LayerNorm", "layer_norm", "bias", "gamma", "beta"]
 class PresetParams(base_config.Config):
     """The configuration of an encoder: a preset or a file, with changes.
 
-    `preset_params` adds the attributes of the configuration; None means the
-    value of the preset or file. `vocab_size` None means the size of the
-    records' vocabulary, unless a `config_file` is given.
+    `preset_params` adds the fields of the encoder's configuration. None means
+    the value of the preset or file. For `vocab_size`, None means the size of
+    the records' vocabulary, unless `config_file` is given.
 
     Attributes:
         preset: name of a preset, such as `"base"`.
         config_file: path of a JSON file; used instead of the preset.
-        use_one_hot_embeddings: look token embeddings up by matrix products
-            (faster on TPU).
+        use_one_hot_embeddings: whether to look up token embeddings by matrix
+            products, which is faster on TPUs.
     """
 
-    # Class of the configuration; each kind of encoder has its own.
+    # Class of the encoder's configuration.
     CONFIG: ClassVar[type[json_config.JsonConfig]]
 
     preset: str = "base"
@@ -62,10 +62,14 @@ class PresetParams(base_config.Config):
     def to_config(
         self, data_vocab_size: int | None = None
     ) -> json_config.JsonConfig:
-        """Makes the configuration, with the size of the records' vocabulary.
+        """Makes the encoder's configuration.
 
-        Raises a `UserError` if the preset or file does not exist, or the
-        records' vocabulary does not fit the encoder.
+        Args:
+            data_vocab_size: size of the records' vocabulary; None if unknown.
+
+        Raises:
+            UserError: the preset or file does not exist, a value is invalid, or
+                the records' vocabulary is larger than the encoder's.
         """
         config_class = self.CONFIG
         try:
@@ -84,9 +88,9 @@ class PresetParams(base_config.Config):
             raise UserError(f"task.model.encoder: {error}") from error
         if data_vocab_size is not None and config.vocab_size < data_vocab_size:
             raise UserError(
-                f"The records were made with a vocabulary of {data_vocab_size} "
-                f"tokens, but the encoder has {config.vocab_size}. Preprocess "
-                "with the vocabulary that belongs to the encoder."
+                f"The records' vocabulary has {data_vocab_size} tokens, but "
+                f"the encoder's has {config.vocab_size}. Preprocess with the "
+                "vocabulary that belongs to the encoder."
             )
         return config
 
@@ -94,10 +98,9 @@ class PresetParams(base_config.Config):
 def preset_params(
     config_class: type[json_config.JsonConfig], *left_out: str
 ) -> type[PresetParams]:
-    """Makes `PresetParams` with an optional field for each of a configuration.
+    """Makes a subclass of `PresetParams` with the fields of a configuration.
 
-    The fields have the configuration's names, and default to None. `left_out`
-    fields are skipped.
+    Fields default to None. The fields in `left_out` are skipped.
     """
     return dataclasses.make_dataclass(
         f"{config_class.__name__}Params",
@@ -113,9 +116,11 @@ def preset_params(
 
 @dataclasses.dataclass
 class EncoderParams(preset_params(EtcConfig)):
-    """The encoder of ETC: values of an `EtcConfig`.
+    """The configuration of ETC's encoder: changes of an `EtcConfig`.
 
-    Relative labels can also be looked up by matrix products, like embeddings.
+    Attributes:
+        use_one_hot_relative_embeddings: whether to look up embeddings of
+            relative position labels by matrix products.
     """
 
     use_one_hot_relative_embeddings: bool = False
@@ -125,7 +130,7 @@ class EncoderParams(preset_params(EtcConfig)):
 class ReadTwiceParams(
     preset_params(ReadTwiceConfig, "summary_padding_token_id")
 ):
-    """The encoder of ReadTwice: values of a `ReadTwiceConfig`."""
+    """The configuration of ReadTwice's encoder: changes of its config."""
 
 
 def check_length(config: ReadTwiceConfig, block_length: int) -> None:
@@ -134,16 +139,21 @@ def check_length(config: ReadTwiceConfig, block_length: int) -> None:
         raise UserError(
             f"The records have segments of {block_length} tokens, but "
             "task.model.encoder.max_seq_length is "
-            f"{config.max_seq_length}."
+            f"{config.max_seq_length}. Preprocess with a smaller "
+            "`block_length`."
         )
 
 
 def find_metadata(params: cfg.TaskConfig, spec: TaskSpec) -> dict | None:
-    """Reads what `preprocess` stored about training and validation data.
+    """Reads the `preprocessing_config.json` of training and validation data.
 
-    Raises a `UserError` if records are of another task, were preprocessed
-    differently, or lack answers, or if validation data are of the split
-    "train", which leaves out records without use.
+    Returns:
+        The common content; None if a directory has no such file.
+
+    Raises:
+        UserError: records belong to another task, were preprocessed
+            differently or lack answers; or the validation data are of the split
+            "train", which drops records that are of no use for training.
     """
     files = {
         name: tfrecords.find_files(data.input_path) if data.input_path else []
@@ -157,24 +167,25 @@ def find_metadata(params: cfg.TaskConfig, spec: TaskSpec) -> dict | None:
         return None
     if metadata["task"] != spec.name:
         raise UserError(
-            f"The records in {metadata['directory']} are those of the task "
-            f"{metadata['task']!r}, not of {spec.name!r}. Preprocess with "
-            f"`task={spec.name}`."
+            f"The records in {metadata['directory']} were preprocessed for the "
+            f"task {metadata['task']!r}, not for {spec.name!r}. Preprocess "
+            f"them with `task={spec.name}`."
         )
     validation = tfrecords.read_metadata(files["validation"])
     if spec.has_answers and validation and validation["split"] == "train":
         raise UserError(
             f"{validation['directory']} was preprocessed with `split=train`, "
-            "which leaves out what cannot be learned: figures of such records "
-            "are too good. Preprocess validation data with `split=dev`."
+            "which drops records that cannot be learned, so metrics would be "
+            "too high. Preprocess validation data with `split=dev`."
         )
     return metadata
 
 
-# Turns AutoGraph off, with which the Model Garden traces all functions. The
-# tasks' graph code has no Python control flow over tensors, and AutoGraph would
-# take seconds to check. It hides argument names: do not use it for functions
-# whose arguments the Model Garden inspects, such as `build_inputs`.
+# Decorator that disables AutoGraph, which the Model Garden applies to all
+# functions. AutoGraph takes seconds, and the tasks' graph code has no Python
+# control flow that depends on tensors. The decorator hides argument names: do
+# not use it for functions whose arguments the Model Garden inspects, such as
+# `build_inputs`.
 graph_code = tf.autograph.experimental.do_not_convert
 
 
@@ -187,12 +198,12 @@ def make_trainer(
     validation_interval: int,
     best_metric: str,
 ) -> cfg.TrainerConfig:
-    """Makes BERT's optimizers, with warm-up and linear decay to 0.
+    """Returns the training configuration: BERT's, with linear decay to 0.
 
-    The gradients of the whole batch are clipped to a global norm of 1. The
-    checkpoint with the best validation metric is kept in `best_ckpt`. See
-    `trainer.configure` for the arguments. Raises a ValueError for an unknown
-    optimizer.
+    Gradients are clipped to a global norm of 1 over the whole batch. The
+    checkpoint with the best validation metric is kept in `best_ckpt`. For the
+    arguments, see `trainer.configure`. Raises a ValueError if the optimizer is
+    unknown.
     """
     options = {
         "beta_1": 0.9,
@@ -203,7 +214,7 @@ def make_trainer(
         "global_clipnorm": 1.0,
     }
     if optimizer == "adamw":
-        # AdamW would clip the gradients of each replica separately.
+        # Otherwise AdamW clips the gradients of each replica separately.
         options["gradient_clip_norm"] = 0.0
     elif optimizer != "lamb":
         raise ValueError(

@@ -17,7 +17,7 @@ if KERAS_2:
 
 class ImportTest(tf.test.TestCase):
     @pytest.mark.both_kerases
-    def test_says_what_to_do_under_keras_3(self):
+    def test_error_under_keras_3(self):
         for name in ("configuration", "trainer"):
             name = f"etcmodel.training.{name}"
             if KERAS_2:
@@ -46,7 +46,7 @@ class EncoderParamsTest(tf.test.TestCase):
             self.assertEqual(0.0, config.hidden_dropout_prob)
             self.assertEqual(42, config.local_radius)
 
-    def test_mistakes(self):
+    def test_invalid_values(self):
         for params, message in (
             ({"preset": "huge"}, "task.model.encoder"),
             ({"config_file": "/no/such.json"}, "task.model.encoder"),
@@ -89,7 +89,8 @@ class TrainerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(100, trainer.validation_interval)
         factory = optimization.OptimizerFactory(trainer.optimizer_config)
         rate = factory.build_learning_rate()
-        # Rises to the decay's line of 30 steps, which falls to 0 at the end.
+        # The warm-up rises to the line of the decay, which falls to 0 over 30
+        # steps.
         self.assertAllClose(
             [0.0, 0.9e-4, 1.8e-4, 0.9e-4, 0.0],
             [rate(step) for step in (0, 15, 30, 165, 300)],
@@ -103,8 +104,8 @@ class TrainerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(1.0, optimizer.global_clipnorm)
         if name == "adamw":
             self.assertEqual(0.0, optimizer.gradient_clip_norm)
-        # Gradients of a norm of 130 are clipped to 1; the mean of them takes a
-        # tenth.
+        # Gradients with a norm of 130 are clipped to 1; the first moment is a
+        # tenth of them.
         variables = [tf.Variable([1.0, 1.0]), tf.Variable([1.0])]
         gradients = [tf.constant([30.0, 40.0]), tf.constant([120.0])]
         optimizer.apply_gradients(zip(gradients, variables, strict=True))

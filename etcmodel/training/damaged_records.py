@@ -1,7 +1,7 @@
 """Finds the record that training or evaluation could not read.
 
-Errors of a `tf.data` pipeline do not say which file and record they are about.
-Works with Keras 2 only; see `training.configuration`.
+Errors of a `tf.data` pipeline do not name the file and record.
+Works only with Keras 2; see `training.configuration`.
 """
 
 import contextlib
@@ -22,25 +22,25 @@ from etcmodel.pipeline import shards
 from etcmodel.pipeline import tfrecords
 from etcmodel.training import trainer
 
-# Errors of damaged or foreign records, and of missing files.
+# Errors for damaged records, for records of other tasks and for missing files.
 _ERRORS = (
     tf.errors.DataLossError,
     tf.errors.InvalidArgumentError,
     tf.errors.NotFoundError,
 )
-# Text of errors about records. Other errors are a model's, for which reading
-# all records again would take long.
+# Matches messages of errors about records. For other errors, such as a model's,
+# reading all records again would only waste time.
 _OF_RECORDS = re.compile(r"Iterator|ParseExample|indices\[|No such file")
-# Minimum size from which the search is announced, because it takes long.
+# Above this size the search is announced, because it takes long.
 _LARGE_BYTES = 10**9
 
 
 @contextlib.contextmanager
 def explained(task: trainer.RecordsTask) -> Iterator[None]:
-    """Raises a clear `UserError` about the records that a task reads.
+    """Turns TensorFlow errors about a task's records into a `UserError`.
 
-    It is raised if a file is missing or damaged, or has a record of another
-    task or of other sizes. Other errors of the block are not changed.
+    It names the file that is missing or damaged, or the record that has another
+    task or other sizes. Other errors of the block are not changed.
     """
     try:
         yield
@@ -55,7 +55,7 @@ def explained(task: trainer.RecordsTask) -> Iterator[None]:
 
 
 def find(task: trainer.RecordsTask) -> UserError | None:
-    """Returns the error of the first unusable record of a task, or None."""
+    """Returns the error of a task's first unusable record, or None."""
     config = task.task_config
     try:
         for params in (config.train_data, config.validation_data):
@@ -72,8 +72,8 @@ def _count(files: Sequence[str]) -> dict[str, int]:
     size = sum(tf.io.gfile.stat(path).length for path in files)
     if size > _LARGE_BYTES:
         print(
-            f"A record could not be read: looking for it in {len(files)} files "
-            f"({size / 1e9:.1f} GB).",
+            f"A record could not be read. Searching for it in {len(files)} "
+            f"files ({size / 1e9:.1f} GB).",
             file=sys.stderr,
         )
     counts = {}
@@ -90,7 +90,7 @@ def _count(files: Sequence[str]) -> dict[str, int]:
 
 
 def _parse(task, params: cfg.DataConfig, counts: Mapping[str, int]) -> None:
-    """Parses examples one by one, as a task does; raises an error."""
+    """Parses examples one by one; raises an error about the first bad one."""
     for path in counts:
         dataset = tf.data.TFRecordDataset(
             path, tfrecords.compression_type([path])
@@ -109,14 +109,14 @@ def _parse(task, params: cfg.DataConfig, counts: Mapping[str, int]) -> None:
 
 
 def _reason(error: tf.errors.OpError) -> str:
-    """Returns the message of an error, without its place in the graph."""
+    """Returns the message of an error without TensorFlow's stack trace."""
     reason = " ".join(without_stack(error.message)).rstrip(".")
     # TensorFlow escapes quotes in assertions.
     return reason.replace("\\'", "'")
 
 
 def _foreign(task, path: str, number: int, problem: str) -> UserError:
-    """Makes the error of a record that does not fit a task."""
+    """Returns the error of a record that a task cannot parse."""
     dataset = tf.data.TFRecordDataset(path, tfrecords.compression_type([path]))
     record_id = None
     with contextlib.suppress(Exception):

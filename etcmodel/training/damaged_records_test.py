@@ -25,13 +25,13 @@ _NOTE = {
     "vocab_fingerprint": "f",
     "vocab_size": 200,
     "tokenizer": None,
-    # Seven windows of four records.
+    # Four records make seven windows.
     "num_examples": 7,
 }
 
 
 def _example(serialized=None, **ids):
-    """Returns an example with other values of its integer features."""
+    """Returns an example with changed integer features."""
     made = tf.train.Example.FromString(serialized or b"")
     for name, values in ids.items():
         made.features.feature[name].int64_list.value[:] = values
@@ -39,7 +39,7 @@ def _example(serialized=None, **ids):
 
 
 def _text(serialized, name, values):
-    """Returns an example with other values of a string feature."""
+    """Returns an example with a changed string feature."""
     made = tf.train.Example.FromString(serialized)
     made.features.feature[name].bytes_list.value[:] = values
     return made.SerializeToString()
@@ -74,7 +74,7 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         return _TASK(params)
 
     def _write(self, records, path=None):
-        """Replaces the second file."""
+        """Replaces the second file by one with the given examples."""
         options = tf.io.TFRecordOptions(compression_type="GZIP")
         with tf.io.TFRecordWriter(path or self.paths[1], options) as writer:
             for record in records:
@@ -89,13 +89,13 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
             stream.write(content)
 
     def _train(self, task):
-        """Reads as training does, without an end."""
+        """Reads 20 batches of the repeated records, as training does."""
         batches = iter(task.build_inputs(task.task_config.train_data))
         for _ in range(20):
             next(batches)
 
     def _check(self, message, evaluates=True):
-        """Checks that training and evaluation name the file and record."""
+        """Asserts that training and evaluation name the file and record."""
         message = f"^{re.escape(self.paths[1])}{message}"
         error = damaged_records.find(self._task(train=False))
         self.assertRegex(str(error), message)
@@ -106,14 +106,14 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
                 )
         return str(error)
 
-    def test_nothing_is_wrong(self):
+    def test_intact_records(self):
         task = self._task()
         self._train(task)
         self.assertIsNone(damaged_records.find(task))
         for other, is_searched in (
             (tf.errors.DataLossError(None, None, "lost"), True),
             (tf.errors.InvalidArgumentError(None, None, "indices[3]"), True),
-            # These errors do not make it read all records again.
+            # After these errors, the records are not read again.
             (tf.errors.InvalidArgumentError(None, None, "of the model"), False),
             (tf.errors.ResourceExhaustedError(None, None, "OOM"), False),
         ):
@@ -142,7 +142,7 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         text = self._check(r" is damaged: inflate\(\) failed.*after 0 records")
         self.assertIn("Copy it again", text)
 
-    def test_cut_in_half(self):
+    def test_truncated_file(self):
         def cut(content):
             del content[len(content) // 2 :]
 
@@ -151,14 +151,14 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIn("preprocess the data again", text)
 
     def test_flipped_byte_without_compression(self):
-        """Without compression, the number of good records is known."""
+        """Without compression, the error gives the number of good records."""
         path = os.path.join(self.data, "plain.tfrecord")
         with tf.io.TFRecordWriter(path) as writer:
             for record in self.records[0]:
                 writer.write(record)
         with open(path, "r+b") as stream:
             content = stream.read()
-            # In the last record, before the four bytes of its checksum.
+            # A byte of the last record, before the four bytes of its checksum.
             stream.seek(len(content) - 10)
             stream.write(bytes([content[-10] ^ 1]))
         with self.assertRaisesRegex(
@@ -177,7 +177,7 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
             r", record 3 \(id 'z'\): Feature: longest .*could not be found; "
             "expected a record of the task toy with global_length=2, "
             r"long_length=4\. Copy",
-            # Without an answer, an example is not evaluated.
+            # Evaluation skips examples without an answer.
             evaluates=False,
         )
         self.assertNotIn("{{", text)
@@ -186,8 +186,8 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         first, *rest = self.records[1]
         self._write([_example(first, long_token_ids=[7] * 9), *rest])
         self._check(
-            r", record 0 \(id '\w+'\): .*'long_token_ids' that is longer than "
-            "the 4 .*expected a record of the task toy with .*long_length=4",
+            r", record 0 \(id '\w+'\): .*'long_token_ids' of an .* is longer "
+            "than 4.*expected a record of the task toy with .*long_length=4",
             evaluates=False,
         )
 
@@ -199,7 +199,7 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
             str(error),
             "record 1.*long_token_ids: expected 0 to 199.*It has:.*200",
         )
-        # Training tells it, too, whatever XLA makes of the model.
+        # Training raises the error, too, even if XLA compiles the model.
         task = self._task()
         with (
             self.assertRaisesRegex(UserError, "record 1.*long_token_ids"),
@@ -213,10 +213,10 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         self._write([*rest, _text(first, "gold", [gold])])
         with self.assertRaisesRegex(
             UserError,
-            rf"{self.paths[1]}, record 2 \(id '\w+'\) is no record of the task "
-            "toy: its answer cannot be read",
+            rf"{self.paths[1]}, record 2 \(id '\w+'\) is not a record of the "
+            "task toy: its answer cannot be read",
         ):
-            # All windows of a record have its answer: the first one counts.
+            # All windows of a record store its answer; the first one is read.
             with mock.patch.object(
                 tfrecords, "find_files", lambda _: self.paths[1:]
             ):
@@ -237,7 +237,7 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(True, False)
     def test_counts_while_evaluating(self, is_listed):
-        """Another program may note only the total number of examples."""
+        """Counts are checked, also if only the total number is stored."""
         if is_listed:
             tfrecords.write_json(
                 self.data,
@@ -261,7 +261,7 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         message = "has .* bytes" if is_listed else "holds 6 rec.* says 7.*Copy"
         with self.assertRaisesRegex(UserError, message):
             list(read(self.data))
-        # Counts do not apply to only some of the files.
+        # Without counts per file, single files are not checked.
         self.assertLen(list(read(self.paths[0])), 4)
 
 

@@ -1,6 +1,6 @@
 """Stops training if the loss is NaN or infinite.
 
-Works with Keras 2 only; see `training.configuration`.
+Works only with Keras 2; see `training.configuration`.
 """
 
 import math
@@ -18,16 +18,16 @@ _MAX_NAMED = 64
 def check(task: trainer.RecordsTask, loss: float, first: int, last: int):
     """Raises a `UserError` if the loss of some steps is NaN or infinite.
 
-    It names the records that the steps read, and says what to try. `loss` is
+    The message names the records that the steps read, and remedies. `loss` is
     the mean over the steps `first` to `last`, counted from 1.
     """
     if math.isfinite(loss):
         return
-    # The gradients of the step before may have made the weights NaN.
+    # The update in the step before may have made the weights NaN.
     first = max(first - 1, 1)
     steps = f"step {last}" if first == last else f"steps {first} to {last}"
     print(
-        f"The loss is {loss} at step {last}: looking for the records of "
+        f"The loss is {loss} at step {last}. Searching for the records of "
         f"{steps}.",
         file=sys.stderr,
     )
@@ -35,14 +35,14 @@ def check(task: trainer.RecordsTask, loss: float, first: int, last: int):
         f"The loss is {loss} at step {last}. Checkpoints of earlier steps are "
         "kept, but the same command will fail again. Use a lower "
         "`learning_rate` or a longer warm-up; with float16, use bfloat16 or "
-        "float32. If it fails at its first step, the newest checkpoint holds "
-        "NaN already: move its files elsewhere."
+        "float32. If it fails at its first step, the newest checkpoint "
+        "contains NaN already: move its files elsewhere."
         f"{_describe_records(task, first, last, steps)}"
     )
 
 
 def _describe_records(task, first: int, last: int, steps: str) -> str:
-    """Names the records of steps, if they can be read again."""
+    """Returns a sentence that lists the records of steps; "" if unknown."""
     ids = []
     for example in task.read_examples(first - 1, last + 1 - first):
         fields = tf.train.Example.FromString(example).features.feature
@@ -52,6 +52,6 @@ def _describe_records(task, first: int, last: int, steps: str) -> str:
         ]
     if not ids:
         return ""
-    # The last records are those of the last step.
+    # Keeps the end of the list: the records of the last step.
     more = "..., " if len(ids) > _MAX_NAMED else ""
     return f" Records of {steps}: {more}{', '.join(ids[-_MAX_NAMED:])}."

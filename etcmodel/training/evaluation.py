@@ -1,8 +1,8 @@
-"""Computes official metrics of stored records.
+"""Computes official metrics on stored records.
 
-`TaskModel.select_candidates` reduces every row to a few numbers. The serving
-code then decodes answers from these and from the texts in the stored records,
-so that predictions equal those of `predict`.
+`TaskModel.select_candidates` reduces every row to a few numbers. `decode` makes
+answers from these and from the texts of the stored records, as in exported
+models. Predictions therefore equal those of `predict`.
 """
 
 import typing
@@ -29,7 +29,13 @@ _RECORDS_AT_ONCE = 64
 
 
 class StoredRecord(NamedTuple):
-    """A record: values of its `TEXT` fields, and the dataset's `gold`."""
+    """A record to evaluate.
+
+    Attributes:
+        id: the record's id.
+        text: the `TEXT` fields: name -> values.
+        gold: the gold answer; see the dataset's `gold`.
+    """
 
     id: str
     text: Mapping[str, Sequence]
@@ -37,7 +43,7 @@ class StoredRecord(NamedTuple):
 
 
 def _values(feature: tf.train.Feature) -> Sequence:
-    """Returns the values of a stored field, possibly none."""
+    """Returns the values of a stored field; empty if it has none."""
     kind = feature.WhichOneof("kind")
     return getattr(feature, kind).value if kind else ()
 
@@ -47,10 +53,13 @@ def read_records(
     schema: schema_lib.ExampleSchema,
     input_path: str | Sequence[str],
 ) -> list[StoredRecord]:
-    """Reads the texts and answers of all records with an answer, once each.
+    """Reads the texts and gold answers of all records that have an answer.
 
-    Raises a `UserError` if a file is missing or damaged (see
-    `tfrecords.read_stored`), or a record is not of the task.
+    Each record occurs once, also if it is stored as several examples.
+
+    Raises:
+        UserError: a file is missing or damaged (see `tfrecords.read_stored`),
+            or a record belongs to another task.
     """
     gold = typing.get_type_hints(spec.dataset.gold)["return"]
     names = {
@@ -68,18 +77,18 @@ def read_records(
             try:
                 answer = msgspec.json.decode(found[index], type=gold)
                 text = {
-                    # A packed example has one value for each record.
+                    # A packed example has one value per record.
                     name: values[index] if is_one else list(values)
                     for name, is_one in names.items()
                     for values in [_values(stored[name])]
                 }
             except (msgspec.MsgspecError, IndexError) as error:
                 raise UserError(
-                    f"{where(path, number, record_id=record_id)} is no record "
-                    f"of the task {spec.name}: its answer cannot be read "
-                    f"({error}). {shards.ADVICE}"
+                    f"{where(path, number, record_id=record_id)} is not a "
+                    f"record of the task {spec.name}: its answer cannot be "
+                    f"read ({error}). {shards.ADVICE}"
                 ) from error
-            # Shared, since many questions may have the same text.
+            # Keeps one copy of equal texts: many questions may share a text.
             text = {
                 name: known.setdefault(x, x) if names[name] else x
                 for name, x in text.items()
@@ -95,7 +104,7 @@ def read_records(
 
 
 def _text(schema, records) -> dict[str, Any]:
-    """Returns the texts of some records like `ExampleSchema.parse`."""
+    """Returns the texts of records as tensors, like `ExampleSchema.parse`."""
     text = {}
     for name in schema.names(schema_lib.TEXT):
         field = schema.fields[name]
@@ -115,12 +124,13 @@ def _text(schema, records) -> dict[str, Any]:
 
 
 class Batch(NamedTuple):
-    """Some records with the candidates of their rows.
+    """A batch of whole records with the candidates of their rows.
 
     Attributes:
+        records: the records.
         candidates: from `TaskModel.select_candidates`, `[rows, ...]`.
-        owner: the record of each row, `<int32>[rows]`.
-        text: the records' texts, as `ExampleSchema.parse` reads them.
+        owner: index of each row's record, `<int32>[rows]`.
+        text: the records' texts, as `ExampleSchema.parse` returns them.
     """
 
     records: Sequence[StoredRecord]
@@ -135,10 +145,15 @@ def make_batches(
     owner: np.ndarray,
     records: Sequence[StoredRecord],
 ) -> list[Batch]:
-    """Groups rows into batches of whole records, for records with rows.
+    """Groups rows into batches of whole records.
 
-    `candidates` are `[rows, ...]`, with the rows of a record in order; `owner`
-    is the index of each row's record, ascending, `<int>[rows]`.
+    Records without rows are in no batch.
+
+    Args:
+        schema: the schema of the records.
+        candidates: `[rows, ...]`; the rows of a record are in order.
+        owner: index of each row's record, ascending, `<int>[rows]`.
+        records: the records.
     """
     numbers = np.unique(owner)
     batches = []
@@ -160,7 +175,7 @@ def make_batches(
 def predict_records(
     task_model: TaskModel, batches: Sequence[Batch]
 ) -> dict[str, Any]:
-    """Predicts from `make_batches`: record id -> prediction."""
+    """Decodes batches of `make_batches`; returns record id -> prediction."""
     predictions = {}
     for records, candidates, owner, text in batches:
         made = to_predictions(
@@ -179,12 +194,24 @@ def score(
     batches: Sequence[Mapping[str, np.ndarray]],
     records: Sequence[StoredRecord],
 ) -> dict[str, float]:
-    """Computes the official metrics, and the value of the tuned option.
+    """Computes the official metrics, and tunes the task's option.
 
-    If the tuned option of `task_model` is None, the value with the best metrics
-    is chosen; otherwise its value is kept. `batches` hold `select_candidates`
-    and the rows' `record` (see `record_keys`), `window` and `weight`. Raises a
-    `UserError` if `records` lacks the record of a row.
+    If the tuned option of `task_model` is None, all its values are tried and
+    the best is chosen; otherwise the given value is kept.
+
+    Args:
+        spec: the task.
+        task_model: the task's model.
+        schema: the schema of the records.
+        batches: results of `select_candidates`, with `record` (see
+            `record_keys`), `window` and `weight` of each row.
+        records: the records to evaluate.
+
+    Returns:
+        Metrics by name, and the value of the tuned option.
+
+    Raises:
+        UserError: `records` lacks the record of a row.
     """
     index = {key: i for i, key in enumerate(keyed(records))}
     merged = {
@@ -195,8 +222,8 @@ def score(
     keys = [tuple(key) for key in merged.pop("record")[real].tolist()]
     if not index.keys() >= {*keys}:
         raise UserError(
-            "The validation records do not tell their right answers. "
-            "Preprocess them again with `split=dev`."
+            "The validation records have no gold answers. Preprocess them "
+            "again with `split=dev`."
         )
     owner = np.array([index[key] for key in keys], int)
     order = np.lexsort([merged.pop("window")[real], owner])
@@ -211,7 +238,7 @@ def score(
         }
         for suffix, is_in in task_model.GROUPS.items()
     }
-    # Decoded once for all values of the tuned option.
+    # Makes the tensors once for all values of the tuned option.
     with_text = make_batches(schema, candidates, owner[order], records)
 
     def measure(model):

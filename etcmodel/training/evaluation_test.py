@@ -14,17 +14,18 @@ from etcmodel.training import evaluation
 from testing import toy_task
 from testing import toy_task as toy
 
-# Record, window, word, logit and weight.
+# For each row: record, window, word, logit and weight.
 _ROWS = [
-    # The best window of r0 shows its fourth word, "a": wrong.
+    # The best window of r0 selects the fourth word, "a", which is wrong.
     ("r0", 0, 3, 1.5, 1.0),
     ("r0", 1, 5, -1.0, 1.0),
     ("r0", 2, 8, 1.2, 1.0),
-    # Right with 1.8. With 0.5, right only if the threshold is below 1.
+    # The answer with 1.8 is right. That with 0.5 is right only if the threshold
+    # is below 1.
     ("r1", 0, 0, 1.8, 1.0),
     ("r2", 0, 2, 0.2, 1.0),
     ("r2", 1, 4, 0.5, 1.0),
-    # r3 has no row, which counts as wrong.
+    # r3 has no row, so it counts as wrong.
 ]
 
 
@@ -78,10 +79,10 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def _batches(self, rows):
-        """Chooses from rows, whose order must not matter."""
+        """Makes batches of the rows, shuffled and with a padding row."""
         rng = np.random.default_rng(0)
         rows = [rows[i] for i in rng.permutation(len(rows))]
-        # Rows that fill a batch have no effect, whatever their numbers are.
+        # Padding rows have no effect, whatever their values are.
         rows.append(("?", 0, 5, 99.0, 0.0))
         ids, windows, words, logits, weights = zip(*rows, strict=True)
         merged = {
@@ -110,7 +111,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(
             {"right": 0.5, "given": 0.75, "threshold": 0.0}, self._score(_ROWS)
         )
-        # A given threshold is used as it is.
+        # A given threshold is kept.
         for threshold, right, given in ((1.0, 0.25, 0.5), (2.0, 0.0, 0.0)):
             self.assertEqual(
                 {"right": right, "given": given, "threshold": threshold},
@@ -118,7 +119,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
             )
 
     def test_option_that_makes_no_difference(self):
-        """Without any effect, the default is the only value to score."""
+        """If the option has no effect, scores only the default."""
         tuned = toy.TASK.tuned._replace(is_used=lambda sizes: False)
         task = dataclasses.replace(toy.TASK, tuned=tuned)
         score = toy.TASK.dataset.score
@@ -128,9 +129,9 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual({"right": 0.25, "given": 0.5, "threshold": 1.0}, found)
 
     def test_groups(self):
-        """Metrics of some records are reported beside those of all."""
-        # r0 is wrong with three rows, r1 right with one, and with a threshold
-        # of 1 nothing is given of r2, with two.
+        """Reports metrics of groups of records besides those of all."""
+        # r0 has three rows and is wrong; r1 has one and is right; r2 has two
+        # and, at a threshold of 1, no answer.
         groups = {"_several": lambda n: n > 1, "_one": lambda n: n == 1}
         model = type(toy.TASK.make_model(options=toy.Options()))
         with mock.patch.object(model, "GROUPS", groups):
@@ -145,7 +146,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_rows_of_other_records(self):
-        with self.assertRaisesRegex(UserError, "right answers.*`split=dev`"):
+        with self.assertRaisesRegex(UserError, "gold answers.*`split=dev`"):
             self._score([("r0", 0, 3, 1.5, 1.0), ("other", 0, 1, 1.0, 1.0)])
 
     @parameterized.parameters(1, 2, 64)
@@ -166,7 +167,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
             ),
         )
         texts = {record.id: record.text.split() for record in toy_task.RECORDS}
-        # None for the third: it has no row.
+        # The third has no prediction, because it has no row.
         self.assertEqual(
             {
                 names[0]: texts[names[0]][1],

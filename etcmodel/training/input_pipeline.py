@@ -1,9 +1,9 @@
-"""Reads stored examples in batches of one static size.
+"""Reads stored examples in batches of a static size.
 
-Works with Keras 2 only; see `training.configuration`.
+Works only with Keras 2; see `training.configuration`.
 """
 
-from etcmodel.training import configuration  # First: it explains Keras 3.
+from etcmodel.training import configuration  # First: raises under Keras 3.
 
 # isort: split
 import functools
@@ -18,10 +18,11 @@ from etcmodel.errors import UserError
 from etcmodel.feature_utils import random_masks
 from etcmodel.pipeline import tfrecords
 
-# Takes serialized examples and a seed, `<int32>[2]`, which differs for each
-# call in training and is None in evaluation. Graph code.
+# Maps serialized examples and a seed to features and labels; graph code. The
+# seed, `<int32>[2]`, differs for each call in training, and is None in
+# evaluation.
 Parse = Callable[[tf.Tensor, tf.Tensor | None], object]
-# Number of files read in turns. The order of records depends on it.
+# Number of files whose records are interleaved; it determines their order.
 _CYCLE_LENGTH = 8
 
 
@@ -35,17 +36,23 @@ def read_batches(
 ) -> tf.data.Dataset:
     """Reads TFRecords in batches with a static number of records.
 
-    In evaluation no record is dropped and none counts twice, on any number of
-    replicas: the last batch is padded with zeros, and batches of zeros follow
-    so that every replica has one. Parsed batches must therefore have weights
-    that are 1 for records and 0 for padding.
+    Evaluation counts every record exactly once, on any number of replicas. The
+    last batch is padded with zeros, and batches of zeros follow so that every
+    replica has one. Parsed batches must therefore have weights that are 1 for
+    records and 0 for padding.
 
-    With a seed, training batches are the same in each process; batches of steps
-    before `first_step` are skipped. Training batches hold records of similar
-    length if `sorted_batches` is above one (see `sort_by_length`).
+    With a seed, training batches are the same in each process.
 
-    `parse` maps `<string>[batch]` to tensors `[batch, ...]` (see `Parse`).
-    Raises a `UserError` if there are no files.
+    Args:
+        params: files, batch size and seed.
+        parse: maps `<string>[batch]` to tensors `[batch, ...]`; see `Parse`.
+        input_context: the host's share of the data.
+        sorted_batches: if above one, training batches hold records of similar
+            length; see `sort_by_length`.
+        first_step: training skips the batches of steps before this one.
+
+    Raises:
+        UserError: there are no files.
     """
 
     def batch(dataset, input_context):
@@ -83,7 +90,7 @@ def read_batches(
 
 
 def _parsed(dataset, parse, params, input_context, num_seen) -> tf.data.Dataset:
-    """Parses elements; in training, only those that were not seen before."""
+    """Parses elements; in training, skips the first `num_seen`."""
     if not params.is_training:
         return dataset.map(
             lambda x: parse(x, None), num_parallel_calls=tf.data.AUTOTUNE
@@ -114,10 +121,14 @@ def read_examples(
     number: int,
     sorted_batches: int = 0,
 ) -> list[bytes]:
-    """Reads the serialized examples of some training batches of this host.
+    """Reads the serialized examples of some of this host's training batches.
 
-    These are `number` batches of `size` examples, starting with number `first`
-    (from 0). The seed and `sorted_batches` are those of the training.
+    Args:
+        params: files and seed of the training.
+        size: number of examples in a batch.
+        first: index of the first batch, from 0.
+        number: number of batches.
+        sorted_batches: as in the training; see `read_batches`.
     """
 
     def batch(dataset, input_context):
@@ -135,15 +146,15 @@ def sort_by_length(
 ) -> tf.data.Dataset:
     """Orders examples so that batches have examples of similar length.
 
-    The examples of `number` batches are sorted by their number of bytes; these
-    batches are then shuffled.
+    Sorts the examples of `number` batches by their number of bytes, then
+    shuffles these batches.
 
     Args:
         dataset: dataset of `<string>[]`.
         size: number of examples in a batch.
-        number: how many batches are sorted together. If the dataset has fewer
-            before it repeats, copies of an example get into one batch.
-        seed: seed of the shuffling.
+        number: number of batches to sort together. If the dataset repeats
+            sooner, copies of an example come into the same batch.
+        seed: seed for shuffling.
     """
 
     def sort(examples):
@@ -166,15 +177,18 @@ def read_files(
     ],
     input_context: tf.distribute.InputContext | None = None,
 ) -> tf.data.Dataset:
-    """Reads TFRecords with Model Garden's reader.
+    """Reads TFRecords with the Model Garden's reader.
 
     Disables tf.data's autotuning: its thread can miss the signal to stop, and
     deleting the iterator then blocks for up to a minute after validation.
 
-    `batch` maps a dataset of examples, `<string>[]`, to one of batches.
+    Args:
+        params: files and reading options.
+        batch: maps a dataset of examples, `<string>[]`, to one of batches.
+        input_context: the host's share of the data.
     """
     files = tfrecords.find_files(params.input_path)
-    # By default it would depend on the number of cores.
+    # The Model Garden's default depends on the number of cores.
     cycle_length = params.cycle_length or min(len(files), _CYCLE_LENGTH)
     reader = input_reader.InputReader(
         params.replace(input_path=files, cycle_length=cycle_length),
@@ -197,20 +211,28 @@ def read_blocks(
     input_context: tf.distribute.InputContext | None = None,
     first_step: int = 0,
 ) -> tf.data.Dataset:
-    """Reads packed segments in batches of one static size.
+    """Reads packed segments in batches of a static size.
 
-    `global_batch_size` counts segments. A batch of all replicas of a host holds
-    whole examples, so that the segments of a document stay together; a
-    replica's part can begin in the middle of one. Documents of different
+    `global_batch_size` counts segments. The batch of a host's replicas holds
+    whole examples, so that the segments of a document stay together; the part
+    of one replica can begin in the middle of an example. Documents of different
     examples have different `block_ids`, even if training repeats an example.
 
-    In evaluation no segment is dropped and none counts twice: the last batch is
-    padded with examples of zeros.
+    Evaluation counts every segment exactly once. Its last batch is padded with
+    examples of zeros.
 
-    `parse` maps an example, `<string>[]`, to a tuple of dicts of tensors
-    `[num_blocks_per_example, ...]`. The first has `block_ids`; others may have
-    them. For `first_step` see `read_batches`. Raises a `UserError` if the batch
-    size does not fit the size of examples or the number of replicas.
+    Args:
+        params: files, batch size and seed.
+        parse: maps an example, `<string>[]`, to a tuple of dicts of tensors,
+            `[num_blocks_per_example, ...]`. The first dict has `block_ids`;
+            others may have them, too.
+        num_blocks_per_example: number of segments per example.
+        input_context: the host's share of the data.
+        first_step: see `read_batches`.
+
+    Raises:
+        UserError: the batch size is not a multiple of the size of the examples
+            and of the number of replicas.
     """
     host, hosts, replicas = 0, 1, 1
     if input_context is not None:
@@ -224,7 +246,7 @@ def read_blocks(
             f"multiple of {hosts * num_blocks_per_example} (the segments of an "
             f"example times {hosts} hosts) and of {replicas} (replicas)."
         )
-    # Number of a host's examples in a batch of all replicas.
+    # Number of examples that a host contributes to a global batch.
     number = size // hosts // num_blocks_per_example
 
     def number_documents_of_batch(features, *others):
@@ -249,7 +271,7 @@ def read_blocks(
             dataset = dataset.concatenate(nothing.repeat(number - 1))
         dataset = dataset.batch(number, drop_remainder=True)
         dataset = dataset.map(number_documents_of_batch)
-        # One by one, to be distributed over the replicas of this host.
+        # Unbatches to single segments, then makes a batch for each replica.
         dataset = dataset.unbatch().unbatch()
         return dataset.batch(size // replicas, drop_remainder=True)
 
@@ -257,16 +279,19 @@ def read_blocks(
 
 
 def number_documents(block_ids, example_numbers) -> tf.Tensor:
-    """Numbers the documents of examples so that no two share a number.
+    """Numbers the documents of several examples uniquely.
 
-    `block_ids`, `<int32>[examples, blocks]`, has the document of each segment,
-    0 for padding; `example_numbers`, `<int32>[examples]`, are all different.
-    The documents `[[7, 7, 8], [7, 9, 0]]` of the examples 0 and 5 become
+    Example: `[[7, 7, 8], [7, 9, 0]]` with the example numbers 0 and 5 becomes
     `[[1, 1, 3], [16, 17, 0]]`.
+
+    Args:
+        block_ids: the document of each segment, unique within an example; 0 for
+            padding, `<int32>[examples, blocks]`.
+        example_numbers: distinct numbers, `<int32>[examples]`.
     """
     # [examples, blocks, blocks]
     is_same = tf.equal(block_ids[:, :, tf.newaxis], block_ids[:, tf.newaxis])
-    # [examples, blocks]: the first segment of the document
+    # [examples, blocks]: index of the first segment of the same document
     first = tf.argmax(is_same, axis=2, output_type=tf.int32)
     first += block_ids.shape[1] * example_numbers[:, tf.newaxis]
     return tf.where(tf.equal(block_ids, 0), 0, first + 1)

@@ -47,7 +47,7 @@ class ReadBatchesTest(tf.test.TestCase):
     def test_every_replica_has_a_batch(self):
         context = tf.distribute.InputContext(num_replicas_in_sync=4)
         batches = list(self._read(context, is_training=False))
-        # 5 records, one a replica: 8 batches are the next multiple of 4.
+        # 5 records make 5 batches, padded to 8 for 4 replicas.
         self.assertGreaterEqual(len(batches) - len(batches) % 4, 5)
         weights = tf.concat([labels["weight"] for _, labels in batches], 0)
         self.assertEqual(5.0, tf.reduce_sum(weights))
@@ -61,8 +61,8 @@ class ReadBatchesTest(tf.test.TestCase):
             seen.update(features["pair"][:, 0].tolist())
         self.assertEqual({1, 2, 3, 4, 5}, seen)
 
-    def test_a_resumed_training_goes_on_where_it_was(self):
-        """Steps get the same records and seeds as without an interruption."""
+    def test_resumed_training_continues_in_order(self):
+        """Steps get the same records and seeds as without interruption."""
 
         def parse(serialized, seed):
             return serialized, seed
@@ -75,7 +75,7 @@ class ReadBatchesTest(tf.test.TestCase):
                 shuffle_buffer_size=5,
                 seed=seed,
             )
-            # Two replicas, and similar lengths.
+            # Two replicas, and batches of records of similar length.
             context = tf.distribute.InputContext(num_replicas_in_sync=2)
             dataset = input_pipeline.read_batches(
                 params, parse, context, 2, first_step
@@ -127,7 +127,7 @@ class ReadBatchesTest(tf.test.TestCase):
 
 
 class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
-    """Example i, from 1 to 5, has the segments 10 i to 10 i + 3."""
+    """Example i, from 1 to 5, has the segments 10 i, ..., 10 i + 3."""
 
     def setUp(self):
         super().setUp()
@@ -140,7 +140,7 @@ class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
         first = 10 * tf.strings.to_number(serialized, tf.int32)
         # [blocks]
         rows = first + tf.range(_BLOCKS)
-        # Two documents, and one segment of padding.
+        # Two documents and one padding segment.
         features = {"rows": rows, "block_ids": tf.constant([9, 5, 5, 0])}
         return features, {"weight": tf.ones_like(rows)}
 
@@ -159,7 +159,7 @@ class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters((4, 1), (8, 1), (8, 2), (4, 4), (16, 8))
     def test_evaluation(self, size, replicas):
-        """Every segment comes once; each replica gets whole examples."""
+        """Yields every segment once; a global batch holds whole examples."""
         context = tf.distribute.InputContext(num_replicas_in_sync=replicas)
         batches = list(self._read(size, context, is_training=False))
         self.assertEqual(0, len(batches) % replicas)
@@ -175,7 +175,8 @@ class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
         dataset = self._read(8, is_training=True, shuffle_buffer_size=5)
         seen = set()
         for features, _ in dataset.take(12).as_numpy_iterator():
-            # Documents differ even where examples give them the same numbers.
+            # Documents of different examples get different numbers, even if
+            # their numbers in the examples are equal.
             self.assertAllEqual([1, 2, 2, 0, 5, 6, 6, 0], features["block_ids"])
             rows = features["rows"].reshape(2, _BLOCKS)
             self.assertAllEqual(rows - rows[:, :1], [range(_BLOCKS)] * 2)
@@ -205,7 +206,7 @@ class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([[1, 1, 3], [16, 17, 0]], numbers)
 
     @parameterized.parameters((6, 1, 1), (4, 3, 1), (4, 2, 2))
-    def test_sizes_that_do_not_fit(self, size, replicas, hosts):
+    def test_invalid_batch_sizes(self, size, replicas, hosts):
         context = tf.distribute.InputContext(
             num_input_pipelines=hosts, num_replicas_in_sync=replicas
         )

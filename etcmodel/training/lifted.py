@@ -1,4 +1,8 @@
-"""Stores the vocabulary of weights, and compares it with that of records."""
+"""Checks that records and initial weights have the same vocabulary.
+
+Lifted weights are BERT's or RoBERTa's, converted to an encoder of this package
+by `lift`. `lift.json` beside them describes their source and vocabulary.
+"""
 
 import glob
 import os
@@ -23,7 +27,7 @@ _KEYS = {
     "vocab_fingerprint": str,
 }
 _ADVICE = "Copy it again from the source of the weights."
-# Vocabularies beside published checkpoints.
+# File names of vocabularies beside published checkpoints.
 _NAMES = ("*vocab*.txt", "*.model")
 
 
@@ -33,10 +37,14 @@ def write(
     source: str,
     settings: TokenizerSettings | None,
 ) -> None:
-    """Writes the source and vocabulary of lifted weights into their directory.
+    """Writes `lift.json`, which describes lifted weights.
 
-    Tokenizer settings are written beside the vocabulary; SentencePiece has
-    None.
+    Args:
+        directory: the directory of the weights and their vocabulary.
+        vocab_file: file name of the vocabulary.
+        source: where the weights come from.
+        settings: tokenizer settings, also written beside the vocabulary; None
+            for SentencePiece.
     """
     if settings:
         tokenizer_settings.write_settings(directory, settings)
@@ -52,37 +60,42 @@ def write(
 
 
 def check_vocabulary(path: str, metadata: dict | None) -> bool:
-    """Raises a `UserError` if records have another vocabulary than weights.
+    """Raises a `UserError` if records and weights differ in vocabulary.
 
-    The weights' vocabulary was stored by `lift` or `train`, or is beside a
-    published checkpoint. Returns whether it is known; if not, see
-    `warn_of_vocabulary`.
+    `lift` and `train` store the weights' vocabulary; published checkpoints have
+    it in their directory.
+
+    Args:
+        path: the checkpoint.
+        metadata: the records' `preprocessing_config.json`; None if unknown.
+
+    Returns:
+        Whether the weights' vocabulary is known. If not, `warn_of_vocabulary`
+        can compare the token table.
     """
     if not metadata:
         return True
     own, settings = _vocabularies(path)
     if own and metadata["vocab_fingerprint"] not in own.values():
         raise UserError(
-            f"The records in {metadata['directory']} were made with another "
-            "vocabulary (vocab_fingerprint: "
-            f"{metadata['vocab_fingerprint']} against "
-            f"{', '.join(own.values())}) than that of the weights to begin "
-            f"with, `init_checkpoint={path}`, whose rows of tokens would be "
-            "those of other words. Preprocess with "
+            f"The records in {metadata['directory']} and the initial weights, "
+            f"`init_checkpoint={path}`, have different vocabularies "
+            f"(vocab_fingerprint: {metadata['vocab_fingerprint']} and "
+            f"{', '.join(own.values())}). Preprocess with "
             f"`vocab_file={' or '.join(own)}`."
         )
     if settings and metadata["tokenizer"] != settings:
         raise UserError(
-            f"The text of the records in {metadata['directory']} was prepared "
-            f"otherwise (tokenizer: {metadata['tokenizer']} against {settings})"
-            f" than for the weights to begin with, `init_checkpoint={path}`. "
-            f"Preprocess with `vocab_file={' or '.join(own)}`."
+            f"The records in {metadata['directory']} and the initial weights, "
+            f"`init_checkpoint={path}`, have different tokenizer settings "
+            f"({metadata['tokenizer']} and {settings}). Preprocess with "
+            f"`vocab_file={' or '.join(own)}`."
         )
     return bool(own)
 
 
 def _vocabularies(path: str) -> tuple[dict[str, str], dict | None]:
-    """Maps possible vocabularies to fingerprints; also returns settings."""
+    """Returns path -> fingerprint of possible vocabularies, and settings."""
     folder = os.path.dirname(checkpoints.beside(path, FILE))
     run = run_paths.directory(path)
     for directory, name in ((folder, FILE), (run, run_paths.RUN_FILE)):
@@ -96,7 +109,7 @@ def _vocabularies(path: str) -> tuple[dict[str, str], dict | None]:
             metadata_files.check(file, note, _KEYS, _ADVICE)
             own = os.path.join(directory, note["vocab_file"])
             return {own: note["vocab_fingerprint"]}, note.get("tokenizer")
-    # A published checkpoint, or a run without its note.
+    # A published checkpoint, or a run without `etcmodel.json`.
     if checkpoints.config_file(path) is not None:
         beside = folder
     elif tf.io.gfile.exists(os.path.join(run, run_paths.PARAMS_FILE)):
@@ -113,23 +126,27 @@ def _vocabularies(path: str) -> tuple[dict[str, str], dict | None]:
 
 
 def warn_of_vocabulary(path: str, metadata: dict, table: np.ndarray) -> None:
-    """Warns if records seem to have another vocabulary than a token table.
+    """Warns if records and a token table seem to differ in vocabulary.
 
-    The table is `<float>[vocab_size, size]`, from the checkpoint at `path`.
+    Args:
+        path: the checkpoint, for the message.
+        metadata: the records' `preprocessing_config.json`.
+        table: the checkpoint's token embeddings, `<float>[vocab_size, size]`.
     """
     file = os.path.join(metadata["directory"], metadata["vocab_file"])
     pieces = vocabularies.read_vocabulary(file).pieces
     kinship = vocabularies.measure_kinship(pieces, table)
     if kinship.is_chance:
-        # Lower levels are hidden without `verbose`.
+        # Without `verbose`, levels below error are hidden.
         logging.error("%s", kinship.describe(file, path))
 
 
 def load_heads(path: str, spec, task_model, model: tf.keras.Model) -> None:
     """Loads the heads of a checkpoint into a model.
 
-    A run of the same task with the same labels provides all heads, other
-    checkpoints those that tasks share. Missing heads are not changed.
+    Loads all heads from a run of the same task with the same labels; from other
+    checkpoints, only the heads that tasks share. Missing heads keep their
+    initialization.
     """
     note = runs.find_of(path)
     is_same = note.get("task") == spec.name
@@ -140,10 +157,10 @@ def load_heads(path: str, spec, task_model, model: tf.keras.Model) -> None:
         if is_same and before.get(x) != task_model.sizes.get(x)
     ]
     if different:
-        # Lower levels are hidden without `verbose`.
+        # Without `verbose`, levels below error are hidden.
         logging.error(
-            "The records' %s differs from that of %s: only the encoder's "
-            "weights are loaded.",
+            "%s: the records' value differs from that of %s, so only the "
+            "encoder's weights are loaded.",
             different[0],
             path,
         )
@@ -155,7 +172,7 @@ def load_heads(path: str, spec, task_model, model: tf.keras.Model) -> None:
         else:
             logging.log(
                 logging.ERROR if is_same else logging.INFO,
-                "%s is not in %s: it is initialized at random.",
+                "%s is not in %s, so it is initialized at random.",
                 layer.name,
                 path,
             )

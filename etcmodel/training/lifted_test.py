@@ -23,7 +23,7 @@ SETTINGS = TokenizerSettings(True, False, True, True, 100)
 
 class LiftedTest(tasks.CommandTestCase):
     def write(self, *names, tokens=("one", "two")):
-        """Writes a vocabulary; returns what `preprocess` notes with it."""
+        """Writes a vocabulary; returns the metadata of `preprocess` with it."""
         path = self.path(*names)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w") as stream:
@@ -39,29 +39,29 @@ class LiftedTest(tasks.CommandTestCase):
         }
 
     def assert_belongs_to(self, place, own, vocab_file):
-        """Checks that only records of this vocabulary fit these weights."""
+        """Asserts that only records with this vocabulary are accepted."""
         other = self.write("data", "words.txt", tokens=("two", "one"))
         self.assertTrue(lifted.check_vocabulary(place, own))
         with self.assertRaisesRegex(
             UserError,
-            f"{other['directory']} were made .*{other['vocab_fingerprint']} "
-            f"against {own['vocab_fingerprint']}.*{place}.*"
+            f"{other['directory']} and the .*{place}.*different vocabularies "
+            f".*{other['vocab_fingerprint']} and {own['vocab_fingerprint']}.*"
             f"`vocab_file={vocab_file}`",
         ):
             lifted.check_vocabulary(place, other)
 
     def assert_text_is_prepared_alike(self, place, own, vocab_file):
-        """Checks that records fit only weights with the same use of accents."""
+        """Asserts that only records with these settings are accepted."""
         settings = SETTINGS._replace(strip_accents=True)
         other = {**own, "tokenizer": settings._asdict()}
         with self.assertRaisesRegex(
             UserError,
-            f"prepared otherwise .*'strip_accents': True.* against .*"
-            f"'strip_accents': False.*{place}.*`vocab_file={vocab_file}`",
+            f"{place}.*different tokenizer .*'strip_accents': True.* and .*"
+            f"'strip_accents': False.*`vocab_file={vocab_file}`",
         ):
             lifted.check_vocabulary(place, other)
 
-    def test_of_what_was_lifted(self):
+    def test_lifted_weights(self):
         own = self.write("lifted", "words.txt")
         folder = own["directory"]
         lifted.write(folder, "words.txt", "bert", SETTINGS)
@@ -75,7 +75,7 @@ class LiftedTest(tasks.CommandTestCase):
         with open(os.path.join(folder, lifted.FILE)) as stream:
             self.assertEqual("bert", json.load(stream)["from"])
 
-    def test_of_a_run(self):
+    def test_weights_of_a_run(self):
         own, run = self.write("records", "words.txt"), self.path("run")
         spec = registry.get("wikihop")
         for metadata in (None, own):
@@ -86,7 +86,7 @@ class LiftedTest(tasks.CommandTestCase):
             model = types.SimpleNamespace(config=EtcConfig.from_preset("tiny"))
             runs.save(task, model, spec, "etc/wikihop", run)
             if metadata is None:
-                # Nothing was noted about its records.
+                # The run has no metadata of its records.
                 self.assertFalse(lifted.check_vocabulary(run, own))
         os.mkdir(self.path("run", "best_ckpt"))
         for name in ("", "ckpt-7", "best_ckpt", "best_ckpt/", "best_ckpt/x-7"):
@@ -94,7 +94,7 @@ class LiftedTest(tasks.CommandTestCase):
             self.assert_belongs_to(place, own, f"{run}/words.txt")
             self.assert_text_is_prepared_alike(place, own, f"{run}/words.txt")
 
-    def test_of_a_published_checkpoint(self):
+    def test_published_checkpoint(self):
         folder = self.path("published")
         os.mkdir(folder)
         tasks.write_json(os.path.join(folder, "etc_config.json"), {})
@@ -103,7 +103,7 @@ class LiftedTest(tasks.CommandTestCase):
         own = self.write("published", "vocab_english.txt")
         for place in (folder, os.path.join(folder, "model.ckpt")):
             self.assert_belongs_to(place, own, f"{folder}/vocab_english.txt")
-        # TensorFlow reads file:// as it reads gs://.
+        # Uses file://, which TensorFlow opens like gs://.
         place = f"file://{folder}"
         self.assert_belongs_to(place, own, f"{place}/vocab_english.txt")
 
@@ -114,8 +114,8 @@ class LiftedTest(tasks.CommandTestCase):
         for place in (folder, f"file://{folder}"):
             self.assertTrue(lifted.check_vocabulary(place, records))
 
-    def test_of_the_token_table_alone(self):
-        """Rows of words and their plurals are alike, if the vocabulary fits."""
+    def test_token_table_alone(self):
+        """With the right vocabulary, rows of words and plurals are similar."""
         words = [f"tree{a}{b}" for a in "abcdefghij" for b in "abcdefghijkl"]
         words += [f"{word}s" for word in words]
         tokens = [*tokenizers.WORDPIECE_RESERVED_TOKENS, *words]
@@ -133,7 +133,7 @@ class LiftedTest(tasks.CommandTestCase):
         self.assertRegex(logs.output[0], "data/vocab.txt does not seem .* it")
 
     def test_heads(self):
-        """Heads load from a run of the same task and labels."""
+        """Loads heads from a run of the same task and labels."""
         run = self.path("run")
         os.makedirs(run)
         spec = registry.get("classify")
@@ -144,8 +144,18 @@ class LiftedTest(tasks.CommandTestCase):
         task_model.pretrained_heads.return_value = []
         for task, labels, is_there, message in (
             ("classify", ["a", "b"], True, None),
-            ("classify", ["a", "b"], False, "is not in .*run/ckpt-1: it is in"),
-            ("classify", ["b", "a"], True, "labels differs from that of .*run"),
+            (
+                "classify",
+                ["a", "b"],
+                False,
+                "is not in .*run/ckpt-1, so it is in",
+            ),
+            (
+                "classify",
+                ["b", "a"],
+                True,
+                "labels: the records' value differs from that of .*run",
+            ),
             ("select", ["b", "a"], True, None),
         ):
             config = {"kind": "single", "labels": labels}

@@ -1,4 +1,4 @@
-"""Rejects outputs that overlap with inputs."""
+"""Checks that a command's outputs do not overlap with its inputs."""
 
 import os
 import re
@@ -10,12 +10,12 @@ from etcmodel.errors import UserError
 from etcmodel.pipeline import own_files
 from etcmodel.readers import files
 
-# Names in the directory of a run that are not free for other outputs.
+# Names of a run's own files, which other outputs must not have.
 _OF_A_RUN = re.compile(
     r"(etcmodel|tuned|validations|encoder_options|\w+_config)\.json"
     r"|params\.yaml|vocab\..*|checkpoint|ckpt-.*|best_ckpt|train|validation"
 )
-# Files beside records, weights or a SavedModel that are read with them.
+# Files that show that a directory holds records, weights or a SavedModel.
 _NOTES = (
     "preprocessing_config.json",
     "lift.json",
@@ -28,12 +28,12 @@ class Place(NamedTuple):
     """A path that a command reads or writes.
 
     Attributes:
-        name: what the user calls it, such as "input".
-        path: on a disk or in a bucket.
+        name: name for messages: an option, such as "input", or a description.
+        path: the path, on a disk or in a bucket.
         given: the path that the user gave, if it differs.
         is_kept: for an output, whether existing content is kept; for an input,
             whether such an output may contain it.
-        is_open: for an input, whether outputs may be inside, as in a run.
+        is_open: for an input, whether outputs may be inside it, as in a run.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Place(NamedTuple):
         path = self.path if self.given is None else self.given
         if " " in self.name:
             return f"{self.name} {path}"
-        # Parameters of a configuration have dots.
+        # Names with dots are configuration parameters, which have no flag.
         is_option = "." not in self.name
         return f"`{self.name}={path}`" if is_option else f"{self.name}={path}"
 
@@ -59,7 +59,7 @@ def lies_in(path: str, other: str) -> bool:
 def check(outputs: Iterable[Place], inputs: Iterable[Place]) -> None:
     """Raises a `UserError` if an output overlaps with an input.
 
-    Outputs may be inside a run, under their own names. Two outputs must not
+    Outputs may be inside a run, but not replace its files. Two outputs must not
     have the same path.
     """
     outputs, inputs = list(outputs), list(inputs)
@@ -77,20 +77,20 @@ def check(outputs: Iterable[Place], inputs: Iterable[Place]) -> None:
             read = chains[other.path]
             if own[0] in read[1:] and not (output.is_kept and other.is_kept):
                 raise UserError(
-                    f"{output} contains {other}, which is read. Choose another "
+                    f"{output} contains {other}, an input. Choose another "
                     f"`{output.name}`."
                 )
             if read[0] in own[1:] and not (
                 other.is_open or _is_run(other.path)
             ):
                 raise UserError(
-                    f"{output} is in {other}, which is read. Choose another "
+                    f"{output} is in {other}, an input. Choose another "
                     f"`{output.name}`."
                 )
 
 
 def _chain(path: str) -> list[object]:
-    """Returns identifiers of a path and of each directory around it."""
+    """Returns identifiers of a path and of its parent directories."""
     if files.is_remote(path):
         scheme, _, rest = path.partition("://")
         parts = os.path.normpath(rest).split("/")
@@ -106,12 +106,12 @@ def _chain(path: str) -> list[object]:
 
 
 def _identity(path: str) -> object:
-    """Returns an identifier that all names of a path share."""
+    """Returns an identifier that is equal for all names of a directory."""
     try:
         status = os.stat(path)
     except OSError:
         return path
-    # Hard links of a file become different files if one is replaced.
+    # A file's hard links do not count: replacing one leaves the others.
     is_folder = os.path.isdir(path)
     return (status.st_dev, status.st_ino) if is_folder else path
 
@@ -123,7 +123,7 @@ def _is_run(path: str) -> bool:
 
 
 def _check_owner(output: Place) -> None:
-    """Raises an error if an output is inside an earlier output."""
+    """Raises a `UserError` if an output would replace a part of another one."""
     if files.is_remote(output.path):
         return
     path = os.path.realpath(output.path)
@@ -145,13 +145,13 @@ def _check_owner(output: Place) -> None:
 
 
 def check_run(output: Place) -> None:
-    """Raises a `UserError` if another command than `train` wrote it."""
+    """Raises a `UserError` if another command than `train` wrote an output."""
     if files.is_remote(output.path) or _is_run(output.path):
         return
     names = os.listdir(output.path) if os.path.isdir(output.path) else ()
     for name in _NOTES if run_paths.PARAMS_FILE not in names else ():
         if name in names:
             raise UserError(
-                f"{output} is no run: it holds {name}, which another command "
-                f"wrote. Choose another `{output.name}`."
+                f"{output} is not a run: it holds {name}, which another "
+                f"command wrote. Choose another `{output.name}`."
             )

@@ -35,11 +35,11 @@ class OverlapsTest(unittest.TestCase):
             found = overlaps.lies_in(path, other)
             self.assertEqual(expected, found, (path, other))
 
-    def test_what_it_is_called(self):
+    def test_names_in_messages(self):
         own, read = self._path("a"), self._path("a", "b")
         for name, expected in (
-            ("out", f"`out={own}` contains the run {read}, which is read."),
-            ("the copy", f"the copy {own} contains the run {read}, which"),
+            ("out", f"`out={own}` contains the run {read}, an input."),
+            ("the copy", f"the copy {own} contains the run {read}, an"),
         ):
             with self.assertRaisesRegex(UserError, expected):
                 overlaps.check(
@@ -51,7 +51,7 @@ class OverlapsTest(unittest.TestCase):
         run = overlaps.Place("model_dir", self._path("a"))
         overlaps.check_run(run)
         open(self._path("a", "lift.json"), "w").close()
-        with self.assertRaisesRegex(UserError, "is no run: it holds lift.json"):
+        with self.assertRaisesRegex(UserError, "is not a run: it holds lift"):
             overlaps.check_run(run)
         open(self._path("a", "etcmodel.json"), "w").close()
         overlaps.check_run(run)

@@ -1,4 +1,4 @@
-"""Describes the software of a run."""
+"""Describes the software versions of a run."""
 
 import importlib.metadata
 import os
@@ -17,10 +17,11 @@ _PACKAGES = (
 
 
 def describe() -> dict:
-    """Returns versions by name, and the git commit of the working directory.
+    """Returns software versions and the working directory's git commit.
 
-    `git` is missing without git; `is_changed` tells whether tracked files
-    differ from the commit.
+    The result has the keys `versions` (name -> version) and `git`, which is
+    missing outside a git repository. `git` has the keys `directory`, `commit`
+    and `is_changed`: whether tracked files differ from the commit.
     """
     versions = {"python": platform.python_version()}
     versions["etcmodel"] = etcmodel.__version__
@@ -42,7 +43,7 @@ def describe() -> dict:
 
 
 def _git(*arguments: str) -> str:
-    """Returns what git prints; empty if it fails."""
+    """Runs git, and returns its output; "" if it fails."""
     try:
         done = subprocess.run(
             ["git", *arguments],

@@ -24,7 +24,7 @@ class ProvenanceTest(absltest.TestCase):
     def test_versions_and_commit(self):
         directory = self.enterContext(tempfile.TemporaryDirectory())
         self.enterContext(contextlib.chdir(directory))
-        # The directory may be within a checkout of git.
+        # The temporary directory may be inside a git repository.
         self.enterContext(
             absltest.mock.patch.dict(
                 os.environ,

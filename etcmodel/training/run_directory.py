@@ -1,7 +1,7 @@
 """Prepares a run's directory before checkpoints are read or written.
 
-A killed process, a full disk or an interrupted copy can leave half-written
-checkpoints, and a damaged file `checkpoint`, which names the latest one.
+A killed process, a full disk or an interrupted copy can leave incomplete
+checkpoints and a damaged file `checkpoint`, which names the latest one.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ from etcmodel.readers.files import is_remote
 
 # Subdirectory -> prefix of its checkpoints.
 _CHECKPOINTS = {"": "ckpt", run_paths.BEST: run_paths.BEST}
-# File of the Model Garden about the best checkpoint.
+# The Model Garden's file with the metrics of the best checkpoint.
 _BEST_FILE = "info.json"
-# Half-written checkpoints, and files not yet renamed.
+# Incomplete checkpoints and temporary files.
 _LEFTOVER = (
     r"{name}-\d+_temp|checkpoint\.tmp[0-9a-f]+"
     r"|.+\.[0-9a-f]{{32}}\.partial"
@@ -37,10 +37,16 @@ _SECONDS_OF_A_DAY = 24 * 3600
 def prepare(model_dir: str, out=None) -> None:
     """Makes sure that a run resumes from its newest complete checkpoint.
 
-    The file `checkpoint` names the latest one. If it is missing or damaged, the
-    Model Garden would start from scratch and overwrite the run. Repairs are
-    reported to `out`, by default standard output. Raises a `UserError` if
-    the file about the best checkpoint is damaged.
+    If the file `checkpoint`, which names the latest one, is missing or damaged,
+    the Model Garden starts from scratch and overwrites the run. This function
+    repairs the file.
+
+    Args:
+        model_dir: the directory of the run.
+        out: stream for messages about repairs; by default, standard output.
+
+    Raises:
+        UserError: the file about the best checkpoint is damaged.
     """
     for folder, name in _CHECKPOINTS.items():
         directory = os.path.join(model_dir, folder) if folder else model_dir
@@ -58,33 +64,34 @@ def prepare(model_dir: str, out=None) -> None:
         elif whole and named is None:
             path = os.path.join(directory, "checkpoint")
             problems.append(f"{path} is missing or damaged")
-        # Only the run's own latest checkpoint is read next.
+        # Only the run's latest checkpoint is read next, so the best one is not
+        # checked.
         while not folder and len(whole) > 1 and (found := _damage(whole[-1])):
             problems.append(found)
             whole.pop()
         if problems:
             print(
-                f"{'; '.join(problems)}: the newest whole checkpoint is "
+                f"{'; '.join(problems)}: using the newest complete checkpoint, "
                 f"{whole[-1]}.",
                 file=out or sys.stdout,
             )
-            # An evaluation may have no permission to write here, and need not.
+            # An evaluation may lack write permission, and works without it.
             with contextlib.suppress(OSError, tf.errors.OpError):
                 _write_pointer(directory, whole)
         path = os.path.join(directory, _BEST_FILE)
         if folder and metadata_files.exists(path):
             metadata_files.read(
                 path,
-                advice="Remove it; then the next validation is the best one.",
+                advice="Remove it; the next validation then counts as best.",
             )
 
 
 def _check_pointer(directory: str) -> None:
     """Raises a `UserError` if `checkpoint` names another directory's files.
 
-    The trainer could delete them.
+    The trainer might delete those files.
     """
-    # A file that cannot be read names no checkpoints.
+    # An unreadable file names no checkpoints.
     with contextlib.suppress(ValueError):
         state = tf.train.get_checkpoint_state(directory)
         if files.names_others(directory, state):
@@ -95,7 +102,7 @@ def _check_pointer(directory: str) -> None:
 
 
 def _write_pointer(directory: str, whole: Sequence[str]) -> None:
-    """Writes the file `checkpoint`; the last path is the latest."""
+    """Writes the file `checkpoint`; the last path in `whole` is the latest."""
     tf.compat.v1.train.update_checkpoint_state(
         directory,
         whole[-1],
@@ -109,9 +116,9 @@ def _write_pointer(directory: str, whole: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def restoring(path: str | None) -> Iterator[None]:
-    """Raises a `UserError` for errors in the block if `path` is damaged.
+    """Turns errors in the block into a `UserError` if `path` is damaged.
 
-    Other errors stay as they are.
+    Errors about an intact checkpoint are not changed.
     """
     try:
         yield
@@ -120,13 +127,13 @@ def restoring(path: str | None) -> Iterator[None]:
         if problem is None:
             raise
         raise UserError(
-            f"{problem}. Copy its files again, or move them elsewhere; then "
-            "the newest of the other checkpoints is used."
+            f"{problem}. Copy its files again, or move them elsewhere to use "
+            "the newest of the other checkpoints."
         ) from error
 
 
 def _damage(path: str) -> str | None:
-    """Reads a checkpoint; returns what is wrong, or None."""
+    """Reads a checkpoint; returns the error message, or None."""
     try:
         checkpoint = files.open_checkpoint(path)
         for name in checkpoint.shapes:
@@ -138,13 +145,18 @@ def _damage(path: str) -> str | None:
 
 @contextlib.contextmanager
 def hold(model_dir: str, out=None) -> Iterator[None]:
-    """Locks a directory for one training, and removes leftovers of others.
+    """Locks a directory for one training, and removes leftover files.
 
-    Leftovers are files that a killed process was writing: half a checkpoint, in
-    a folder `ckpt-200_temp`, can be as large as a complete one. Directories in
-    buckets are neither locked nor cleaned. Removals are reported to `out`, by
-    default standard output. Raises a `UserError` if another process trains in
-    this directory.
+    Leftovers are files that a killed process was writing. An incomplete
+    checkpoint, in a folder `ckpt-200_temp`, can be as large as a complete one.
+    Directories in buckets are neither locked nor cleaned.
+
+    Args:
+        model_dir: the directory of the run.
+        out: stream for messages about removals; by default, standard output.
+
+    Raises:
+        UserError: another process trains in this directory.
     """
     if is_remote(model_dir):
         yield
@@ -154,11 +166,11 @@ def hold(model_dir: str, out=None) -> Iterator[None]:
     try:
         is_held = _lock(handle, model_dir)
         if is_held is not False:
-            # Without locks, only old files are surely leftovers.
+            # Without a lock, another process may still write recent files.
             age = 0 if is_held else _SECONDS_OF_A_DAY
             for path in _leftovers(model_dir, age):
                 print(
-                    f"Removes {path}, which an earlier process left.",
+                    f"Removes {path}, which a killed process left behind.",
                     file=out or sys.stdout,
                 )
                 if os.path.isdir(path):
@@ -172,17 +184,21 @@ def hold(model_dir: str, out=None) -> Iterator[None]:
 
 
 def _lock(handle: int, model_dir: str) -> bool | None:
-    """Returns whether this process locks a directory; None if unknown."""
+    """Tries to lock a directory.
+
+    Returns True on success, False if another worker of the same training holds
+    the lock, and None if the file system has no locks.
+    """
     import fcntl
 
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         if "TF_CONFIG" in os.environ:
-            # It belongs to another process of the same training.
+            # Another worker of the same training holds the lock.
             return False
         raise UserError(
-            f"Another process trains in {model_dir}: both would write the same "
+            f"Another process trains in {model_dir}, and would overwrite the "
             "checkpoints. Wait until it ends, or choose another `model_dir`."
         ) from None
     except OSError:
@@ -192,7 +208,7 @@ def _lock(handle: int, model_dir: str) -> bool | None:
 
 
 def _leftovers(model_dir: str, age: float) -> list[str]:
-    """Lists half-written files older than `age` seconds."""
+    """Lists incomplete files older than `age` seconds."""
     found = []
     for folder, name in _CHECKPOINTS.items():
         directory = os.path.join(model_dir, folder) if folder else model_dir
@@ -201,7 +217,7 @@ def _leftovers(model_dir: str, age: float) -> list[str]:
         names = os.listdir(directory)
         for entry in names:
             is_half = re.fullmatch(_LEFTOVER.format(name=name), entry)
-            # The index is written last.
+            # A checkpoint's index is written last, so it shows completeness.
             data = re.fullmatch(rf"({name}-\d+)\.data-\d+-of-\d+", entry)
             if is_half or (data and f"{data[1]}.index" not in names):
                 found.append(os.path.join(directory, entry))
@@ -210,7 +226,7 @@ def _leftovers(model_dir: str, age: float) -> list[str]:
 
 
 def _changed(path: str) -> float:
-    """Returns when a file, or any file in a folder, was last written."""
+    """Returns the last modification time of a file, or of a folder's files."""
     paths = [path]
     for folder, _, names in os.walk(path):
         paths += [os.path.join(folder, name) for name in names]

@@ -46,7 +46,7 @@ class RunDirectoryTest(CommandTestCase):
         )
 
     def _call(self, function, *arguments):
-        """Calls a function; returns what it printed."""
+        """Calls a function; returns its printed text."""
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
             function(*arguments)
@@ -74,7 +74,7 @@ class RunDirectoryTest(CommandTestCase):
 
     @parameterized.parameters(*_POINTERS)
     def test_damaged_pointer(self, name):
-        """The newest checkpoint has the highest number, not the last name."""
+        """The newest checkpoint has the highest number."""
         if name == "of a checkpoint that is gone":
             self._remove(self.best, "best_ckpt-9")
         for directory in (self.run, self.best):
@@ -91,13 +91,13 @@ class RunDirectoryTest(CommandTestCase):
         self.assertEqual(last, files.open_checkpoint(self.run).path)
         out = self._call(run_directory.prepare, self.run)
         self.assertIn(
-            f"{self.run}/checkpoint is missing or damaged: the newest whole "
-            f"checkpoint is {last}.",
+            f"{self.run}/checkpoint is missing or damaged: using the newest "
+            f"complete checkpoint, {last}.",
             out,
         )
         self.assertEqual(last, tf.train.latest_checkpoint(self.run))
         self.assertEqual(best, tf.train.latest_checkpoint(self.best))
-        # Older ones are still listed, and removed in turn.
+        # Older checkpoints are still listed, so they are deleted later.
         manager = self._manager(self.run, "ckpt", max_to_keep=2)
         self.assertEqual(
             [os.path.join(self.run, f"ckpt-{i}") for i in (2, 9, 10)],
@@ -108,15 +108,15 @@ class RunDirectoryTest(CommandTestCase):
         self.assertEmpty(self._call(run_directory.prepare, self.run))
 
     def test_damaged_newest_checkpoint(self):
-        """A message names it, and the one before is used."""
+        """A message names it, and the previous checkpoint is used."""
         paths = [os.path.join(self.run, f"ckpt-{i}") for i in (2, 9, 10)]
         with open(f"{paths[2]}.data-00000-of-00001", "r+b") as stream:
             stream.write(b"\xff\xff")
         os.truncate(f"{paths[1]}.index", 20)
         out = self._call(run_directory.prepare, self.run)
         for path in paths[1:]:
-            self.assertRegex(out, f"{path} is no .*damaged one")
-        self.assertIn(f"the newest whole checkpoint is {paths[0]}.", out)
+            self.assertRegex(out, f"{path} is damaged")
+        self.assertIn(f"using the newest complete checkpoint, {paths[0]}.", out)
         self.assertEqual(paths[0], tf.train.latest_checkpoint(self.run))
         self.assertEmpty(self._call(run_directory.prepare, self.run))
 
@@ -130,21 +130,21 @@ class RunDirectoryTest(CommandTestCase):
             self._call(run_directory.prepare, self.run)
         update.assert_called_once()
 
-    def test_pointer_to_half_a_checkpoint(self):
+    def test_pointer_to_an_incomplete_checkpoint(self):
         os.remove(os.path.join(self.run, "ckpt-10.data-00000-of-00001"))
         self.assertEqual(
             os.path.join(self.run, "ckpt-9"), files.latest_checkpoint(self.run)
         )
         self.assertIn("ckpt-9.", self._call(run_directory.prepare, self.run))
 
-    def test_checkpoints_of_another_name_are_none_of_the_run(self):
+    def test_checkpoints_of_other_names_are_ignored(self):
         directory = self.path("published")
         os.mkdir(directory)
         tf.train.Checkpoint(x=self.value).write(f"{directory}/model.ckpt-7")
         self.assertEmpty(self._call(run_directory.prepare, directory))
 
     @parameterized.parameters("", "{", "[]")
-    def test_damaged_note_of_the_best(self, content):
+    def test_damaged_file_of_the_best(self, content):
         path = os.path.join(self.best, "info.json")
         with open(path, "w") as stream:
             stream.write('{"accuracy": 0.5}')
@@ -161,7 +161,7 @@ class RunDirectoryTest(CommandTestCase):
         checkpoint = tf.train.Checkpoint(value=self.value)
         with (
             self.assertRaisesRegex(
-                UserError, f"{path} is no .*damaged one.*Copy its files again"
+                UserError, f"{path} is damaged.*Copy its files again"
             ) as raised,
             run_directory.restoring(path),
         ):
@@ -178,7 +178,7 @@ class RunDirectoryTest(CommandTestCase):
                 raise ValueError("of the model")
 
     def _leave(self):
-        """Writes what killed processes leave; returns what must be kept."""
+        """Writes leftovers of killed processes; returns files to keep."""
         kept = {x for _, _, names in os.walk(self.run) for x in names}
         for directory, name in ((self.run, "ckpt"), (self.best, "best_ckpt")):
             folder = os.path.join(directory, f"{name}-11_temp")
@@ -192,18 +192,18 @@ class RunDirectoryTest(CommandTestCase):
             ):
                 with open(place, "wb") as stream:
                     stream.write(b"x")
-        # A folder that the user made.
+        # A folder of the user.
         os.mkdir(self.path("run", "my_temp"))
         return kept
 
     def _files(self):
         return {x for _, _, names in os.walk(self.run) for x in names}
 
-    def test_removes_what_was_left(self):
+    def test_removes_leftovers(self):
         kept = self._leave()
         out = self._call(self._hold)
         self.assertEqual(kept, self._files())
-        self.assertEqual(10, out.count("which an earlier process left."))
+        self.assertEqual(10, out.count("which a killed process left behind."))
         self.assertIn(f"Removes {self.run}/ckpt-11_temp,", out)
         self.assertCountEqual(
             ["best_ckpt", "my_temp"],
@@ -227,7 +227,7 @@ class RunDirectoryTest(CommandTestCase):
             UserError, f"Another process trains in {self.run}.*`model_dir`"
         ):
             self._hold()
-        # Another worker of the same training may hold it.
+        # Another worker of the same training may hold the lock.
         with mock.patch.dict(os.environ, {"TF_CONFIG": "{}"}):
             self._hold()
         self.assertEqual(before, self._files())
@@ -235,13 +235,13 @@ class RunDirectoryTest(CommandTestCase):
         self._hold()
         self.assertNotEqual(before, self._files())
 
-    def test_without_locks_only_what_is_old_is_removed(self):
+    def test_without_locks_removes_only_old_leftovers(self):
         kept = self._leave()
         before = self._files()
         with mock.patch.object(fcntl, "flock", side_effect=OSError("no locks")):
             self._hold()
             self.assertEqual(before, self._files())
-            # The folder is as old as the newest file in it.
+            # The folder's age is that of its newest file.
             yesterday = time.time() - 25 * 3600
             for directory, _, names in os.walk(self.run):
                 for name in [".", *names]:
@@ -252,7 +252,7 @@ class RunDirectoryTest(CommandTestCase):
             self._hold()
         self.assertEqual({*kept, part}, self._files())
 
-    def test_buckets_are_left_alone(self):
+    def test_buckets_are_not_changed(self):
         with run_directory.hold("gs://no/such/bucket"):
             pass
 

@@ -1,10 +1,13 @@
-"""Files in the directory of a run, other than checkpoints.
+"""Reads and writes the files of a run's directory, except checkpoints.
 
-`etcmodel.json` describes the task, its records and the software, `params.yaml`
-the whole configuration, `tuned.json` the options that validation chose at each
-step, `validations.json` the metrics of each validation. `evaluate` and `export`
-read these, so that both use the same model. Python reads `etc_config.json` or
-`read_twice_config.json`, and `encoder_options.json`.
+*   `etcmodel.json`: the task, its records and the software versions.
+*   `params.yaml`: the whole configuration.
+*   `tuned.json`: the option that validation tuned, at each step.
+*   `validations.json`: the metrics of each validation.
+*   `etc_config.json` or `read_twice_config.json`, and `encoder_options.json`:
+    the encoder, for use in Python.
+
+`evaluate` and `export` read the first three, so that both use the same model.
 """
 
 import contextlib
@@ -29,7 +32,7 @@ TUNED_FILE = "tuned.json"
 VALIDATIONS_FILE = "validations.json"
 
 
-# Keys of the records' note that a run keeps.
+# Keys of the records' `preprocessing_config.json` that a run stores.
 _OF_RECORDS = (
     "preprocessing_config",
     "vocab_file",
@@ -37,7 +40,7 @@ _OF_RECORDS = (
     "vocab_fingerprint",
     "tokenizer",
 )
-# Runs of older versions did not store the tokenizer.
+# Keys to compare. Runs of older versions lack the tokenizer.
 _COMPARED = ("preprocessing_config", "vocab_fingerprint", "tokenizer")
 
 
@@ -48,15 +51,15 @@ _CONTENT = {
         "Copy it again, or train in another `model_dir`.",
     ),
     PARAMS_FILE: (
-        # The second is near the end of the file: it shows truncation.
+        # The second key is near the end of the file, so it reveals truncation.
         {"task.model": dict, "trainer.validation_steps": int},
         "Copy it again, or train in another `model_dir`.",
     ),
     TUNED_FILE: (
         {},
-        "Remove it, and choose thresholds again with `evaluate` and `tune`.",
+        "Remove it, and tune again with `evaluate` and `tune`.",
     ),
-    VALIDATIONS_FILE: ({}, "Remove it; then `patience` counts anew."),
+    VALIDATIONS_FILE: ({}, "Remove it; `patience` then starts counting again."),
 }
 
 
@@ -85,7 +88,7 @@ def read_params(model_dir: str) -> dict:
     if params is None:
         raise UserError(
             f"{model_dir} is a run, but has no {PARAMS_FILE} with the "
-            f"configuration of its model. {_CONTENT[PARAMS_FILE][1]}"
+            f"model's configuration. {_CONTENT[PARAMS_FILE][1]}"
         )
     return params
 
@@ -100,10 +103,10 @@ def write_params(model_dir: str, params: dict) -> None:
 
 @contextlib.contextmanager
 def _partial(path: str) -> Iterator[str]:
-    """Yields a temporary path, which is renamed when the block succeeds."""
+    """Yields a temporary path, and renames it to `path` on success."""
     import tensorflow as tf
 
-    # All hosts of a run write the same file at the same time.
+    # The name is unique, because all hosts of a run write at the same time.
     partial = f"{path}.{uuid.uuid4().hex}.partial"
     try:
         yield partial
@@ -115,17 +118,17 @@ def _partial(path: str) -> Iterator[str]:
 
 
 def _write(path: str, content) -> None:
-    """Writes a file that appears when it is complete."""
+    """Writes a file that appears only when it is complete."""
     with _partial(path) as partial:
         metadata_files.write(partial, content)
 
 
 def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
-    """Writes the files for `evaluate`, `export` and Python.
+    """Writes the files that describe a run, and copies the vocabulary.
 
-    Python reads the encoder (see `EtcConfig.from_run` and
-    `models.encoder_options`). Raises a `UserError` if the vocabulary beside the
-    records is missing, or another one.
+    In Python, `EtcConfig.from_run` and `models.encoder_options` read the
+    encoder's files. Raises a `UserError` if the vocabulary beside the records
+    is missing or is another one.
     """
     import tensorflow as tf
 
@@ -139,7 +142,7 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
     metadata = task.metadata
     if metadata:
         note["records"] = {key: metadata[key] for key in _OF_RECORDS}
-        # Records of older versions, and of some tasks, lack them.
+        # Records of older versions, and of some tasks, lack these keys.
         for key in {"has_queries", "reading"} & metadata.keys():
             note["records"][key] = metadata[key]
         name = metadata["vocab_file"]
@@ -147,7 +150,7 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
         with _partial(os.path.join(model_dir, name)) as partial:
             tf.io.gfile.copy(vocab_file, partial)
         if metadata["tokenizer"]:
-            # Users of the vocabulary need its settings, too.
+            # The vocabulary can only be used with its tokenizer settings.
             settings = tokenizer_settings.TokenizerSettings(
                 **metadata["tokenizer"]
             )
@@ -165,22 +168,25 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
 def check_vocabulary(vocab_file: str, records: dict, owner: str) -> None:
     """Raises a `UserError` if records were made with another vocabulary.
 
-    `records` is the note of `preprocess`; the message names their `owner`.
+    Args:
+        vocab_file: the vocabulary to check.
+        records: the metadata of the records, with `vocab_fingerprint`.
+        owner: a directory, which the message names as the records' owner.
     """
     from etcmodel.pipeline import tfrecords
 
     noted = records["vocab_fingerprint"]
     if not metadata_files.exists(vocab_file):
         raise UserError(
-            f"{vocab_file} is missing: {owner} needs the vocabulary that its "
-            "records were made with. Copy it there, as `preprocess` read it."
+            f"{vocab_file} is missing: {owner} needs the vocabulary of its "
+            "records. Copy the file that `preprocess` read to this path."
         )
     found = tfrecords.fingerprint(vocab_file)
     if found != noted:
         raise UserError(
             f"{vocab_file} is not the vocabulary of {owner} "
-            f"(vocab_fingerprint: {found} against {noted}), so tokens would "
-            "differ. Give the file that `preprocess` read."
+            f"(vocab_fingerprint: {found}, expected {noted}). Give the file "
+            "that `preprocess` read."
         )
 
 
@@ -193,25 +199,28 @@ def check_own_vocabulary(metadata: dict) -> str:
 
 
 def find_vocabulary(model_dir: str, given: str | None = None) -> str:
-    """Returns the vocabulary of a run; a `UserError` if it has none."""
+    """Returns the path of a run's vocabulary, or the `given` path.
+
+    Raises a `UserError` if there is neither.
+    """
     records = read(model_dir).get("records") or {}
     if not given and "vocab_file" in records:
         given = os.path.join(model_dir, records["vocab_file"])
     if not given:
         raise UserError(
-            f"{model_dir} has no copy of the vocabulary. Name it with "
+            f"{model_dir} has no copy of the vocabulary. Pass its path as "
             "`vocab_file`."
         )
     return given
 
 
 def find(model_dir: str) -> dict | None:
-    """Reads `etcmodel.json`; None if there is no run."""
+    """Reads `etcmodel.json`; returns None if the directory is not a run."""
     return _read(model_dir, RUN_FILE)
 
 
 def find_of(checkpoint: str) -> dict:
-    """Reads `etcmodel.json` of a checkpoint's run; {} if there is no run."""
+    """Reads `etcmodel.json` of a checkpoint's run; {} if there is none."""
     return find(run_paths.directory(checkpoint)) or {}
 
 
@@ -227,9 +236,9 @@ def read(model_dir: str) -> dict:
 
 
 def read_records(model_dir: str) -> dict | None:
-    """Reads the note of a run about its records, with its `task`.
+    """Reads the metadata of a run's records, with the key `task` added.
 
-    None if there is no run, or no such note.
+    Returns None if the directory is not a run, or has no such metadata.
     """
     note = find(model_dir) or {}
     if "records" not in note:
@@ -240,9 +249,14 @@ def read_records(model_dir: str) -> dict | None:
 def check_same(params, metadata, spec: TaskSpec, model_dir: str) -> None:
     """Raises a `UserError` if a resumed run does not match `model_dir`.
 
-    Task, model and vocabulary are compared; `metadata` is the note of
-    `preprocess` about the records, or None. A directory without checkpoints
-    passes.
+    Compares task, model, vocabulary and sizes. A directory without checkpoints
+    always matches.
+
+    Args:
+        params: the configuration of the new run.
+        metadata: the records' `preprocessing_config.json`; None if unknown.
+        spec: the task.
+        model_dir: the directory of the run.
     """
     from etcmodel.checkpoints import files as checkpoint_files
 
@@ -251,8 +265,8 @@ def check_same(params, metadata, spec: TaskSpec, model_dir: str) -> None:
     note = find(model_dir)
     if note is None:
         raise UserError(
-            f"{model_dir} has checkpoints, but no {RUN_FILE} that tells their "
-            "model, task and vocabulary. "
+            f"{model_dir} has checkpoints, but no {RUN_FILE} with their model, "
+            "task and vocabulary. "
             f"{_CONTENT[RUN_FILE][1]}"
         )
     pairs = {"task": (note["task"], spec.name)}
@@ -276,8 +290,8 @@ def check_same(params, metadata, spec: TaskSpec, model_dir: str) -> None:
     if different:
         raise UserError(
             f"{model_dir} holds a run of another model: "
-            f"{'; '.join(different)}. Choose another `model_dir`, or go on "
-            "with the run as it was begun."
+            f"{'; '.join(different)}. Choose another `model_dir`, or resume "
+            "the run with its old settings."
         )
 
 
@@ -293,10 +307,10 @@ def _flat(values, prefix: str = "") -> dict:
 
 
 def choose_seed(params, model_dir: str) -> int:
-    """Returns the seed of records' order, masks and dropout, and sets it.
+    """Sets and returns the seed for record order, masking and dropout.
 
-    Unless the configuration has one, it is the seed of the resumed run, or a
-    random number.
+    Uses the configuration's seed, else that of the resumed run, else a random
+    number.
     """
     data = params.task.train_data
     if data.seed is None and metadata_files.exists(
@@ -304,13 +318,16 @@ def choose_seed(params, model_dir: str) -> int:
     ):
         data.seed = read_params(model_dir)["task"]["train_data"].get("seed")
     if data.seed is None:
-        # Hosts must agree on which files belong to whom.
+        # Hosts must use the same seed to divide the files among themselves.
         data.seed = 0 if "TF_CONFIG" in os.environ else random.getrandbits(31)
     return data.seed
 
 
 def is_finished(params, model_dir: str) -> bool:
-    """Returns whether a run has all steps; raises a `UserError` for more."""
+    """Tells whether a run has reached its last step.
+
+    Raises a `UserError` if it is beyond that step.
+    """
     from etcmodel.checkpoints import files as checkpoint_files
 
     checkpoint = checkpoint_files.latest_checkpoint(model_dir)
@@ -327,7 +344,10 @@ def is_finished(params, model_dir: str) -> bool:
 
 
 def step_of(checkpoint: str) -> int:
-    """Reads the step of a run's checkpoint; raises a `UserError` if none."""
+    """Reads the step of a run's checkpoint.
+
+    Raises a `UserError` if the checkpoint is damaged or stores no step.
+    """
     import tensorflow as tf
 
     from etcmodel.training import run_directory
@@ -338,16 +358,21 @@ def step_of(checkpoint: str) -> int:
         if reader.has_tensor(name):
             return int(reader.get_tensor(name))
     raise UserError(
-        f"{checkpoint} was not written by `train`, as it stores no step. "
-        "Choose another directory."
+        f"{checkpoint} stores no step, so `train` did not write it. Choose "
+        "another directory."
     )
 
 
 def check_records(model_dir: str, metadata: dict | None, model) -> None:
-    """Raises a `UserError` if records to evaluate differ from those of a run.
+    """Raises a `UserError` if records to evaluate do not match those of a run.
 
-    Vocabulary and sizes must match, except for lengths that `model`, the
-    configuration's `task.model`, sets.
+    Vocabulary, tokenizer and sizes must match, except for lengths that `model`
+    sets.
+
+    Args:
+        model_dir: the directory of the run.
+        metadata: the records' `preprocessing_config.json`; None if unknown.
+        model: `task.model` of the configuration.
     """
     own = (_read(model_dir, RUN_FILE) or {}).get("records")
     if not own or not metadata:
@@ -362,20 +387,24 @@ def check_records(model_dir: str, metadata: dict | None, model) -> None:
             before, now = {**before, **told}, {**now, **told}
         if before != now:
             raise UserError(
-                f"{metadata['directory']} was preprocessed differently than "
-                f"the records of the run ({key}: {metadata[key]} against "
-                f"{own[key]}). Preprocess with the flags and the "
-                "vocabulary of the run; or, if only the length differs, give "
-                "`params_override=task.model.long_length=N`, and in `export`, "
-                "too."
+                f"{metadata['directory']} was preprocessed differently from "
+                f"the records of the run ({key}: {metadata[key]}, expected "
+                f"{own[key]}). Preprocess with the flags and the vocabulary of "
+                "the run. If only the length differs, set "
+                "`params_override=task.model.long_length=N`, also in `export`."
             )
 
 
 def find_checkpoint(model_dir: str, choice: str | None) -> str:
-    """Returns the path of a checkpoint of a run.
+    """Returns the path of a run's checkpoint.
 
-    `choice` is `"best"`, `"last"`, a path, or None: the best, else the last.
-    Raises a `UserError` if there is none.
+    Args:
+        model_dir: the directory of the run.
+        choice: `"best"`, `"last"`, or the path of a checkpoint or its
+            directory; None for the best, or else the last.
+
+    Raises:
+        UserError: there is no such checkpoint.
     """
     import tensorflow as tf
 
@@ -396,9 +425,10 @@ def find_checkpoint(model_dir: str, choice: str | None) -> str:
 
 
 def check_checkpoint(model_dir: str, choice: str | None) -> None:
-    """Raises a `UserError` if a run has no checkpoint; without TensorFlow.
+    """Raises a `UserError` if a run has no checkpoint.
 
-    Neither paths nor runs in a bucket are checked. See `find_checkpoint`.
+    Does not load TensorFlow. Runs in a bucket, and a `choice` that is a path,
+    are not checked. See `find_checkpoint`.
     """
     best = os.path.join(model_dir, BEST)
     folders = {None: [best, model_dir], "best": [best], "last": [model_dir]}
@@ -413,21 +443,24 @@ def check_checkpoint(model_dir: str, choice: str | None) -> None:
 
 def _no_checkpoint(model_dir, choice) -> UserError:
     return UserError(
-        f"No checkpoint was found (model_dir {model_dir}, checkpoint "
+        f"No checkpoint found (model_dir {model_dir}, checkpoint "
         f"{choice or 'best or last'}). Run `train` first."
     )
 
 
 def save_validation(metrics, step: int, model_dir: str) -> dict[int, dict]:
-    """Saves the metrics of a validation; returns those of all, by step."""
+    """Saves the metrics of a validation.
+
+    Returns step -> metrics of this and all earlier validations.
+    """
     found = read_validations(model_dir) or {}
     found[step] = {
         name: float(value)
         for name, value in metrics.items()
-        # `bool(tf.TensorShape([]))` is True.
+        # Uses `len`, because `bool(tf.TensorShape([]))` is True.
         if not name.startswith("best_") and not len(getattr(value, "shape", ()))
     }
-    # Later steps belong to an earlier run that continued from here.
+    # Later steps are from before the run was set back to an earlier checkpoint.
     found = {x: found[x] for x in sorted(found) if x <= step}
     _write_steps(model_dir, VALIDATIONS_FILE, found)
     return found
@@ -436,7 +469,8 @@ def save_validation(metrics, step: int, model_dir: str) -> dict[int, dict]:
 def read_validations(model_dir: str) -> dict[int, dict] | None:
     """Reads the metrics of a run's validations: step -> name -> value.
 
-    None if there are none. Raises a `UserError` if the file is damaged.
+    Returns None if the run has no validations. Raises a `UserError` if the file
+    is damaged.
     """
     return _read_steps(model_dir, VALIDATIONS_FILE, "metrics")
 
@@ -444,7 +478,10 @@ def read_validations(model_dir: str) -> dict[int, dict] | None:
 def _read_steps(
     model_dir: str, name: str, what: str, key: str | None = None
 ) -> dict[int, dict] | None:
-    """Reads step -> values; None without the file. `key` must be a number."""
+    """Reads JSON: step -> values; None if the file does not exist.
+
+    Raises a `UserError` if a step's value under `key` is not a number.
+    """
     content = _read(model_dir, name)
     if content is None:
         return None
@@ -462,13 +499,13 @@ def _read_steps(
 
 
 def _write_steps(model_dir: str, name: str, found: dict[int, dict]) -> None:
-    """Writes a file with values of steps."""
+    """Writes JSON: step -> values."""
     content = {str(step): values for step, values in found.items()}
     _write(os.path.join(model_dir, name), content)
 
 
 def save_tuned(spec: TaskSpec, metrics, step: int, model_dir: str) -> None:
-    """Saves the option chosen by the validation of a step."""
+    """Saves the tuned value that the validation at a step chose."""
     if spec.tuned is None or spec.tuned.option not in metrics:
         return
     chosen = _read_tuned(spec, model_dir)
@@ -477,9 +514,9 @@ def save_tuned(spec: TaskSpec, metrics, step: int, model_dir: str) -> None:
 
 
 def keep_tuned(spec: TaskSpec, init_checkpoint: str, model_dir: str) -> None:
-    """Copies the threshold that validation chose in the run of a checkpoint.
+    """Copies the tuned value, such as a threshold, from a checkpoint's run.
 
-    The new run uses it from step 0 until its own first validation.
+    The new run uses this value from step 0 until its own first validation.
     """
     if spec.tuned is None or not init_checkpoint:
         return
@@ -494,7 +531,7 @@ def keep_tuned(spec: TaskSpec, init_checkpoint: str, model_dir: str) -> None:
 
 
 def _read_tuned(spec: TaskSpec, model_dir: str) -> dict[int, dict]:
-    """Reads the options that validations chose: step -> name and value."""
+    """Reads the values that validations chose: step -> option -> value."""
     name = spec.tuned.option
     return _read_steps(model_dir, TUNED_FILE, name, key=name) or {}
 
@@ -504,8 +541,8 @@ def use_tuned(
 ) -> None:
     """Sets the tuned option in `task_params`, unless it is set.
 
-    The last validation up to the checkpoint's step chose it; without one, the
-    default applies.
+    Uses the value of the last validation up to the checkpoint's step; without a
+    validation, the default.
     """
     tuned = spec.tuned
     if tuned is None or getattr(task_params, tuned.option) is not None:

@@ -31,7 +31,7 @@ class _RunTestCase(CommandTestCase):
         os.makedirs(self.model_dir)
 
     def save(self, *names, step=1):
-        """Saves a checkpoint that does not fit any model."""
+        """Saves a checkpoint that has a step but no model."""
         checkpoint = tf.train.Checkpoint(
             global_step=tf.Variable(step, dtype=tf.int64)
         )
@@ -39,7 +39,7 @@ class _RunTestCase(CommandTestCase):
 
 
 class ValidationsTest(_RunTestCase):
-    def test_of_a_run_that_went_on_from_an_earlier_step(self):
+    def test_run_that_resumed_at_an_earlier_step(self):
         self.assertIsNone(runs.read_validations(self.model_dir))
         for step, value in ((10, 0.5), (20, 0.7), (30, 0.6), (20, 0.8)):
             metrics = {"f1": value, "best_f1": 1.0, "curve": np.ones(3)}
@@ -65,7 +65,7 @@ class FindCheckpointTest(_RunTestCase):
         self.assertEqual(best, find(self.model_dir, None))
         self.assertEqual(best, find(self.model_dir, "best"))
         self.assertEqual(last, find(self.model_dir, "last"))
-        # A path may be a checkpoint or its directory.
+        # The path may be that of a checkpoint or of its directory.
         self.assertEqual(first, find("/no/such", first))
         self.assertEqual(best, find("/no/such", os.path.dirname(best)))
 
@@ -81,7 +81,7 @@ class FindCheckpointTest(_RunTestCase):
 
 class NoteTest(_RunTestCase):
     def _use(self, *arguments):
-        """The experiment, and the configuration files."""
+        """Returns the experiment and the configuration files."""
         experiment, options = run_options.use_saved_params(
             parse_options(
                 run_options.TrainerOptions,
@@ -92,7 +92,7 @@ class NoteTest(_RunTestCase):
         )
         return experiment, options.config_file
 
-    def test_saves_what_export_needs(self):
+    def test_saves_files_for_export(self):
         vocab_file = write_test_vocab(self.directory, "rome")
         records = {
             "preprocessing_config": {"long_length": 8},
@@ -112,7 +112,7 @@ class NoteTest(_RunTestCase):
         }
         config = models.EtcConfig.from_preset("tiny", vocab_size=11)
         for metadata, expected in (
-            # There may be no note beside the records.
+            # The records may have no metadata.
             (None, note),
             (
                 {"directory": self.directory, "task": "wikihop", **records},
@@ -131,21 +131,21 @@ class NoteTest(_RunTestCase):
                 model_dir,
             )
             self.assertEqual(expected, runs.read(model_dir))
-        # Python code reads these; see `models.run_files`.
+        # `models.run_files` reads these files in Python.
         self.assertEqual(config, models.EtcConfig.from_run(model_dir))
         self.assertEqual(
             {"model": "its model"}, models.encoder_options(model_dir)
         )
         with open(os.path.join(model_dir, "vocab.txt")) as stream:
             self.assertEndsWith(stream.read(), "rome\n")
-        # How text is prepared for that vocabulary.
+        # The tokenizer settings of the vocabulary.
         with open(os.path.join(model_dir, "tokenizer_config.json")) as stream:
             self.assertEqual(
                 {"do_lower_case": True, "strip_accents": False},
                 json.load(stream),
             )
 
-    def test_a_file_is_replaced_when_the_new_one_is_whole(self):
+    def test_files_are_replaced_atomically(self):
         vocab_file = write_test_vocab(self.directory, "rome")
         metadata = {
             "directory": self.directory,
@@ -193,14 +193,14 @@ class NoteTest(_RunTestCase):
                 ("etc/wikihop", [own, "more.yaml"]),
                 self._use("--config_file=more.yaml", *arguments),
             )
-        # Another experiment is used unchanged.
+        # The configuration of another experiment is not overridden.
         flat = "etc/wikihop_flat"
         self.assertEqual((flat, None), self._use(f"--experiment={flat}"))
         os.remove(own)
         with self.assertRaisesRegex(UserError, "has no params.yaml"):
             self._use()
 
-    def test_without_a_note_the_experiment_must_be_named(self):
+    def test_without_metadata_the_experiment_must_be_given(self):
         name = "etc/wikihop"
         self.assertEqual((name, None), self._use(f"--experiment={name}"))
         with self.assertRaisesRegex(UserError, _NOT_A_RUN):
@@ -208,7 +208,7 @@ class NoteTest(_RunTestCase):
 
 
 class SameRunTest(_RunTestCase):
-    """A directory belongs to one run; another run would spoil it."""
+    """Tests that a run resumes only with the same model and records."""
 
     records = {
         "preprocessing_config": {"long_length": 8},
@@ -239,8 +239,8 @@ class SameRunTest(_RunTestCase):
         records = {**self.records, **(records or {})}
         runs.check_same(params, records, registry.get(task), self.model_dir)
 
-    def test_the_same(self):
-        # Without a checkpoint, nothing is compared.
+    def test_same_run(self):
+        # Without a checkpoint, there is nothing to compare.
         self._check(saved=False, use_links=False)
         self._check()
 
@@ -264,7 +264,7 @@ class SameRunTest(_RunTestCase):
             "preprocessing_config is .*9.*, but was .*8",
         ),
     )
-    def test_another(self, other, message):
+    def test_another_run(self, other, message):
         with self.assertRaisesRegex(
             UserError, f"run of another model: .*{message}.*Choose another `mo"
         ):
@@ -277,7 +277,7 @@ class SameRunTest(_RunTestCase):
             model = types.SimpleNamespace(**lengths)
             runs.check_records(self.model_dir, records, model)
 
-        # Runs of the Model Garden's own programs have no note.
+        # Runs of the Model Garden's own programs have no metadata.
         check(records)
         note = {"task": "nq", "experiment": "etc/nq", "records": self.records}
         write_run(self.model_dir, note)
@@ -338,11 +338,11 @@ class TunedTest(_RunTestCase):
             (5000, 0.8),
         ):
             self.assertEqual(expected, self._use(step))
-        # A value that the user sets is used.
+        # A value that the user sets is kept.
         self.assertEqual(0.0, self._use(1000, 0.0))
 
-    def test_a_run_that_goes_on_from_another(self):
-        """Its threshold holds until a validation chooses another."""
+    def test_run_initialized_from_another(self):
+        """Keeps the threshold until a validation chooses another."""
         spec, second = registry.get("hotpotqa"), self.path("second")
         note = {"task": "hotpotqa", "experiment": "etc/hotpotqa"}
         write_run(self.model_dir, note)
@@ -357,12 +357,12 @@ class TunedTest(_RunTestCase):
         self.model_dir = second
         self.assertEqual(0.3, self._use(10))
         self.assertEqual(0.6, self._use(50))
-        # Neither for another task, nor without weights.
+        # The threshold is not kept for another task, or without weights.
         for name, start in (("select", checkpoint), ("hotpotqa", "")):
             runs.keep_tuned(registry.get(name), start, self.directory)
         self.assertFalse(os.path.exists(self.path(runs.TUNED_FILE)))
 
-    def test_tasks_without_it(self):
+    def test_task_without_tuned_option(self):
         spec = registry.get("wikihop")
         runs.save_tuned(spec, {"accuracy": 1.0}, 5, self.model_dir)
         runs.use_tuned(spec, types.SimpleNamespace(), "none", self.model_dir)

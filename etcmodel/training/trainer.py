@@ -1,9 +1,9 @@
-"""Registers the Model Garden task and experiments of all tasks.
+"""Trains and evaluates all tasks with the Model Garden.
 
-Works with Keras 2 only; see `training.configuration`.
+Works only with Keras 2; see `training.configuration`.
 """
 
-from etcmodel.training import configuration  # First: it explains Keras 3.
+from etcmodel.training import configuration  # First: raises under Keras 3.
 
 # isort: split
 import dataclasses
@@ -40,17 +40,20 @@ from etcmodel.training import evaluation
 from etcmodel.training import input_pipeline
 from etcmodel.training import lifted
 
-# Keeps the mean defined when all weights of a batch are 0.
+# Avoids division by zero when all weights of a batch are 0.
 _EPSILON = 1e-5
-# The most batches among which records are sorted by length.
+# Maximum number of batches whose records are sorted by length together.
 _SORTED_BATCHES = 16
 
 
 @dataclasses.dataclass
 class EtcModelParams(base_config.Config):
-    """Model parameters that all tasks of ETC share.
+    """Model parameters shared by all ETC tasks.
 
-    A length of 0 means the length of the records.
+    Attributes:
+        encoder: configuration of the encoder.
+        long_length: length of the long input; 0 for that of the records.
+        global_length: length of the global input; 0 for that of the records.
     """
 
     encoder: configuration.EncoderParams = dataclasses.field(
@@ -62,7 +65,7 @@ class EtcModelParams(base_config.Config):
 
 @dataclasses.dataclass
 class ReadTwiceModelParams(base_config.Config):
-    """Model parameters that all tasks of ReadTwice share."""
+    """Model parameters shared by all ReadTwice tasks."""
 
     encoder: configuration.ReadTwiceParams = dataclasses.field(
         default_factory=configuration.ReadTwiceParams
@@ -71,14 +74,16 @@ class ReadTwiceModelParams(base_config.Config):
 
 @dataclasses.dataclass
 class RecordsConfig(cfg.TaskConfig):
-    """Training and validation records as TFRecords, for all tasks.
+    """Configuration of training and validation data, for all tasks.
 
-    Batches of ReadTwice count segments.
+    ReadTwice's batch sizes count segments.
 
     Attributes:
-        trim_batches: whether a training batch is only as long as its longest
-            record, and has records of similar length. Faster, but TPUs need one
-            length; not for ReadTwice.
+        train_data: training data: TFRecords of `preprocess`.
+        validation_data: validation data: TFRecords of `preprocess`.
+        trim_batches: whether to pad a training batch only to its longest
+            record, and to batch records of similar length. This is faster, but
+            TPUs need a fixed length. Not for ReadTwice.
     """
 
     train_data: cfg.DataConfig = dataclasses.field(
@@ -97,17 +102,24 @@ class RecordsConfig(cfg.TaskConfig):
 class RecordsTask(base_task.Task):
     """Trains and evaluates a `TaskModel` on records of `preprocess`.
 
-    `metadata`, the note of `preprocess`, is read from beside the records by
-    default. Raises a `UserError` if the records do not fit the task (see
-    `configuration.find_metadata`), their sizes are unknown, or an option is
-    impossible.
+    Args:
+        params: the task's configuration.
+        logging_dir: see `base_task.Task`.
+        name: see `base_task.Task`.
+        metadata: the records' `preprocessing_config.json`; by default, it is
+            read from the directory of the records.
 
     Attributes:
         SPEC: the task; set by subclasses, see `task_classes`.
         sizes: the preprocessing configuration of the records, with the lengths
             of the model: name -> value.
-        first_step: steps that a resumed run has already made. With a seed it
+        first_step: steps that a resumed run has already made. With a seed, it
             continues with the records that it would have read next.
+
+    Raises:
+        UserError: the records do not match the task (see
+            `configuration.find_metadata`), their sizes are unknown, or an
+            option is invalid.
     """
 
     SPEC: TaskSpec
@@ -122,8 +134,8 @@ class RecordsTask(base_task.Task):
         self.sizes = sizes.find_sizes(spec, self.metadata, params.model)
         if params.trim_batches and spec.reads_segments:
             raise UserError(
-                f"task.trim_batches is not for {spec.name}, whose segments "
-                "have one length."
+                f"task.trim_batches is not supported by {spec.name}, whose "
+                "segments have a fixed length. Set it to false."
             )
         try:
             self.task_model = spec.make_model(
@@ -133,12 +145,12 @@ class RecordsTask(base_task.Task):
             )
         except ValueError as error:
             raise UserError(f"task: {error}") from error
-        # Each replica is traced by its own thread.
+        # Thread-local, because each replica is traced in its own thread.
         self._last = threading.local()
         self.first_step = 0
 
     def encoder_config(self) -> json_config.JsonConfig:
-        """Returns the encoder's configuration, which must fit the records."""
+        """Returns the encoder's configuration, checked against the records."""
         config = self.task_config.model.encoder.to_config(
             (self.metadata or {}).get("vocab_size")
         )
@@ -149,7 +161,7 @@ class RecordsTask(base_task.Task):
     def build_model(self) -> tf.keras.Model:
         """Builds the model, with the static lengths of the records.
 
-        Raises a `UserError` if the configuration does not fit them.
+        Raises a `UserError` if the configuration is invalid for them.
         """
         encoder = self.task_config.model.encoder
         options = {
@@ -168,16 +180,17 @@ class RecordsTask(base_task.Task):
             model = self.task_model.build(config, **lengths, **options)
         except ValueError as error:
             raise UserError(f"task.model: {error}") from error
-        # `initialize` loads this object from an `init_checkpoint` of any task.
+        # Checkpoints then store the encoder under one name in all tasks, so
+        # that `initialize` finds it.
         model.checkpoint_items = {"encoder": self.task_model.encoder(model)}
         return model
 
     def describe_encoder(
         self, model: tf.keras.Model
     ) -> tuple[json_config.JsonConfig, dict]:
-        """Returns the configuration and options to rebuild the encoder.
+        """Returns the configuration and the options that rebuild the encoder.
 
-        `models.encoder_options` reads the options.
+        `models.encoder_options` reads the options from a run.
         """
         encoder = files.find_encoder(model.checkpoint_items["encoder"])
         if isinstance(encoder.config, EtcConfig):
@@ -188,10 +201,10 @@ class RecordsTask(base_task.Task):
     def initialize(self, model: tf.keras.Model) -> None:
         """Loads the weights of `init_checkpoint` into the encoder and heads.
 
-        Loads all heads of a run of the same task with the same labels. Heads
-        that the checkpoint lacks, such as CPC's in a lifted model, keep their
-        random initialization. Raises a `UserError` if the checkpoint is
-        missing, does not fit, or has another vocabulary than the records.
+        For the heads, see `lifted.load_heads`. Heads that the checkpoint lacks,
+        such as CPC's in a model that was converted from BERT, keep their random
+        initialization. Raises a `UserError` if the checkpoint is missing, does
+        not match the model, or has another vocabulary than the records.
         """
         path = self.task_config.init_checkpoint
         if not path:
@@ -224,17 +237,21 @@ class RecordsTask(base_task.Task):
         )
 
     def _num_sorted(self, params) -> int:
-        """Returns how many batches are sorted together by length."""
+        """Returns the number of batches to sort together by length."""
         if not self.task_config.trim_batches or not self.metadata:
             return 0
         number = self.metadata["num_examples"] // params.global_batch_size
         return min(number, _SORTED_BATCHES)
 
     def read_examples(self, first: int, number: int) -> list[bytes]:
-        """Reads again the examples of `number` training steps from `first` on.
+        """Reads the examples of some training steps again.
 
-        Steps count from 0. Returns nothing if the order is unknown: without a
-        seed, with a tf.data service, or if several hosts read.
+        Returns an empty list if the order is unknown: without a seed, with a
+        tf.data service, or with several hosts.
+
+        Args:
+            first: the first step, from 0.
+            number: number of steps.
         """
         params = self.task_config.train_data
         if (
@@ -263,11 +280,16 @@ class RecordsTask(base_task.Task):
         *,
         is_training: bool,
     ):
-        """Parses `<string>[batch]`; see `TaskModel.inputs_and_labels`.
+        """Parses examples to the model's inputs and labels; graph code.
 
-        Graph code; raises an error if an id or breakpoint is impossible. For
-        ReadTwice, whose examples hold many segments, `serialized` is
-        `<string>[]`. Training parses no decoding fields.
+        Raises an error, when the graph runs, if a token id or breakpoint is
+        invalid. See `TaskModel.inputs_and_labels`.
+
+        Args:
+            serialized: `<string>[batch]`; for ReadTwice, whose examples hold
+                many segments, one example, `<string>[]`.
+            seed: see `input_pipeline.Parse`.
+            is_training: whether to skip the fields for decoding.
         """
         schema = example_schema
         roles = [schema.LABEL, schema.CONTEXT]
@@ -294,13 +316,14 @@ class RecordsTask(base_task.Task):
             seed,
         )
         inputs, labels = self.task_model.inputs_and_labels(inputs, fields, data)
-        # A model that XLA compiles cannot raise errors itself.
+        # Checks here, because a model compiled with XLA cannot raise errors.
         return input_checks.check_inputs(inputs, self.encoder_config()), labels
 
     def _terms(self, labels, model_outputs) -> Mapping[str, Term]:
-        """Computes losses and metrics once for each `model_outputs`.
+        """Computes losses and metrics, once for each `model_outputs`.
 
-        The Model Garden asks for both separately.
+        Caches the result, because the Model Garden requests losses and metrics
+        separately.
         """
         last = self._last
         if getattr(last, "outputs", None) is not model_outputs:
@@ -309,14 +332,14 @@ class RecordsTask(base_task.Task):
         return last.terms
 
     def build_losses(self, labels, model_outputs, aux_losses=None) -> tf.Tensor:
-        """Computes the loss of a replica; the batch's loss is their mean.
+        """Computes the loss of a replica; the batch loss is the replicas' mean.
 
-        Each loss is the weighted mean over all replicas, so that the result
-        does not depend on how examples are sharded. `aux_losses` are those of
-        the layers.
+        Each loss is a weighted mean over all replicas, so that the result does
+        not depend on how examples are sharded. `aux_losses` are the losses that
+        layers add.
         """
         terms = self._terms(labels, model_outputs)
-        # Losses often share weights.
+        # Sums each weight tensor once, because losses often share it.
         sums = {}
         total = 0.0
         for name, factor in self._loss_factors().items():
@@ -332,19 +355,19 @@ class RecordsTask(base_task.Task):
         return tf.add_n([total, *(aux_losses or [])])
 
     def _loss_factors(self) -> dict[str, float]:
-        """Maps losses with a weight to their shares of the total."""
+        """Returns loss -> share of the total, for losses with a weight."""
         factors = {x: y for x, y in self.task_model.loss_factors().items() if y}
         return {x: y / sum(factors.values()) for x, y in factors.items()}
 
     def build_metrics(self, training: bool = True):
-        """Makes exact weighted means of the losses and metrics."""
+        """Returns Keras metrics: weighted means of the losses and metrics."""
         names = self.task_model.metric_names()
         if self.SPEC.has_answers and not training:
             names = [*names, "validation_loss"]
         return [tf.keras.metrics.Mean(name=name) for name in names]
 
     def process_metrics(self, metrics, labels, model_outputs, **kwargs):
-        """Adds a batch to the metrics."""
+        """Updates the metrics with a batch."""
         terms = dict(self._terms(labels, model_outputs))
         if self.SPEC.has_answers:
             losses = [(y, terms[x]) for x, y in self._loss_factors().items()]
@@ -360,8 +383,8 @@ class RecordsTask(base_task.Task):
     def train_step(self, inputs, model, optimizer, metrics=None):
         """Trains on a batch; see `base_task.Task`.
 
-        With a seed, dropout depends on it, the step and the replica, so that a
-        resumed run gives the same result as an uninterrupted one.
+        With a seed, dropout depends only on the seed, the step and the replica,
+        so that a resumed run gives the same result as an uninterrupted one.
         """
         seed = self.task_config.train_data.seed
         if seed is None:
@@ -381,8 +404,8 @@ class RecordsTask(base_task.Task):
     def validation_step(self, inputs, model, metrics=None):
         """Evaluates a batch, and selects candidates for official metrics.
 
-        With answers, the loss is one of the metrics, since batches that only
-        pad an evaluation must not count.
+        For tasks with answers, the loss is a weighted metric, so that padding
+        batches do not count.
         """
         if not self.SPEC.has_answers:
             return super().validation_step(inputs, model, metrics)
@@ -394,7 +417,7 @@ class RecordsTask(base_task.Task):
             **self.task_model.select_candidates(outputs, features, labels),
             **{name: labels[name] for name in ("record", "window", "weight")},
         }
-        # Gathered from all replicas of all hosts.
+        # Gathers the candidates from all replicas of all hosts.
         return {
             "candidates": {
                 name: collectives.all_gather(x)
@@ -406,7 +429,7 @@ class RecordsTask(base_task.Task):
         """Collects the candidates of all batches."""
         if not self.SPEC.has_answers:
             return super().aggregate_logs(state, step_outputs)
-        # Every replica has the same values.
+        # After gathering, every replica has the same values.
         batch = {
             name: np.asarray(x[0])
             for name, x in step_outputs["candidates"].items()
@@ -427,7 +450,7 @@ class RecordsTask(base_task.Task):
 
     @functools.cached_property
     def _validation_records(self) -> list[evaluation.StoredRecord]:
-        """Reads the texts and answers of the validation records, once."""
+        """Texts and answers of the validation records, read once."""
         return evaluation.read_records(
             self.SPEC, self.schema, self.task_config.validation_data.input_path
         )
@@ -438,9 +461,9 @@ _CLASSES: dict[str, tuple[type, type]] = {}
 
 
 def task_classes(spec: TaskSpec) -> tuple[type, type]:
-    """Makes the Model Garden task of a task, and its configuration.
+    """Returns the Model Garden classes of a task and of its configuration.
 
-    Registers a subclass of `RecordsTask` with one of `RecordsConfig`.
+    Creates and registers subclasses of `RecordsTask` and `RecordsConfig`.
     """
     if spec.name not in _CLASSES:
         params = ReadTwiceModelParams if spec.reads_segments else EtcModelParams
@@ -480,28 +503,29 @@ def configure(
     weight_decay: float = 0.01,
     **options,
 ) -> cfg.ExperimentConfig:
-    """Makes an experiment: warm-up, then linear decay to 0.
+    """Makes an experiment, with warm-up and linear decay to 0.
 
     Args:
         spec: the task.
-        batch_size: examples per step, over all replicas; segments for
-            ReadTwice.
-        learning_rate: start of the linear decay.
-        best_metric: name of the validation metric, the higher the better.
+        batch_size: number of examples per step over all replicas; for
+            ReadTwice, number of segments.
+        learning_rate: learning rate at step 0 of the linear decay.
+        best_metric: name of the validation metric that selects the best
+            checkpoint; higher is better.
         num_examples: number of training examples in the paper.
-        epochs: how often every example is seen.
-        train_steps: number of steps; by default those of the epochs.
-        warmup_steps: number of steps of the warm-up, which ends on the line of
-            the decay; a tenth of all steps by default.
-        validation_interval: steps between evaluations; an epoch by default.
-        validation_batch_size: 64 by default.
-        shuffle_buffer_size: number of examples to shuffle; 1,000 by default.
+        epochs: number of passes over the training examples.
+        train_steps: number of steps; by default, computed from `epochs`.
+        warmup_steps: number of warm-up steps, after which the learning rate
+            joins the linear decay; by default, a tenth of all steps.
+        validation_interval: steps between validations; by default, an epoch.
+        validation_batch_size: batch size of validation; by default, 64.
+        shuffle_buffer_size: number of examples to shuffle; by default, 1,000.
         optimizer: `"adamw"` or `"lamb"`.
-        weight_decay: decay of all weights except biases and normalisation.
+        weight_decay: weight decay, except for biases and layer normalization.
         **options: options of the task, its model or the encoder, by name.
 
     Raises:
-        ValueError: there is no such option.
+        ValueError: an option does not exist.
     """
     task = task_classes(spec)[1]()
     task.train_data.global_batch_size = batch_size
@@ -515,7 +539,10 @@ def configure(
                 setattr(part, name, value)
                 break
         else:
-            raise ValueError(f"{spec.name} has no option {name!r}.")
+            raise ValueError(
+                f"{spec.name} has no option {name!r}. Use an option of the "
+                "task, its model or the encoder."
+            )
     train_steps = train_steps or int(num_examples * epochs // batch_size)
     return cfg.ExperimentConfig(
         task=task,

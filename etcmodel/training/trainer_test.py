@@ -50,7 +50,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         super().setUpClass()
         directory = tempfile.mkdtemp()
         cls.addClassCleanup(shutil.rmtree, directory)
-        # Seven windows of four records.
+        # Four records make seven windows.
         cls.records = write_records(directory)
         _write_note(cls.records)
 
@@ -64,9 +64,9 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         return params
 
     def test_lengths_and_vocabulary(self):
-        """They are those of the records; lengths may be set higher."""
+        """Uses those of the records; lengths may be set higher."""
         note = tfrecords.read_metadata(tfrecords.find_files(self.records))
-        # `export` gives them, since the records may be gone.
+        # `export` passes them, because the records may be deleted by then.
         given = {"long_length": 7, "global_length": 5}
         given = {"preprocessing_config": given, "vocab_size": 11}
         lengths = {"long_length": 40, "global_length": 20}
@@ -75,7 +75,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
             (self._config(None, self.records), None, note, (4, 2, 200)),
             (self._config(self.records, **lengths), None, note, (40, 20, 200)),
             (self._config(), given, given, (7, 5, 11)),
-            # Without any note, the preset's vocabulary size is used.
+            # Without metadata, the preset's vocabulary size is used.
             (self._config(**lengths), None, None, (40, 20, 30522)),
         ):
             task = _TASK(params, metadata=metadata)
@@ -94,8 +94,8 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(40, features["long_token_ids"].shape[1])
         self.assertEqual(20, features["global_token_ids"].shape[1])
 
-    def test_batches_of_their_longest_record(self):
-        """Training trims batches; those of validation have one size."""
+    def test_trims_batches_to_their_longest_record(self):
+        """Trims training batches; validation batches have a static size."""
         params = self._config(self.records, long_length=40, global_length=20)
         params.trim_batches = True
         task = _TASK(params)
@@ -111,8 +111,8 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
             logits = model(features, training=False)["logits"]
             self.assertEqual([7, long], logits.shape)
 
-    def test_sorts_among_the_records_that_there_are(self):
-        """Seven examples make three batches of two."""
+    def test_number_of_sorted_batches(self):
+        """Sorts at most as many batches as the data have: 7 // 2."""
         for size, number in ((2, 3), (4, 1), (8, 0)):
             params = self._config(self.records)
             params.trim_batches = True
@@ -133,11 +133,11 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         ({"tokenizer": {"lower_case": True}}, "preprocessed differently"),
         ({"task": "nq"}, "preprocessed differently"),
         ({"split": "predict"}, "has no answers"),
-        # Nothing of a validation set may be left out.
-        ({"split": "train"}, "too good.*`split=dev`"),
+        # The split "train" drops records, which validation must not.
+        ({"split": "train"}, "too high.*`split=dev`"),
         ({"format": 1}, "another version.*Preprocess"),
     )
-    def test_validation_records_that_do_not_fit(self, note, message):
+    def test_invalid_validation_records(self, note, message):
         other = tempfile.mkdtemp(dir=self.get_temp_dir())
         shutil.copytree(self.records, other, dirs_exist_ok=True)
         _write_note(other, **note)
@@ -145,13 +145,13 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
             _TASK(self._config(self.records, other))
 
     @parameterized.parameters(
-        ("/no/such/dir", {}, "no TFRecord files"),
+        ("/no/such/dir", {}, "No TFRecord files"),
         (None, {"long_length": 3}, "is 3,.*`long_length=4`"),
         (None, {"global_length": 1}, "1,.*`global_length=2`"),
         ("", {}, "task.model.long_length=N"),
         ("", {"long_length": 32}, "task.model.global_length=N"),
     )
-    def test_records_that_do_not_fit(self, path, lengths, message):
+    def test_invalid_records(self, path, lengths, message):
         path = self.records if path is None else path
         with self.assertRaisesRegex(UserError, message):
             _TASK(self._config(path, **lengths))
@@ -160,11 +160,11 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         other = tempfile.mkdtemp(dir=self.get_temp_dir())
         shutil.copytree(self.records, other, dirs_exist_ok=True)
         _write_note(other, task="nq")
-        with self.assertRaisesRegex(UserError, "'nq', not of 'toy'"):
+        with self.assertRaisesRegex(UserError, "'nq', not for 'toy'"):
             _TASK(self._config(other))
 
     def test_options(self):
-        """The model has the options of the configuration."""
+        """The model gets the options of the configuration."""
         params = self._config(self.records, scale=3.0)
         params.threshold = 1.5
         task = _TASK(params)
@@ -194,7 +194,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertFalse(params.validation_data.drop_remainder)
 
     def test_losses_and_metrics(self):
-        """The loss is the mean of losses over the real examples."""
+        """The loss is the mean over real examples, without padding."""
         task = _TASK(self._config(self.records))
         losses = {
             "tokens": tf.constant([4.0, 8.0, 100.0]),
@@ -206,7 +206,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
             "accuracy": tf.constant([1.0, 0.0, 0.0])
         }
         labels = {"weight": tf.constant([1.0, 1.0, 0.0])}
-        # Losses of (4 + 12) / 2 and (8 + 4) / 2.
+        # The losses are (4 + 12) / 2 and (8 + 4) / 2.
         self.assertAllClose(7.0, task.build_losses(labels, {}), rtol=1e-4)
         self.assertAllClose(
             8.5,
@@ -218,7 +218,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         metrics = task.build_metrics(training=False)
         for _ in range(2):
             task.process_metrics(metrics, labels, {})
-        # Examples that fill the last batches of replicas have no effect.
+        # Padding examples in the last batch have no effect.
         task.process_metrics(metrics, nothing, {})
         self.assertAllClose(
             {
@@ -231,7 +231,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         )
         names = [x.name for x in task.build_metrics()]
         self.assertNotIn("validation_loss", names)
-        # Weights of 3 and 1: (3 * 4 + 12) / 4 and (3 * 8 + 4) / 4.
+        # With the weights 3 and 1: (3 * 4 + 12) / 4 and (3 * 8 + 4) / 4.
         task.task_model.loss_factors = lambda: {
             "tokens_loss": 3.0,
             "scaled_loss": 1.0,
@@ -248,21 +248,21 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         state = None
         for batch in task.build_inputs(task.task_config.validation_data):
             logs = task.validation_step(batch, ScaleModel(), metrics)
-            # A strategy gives a tuple with an element per replica.
+            # A strategy returns a tuple with one element per replica.
             logs = tf.nest.map_structure(lambda x: (x,), logs)
             state = task.aggregate_logs(state, logs)
         self.assertLen(state, 2)
         weights = np.concatenate([batch["weight"] for batch in state])
         self.assertAllEqual([1] * 7 + [0], weights)
-        # In the vocabulary, longer words have greater ids.
+        # Longer words have greater ids in the vocabulary.
         scores = task.reduce_aggregated_logs(state)
         self.assertEqual({"right": 1.0, "given": 1.0, "threshold": 1.0}, scores)
-        # Windows without the longest word have the first as their label.
+        # The label of a window without the longest word is its first word.
         (accuracy,) = [x for x in metrics if x.name == "accuracy"]
         self.assertAllClose(5 / 7, accuracy.result())
 
     def test_collects_the_first_replica(self):
-        """Each replica has gathered the values of all."""
+        """One replica is enough: each has gathered the values of all."""
         task = _TASK(self._config(self.records))
         state = None
         for step in range(2):
@@ -277,7 +277,7 @@ class ConfigureTest(tf.test.TestCase):
         super().setUpClass()
         trainer.register(toy.TASK)
 
-    def test_options_go_where_they_belong(self):
+    def test_options_of_task_model_and_encoder(self):
         params = exp_factory.get_exp_config("toy/scaled")
         self.assertIsInstance(params.task, _CONFIG)
         self.assertEqual(2.0, params.task.model.scale)
@@ -285,7 +285,7 @@ class ConfigureTest(tf.test.TestCase):
         self.assertEqual(32, params.task.model.encoder.hidden_size)
         self.assertEqual("tiny", params.task.model.encoder.preset)
         self.assertEqual(4, params.task.train_data.global_batch_size)
-        # 100 examples, twice, in batches of 4.
+        # Two epochs of 100 examples in batches of 4.
         self.assertEqual(50, params.trainer.train_steps)
         self.assertEqual(25, params.trainer.validation_interval)
         warmup = params.trainer.optimizer_config.warmup.linear
@@ -294,7 +294,7 @@ class ConfigureTest(tf.test.TestCase):
         self.assertEqual(1.0, plain.task.model.scale)
         self.assertIsNone(plain.task.threshold)
 
-    def test_may_be_saved_and_read(self):
+    def test_save_and_read(self):
         params = exp_factory.get_exp_config("toy/toy")
         params.override({"task": {"threshold": 0.5, "model": {"scale": 4.0}}})
         again = exp_factory.get_exp_config("toy/toy")

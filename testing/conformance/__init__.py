@@ -1,1 +1,1 @@
-"""Checks that every layer must pass, over tables of layers."""
+"""Checks that every Keras layer must pass, and tables of layers to check."""

@@ -1,4 +1,4 @@
-"""Rows of a table of Keras layers, and tools to compare results."""
+"""Describes the layers to check, and compares their results."""
 
 import collections
 import contextlib
@@ -18,17 +18,17 @@ import tensorflow as tf
 
 from etcmodel.weight_paths import get_weight_paths
 
-# Sizes of the axes that have a name. No two are equal, or equal to a size that
-# tables are likely to give as a number, so that axes are not mixed up unseen.
+# Sizes of named axes. All differ, also from sizes that tables give as numbers,
+# so that mixed-up axes are noticed.
 SIZES = dict(batch=2, seq=5, long=7, side=3, mentions=4)
-# Other ones, for what has been traced or saved: longer, and with nothing.
+# Other sizes, for traced or saved layers: longer and empty axes.
 OTHER_SIZES = (
     dict(batch=1, seq=6, long=11, side=5, mentions=3),
     dict(batch=2, seq=4, long=0, side=0, mentions=0),
     dict(batch=0, seq=3, long=4, side=2, mentions=1),
     dict(batch=2, seq=0, long=5, side=4, mentions=2),
 )
-# How far, as a share of a result's size, mixed precision may be from float32.
+# Maximum relative error of mixed precision, compared with float32.
 TOLERANCES = dict(mixed_bfloat16=0.03, mixed_float16=0.004)
 
 
@@ -36,10 +36,10 @@ TOLERANCES = dict(mixed_bfloat16=0.03, mixed_float16=0.004)
 class Input:
     """An argument of a call: its axes, by name or size, and its values.
 
-    Floats are normally distributed; ints are `min_value` to `below - 1`, of
-    which every example has some; bools are true for three of four elements.
-    If `below` is an axis, its last element, which is padding, is left out.
-    Breakpoints are 0 or 1, of the last two elements of a row 1 and 0.
+    Floats are normally distributed. Ints are drawn from `min_value` to
+    `below - 1`; if `below` names an axis, they are indices into it, without the
+    last element, which is padding. Bools are true for three of four elements.
+    Breakpoints are 0 or 1; the last two of a row are 1 and 0.
     """
 
     axes: tuple[str | int, ...]
@@ -49,11 +49,11 @@ class Input:
     are_breakpoints: bool = False
 
     def shape(self, sizes: Mapping[str, int | None]) -> list[int | None]:
-        """Returns the shape, with the sizes of the named axes."""
+        """Returns the shape for the given sizes of named axes."""
         return shape_of(self.axes, sizes)
 
     def make(self, name: str, sizes: Mapping[str, int]) -> np.ndarray:
-        """Makes values that depend on the name and the sizes alone."""
+        """Draws values that depend only on the name and the sizes."""
         generator = np.random.RandomState(zlib.crc32(name.encode()))
         shape = self.shape(sizes)
         if self.dtype == "bool":
@@ -71,51 +71,53 @@ class Input:
 
 
 def breakpoints(*axes) -> Input:
-    """Returns `<int32>` breakpoints of two axes; the last token is padding."""
+    """Describes `<int32>` breakpoints with two axes, padding at the end."""
     return Input(axes, "int32", are_breakpoints=True)
 
 
 def floats(*axes) -> Input:
-    """Returns `<float32>` of these axes."""
+    """Describes a `<float32>` input with these axes."""
     return Input(axes)
 
 
 def bools(*axes) -> Input:
-    """Returns `<bool>` of these axes, such as a mask."""
+    """Describes a `<bool>` input with these axes, such as a mask."""
     return Input(axes, "bool")
 
 
 def ints(below: int | str, *axes, min_value: int = 0) -> Input:
-    """Returns `<int32>` of these axes; see `Input`."""
+    """Describes an `<int32>` input with these axes; see `Input`."""
     return Input(axes, "int32", min_value, below)
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A layer of the table.
+    """A layer to check.
 
     Attributes:
-        layer_class: its class.
-        arguments: those of its constructor; or a function that makes them, if
-            there are layers or initializers among them.
-        inputs: the tensors that it is called with, by name; the first is given
-            by position.
-        outputs: the axes of each of its outputs, in the order of
-            `tf.nest.flatten`; None for an axis whose size is not known.
-        packed: whether the inputs are one dict, the first argument of a call.
-        options: arguments of a call that are no tensors.
-        variants: further arguments, which only the configuration is tested
-            with. Every argument of the constructor occurs in one or the other.
-        not_in_config: but these, with which a layer has no configuration.
-        never_empty: axes of which the layer needs something.
+        layer_class: the layer's class.
+        arguments: arguments of the constructor; or a function that makes them,
+            if they include layers or initializers.
+        inputs: name -> tensor argument of a call; the first is passed by
+            position.
+        outputs: the axes of each output, in the order of `tf.nest.flatten`;
+            None for an axis of unknown size.
+        packed: whether a call takes the inputs as one dict.
+        options: arguments of a call that are not tensors.
+        variants: further arguments of the constructor, used only to check the
+            configuration. `arguments` and `variants` must together cover every
+            argument of the constructor.
+        not_in_config: arguments that need not be covered, as layers with them
+            have no configuration.
+        never_empty: axes that the layer does not support with size 0.
         has_dropout: whether training changes the outputs.
-        without_gradient: weights whose gradient is zero, a pattern of their
-            paths, with the reason.
-        own_precision: sublayers that do not follow the policy, a pattern of
-            their names, with the reason.
+        without_gradient: pattern of paths of weights whose gradient is zero ->
+            the reason.
+        own_precision: pattern of names of sublayers that do not follow the
+            dtype policy -> the reason.
         float32_outputs: whether the outputs are float32 in all policies.
-        has_output_shape: whether `compute_output_shape` tells their shapes.
-        tolerances: instead of some of `TOLERANCES`.
+        has_output_shape: whether the layer has `compute_output_shape`.
+        tolerances: policy -> tolerance that replaces that of `TOLERANCES`.
     """
 
     layer_class: type
@@ -138,7 +140,7 @@ class Case:
 
     @property
     def sizes(self) -> list[dict[str, int]]:
-        """All sizes that the layer is tried with, `SIZES` first."""
+        """All sizes to call the layer with, `SIZES` first."""
         return [
             sizes
             for sizes in (SIZES, *OTHER_SIZES)
@@ -146,7 +148,7 @@ class Case:
         ]
 
     def make_layer(self, variant=None, **options):
-        """Makes a layer with these arguments, or those of a variant."""
+        """Creates a layer with `arguments`, or with those of a variant."""
         arguments = self.arguments if variant is None else variant
         arguments = arguments() if callable(arguments) else arguments
         return self.layer_class(**arguments, **options)
@@ -172,26 +174,26 @@ class Case:
 
 
 def flatten(outputs) -> list:
-    """Returns the tensors of a nested structure, without None."""
+    """Returns a list of the tensors in a nested structure, without None."""
     return [x for x in tf.nest.flatten(outputs) if x is not None]
 
 
 def shape_of(axes, sizes: Mapping[str, int | None]) -> list[int | None]:
-    """Returns a shape, with the sizes of the named axes."""
+    """Returns a shape for the given sizes of named axes."""
     return [sizes[axis] if isinstance(axis, str) else axis for axis in axes]
 
 
 def unknown_sizes() -> Mapping[str, None]:
-    """Says of every named axis that its size is not known."""
+    """Returns sizes in which every named axis is None."""
     return collections.defaultdict(lambda: None)
 
 
 def weight_names(layer) -> list[tuple[str, set[str]]]:
-    """Returns the names of the weights of a layer, and the expected ones.
+    """Returns each weight's name, and the set of expected names.
 
-    A weight is called after the layers that lead to it, by their names, and
-    ends with its own, such as "encoder/dense/kernel". One in a layer that
-    several others hold may be called after any of them.
+    An expected name consists of the names of the layers that lead to the weight
+    and its own, such as "encoder/dense/kernel". If several layers hold the
+    weight's layer, any of them may be in the name.
     """
     expected = {id(weight): set() for weight in layer.weights}
 
@@ -204,16 +206,16 @@ def weight_names(layer) -> list[tuple[str, set[str]]]:
 
     visit(layer, [layer.name])
     return [
-        # Keras 3 has paths, Keras 2 the names of TensorFlow.
+        # Keras 3 has `path`, Keras 2 has TensorFlow's `name`.
         (getattr(weight, "path", weight.name).split(":")[0], names)
         for weight, names in zip(layer.weights, expected.values(), strict=True)
     ]
 
 
 def randomize(layer, seed: int = 1) -> None:
-    """Gives all weights values that depend on their paths and a seed alone.
+    """Sets all weights to values that depend only on their paths and a seed.
 
-    They are around zero, and around one where they multiply.
+    Scales of normalizations are around one, all others around zero.
     """
     for path, weight in get_weight_paths(layer).items():
         generator = np.random.RandomState(zlib.crc32(f"{seed} {path}".encode()))
@@ -224,7 +226,7 @@ def randomize(layer, seed: int = 1) -> None:
 
 
 def assert_close(actual, expected, tolerance: float = 1e-5, message="") -> None:
-    """Raises an AssertionError unless all tensors are nearly the same."""
+    """Raises an AssertionError unless all tensors are nearly equal."""
     actual, expected = flatten(actual), flatten(expected)
     assert len(actual) == len(expected), (len(actual), len(expected))
     for i, (x, y) in enumerate(zip(actual, expected, strict=True)):
@@ -238,7 +240,7 @@ def assert_close(actual, expected, tolerance: float = 1e-5, message="") -> None:
 
 
 def relative_error(actual, expected) -> float:
-    """Computes the size of the difference, relative to that of the tensors."""
+    """Computes the norm of the difference, relative to that of `expected`."""
     pairs = list(zip(flatten(actual), flatten(expected), strict=True))
     difference = [
         np.sum(np.square(to_float(x) - to_float(y))) for x, y in pairs
@@ -252,15 +254,15 @@ def to_float(tensor) -> np.ndarray:
 
 
 def as_arrays(outputs) -> list[np.ndarray]:
-    """Returns the outputs as arrays that any process can read."""
+    """Converts outputs to NumPy arrays, to pass them between processes."""
     return [np.array(x) for x in flatten(outputs)]
 
 
 def gradients_of(case: Case, layer) -> dict[str, tf.Tensor]:
     """Returns the gradient of each trainable weight, by its path.
 
-    What is differentiated is the sum of all float outputs, each element times a
-    random number, so that no symmetry makes anything zero.
+    Differentiates a sum of all float outputs with random weights, so that no
+    symmetry makes a gradient zero.
     """
     paths = {
         path: weight
@@ -277,7 +279,7 @@ def gradients_of(case: Case, layer) -> dict[str, tf.Tensor]:
                     tf.cast(output, tf.float32)
                     * tf.constant(factors, tf.float32)
                 )
-    # Keras 3 hands its variables' values over to the tape.
+    # In Keras 3, the tape watches the variables inside Keras's variables.
     gradients = tape.gradient(loss, [tf_variable(x) for x in paths.values()])
     return {
         path: None if gradient is None else tf.convert_to_tensor(gradient)
@@ -290,13 +292,10 @@ def tf_variable(weight) -> tf.Variable:
 
 
 def serializable_classes(package: str) -> set[type]:
-    """Returns the layers that the modules of a package register.
+    """Returns the layer classes that a package's modules register with Keras.
 
-    Args:
-        package: its name.
-
-    Returns:
-        The classes that are registered under the package `etcmodel`.
+    Imports all modules of the package. Only classes that are registered under
+    `etcmodel>` count.
     """
     folder = importlib.import_module(package).__path__
     modules = {
@@ -310,14 +309,14 @@ def serializable_classes(package: str) -> set[type]:
         x
         for name, x in tf.keras.utils.get_custom_objects().items()
         if name.startswith("etcmodel>")
-        # Not proxies of classes that are not imported.
+        # Skips proxies for classes that are not imported.
         and issubclass(type(x), type)
         and x.__module__ in modules
     }
 
 
 def as_configuration(value):
-    """Returns an argument as Keras's own rules write a configuration."""
+    """Converts an argument to its form in a Keras configuration."""
     if isinstance(value, list | tuple):
         return [as_configuration(item) for item in value]
     if dataclasses.is_dataclass(value):
@@ -333,7 +332,7 @@ def as_json(value) -> object:
 
 @contextlib.contextmanager
 def attempt(results: dict, name: str, form: str):
-    """Keeps an exception's text, so that other cases go on."""
+    """Stores an exception's text in `results`, so that other cases run."""
     try:
         yield
     except Exception:  # noqa: BLE001

@@ -1,8 +1,8 @@
-"""Checks that every Keras layer must pass, over a table of layers.
+"""Checks that every Keras layer must pass.
 
-A test module lists its layers as `cases.Case`s, makes a `suite.Suite` of them
-and lets `make_test_case` write the tests: one of each check for each case. The
-checks know nothing about any particular layer.
+A test module describes its layers as `cases.Case`s and makes a `suite.Suite` of
+them. `make_test_case` then creates a test for each pair of a check and a case.
+The checks do not depend on any particular layer.
 """
 
 import functools
@@ -43,20 +43,23 @@ from testing.conformance.suite import Suite
 
 
 def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:
-    """Checks that weights have the same paths under the other Keras.
+    """Checks that weights have the same paths in Keras 2 and 3.
 
-    So weights get from one Keras to the other, in an `.npz` file for instance.
-    Of the formats only SavedModels do so. `.keras` files are never read, as the
-    configurations of models and dtype policies differ; a `.weights.h5` file is
-    where neither layers in lists nor shared ones have another name in it. A
-    `tf.train.Checkpoint` leaves out kernels of `Dense` layers, `_kernel` in
-    Keras 3, and says so only to `assert_consumed`; the suite's own loader, if
-    there is one, reads all. The order of weights may
-    differ, too. What cannot be read fails, and is never read wrongly.
+    So weights can be copied from one version to the other by path, for example
+    in an `.npz` file. Also reads files that the other version wrote. Reading
+    may fail, but must never give wrong weights:
+
+    * `.keras` files fail, as configurations of models and dtype policies
+      differ.
+    * `.weights.h5` files fail if layers in lists, or shared layers, have
+      different names in them.
+    * A `tf.train.Checkpoint` lacks kernels of `Dense` layers, which are called
+      `_kernel` in Keras 3; only `assert_consumed` reports this. The suite's own
+      loader, if it has one, reads all weights.
 
     Args:
         suite: the layers.
-        with_files: the cases whose files are read, too.
+        with_files: names of the cases whose files are read, too.
     """
     is_legacy = os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
     environment = os.environ | {
@@ -74,7 +77,7 @@ def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:
         paths = [os.path.join(folder, name) for name in ("weights", "results")]
         with open(paths[0], "wb") as file:
             pickle.dump((suite.saved[0], with_files, weights), file)
-        # What is running may have loaded the Keras of this process.
+        # A fork could have loaded this process's Keras version already.
         done = subprocess.run(
             [
                 *(sys.executable, "-c"),
@@ -111,7 +114,7 @@ def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:
 
 
 def check_config(prepared: Prepared) -> None:
-    """Checks that a configuration is complete and makes an equal layer."""
+    """Checks that a configuration is complete and restores an equal layer."""
     case = prepared.case
     parameters = {
         parameter.name
@@ -135,7 +138,7 @@ def check_config(prepared: Prepared) -> None:
             assert as_json(config[key]) == as_json(expected), (
                 f"{key} is {config[key]}, expected {expected}"
             )
-        # As in a file.
+        # A file stores the configuration as JSON.
         text = json.dumps(tf.keras.layers.serialize(layer))
         other = tf.keras.layers.deserialize(json.loads(text))
         assert type(other) is case.layer_class
@@ -145,8 +148,7 @@ def check_config(prepared: Prepared) -> None:
         assert as_json(config) == as_json(other.get_config()), config
     parameters -= set(case.not_in_config)
     assert parameters == tried, (
-        f"the table has to give each of {sorted(parameters)}, but gives "
-        f"{sorted(tried)}"
+        f"the case gives {sorted(tried)}, expected each of {sorted(parameters)}"
     )
     layer = prepared.layer
     other = case.layer_class.from_config(layer.get_config())
@@ -154,12 +156,12 @@ def check_config(prepared: Prepared) -> None:
     case.call(other, inputs)
     assert list(get_weight_paths(other)) == list(get_weight_paths(layer))
     other.set_weights(layer.get_weights())
-    # The last digits are equal only if everything is the same.
+    # The tolerance is so small that any difference in an option shows.
     assert_close(case.call(other, inputs), prepared.expected[0], 1e-6)
 
 
 def check_default_name(prepared: Prepared) -> None:
-    """Checks the names of layers that were given none."""
+    """Checks the default names of layers."""
     names = [prepared.case.make_layer().name for _ in range(2)]
     assert names[0] != names[1], names
     for name in names:
@@ -173,14 +175,14 @@ def check_variable_names(prepared: Prepared) -> None:
     for layer in prepared.layers_of(prepared.model):
         for name, names in weight_names(layer):
             assert name in names, f"{name}, expected one of {sorted(names)}"
-            assert name not in seen, f"two weights are called {name}"
+            assert name not in seen, f"two weights have the name {name}"
             seen.add(name)
 
 
 def check_calls(prepared: Prepared) -> None:
     """Checks that eager calls, graphs and functional models agree.
 
-    The graphs know none of the lengths.
+    In graphs and models, all lengths are unknown.
     """
     case = prepared.case
     known = unknown_sizes()
@@ -220,7 +222,7 @@ def check_calls(prepared: Prepared) -> None:
 
 
 def check_output_shape(prepared: Prepared) -> None:
-    """Checks that shapes of outputs follow from those of the inputs."""
+    """Checks `compute_output_shape` for known and unknown sizes."""
     case = prepared.case
     if not case.has_output_shape:
         return
@@ -233,7 +235,7 @@ def check_output_shape(prepared: Prepared) -> None:
             for name, shape in list(shapes.items())[1:]
             if f"{name}_shape" in inspect.signature(compute).parameters
         }
-        # Shapes are tuples, as structures of outputs may be.
+        # Shapes may be tuples, just like structures of several outputs.
         actual = as_shapes(compute(first, **others))
         expected = [tuple(shape_of(axes, sizes)) for axes in case.outputs]
         assert len(actual) == len(expected), (actual, expected)
@@ -243,7 +245,7 @@ def check_output_shape(prepared: Prepared) -> None:
 
 
 def as_shapes(structure) -> list[tuple]:
-    """Returns the shapes in a nested structure."""
+    """Returns a list of the shapes in a nested structure."""
     if isinstance(structure, tf.TensorShape):
         return [tuple(structure.as_list())]
     if all(x is None or isinstance(x, int) for x in structure):
@@ -252,7 +254,7 @@ def as_shapes(structure) -> list[tuple]:
 
 
 def check_training(prepared: Prepared) -> None:
-    """Checks that only dropout in training is random."""
+    """Checks that outputs are random only in training, by dropout."""
     case, layer = prepared.case, prepared.layer
     inputs, expected = case.make_inputs(), prepared.expected[0]
     takes_training = case.takes_training()
@@ -270,14 +272,14 @@ def check_training(prepared: Prepared) -> None:
 
 
 def check_restored(prepared: Prepared, form: str, expected) -> None:
-    """Checks the outputs of a file in a fresh process."""
+    """Compares the outputs of a file that a fresh process loaded."""
     actual = prepared.suite.restored[prepared.name, form]
     assert not isinstance(actual, str), f"{form} failed\n{actual}"
     assert_close(actual, expected, message=f"of a {form}")
 
 
 def check_saved_model(prepared: Prepared) -> None:
-    """Checks a SavedModel, at all lengths and without the package."""
+    """Checks a SavedModel at all sizes, loaded without this package."""
     expected = sum(prepared.expected, [])
     check_restored(prepared, "saved_model", expected)
 
@@ -290,7 +292,7 @@ def check_keras_file(prepared: Prepared) -> None:
 
 
 def check_weights_file(prepared: Prepared) -> None:
-    """Checks a weights file that replaces other weights of a model."""
+    """Checks a `.weights.h5` file, loaded into a model with other weights."""
     model = prepared.model
     expected = model(prepared.case.make_inputs())
     check_restored(prepared, "weights", expected)
@@ -313,7 +315,7 @@ def check_checkpoint(prepared: Prepared) -> None:
 
 
 def check_gradients(prepared: Prepared) -> None:
-    """Checks that every weight is trained, except those in the table."""
+    """Checks that all weights have gradients, except `without_gradient`."""
     case, layer = prepared.case, prepared.layer
     gradients = gradients_of(case, layer)
     assert len(gradients) == len(layer.trainable_variables)
@@ -323,14 +325,14 @@ def check_gradients(prepared: Prepared) -> None:
         unused -= set(reasons)
         largest = 0 if gradient is None else np.max(np.abs(gradient))
         if reasons:
-            assert largest < 1e-4, f"{path} does have a gradient: {largest}"
+            assert largest < 1e-4, f"{path} has a gradient: {largest}"
         else:
             assert largest > 1e-3, f"{path} has no gradient: {gradient}"
-    assert not unused, f"there are no such weights: {unused}"
+    assert not unused, f"without_gradient matches no weights: {unused}"
 
 
 def check_initial_weights(prepared: Prepared) -> None:
-    """Checks that matrices of two fresh layers differ, unless zero."""
+    """Checks that two new layers get different matrices, except zeros."""
     assert prepared.model.weights or not prepared.layer.weights
     matrices = [x for x in prepared.initial_weights if x.ndim > 1]
     for i, x in enumerate(matrices):
@@ -339,7 +341,7 @@ def check_initial_weights(prepared: Prepared) -> None:
 
 
 def check_mixed_precision(prepared: Prepared, policy: str) -> None:
-    """Checks that a mixed policy stays near float32, with gradients."""
+    """Checks that a mixed policy's outputs and gradients are near float32's."""
     case, reference = prepared.case, prepared.layer
     compute_dtype = policy.removeprefix("mixed_")
     layer = case.make_layer(dtype=policy)
@@ -382,7 +384,7 @@ def check_mixed_precision(prepared: Prepared, policy: str) -> None:
 
 
 class _Around(tf.keras.Model):
-    """A model of a layer, which Keras 3 quantizes layer by layer."""
+    """A model around a layer, so that Keras 3 can quantize its sublayers."""
 
     def __init__(self, layer):
         super().__init__()
@@ -391,17 +393,17 @@ class _Around(tf.keras.Model):
 
 
 def check_quantized(prepared: Prepared) -> None:
-    """Checks that outputs stay near with 8-bit kernels (Keras 3)."""
+    """Checks that 8-bit kernels change outputs only a little (Keras 3)."""
     if not hasattr(tf.keras.Model, "quantize"):
         return
     case, inputs = prepared.case, prepared.case.make_inputs()
     layer = case.make_layer()
     case.call(layer, inputs)
     layer.set_weights(prepared.layer.get_weights())
-    # Keras collects garbage for each kernel, among all that there is.
+    # Keras collects garbage after each kernel; freezing makes this fast.
     gc.freeze()
     with warnings.catch_warnings():
-        # Of each layer without kernels.
+        # Keras warns about each layer without kernels.
         warnings.simplefilter("ignore")
         _Around(layer).quantize("int8")
     gc.unfreeze()
@@ -432,7 +434,7 @@ CHECKS = {
     },
 }
 
-# Checks of tensor operations, which take long and do not depend on the Keras.
+# Slow checks of tensor operations, which do not depend on the Keras version.
 ONE_KERAS_CHECKS = {
     "derivatives": check_derivatives,
     "compiled": check_compiled,
@@ -443,7 +445,7 @@ ONE_KERAS_CHECKS = {
 def make_test_case(
     suite: Suite, checks: Mapping[str, Callable] = CHECKS
 ) -> type[unittest.TestCase]:
-    """Makes a test of each check for each case: `test_config_of_<case>`."""
+    """Creates a test per check and case, such as `test_config_of_<case>`."""
 
     def make_test(check, name):
         return lambda self: check(suite[name])

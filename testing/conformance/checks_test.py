@@ -12,7 +12,7 @@ from testing.conformance import suite
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel_test")
 class Good(tf.keras.layers.Layer):
-    """A layer of which all is as it has to be."""
+    """A layer that passes all checks."""
 
     def __init__(self, units=2, scale=1.0, **kwargs):
         super().__init__(**kwargs)
@@ -114,7 +114,7 @@ class TrainsNoBias(Good):
 class IsNotInCheckpoints(Good):
     def _trackable_children(self, *args, **kwargs):
         children = super()._trackable_children(*args, **kwargs)
-        # As Keras 3's lists of layers are not.
+        # Keras 3's lists of layers are missing in checkpoints, too.
         return {k: x for k, x in children.items() if k != "dense"}
 
 
@@ -162,7 +162,7 @@ def _cube(x):
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel_test")
 class SlicesTooMuch(Good):
-    """XLA refuses the slice of five sequences where there are fewer."""
+    """A layer with a slice that XLA rejects for fewer than five sequences."""
 
     def call(self, inputs, training=None):
         outputs = super().call(inputs, training=training)
@@ -226,7 +226,7 @@ BAD = (
 
 
 class GoodTest(checks.make_test_case(SUITE)):
-    """Nothing is found where there is nothing."""
+    """Tests that a correct layer passes all checks."""
 
     def test_there_is_a_test_of_each_check(self):
         names = [name for name in dir(self) if name.endswith("_of_good")]
@@ -241,7 +241,7 @@ class ChecksTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(errors, message):
             check(make_suite(layer_class)["good"])
 
-    def test_finds_wrong_files_and_says_what_went_wrong(self):
+    def test_finds_wrong_files_and_reports_exceptions(self):
         suite = make_suite(Good)
         prepared = suite["good"]
         outputs = cases.as_arrays(prepared.model(prepared.case.make_inputs()))

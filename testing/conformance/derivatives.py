@@ -1,6 +1,6 @@
-"""A check of derivatives, against differences of the layer's own outputs.
+"""Checks derivatives against finite differences of the layer's outputs.
 
-It holds for first and second derivatives and for forward mode, in float64.
+Covers first and second derivatives and forward mode, in float64.
 """
 
 import contextlib
@@ -13,13 +13,13 @@ from testing.conformance.cases import randomize
 from testing.conformance.cases import tf_variable
 from testing.conformance.suite import Prepared
 
-# Step of a difference and tolerance, as a share of the largest value, by the
-# dtype of outputs: some heads give float32 whatever they get.
+# Dtype of outputs -> step of the difference, and tolerance relative to the
+# largest value. Some heads always return float32.
 _STEPS = {tf.float64: (1e-5, 1e-6), tf.float32: (1e-3, 1e-2)}
 
 
 class _Function:
-    """A weighted sum of a layer's outputs, of all float inputs and weights."""
+    """A random weighted sum of outputs, as a function of inputs and weights."""
 
     def __init__(self, case):
         self.case = case
@@ -35,7 +35,7 @@ class _Function:
         self.variables = [
             tf_variable(x) for x in self.layer.trainable_variables
         ]
-        # Some sublayers compute in float32 whatever they get.
+        # Some sublayers always compute in float32.
         self.dtype = min(
             [tf.float64, *(x.dtype for x in self.variables)], key=_size
         )
@@ -72,7 +72,7 @@ class _Function:
         ]
 
     def second(self):
-        """Returns second derivatives along the direction, by two tapes."""
+        """Returns second derivatives along the direction, with two tapes."""
         sources = [*self.point, *self.variables]
         with tf.GradientTape() as tape:
             tape.watch(self.point)
@@ -115,7 +115,7 @@ class _Function:
 
 
 def check_derivatives(prepared: Prepared) -> None:
-    """Checks derivatives and forward mode against differences."""
+    """Checks derivatives and forward mode against finite differences."""
     function = _Function(prepared.case)
     function.value()
     if not function.direction:
@@ -151,7 +151,7 @@ def _dot(left, right):
 
 
 def _assert_close(actual, expected, tolerance, what):
-    """Compares with the largest of all expected numbers in mind."""
+    """Compares with a tolerance relative to the largest expected value."""
     scale = max(np.max(np.abs(x), initial=0.0) for x in expected)
     for x, y in zip(actual, expected, strict=True):
         np.testing.assert_allclose(

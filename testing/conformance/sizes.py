@@ -1,4 +1,4 @@
-"""Checks of sizes: unknown ones that XLA compiles, and empty ones."""
+"""Checks layers with unknown sizes under XLA, and with empty inputs."""
 
 import numpy as np
 import tensorflow as tf
@@ -16,8 +16,8 @@ from testing.conformance.suite import Prepared
 def make_step(prepared: Prepared):
     """Returns a function that calls a layer and computes all its gradients.
 
-    It takes inputs by name, and returns the outputs, and the gradients of their
-    sum of squares for all float inputs and trainable weights.
+    The function takes inputs by name. It returns the outputs, and the gradients
+    of their sum of squares for all float inputs and trainable weights.
     """
     case, layer = prepared.case, prepared.layer
     options = {"training": False} if case.takes_training() else {}
@@ -41,9 +41,9 @@ def make_step(prepared: Prepared):
 
 
 def check_compiled(prepared: Prepared) -> None:
-    """Checks that XLA compiles both passes of unknown sizes.
+    """Checks that XLA compiles forward and backward pass for unknown sizes.
 
-    The batch has one example: XLA treats axes of size 1 specially.
+    The batch has one example, since XLA treats axes of size 1 specially.
     """
     case = prepared.case
     specs = {

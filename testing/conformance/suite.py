@@ -1,7 +1,7 @@
-"""A table of layers, with what is made of each once for all checks.
+"""A table of layers, with objects and files that its checks share.
 
-Only TensorFlow is loaded here: `read_in_fresh_process` first reads SavedModels,
-as a server would, and only then the layers' own modules.
+This module does not import the layers' modules: `read_in_fresh_process` first
+loads SavedModels, as a server would, and only then imports them.
 """
 
 import atexit
@@ -40,7 +40,7 @@ class Prepared:
 
     @functools.cached_property
     def layer(self):
-        """A layer with random weights, built by a call. Not to be changed."""
+        """A layer with random weights, built by a call. Do not change it."""
         layer = self.case.make_layer()
         self.case.call(layer, self.case.make_inputs())
         randomize(layer)
@@ -48,7 +48,7 @@ class Prepared:
 
     @functools.cached_property
     def expected(self) -> list[list]:
-        """The outputs of `layer`, for each of the case's sizes."""
+        """The outputs of `layer` for each of the case's sizes."""
         return [
             self.case.call(self.layer, self.case.make_inputs(sizes))
             for sizes in self.case.sizes
@@ -56,7 +56,7 @@ class Prepared:
 
     @functools.cached_property
     def function(self):
-        """The call of `layer` as a graph that knows no lengths."""
+        """The call of `layer` as a graph in which all lengths are unknown."""
         specs = {
             name: tf.TensorSpec(
                 value.shape(unknown_sizes()), value.dtype, name=name
@@ -74,7 +74,7 @@ class Prepared:
         return apply.get_concrete_function()
 
     def make_model(self):
-        """Returns a functional model of two layers without names."""
+        """Returns a functional model of two layers with default names."""
         inputs = {
             name: tf.keras.Input(
                 value.shape(unknown_sizes())[1:], dtype=value.dtype, name=name
@@ -88,7 +88,7 @@ class Prepared:
 
     @functools.cached_property
     def model(self):
-        """Functional model of two layers, with random weights."""
+        """A functional model of two layers with random weights."""
         model = self.make_model()
         self.initial_weights = model.get_weights()
         for seed, layer in enumerate(self.layers_of(model)):
@@ -104,13 +104,13 @@ class Suite(dict[str, Prepared]):
 
     Args:
         module: name of the module that holds the suite as `SUITE`.
-        cases: the cases. The name of each is that of a layer without a name,
-            maybe with a suffix, so that there may be several of a class.
-        load_checkpoint: function of a layer and the path of a checkpoint of it
-            that was written under the other Keras; None if there is none.
-        whole: names of cases whose layers are themselves in the SavedModel, not
-            only their graphs and variables. Keras 2 then traces the calls of
-            all their sublayers, which takes long.
+        cases: name -> case. A name is the layer's default name, with an
+            optional suffix to distinguish cases of the same class.
+        load_checkpoint: function of a layer and the path of its checkpoint,
+            which the other Keras version wrote; None to skip this check.
+        whole: names of cases whose SavedModel includes the layer itself, not
+            only its graph and variables. Keras 2 then traces the calls of all
+            sublayers, which is slow.
     """
 
     def __init__(
@@ -129,9 +129,9 @@ class Suite(dict[str, Prepared]):
 
     @functools.cached_property
     def restored(self) -> dict[tuple[str, str], Any]:
-        """Outputs of all that was saved, in a fresh process.
+        """Outputs of all saved files, loaded in a fresh process.
 
-        By case and format: the outputs there, or the text of an exception.
+        Maps case and format to the outputs, or to the text of an exception.
         """
         folder, failures, requests = self.saved
         results = helpers.call_in_fresh_process(
@@ -141,9 +141,9 @@ class Suite(dict[str, Prepared]):
 
     @functools.cached_property
     def saved(self) -> tuple[str, dict, dict]:
-        """Saves all cases.
+        """Saves all cases in all formats.
 
-        Returns the folder, what failed, and requests to the SavedModel in it.
+        Returns the folder, the failures, and requests to its SavedModel.
         """
         folder = pathlib.Path(tempfile.mkdtemp())
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -209,7 +209,7 @@ class Suite(dict[str, Prepared]):
 def read_in_fresh_process(
     module: str, folder: str, requests: Mapping[str, list]
 ) -> dict[tuple[str, str], Any]:
-    """Reads what `Suite.restored` has saved, first without the package."""
+    """Loads all files of `Suite.saved`; SavedModels without this package."""
     folder = pathlib.Path(folder)
     results = {}
     saved = tf.saved_model.load(str(folder / "saved"))
@@ -224,18 +224,18 @@ def read_in_fresh_process(
                     output[f"output_{i}"].numpy() for i in range(len(output))
                 ]
             results[name, "saved_model"] = outputs
-    # They needed none of the code that has made them.
+    # SavedModels must not need the code that made them.
     assert "etcmodel.layers" not in sys.modules
     suite = importlib.import_module(module).SUITE
     return results | suite.read(folder, suite)
 
 
 def read_under_other_keras(module: str, weights: str, results: str) -> None:
-    """Reads weights by their paths, and the files of `Suite.saved`.
+    """Assigns weights by their paths, and reads files of `Suite.saved`.
 
-    The file `weights` has the folder of `Suite.saved`, the cases whose files
-    are to be read, and the weights of all layers by their paths; the outputs
-    go to the file `results`, as in `Suite.restored`.
+    The file `weights` has the folder of `Suite.saved`, the names of the cases
+    whose files are read, and the weights of all layers by path. Writes the
+    outputs to the file `results`, in the format of `Suite.restored`.
     """
     with open(weights, "rb") as file:
         folder, names, weights = pickle.load(file)

@@ -1,6 +1,6 @@
-"""HotpotQA as questions about one text, with answers only.
+"""HotpotQA as questions about one text, without supporting facts.
 
-ReadTwice reads the paragraphs, each by itself, without their titles (ReadTwice
+ReadTwice reads each paragraph separately and without its title (ReadTwice
 paper, Appendix C.2).
 """
 
@@ -32,9 +32,9 @@ class ReadingRecord(records.HotpotQARecord, frozen=True, rename={"id": "_id"}):
     def supporting_parts(self) -> tuple[int, ...] | None:
         """Indices of the paragraphs with a supporting fact; None if unknown.
 
-        Paragraphs are found by the fact's title, since some official facts name
-        a sentence that the paragraph lacks. If several have the title, it is
-        the first that has the sentence, or else the first.
+        A fact's title identifies the paragraph: some official facts name a
+        sentence that the paragraph lacks. If several paragraphs have the title,
+        the first one that has the sentence counts, or else the first one.
         """
         if not self.supporting_facts:
             return None
@@ -46,7 +46,7 @@ class ReadingRecord(records.HotpotQARecord, frozen=True, rename={"id": "_id"}):
         return tuple(sorted(parts))
 
 
-# Supporting facts are optional.
+# In this format, supporting facts are optional.
 FORMAT = dataclasses.replace(
     records.FORMAT, record=ReadingRecord, check=records.check_answer
 )

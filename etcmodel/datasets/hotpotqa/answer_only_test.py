@@ -32,7 +32,7 @@ class ReadingTest(tf.test.TestCase):
         self.assertEqual("Czech Republic", answer_only.gold(record))
 
     def test_paragraphs_are_known_by_their_titles(self):
-        """Paragraphs match even if a sentence's number is out of range."""
+        """Titles identify paragraphs even if a sentence is out of range."""
         record = self._read(
             context=[["Jan", ["Jan."]], ["Ida", ["x"]], ["Brno", ["A city."]]],
             supporting_facts=[["Jan", 0], ["Brno", 7], ["Prague", 0]],
@@ -48,7 +48,7 @@ class ReadingTest(tf.test.TestCase):
             for facts in (None, []):
                 record = self._read(split, supporting_facts=facts)
                 self.assertIsNone(record.supporting_parts)
-        # None of the given facts is in the text.
+        # The text has none of the given facts.
         record = self._read("train", supporting_facts=[["x", 0]])
         self.assertEqual((), record.supporting_parts)
         with self.assertRaisesRegex(RecordError, "answer.*is empty"):

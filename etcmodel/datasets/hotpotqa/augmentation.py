@@ -1,8 +1,7 @@
 """Data augmentation: more training questions from a few hundred records.
 
-A model that starts as BERT first has to learn that a question and the sentences
-that answer it are about the same things. Artificial questions can teach this,
-too.
+A model with BERT's weights must first learn that a question and the sentences
+that answer it share entities and words. Artificial questions teach this, too.
 """
 
 import random
@@ -14,7 +13,7 @@ import msgspec
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 
 _WORD = re.compile(r"\w[\w'-]*")
-# Capitalized words that do not begin a sentence, and years.
+# Names and years: runs of capitalized words inside a sentence, or 1000 to 2099.
 _NAME = re.compile(
     r"(?<=[a-z,] )[A-Z][\w'-]+(?: [A-Z][\w'-]+)*|\b(?:1\d|20)\d\d\b"
 )
@@ -29,12 +28,12 @@ def choose_paragraphs(
 ) -> HotpotQARecord:
     """Returns a record with some of its paragraphs, in random order.
 
-    Keeps all paragraphs with supporting facts, and as many of the others,
-    chosen at random, as fit into `max_characters` of titles and sentences
-    (about four per token). Such records train faster, and differ each time.
+    Keeps all paragraphs with supporting facts, and adds random other paragraphs
+    while titles and sentences have at most `max_characters` (about four per
+    token). Such records train faster, and differ each time.
 
-    Example: with room for two of the paragraphs A, B and C, of which B has a
-    fact: A and B, B and A, B and C, or C and B.
+    Example: B has a supporting fact, and two of the paragraphs A, B and C fit.
+    The result is A and B, B and A, B and C, or C and B.
     """
     kept = {title for title, _ in record.supporting_facts or ()}
     order = rng.sample(record.context, len(record.context))
@@ -54,22 +53,24 @@ def make_pseudo_question(
 ) -> HotpotQARecord | None:
     """Returns a record with a question made of words of two sentences.
 
-    The sentences become its supporting facts (an inverse cloze task: Lee et
-    al., "Latent Retrieval for Weakly Supervised Open Domain Question
-    Answering", 2019). The question has some words of each, in their order. The
-    answer is a name or a year in the second sentence, which the question lacks.
-    Returns None if there are no such sentences.
+    This is an inverse cloze task (Lee et al., "Latent Retrieval for Weakly
+    Supervised Open Domain Question Answering", 2019). The two sentences become
+    the supporting facts. The question has some words of each, in their order.
+    The answer is a name or a year in the second sentence; it is left out of the
+    question. Returns None if the record has no such sentences.
 
-    If a sentence names another paragraph, half of the questions are about these
-    two, without that name. As in a question of two hops, the second sentence
-    can then hardly be found without the first.
+    If a sentence names another paragraph, half of the questions combine such a
+    sentence with a sentence of that paragraph, and leave out the name. As in a
+    two-hop question, it is then hard to find the second sentence without the
+    first.
 
-    Example: "Jan was born in 1901 in the town of Brno." and, in the paragraph
-    Brno, "Brno is a city in the region of South Moravia." may give the question
-    "where Jan born 1901 town whose city region?" and the answer South Moravia.
+    Example: "Jan was born in 1901 in the town of Brno." and "Brno is a city in
+    the region of South Moravia.", in the paragraph Brno, may give the question
+    "where Jan born 1901 town whose city region?" and the answer "South
+    Moravia".
     """
     context = record.context
-    # Paragraph and number of the sentences with enough words.
+    # Indices (paragraph, sentence) of the sentences with enough words.
     sentences = [
         (i, j)
         for i, paragraph in enumerate(context)

@@ -1,4 +1,4 @@
-"""Tests of records that are made from HotpotQA's, to learn more from them."""
+"""Tests of `augmentation`, which makes more training records for HotpotQA."""
 
 import random
 import re
@@ -87,9 +87,8 @@ class MakePseudoQuestionTest(unittest.TestCase):
         self.assertGreater(len({record.question for record in made}), 200)
 
     def test_two_hops(self):
-        # A name that leads to the other paragraph is left out of half of the
-        # questions. By chance, it would be out of a fifth of those whose
-        # answer is there.
+        # Half of the questions leave out the name that links two paragraphs. By
+        # chance, a fifth of the questions with an answer there would.
         painter = _PAINTER.replace("a small town", "a town on the Vltava")
         made = self._make(_record(("Jan", (painter,)), ("Vltava", (_RIVER,))))
         hidden = [

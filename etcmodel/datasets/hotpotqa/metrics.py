@@ -1,16 +1,16 @@
 """HotpotQA's official metrics: answers, supporting facts, and both jointly.
 
-The numbers equal those of the official script, `hotpot_evaluate_v1.py`, from 0
-to 1. Its less obvious rules:
+Scores are from 0 to 1 and equal those of the official script,
+`hotpot_evaluate_v1.py`. Its less obvious rules:
 
-*   The sums are divided by the number of all gold records. A missing answer
-    counts 0, but the record's supporting facts still count, and vice versa.
-    Both are needed for the joint metrics.
-*   An empty prediction is not a missing one: without gold facts, an empty list
-    of facts has EM 1, though precision, recall and F1 are 0; and so has an
-    answer of only articles and punctuation compared with another such one.
-*   Only ASCII punctuation is stripped, and words are joined across it:
-    "Quick-brown" becomes "quickbrown", while "«a»" keeps its quotation marks.
+*   Scores are means over all gold records. A missing answer scores 0, but the
+    record's supporting facts still count, and vice versa. The joint metrics
+    need both.
+*   An empty prediction is not a missing one. Without gold facts, an empty list
+    of facts has EM 1, while precision, recall and F1 are 0. The same holds if
+    the predicted and the gold answer have only articles and punctuation.
+*   Only ASCII punctuation is removed, which can join words: "Quick-brown"
+    becomes "quickbrown", while "«a»" keeps its quotation marks.
 """
 
 from collections.abc import Iterable
@@ -27,16 +27,16 @@ Fact = tuple[str, int]
 
 _ALL_OR_NOTHING = frozenset({"yes", "no", "noanswer"})
 
-# Endings of the official names, in the order of the fields of `Scores`.
+# Suffixes of the official metric names, in the order of the fields of `Scores`.
 _METRICS = ("em", "f1", "prec", "recall")
 
 
 def answer_scores(prediction: str, gold: str) -> Scores:
     """Compares two answers word by word, after normalization.
 
-    Words are counted as often as they occur: "Paris Paris Texas" has an F1 of
-    0.8 for "the Paris, Texas". If one is "yes", "no" or "noanswer" and the
-    other differs, all scores are 0, so that "no" does not match "no man".
+    A repeated word counts each time: "Paris Paris Texas" has an F1 of 0.8 for
+    "the Paris, Texas". If one answer is "yes", "no" or "noanswer" and the other
+    differs, all scores are 0, so that "no" does not match "no man".
     """
     prediction = normalize_answer(prediction)
     gold = normalize_answer(gold)
@@ -73,17 +73,18 @@ def evaluate(
     """Computes the official metrics, from 0 to 1; 0 without records.
 
     Args:
-        answers: record id -> predicted answer; the official file's "answer".
-        supporting_facts: record id -> predicted facts; the file's "sp".
-        gold: record id -> true answer and facts.
+        answers: record id -> predicted answer; "answer" in the official file.
+        supporting_facts: record id -> predicted facts; "sp" in the file.
+        gold: record id -> gold answer and facts.
 
     Returns:
-        Means over all of `gold`: `em`, `f1`, `prec` and `recall` of the
-        answers; the same after `sp_` and `joint_`.
+        Means over all records in `gold`: `em`, `f1`, `prec` and `recall` of the
+        answers, the same with the prefix `sp_` for supporting facts, and with
+        the prefix `joint_` for both.
     """
     rows: dict[str, list[Scores]] = {"": [], "sp_": [], "joint_": []}
     for record_id, (gold_answer, gold_facts) in gold.items():
-        # Missing predictions keep scores of 0, also in the joint metrics.
+        # Missing predictions score 0, also in the joint metrics.
         answer = facts = Scores()
         if record_id in answers:
             answer = answer_scores(answers[record_id], gold_answer)

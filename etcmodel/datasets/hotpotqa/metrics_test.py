@@ -21,16 +21,16 @@ class ScoresTest(parameterized.TestCase):
         ("Yes, it is", "yes", (0, 0, 0, 0)),
         ("noanswer", "noanswer given", (0, 0, 0, 0)),
         ("", "yes", (0, 0, 0, 0)),
-        # Inside longer answers they are ordinary words.
+        # Inside longer answers, yes and no are ordinary words.
         ("no man", "no one", (0, 0.5, 0.5, 0.5)),
-        # Both are empty, and share no word.
+        # Both are empty and share no word.
         ("the", "A.", (1, 0, 0, 0)),
     )
     def test_answers(self, prediction, gold, expected):
         self._check(expected, metrics.answer_scores(prediction, gold))
 
     @parameterized.parameters(
-        # Order, repetition and lists do not matter, but case does.
+        # Ignores order, repetition and list types, but not case.
         ([["b", 1], ["a", 0], ["b", 1]], [("a", 0), ("b", 1)], (1, 1, 1, 1)),
         ([("oslo", 0)], [("Oslo", 0)], (0, 0, 0, 0)),
     )

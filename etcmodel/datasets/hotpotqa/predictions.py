@@ -13,7 +13,7 @@ Answer = tuple[str, Sequence[metrics.Fact]]
 
 
 def gold(record: HotpotQARecord) -> Answer | None:
-    """Returns the answer and its supporting facts; None if unknown."""
+    """Returns the answer and its supporting facts; None if one is unknown."""
     if record.answer is None or record.supporting_facts is None:
         return None
     return record.answer, record.supporting_facts

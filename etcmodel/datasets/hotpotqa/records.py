@@ -2,7 +2,7 @@
 
 Source: https://hotpotqa.github.io; Yang et al., "HotpotQA: A Dataset for
 Diverse, Explainable Multi-hop Question Answering", 2018. 2WikiMultihopQA has
-the same layout.
+the same format.
 """
 
 from typing import Annotated
@@ -20,9 +20,9 @@ from etcmodel.readers.records import Text
 class Paragraph(
     msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 ):
-    """The beginning of a Wikipedia article.
+    """A paragraph: the beginning of a Wikipedia article.
 
-    Sentences are unchanged; most start with a space.
+    Sentences are as in the file; most start with a space.
     """
 
     title: str
@@ -49,10 +49,10 @@ class HotpotQARecord(Record, frozen=True, rename={"id": "_id"}):
 
     Attributes:
         answer: a part of the text, "yes" or "no"; None if the file has none.
-        supporting_facts: the sentences that the answer follows from, as title
-            and sentence number, from 0; None if the file has none. A title that
-            equals a paragraph's after normalization (see `normalized_texts`) is
-            replaced by the paragraph's.
+        supporting_facts: the sentences that the answer follows from, as pairs
+            of title and sentence index; None if the file has none. If a title
+            equals that of a paragraph only after normalization (see
+            `normalized_texts`), it is replaced by the paragraph's title.
         type: type of the question, such as "bridge"; empty if unknown.
         level: difficulty, such as "hard"; empty if unknown.
     """
@@ -66,7 +66,7 @@ class HotpotQARecord(Record, frozen=True, rename={"id": "_id"}):
     level: str = ""
 
     def _find_facts(self) -> list[tuple[int, int] | None]:
-        """Locates each fact; None for facts that the context lacks."""
+        """Returns the position of each fact; None if the context lacks it."""
         return [
             next(
                 (
@@ -82,22 +82,22 @@ class HotpotQARecord(Record, frozen=True, rename={"id": "_id"}):
 
     @property
     def fact_positions(self) -> tuple[tuple[int, int], ...]:
-        """Paragraph and sentence index of the supporting facts.
+        """Paragraph and sentence index of each supporting fact.
 
-        Each occurs once, in the order of the file. Facts that the context
-        lacks, as in some official files, are left out. If several paragraphs
-        have the title, the first that has the sentence counts.
+        Positions are in the order of the file, without repetitions. Facts that
+        the context lacks, as in some official files, are left out. If several
+        paragraphs have the title, the first one with the sentence counts.
         """
         return tuple(dict.fromkeys(filter(None, self._find_facts())))
 
     @property
     def num_missing_facts(self) -> int:
-        """How many supporting facts the context lacks."""
+        """Number of supporting facts that the context lacks."""
         return self._find_facts().count(None)
 
 
 def _make(record: HotpotQARecord, source: Source) -> HotpotQARecord:
-    """Writes the titles of supporting facts as in the context."""
+    """Replaces the titles of supporting facts by those of the context."""
     msgspec.structs.force_setattr(record, "source", source)
     titles = {x.title for x in record.context}
     if any(title not in titles for title, _ in record.supporting_facts or ()):
@@ -112,7 +112,10 @@ def _make(record: HotpotQARecord, source: Source) -> HotpotQARecord:
 
 
 def check_answer(record: HotpotQARecord, split: str) -> None:
-    """Checks that a record has text and, except to predict, an answer."""
+    """Checks that a record has text for training and an answer to learn.
+
+    Records of the split "predict" need neither.
+    """
     if split == "predict":
         return
     if split == "train" and not any(
@@ -122,8 +125,8 @@ def check_answer(record: HotpotQARecord, split: str) -> None:
             "no sentences with text",
             field="context",
             problem=(
-                f"no sentence of its {len(record.context)} paragraphs has any "
-                "text"
+                f"none of its {len(record.context)} paragraphs has any text, "
+                "expected at least one"
             ),
         )
     if not (record.answer or "").strip():

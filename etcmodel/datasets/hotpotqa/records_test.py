@@ -1,4 +1,4 @@
-"""Tests of HotpotQA's records; ../records_test.py has the errors."""
+"""Tests of HotpotQA's records; `readers/records_test.py` has the errors."""
 
 import json
 
@@ -94,7 +94,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(missing, record.num_missing_facts)
 
     def test_titles_in_other_characters(self):
-        """Facts have their paragraph's title, in the other normal form too."""
+        """Facts get their paragraph's title, also from another normal form."""
         value = samples.hotpotqa(
             supporting_facts=[["Jos\u00e9 &amp; co", 0], ["Brno", 0], ["x", 0]]
         )

@@ -1,4 +1,4 @@
-"""NarrativeQA: official files with their stories, predictions and metrics."""
+"""NarrativeQA: official files, stories, predictions and metrics."""
 
 from etcmodel.datasets.narrativeqa.metrics import score as score
 from etcmodel.datasets.narrativeqa.records import FORMAT as FORMAT

@@ -1,13 +1,13 @@
 """NarrativeQA's metrics: ROUGE-L, BLEU-1, BLEU-4 and METEOR.
 
-The numbers are those of nlg-eval (`Bleu_1`, `Bleu_4`, `ROUGE_L`), which the
-paper uses, in percent. Answers are compared in lower case, without a final
-period (ReadTwice paper, Appendix C.4).
+Scores are in percent and equal those of nlg-eval (`Bleu_1`, `Bleu_4`,
+`ROUGE_L`), which the ReadTwice paper uses. Answers are compared in lower case,
+without a final period (ReadTwice paper, Appendix C.4).
 
-METEOR differs: nlg-eval's version 1.5 is a Java program with its own data. Here
-it is nltk's first version (Banerjee and Lavie, 2005; weights of 2007) with
-exact and stemmed matches, without synonyms, which would need WordNet. Use it to
-compare two predictions, not to compare with the METEOR of papers.
+METEOR differs. nlg-eval runs METEOR 1.5, a Java program with its own data. This
+module uses nltk's METEOR (Banerjee and Lavie, 2005; weights of 2007) with exact
+and stemmed matches. It ignores synonyms, which would need WordNet. Use it to
+compare two models, but not with the METEOR scores in papers.
 """
 
 import functools
@@ -31,14 +31,14 @@ def normalize_answer(text: str) -> str:
     return " ".join(text.lower().split()).rstrip(" .")
 
 
-# Replaces WordNet, which is not installed.
+# Replaces WordNet, which would have to be downloaded.
 _NO_SYNONYMS = types.SimpleNamespace(synsets=lambda word: [])
 
 
 @functools.cache
 def _rouge_scorer():
     extras.require("rouge_score")
-    # Imported here, since it loads slowly.
+    # Imported only when needed, since the import is slow.
     from rouge_score import rouge_scorer
 
     # Only white space separates words, as in nlg-eval.
@@ -49,8 +49,8 @@ def _rouge_scorer():
 def rouge_l(prediction: str, truths: Sequence[str]) -> float:
     """Computes ROUGE-L of one answer, from 0 to 1.
 
-    It combines the best precision and the best recall over all truths, where
-    recall counts 1.2 times as much.
+    Combines the best precision and the best recall over all truths. Recall is
+    weighted 1.2 times as much as precision.
     """
     scores = [
         _rouge_scorer().score(truth, prediction)["rougeL"] for truth in truths
@@ -66,7 +66,8 @@ def _bleu(
     extras.require("sacrebleu")
     from sacrebleu.metrics import BLEU
 
-    # As many truths for each, since repeated truths change nothing.
+    # BLEU needs the same number of truths for each prediction. Repeating the
+    # last truth does not change the score.
     number = max(map(len, truths))
     columns = [[x[min(i, len(x) - 1)] for x in truths] for i in range(number)]
     # nlg-eval adds 1e-15 to the counts.
@@ -80,7 +81,7 @@ def _bleu(
 
 
 def _meteor(prediction: str, truths: Sequence[str]) -> float:
-    """Computes METEOR of one answer, from 0 to 1; see the module."""
+    """Computes METEOR of one answer, from 0 to 1, without synonyms."""
     extras.require("nltk")
     from nltk.translate import meteor_score
 
@@ -94,8 +95,8 @@ def score(
 ) -> dict[str, float]:
     """Computes `rouge_l`, `bleu_1`, `bleu_4` and `meteor`, from 0 to 100.
 
-    A missing prediction counts as an empty one. All are 0 if there are no
-    questions.
+    A missing prediction counts as an empty one. All scores are 0 if there are
+    no questions.
     """
     if not gold:
         return dict.fromkeys(("rouge_l", "bleu_1", "bleu_4", "meteor"), 0.0)

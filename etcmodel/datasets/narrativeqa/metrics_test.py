@@ -1,4 +1,4 @@
-"""Tests that `metrics` computes the numbers that nlg-eval gives."""
+"""Tests that `metrics` computes the same scores as nlg-eval."""
 
 import tensorflow as tf
 
@@ -27,7 +27,7 @@ class MetricsTest(tf.test.TestCase):
         )
 
     def test_rouge_by_hand(self):
-        """Takes the precision of the second truth, the recall of the first."""
+        """Combines the second truth's precision with the first one's recall."""
         # 2 of 3 words are in the second truth; all of the first are found.
         p, r = 2 / 3, 1.0
         self.assertAllClose(

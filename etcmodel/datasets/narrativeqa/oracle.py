@@ -1,7 +1,8 @@
-"""Finds the spans of a story that are most like an answer.
+"""Finds the spans of a story that are most similar to an answer.
 
 Most answers of NarrativeQA do not occur in the story. Extractive models are
-trained on the spans with the best ROUGE-L (ReadTwice paper, Appendix C.4).
+trained on the spans with the best ROUGE-L (ReadTwice paper, Appendix C.4). The
+score of the best span is the upper bound for an extractive model.
 """
 
 import re
@@ -15,7 +16,13 @@ _NUM_PROMISING = 64
 
 
 class Span(NamedTuple):
-    """A span of characters, and its ROUGE-L with the answer, from 0 to 1."""
+    """A span of a text that is similar to an answer.
+
+    Attributes:
+        start: first character.
+        end: exclusive end.
+        score: ROUGE-L of the span and the answer, from 0 to 1.
+    """
 
     start: int
     end: int
@@ -23,12 +30,12 @@ class Span(NamedTuple):
 
 
 class Words:
-    """The words of a text, for many answers.
+    """The words of a text, prepared once for many answers.
 
     Attributes:
         spans: first character and exclusive end of each word.
         known: word in lower case -> its number.
-        numbers: `<int>[words]`, equal for the same word in any case.
+        numbers: number of each word, ignoring case, `<int>[words]`.
     """
 
     def __init__(self, text: str):
@@ -41,10 +48,10 @@ class Words:
 
 
 def _bounds(words: np.ndarray, answer: np.ndarray):
-    """Returns possible starts of spans, and the best possible ROUGE-L there.
+    """Returns the starts of spans, and an upper bound of ROUGE-L for each.
 
-    A span that starts with a word of the answer shares no more words with it
-    than the longest span from there has words of the answer.
+    A span must start with a word of the answer. It shares at most as many words
+    with the answer as the longest span with the same start contains.
     """
     is_shared = np.isin(words, answer)
     (starts,) = np.nonzero(is_shared)
@@ -59,19 +66,21 @@ def _max_length(answer: np.ndarray) -> int:
 
 
 def _scores(words: np.ndarray, answer: np.ndarray, starts: np.ndarray):
-    """Computes ROUGE-L of spans.
+    """Computes ROUGE-L of all spans with the given starts.
 
     Args:
-        words: `<int>[words]`.
-        answer: `<int>[n]`, -1 for words that the text lacks.
-        starts: `<int>[starts]` first words of the spans.
+        words: numbers of the text's words, `<int>[words]`.
+        answer: numbers of the answer's words, `<int>[n]`; -1 for words that the
+            text lacks.
+        starts: first word of each span, `<int>[starts]`.
 
     Returns:
         `<float>[starts, 2 * n + 5]` for spans of 1, 2, 3, ... words; -1 beyond
         the end of the text.
     """
     max_length = _max_length(answer)
-    # [n + 1, starts]: longest common subsequence with the answer's first words
+    # [n + 1, starts], length of the longest common subsequence with the first
+    # 0, 1, ..., n words of the answer
     common = np.zeros([len(answer) + 1, len(starts)], np.int16)
     scores = np.full([len(starts), max_length], -1.0, np.float32)
     for length in range(1, max_length + 1):
@@ -97,14 +106,23 @@ def find_approximate_answers(
     top_percentile: float = 0.9,
     top_k: int = 100,
 ) -> list[Span]:
-    """Finds the `top_k` spans that are most like an answer, the best first.
+    """Finds the spans that are most similar to an answer, the best first.
 
     A span starts with a word of the answer, and has at most 2 n + 5 words for
-    an answer of n words. White space separates words, and case does not matter.
-    Among overlapping spans the best one is taken, and among spans with the same
-    words the last one. Example: for "aaa bbb aaa ccc", the answer "aaa bbb" and
-    a minimum score of 0, these are "aaa bbb" (1.0) and "aaa"; with a
-    `top_percentile` of 1.0, a share of the best score, only the first.
+    an answer of n words. White space separates words, and case is ignored.
+    Among overlapping spans, only the best one is kept; among spans with the
+    same words, only the last one.
+
+    Example: the text is "aaa bbb aaa ccc", the answer is "aaa bbb" and both
+    minimum scores are 0. The result is "aaa bbb" (1.0) and "aaa". With a
+    `top_percentile` of 1.0, it is only "aaa bbb".
+
+    Args:
+        text: the words of the text.
+        answer: the answer.
+        min_score: minimum ROUGE-L of a span, from 0 to 1.
+        top_percentile: minimum ROUGE-L as a share of the best span's score.
+        top_k: maximum number of spans.
 
     Raises:
         ValueError: a share is not from 0 to 1, or `top_k` is below 1.
@@ -112,21 +130,24 @@ def find_approximate_answers(
     if not (0 <= min_score <= 1 and 0 <= top_percentile <= 1 and top_k >= 1):
         raise ValueError(
             f"min_score is {min_score}, top_percentile {top_percentile} and "
-            f"top_k {top_k}. Expected shares from 0 to 1, and at least 1."
+            f"top_k {top_k}. Expected min_score and top_percentile from 0 to "
+            "1, and top_k of at least 1."
         )
     numbers = [text.known.get(x, -1) for x in answer.lower().split()]
     if not any(x >= 0 for x in numbers):
         return []
     words, answer_ids = text.numbers, np.array(numbers, np.int32)
     starts, bounds = _bounds(words, answer_ids)
-    # The score of the most promising spans rules out others by their bounds.
+    # Scores the spans with the highest bounds first. Their best score rules out
+    # all spans with a lower bound.
     few = starts[np.argsort(bounds)[-_NUM_PROMISING:]]
     best = _scores(words, answer_ids, few).max()
     starts = starts[bounds >= max(min_score, best * top_percentile) - 1e-4]
     scores = _scores(words, answer_ids, starts)
     min_score = max(min_score, scores.max(initial=0.0) * top_percentile, 1e-6)
     rows, columns = np.nonzero(scores >= min_score)
-    # The best first; among equals the last, and then the longest.
+    # Sorts the best span first; among equal scores, the last in the text, then
+    # the longest.
     order = np.lexsort((columns, starts[rows], scores[rows, columns]))[::-1]
     taken = np.zeros(len(text.numbers), bool)
     seen: set[tuple[int, ...]] = set()

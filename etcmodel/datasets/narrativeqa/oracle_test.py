@@ -69,7 +69,7 @@ class OracleTest(tf.test.TestCase, parameterized.TestCase):
             found = oracle.find_approximate_answers(
                 oracle.Words(text), answer, *options
             )
-            # All words consist of one letter.
+            # All words are single letters.
             self.assertEqual(
                 [(start, end) for _, start, end in expected],
                 [(x.start // 2, (x.end + 1) // 2) for x in found],
@@ -82,7 +82,7 @@ class OracleTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_bad_arguments(self):
         for options in ((1.1, 0, 1), (0, -0.1, 1), (0, 0, 0)):
-            with self.assertRaisesRegex(ValueError, "Expected shares"):
+            with self.assertRaisesRegex(ValueError, "Expected min_score"):
                 self._find("a", "a", *options)
 
 

@@ -1,6 +1,7 @@
 """Reads NarrativeQA's official csv files and their stories.
 
-The files are laid out as in the official repository, which downloads stories:
+The folders are those of the official repository, whose script downloads the
+stories:
 
     qaps.csv
     stories/72ddeff1fe6bb9841d1c1da4b3031001bf6b1f58.content
@@ -39,10 +40,11 @@ class NarrativeQARecord(Record, frozen=True):
     """One question about a story.
 
     Attributes:
-        id: `"<document id>: <question>"`; with a number if the story has the
-            question twice.
+        id: `"<document id>: <question>"`. The second of two equal questions
+            about a story ends with " (2)", and so on.
+        question: the question.
         text: the story; see `stories.clean`.
-        answers: two answers by people; None if the file has none.
+        answers: one or two human answers; None if the file has none.
     """
 
     id: str
@@ -52,7 +54,7 @@ class NarrativeQARecord(Record, frozen=True):
 
 
 class _Row(msgspec.Struct):
-    """A row; `problem` has the arguments of its error, or none."""
+    """A row; `problem` is empty, or has its error: reason, problem, advice."""
 
     id: str
     document_id: Text
@@ -74,12 +76,12 @@ def _read_rows(
     _, head = next(rows, (0, []))
     if any(json_values.INVALID_UTF8_MARK in x for x in head):
         raise UserError(
-            f"{path}: the first line is not UTF-8. Write the file in UTF-8."
+            f"{path}: the first line is not UTF-8. Convert the file to UTF-8."
         )
     missing = [x for x in _COLUMNS if x not in head]
     if missing:
         raise UserError(
-            f"{path}: there is no column {', '.join(missing)}. Expected "
+            f"{path} lacks the columns {', '.join(missing)}. Expected "
             f"NarrativeQA's qaps.csv, whose first line is {','.join(_COLUMNS)}"
             ",..."
         )
@@ -88,7 +90,7 @@ def _read_rows(
         row = dict.fromkeys(head, "") | dict(zip(head, cells, strict=False))
         problem = ()
         if len(cells) != len(head):
-            # The row may belong to any set.
+            # Reported for every set, since the row may belong to any.
             problem = (
                 "wrong number of columns",
                 f"it has {len(cells)} columns, expected {len(head)}",
@@ -106,7 +108,8 @@ def _read_rows(
         times[name] += 1
         if times[name] > 1:
             name += f" ({times[name]})"
-        # An error about invalid UTF-8 must name the field, not the id.
+        # Removes the mark of invalid UTF-8 from the id, so that the error names
+        # the field that has it.
         name = name.replace(json_values.INVALID_UTF8_MARK, "\ufffd")
         values = {x: row[x] for x in _COLUMNS}
         place = json_stream.Place(index, line)
@@ -126,7 +129,9 @@ def _make(row: _Row, source: Source) -> NarrativeQARecord:
     path = os.path.join(folder, "stories", f"{row.document_id}.content")
     try:
         if not files.is_below(row.document_id):
-            raise UserError(f"{show(row.document_id)} is no name of a story.")
+            raise UserError(
+                f"{show(row.document_id)} points outside the folder `stories`."
+            )
         text = _load_story(path)
         if not text:
             raise UserError(f"{path} has no text.")
@@ -155,7 +160,7 @@ def _check(record: NarrativeQARecord, split: str) -> None:
         raise record.missing_answer("answer", "answer1", "", split)
 
 
-# Set of questions -> how it is read.
+# Set of questions -> its format.
 FORMATS = {
     name: Format(
         _Row,
@@ -170,17 +175,21 @@ FORMAT = FORMATS["all"]
 
 
 def make_format(data_split: str) -> Format:
-    """Returns the format that reads the questions of one of `FORMATS`.
+    """Returns the format that reads the questions of one set of `FORMATS`.
 
-    Raises a ValueError if there is no such set.
+    Raises:
+        ValueError: the set does not exist.
     """
     if data_split not in FORMATS:
-        raise ValueError(f"it has {', '.join(FORMATS)}")
+        raise ValueError(
+            f"data_split is {data_split!r}, expected one of "
+            f"{', '.join(FORMATS)}."
+        )
     return FORMATS[data_split]
 
 
 def gold(record: NarrativeQARecord) -> tuple[str, ...] | None:
-    """Returns the answers of people; None if the file has none."""
+    """Returns the human answers; None if the file has none."""
     return record.answers
 
 

@@ -34,7 +34,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         return path
 
     def test_reads_records(self):
-        """Cells have quotes, line feeds and commas; a question comes twice."""
+        """Cells have quotes, line feeds and commas; a question is repeated."""
         path = self._write(_ROWS)
         records = [*narrativeqa.FORMAT.read(path)]
         question = 'Who, if\nanyone, said "no"?'
@@ -57,7 +57,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([0, 2, 3], [x.index for x in read])
 
     def test_unknown_sets(self):
-        """Questions of unknown sets are not omitted silently."""
+        """A question of an unknown set is an error, not skipped silently."""
         path = self._write("a,TRAIN,Who?,x,y,x\n" + _ROWS)
         self.assertLen([*narrativeqa.FORMAT.read(path)], 5)
         with self.assertRaisesRegex(
@@ -87,8 +87,8 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         (b"a,train,\xc4?,x,y,x\n", "'question': there .*not UTF-8"),
         ("a,train,Who, if,x,y,x\n", "has 7 columns, expected 6. Put"),
         ("a,Who?,x,y,x\n", "has 5 columns, expected 6"),
-        ("../a,train,Who?,x,y,x\n", "'../a' is no name of a story"),
-        ("/a,train,Who?,x,y,x\n", "'/a' is no name of a story"),
+        ("../a,train,Who?,x,y,x\n", "'../a' points outside the fold"),
+        ("/a,train,Who?,x,y,x\n", "'/a' points outside the folder"),
     )
     def test_bad_rows_are_skipped_alone(self, row, message):
         row = row if isinstance(row, bytes) else row.encode()
@@ -98,14 +98,14 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         bad_records = BadRecords(skip=True)
         read = narrativeqa.FORMAT.read(path, "predict", bad_records)
         self.assertEqual([1, 2, 4], [x.index for x in read if x.id[0] == "a"])
-        # Nor is a question omitted silently if its set is unknown.
+        # A row whose set is unknown is an error in every set.
         if "columns" in message:
             with self.assertRaisesRegex(RecordError, message):
                 list(narrativeqa.FORMATS["valid"].read(path))
 
     @parameterized.parameters("\r", "\r\n")
     def test_line_ends(self, line_end):
-        """Line ends are read, also in a file of several parts."""
+        """All line ends are read, also in a file of several parts."""
         head, rows = (x.replace("\n", line_end) for x in (_HEAD, _ROWS))
         row = f"b,train,{'w' * 4990}?,Jan,Eva,x{line_end}"
         path = self._write(rows + 500 * row, head)
@@ -117,7 +117,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual({4991}, {len(x.question) for x in records[3:]})
 
     @parameterized.parameters(
-        # An open quote reaches to the end of the file, or the next quote.
+        # An open quote extends to the next quote or to the end of the file.
         ('a,train,"Who?,x,y,x\nb,train,Who?,x,y,x\n', "unexpected end"),
         ('a,train,"Who?,x,y,x\nb,train,"Who?",x,y,x\n', "expected after"),
     )
@@ -130,8 +130,8 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_other_files(self):
         for content, message in (
-            ("", "no column document_id, set"),
-            ("document_id,set,kind\n", "no column question, answer1, answer2"),
+            ("", "lacks the columns document_id, set"),
+            ("document_id,set,kind\n", "columns question, answer1, answer2"),
             ((_HEAD + _ROWS).encode("utf-16"), "not UTF-8"),
         ):
             with self.assertRaisesRegex(UserError, message):

@@ -1,4 +1,4 @@
-"""Reads stories as downloaded: plain text, Gutenberg's, or HTML."""
+"""Reads downloaded stories: plain text, Project Gutenberg's books, or HTML."""
 
 import codecs
 import contextlib
@@ -10,9 +10,10 @@ from etcmodel.errors import UserError
 from etcmodel.readers import compression
 from etcmodel.readers import files
 
-# Number of first bytes that are searched for a declared encoding and for HTML.
+# The declared encoding and HTML are searched for in this many first bytes.
 _HEAD_BYTES = 1 << 14
-# A declaration that is readable as ASCII rules out UTF-16 and UTF-32.
+# A declaration that is readable as ASCII cannot be in UTF-16 or UTF-32, so
+# these names are ignored.
 _CHARSET = re.compile(
     rb"(?i)(?:character set encoding:|charset=)\s*[\"']?"
     rb"(?!utf-?(?:16|32))([\w.:-]+)"
@@ -22,7 +23,7 @@ _LATIN_1, _WINDOWS = "iso8859-1", "windows-1252"
 _ASCII = bytes(range(128))
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    # Before UTF-16, whose mark is the beginning of this one.
+    # Must precede UTF-16, whose mark is the beginning of this one.
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -52,7 +53,7 @@ _BLOCKS = frozenset(
 
 
 class _Text(html.parser.HTMLParser):
-    """Collects the text of a page, or only that of its `<pre>`."""
+    """Collects the text of a page, and where its `<pre>` begins and ends."""
 
     def __init__(self):
         super().__init__()
@@ -82,14 +83,14 @@ class _Text(html.parser.HTMLParser):
             self.parts.append(data)
 
     def parse_marked_section(self, i, report=1):
-        """Reads `<![...>` as a comment; the library knows only some names."""
+        """Treats `<![...>` as a comment; the library rejects some of them."""
         return self.parse_bogus_comment(i, report)
 
 
 def _strip_html(text: str) -> str:
     parser = _Text()
-    # No tag follows the last ">". Without this, the library would search the
-    # end of every later "<", which takes quadratic time.
+    # No tag follows the last ">". The library would search for the end of every
+    # "<" after it, which takes quadratic time.
     end = text.rfind(">") + 1
     parser.feed(text[:end])
     parser.close()
@@ -98,7 +99,7 @@ def _strip_html(text: str) -> str:
 
 
 def _strip_boilerplate(text: str) -> str:
-    # Credits may also be at the end.
+    # Ignores start lines in the second half: credits can be at the end, too.
     head = len(text) // 2
     marks = [x for x in _STARTS.finditer(text) if x.start() < head]
     start = marks[-1].end() if marks else 0
@@ -109,21 +110,26 @@ def _strip_boilerplate(text: str) -> str:
 def decode(content: bytes) -> str:
     """Decodes a file, with U+FFFD for invalid bytes.
 
-    The encoding is the first of: that of a byte order mark; UTF-16 or UTF-32,
-    if nearly every second byte is zero; the declared one ("Character set
-    encoding: ISO-8859-2", `charset=utf-8`), except ASCII; UTF-8; or, if most
-    non-ASCII bytes are not UTF-8, Windows-1252, as in many old files.
-    ISO-8859-1 is read as Windows-1252.
+    The encoding is the first that applies:
+
+    *   the encoding of a byte order mark;
+    *   UTF-16 or UTF-32, if nearly every second byte is zero;
+    *   the declared encoding ("Character set encoding: ISO-8859-2",
+        `charset=utf-8`), except ASCII; ISO-8859-1 is read as Windows-1252;
+    *   Windows-1252, as in many old files, if most non-ASCII bytes are not
+        valid UTF-8;
+    *   UTF-8.
     """
     head = content[:_HEAD_BYTES]
     names = [x for mark, x in _BYTE_ORDER_MARKS if content.startswith(mark)]
-    # Zeros among bytes with even and with odd numbers.
+    # Number of zeros among the bytes at even and at odd positions.
     zeros = [head[i::2].count(0) for i in range(2)]
     if max(zeros) > 0.35 * len(head):
         bits = 32 if min(zeros) > 0.2 * len(head) else 16
         names.append(f"utf-{bits}-{'be' if zeros[0] > zeros[1] else 'le'}")
     names += [x.decode() for x in _CHARSET.findall(head)[:1]]
-    # UTF-8 has several bytes for each character that is not ASCII.
+    # Compares invalid sequences with non-ASCII bytes. Valid UTF-8 has several
+    # bytes per non-ASCII character.
     text = content.decode("utf-8", "replace")
     if 2 * text.count("\ufffd") > len(content.translate(None, _ASCII)):
         text = content.decode(_WINDOWS, "replace")
@@ -140,9 +146,9 @@ def decode(content: bytes) -> str:
 def clean(text: str) -> str:
     r"""Extracts the story: paragraphs with an empty line between them.
 
-    In an HTML page the story is the text, between the first `<pre>` and the
-    last `</pre>` if there are any; in a book, the part between Project
-    Gutenberg's start and end lines. Example:
+    The story of an HTML page is its text, or only the text between the first
+    `<pre>` and the last `</pre>`. The story of a book is the part between
+    Project Gutenberg's start and end lines. Example:
 
         "<body>Once  upon\na time<p>x" -> "Once upon a time\n\nx"
     """
@@ -165,6 +171,5 @@ def load(path: str) -> str:
             return clean(decode(files.read_whole(plain, path)))
         except compression.DAMAGES as error:
             raise UserError(
-                f"{path}: the data are cut off or damaged ({error}). Get "
-                "the file again."
+                f"{path} is cut off or damaged ({error}). Get the file again."
             ) from None

@@ -76,7 +76,7 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
             ),
             ("<pre>not closed", "not closed"),
             ("a < b and <c>", "a < b and <c>"),
-            # A tag that is not closed, and unknown declarations.
+            # A tag without an end, and unknown declarations.
             ("<html>a<p>b &lt; <i", "a\n\nb < <i"),
             ("<html>a<![if x]>b<![endif]>c<![<d>e", "abce"),
         ):
@@ -118,7 +118,7 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
             path = write_file(self, change(b"a\n\n b"))
             self.assertEqual("a\n\nb", stories.load(path))
         path = write_file(self, gzip.compress(b"a")[:-9], "a.content")
-        with self.assertRaisesRegex(UserError, "a.content: the data are"):
+        with self.assertRaisesRegex(UserError, "a.content is cut off"):
             stories.load(path)
 
     def test_real_story(self):

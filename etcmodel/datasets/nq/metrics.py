@@ -1,22 +1,23 @@
 """Natural Questions' official metrics: F1 of long and of short answers.
 
-The numbers equal those of the official script, `nq_eval.py`. A question of the
+Scores equal those of the official script, `nq_eval.py`. A question of the
 development set has five annotations, which may disagree:
 
 *   There is a gold long answer if at least two annotators marked one. A
-    predicted long answer is right if there is a gold one and the prediction
-    equals that of any annotator.
+    predicted long answer is right if there is a gold long answer and the
+    prediction equals that of any annotator.
 *   There is a gold short answer if at least two annotators marked spans or
     answered yes or no. Predicted spans are right if, as a set, they equal the
-    spans of any annotator; a predicted yes or no is right if any annotator
-    answered the same. A prediction is one or the other, never both.
-*   Precision is the share of right answers among the predicted ones, recall
-    among the gold ones. Only predictions with a score above the threshold
-    count; the metrics are those at the threshold with the greatest F1.
+    spans of any annotator. A predicted yes or no is right if any annotator
+    answered the same. A prediction has either spans or yes or no, never both.
+*   Precision is the number of right answers divided by the number of predicted
+    answers; recall is the same divided by the number of gold answers. Only
+    predictions with at least the threshold's score count. The metrics are those
+    at the threshold with the best F1.
 
-The official script does not check the number of annotations: any answer to a
-question with only one counts as wrong. To score data with one annotation, as in
-the training set, use `min_annotations=1`.
+The official script does not check the number of annotations: with only one
+annotation, every answer counts as wrong. To score data with one annotation per
+question, such as the training set, use `min_annotations=1`.
 """
 
 import dataclasses
@@ -29,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 Span = tuple[int, int]
-"""First token, and the token after the last; negative numbers for no span."""
+"""First token and exclusive end; both are negative if there is no span."""
 
 NULL_SPAN: Span = (-1, -1)
 
@@ -39,18 +40,18 @@ _PRECISION_TARGETS = (0.5, 0.75, 0.9)
 
 
 def is_null(span: Span) -> bool:
-    """Tells whether a span means "there is no answer".
+    """Returns whether a span means "no answer".
 
     Raises:
-        ValueError: one end is negative, or the span is empty or backwards.
+        ValueError: only one end is negative, or the span is empty or backwards.
     """
     start, end = span
     if start < 0 and end < 0:
         return True
     if start < 0 or start >= end:
         raise ValueError(
-            f"No span of tokens: {tuple(span)}. Expected 0 <= start < end, or "
-            "-1 for both."
+            f"The span of tokens is {tuple(span)}. Expected 0 <= start < end, "
+            "or -1 for both."
         )
     return False
 
@@ -62,17 +63,16 @@ def _span_set(spans: Iterable[Span]) -> frozenset[Span]:
 def _check_yes_no(value: str) -> None:
     if value not in YES_NO_ANSWERS:
         raise ValueError(
-            f"No such answer: {value!r}. Expected one of "
-            f"{', '.join(YES_NO_ANSWERS)}."
+            f"yes_no is {value!r}, expected one of {', '.join(YES_NO_ANSWERS)}."
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class NQGold:
-    """The answers to one question; each field has an item per annotator.
+    """The gold answers to one question; each field has one item per annotator.
 
-    For an annotator without an answer these are `NULL_SPAN`, no short answers
-    and "none". Order, repetition and null spans of short answers do not matter.
+    The items of an annotator without an answer are `NULL_SPAN`, an empty tuple
+    and "none". Short answers are compared as sets, without null spans.
     """
 
     long_answers: tuple[Span, ...]
@@ -84,8 +84,8 @@ class NQGold:
         counts = tuple(map(len, answers))
         if len(set(counts)) > 1:
             raise ValueError(
-                "Different numbers of annotators for long answers, short "
-                f"answers and yes/no: {counts}."
+                f"long_answers, short_answers and yes_no have {counts} items, "
+                "expected one item per annotator in each."
             )
         for value in self.yes_no:
             _check_yes_no(value)
@@ -95,8 +95,9 @@ class NQGold:
 class NQPrediction:
     """A model's answer to one question.
 
-    Scores are confidences on any scale. `yes_no` is "yes" or "no" instead of
-    short answers, with their score, and otherwise "none".
+    Scores are confidences on any scale. If `yes_no` is "yes" or "no", there are
+    no short answers, and `short_score` is the score of yes or no. Otherwise
+    `yes_no` is "none".
     """
 
     long_answer: Span
@@ -113,14 +114,17 @@ class NQPrediction:
                 f"{self.short_answers}. Expected one or the other."
             )
         if math.isnan(self.long_score) or math.isnan(self.short_score):
-            raise ValueError("long_score or short_score is not a number.")
+            raise ValueError(
+                f"long_score is {self.long_score} and short_score is "
+                f"{self.short_score}, expected numbers other than NaN."
+            )
 
 
 _NO_PREDICTION = NQPrediction(NULL_SPAN, -math.inf, (), -math.inf)
 
 
 class _Outcome(NamedTuple):
-    """A prediction of one kind (long or short) compared with its gold."""
+    """A long or short prediction, compared with the gold answer."""
 
     has_gold: bool
     has_predicted: bool
@@ -151,7 +155,7 @@ def _outcome(
 
 
 def _divide(numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> np.ndarray:
-    """Divides; the quotient is 0 where the denominator is 0."""
+    """Divides; the result is 0 where the denominator is 0."""
     denominator = np.asarray(denominator)
     is_zero = denominator == 0
     return np.where(is_zero, 0.0, numerator / np.where(is_zero, 1, denominator))
@@ -160,9 +164,9 @@ def _divide(numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> np.ndarray:
 def _curve(
     outcomes: Iterable[_Outcome],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns thresholds, descending, with precision and recall at each.
+    """Returns descending thresholds, and precision and recall at each.
 
-    At a threshold, the predictions with at least that score count.
+    At a threshold, only predictions with at least that score count.
     """
     columns = np.array(list(outcomes), np.float64).reshape([-1, 4]).T
     has_gold, has_predicted, is_right, scores = columns
@@ -184,7 +188,7 @@ def _curve(
 def _at_greatest(
     criterion: np.ndarray, columns: Mapping[str, np.ndarray]
 ) -> dict[str, float]:
-    """Returns the values at the greatest criterion; 0 if it is 0 everywhere."""
+    """Returns the values where a criterion is greatest; 0 if it is always 0."""
     if not criterion.any():
         return dict.fromkeys(columns, 0.0)
     index = int(np.argmax(criterion))
@@ -192,10 +196,10 @@ def _at_greatest(
 
 
 def usual_min_annotations(gold: Iterable[NQGold]) -> int:
-    """Returns how many annotators must have an answer, for given data.
+    """Returns the usual `min_annotations` for given data; see `evaluate`.
 
-    It is 2, as officially, or 1 if no example has more than one annotator, as
-    in the training data.
+    It is 2, as in the official script, or 1 if no example has more than one
+    annotator, as in the training data.
     """
     return min(2, max((len(x.yes_no) for x in gold), default=2))
 
@@ -208,25 +212,26 @@ def evaluate(
     """Computes the official metrics, each at its best score threshold.
 
     Args:
-        predictions: example id -> prediction. Predictions without gold are
-            ignored. A gold example without prediction counts as unanswered,
-            with the lowest score. (The official script accepts neither.)
-        gold: example id -> annotations.
-        min_annotations: how many annotators must have found an answer (a long
-            one; a short one) for the example to have a gold answer.
+        predictions: example id -> prediction. Predictions without gold answers
+            are ignored. An example without a prediction counts as unanswered,
+            with the lowest score. (The official script rejects both cases.)
+        gold: example id -> gold answers.
+        min_annotations: number of annotators who must have marked a long (or
+            short) answer for the example to have a gold long (or short) answer.
 
     Returns:
-        By their official names, for `long` and then `short` answers:
+        Metrics by their official names, for `long` and for `short` answers:
 
-        *   `long-best-threshold-f1`, the greatest F1 over all thresholds, with
-            its `...-precision`, `...-recall` and `long-best-threshold`, the
-            highest of several. All are 0 if no prediction is right.
-        *   `long-recall-at-precision>=0.5`, the greatest recall where
-            precision is at least 0.5, and `long-precision-at-precision>=0.5`,
-            the precision there; the same for 0.75 and 0.9.
+        *   `long-best-threshold-f1`, the best F1 over all thresholds;
+            `long-best-threshold-precision` and `-recall` at this threshold; and
+            `long-best-threshold`, the highest threshold with this F1. All are 0
+            if no prediction is right.
+        *   `long-recall-at-precision>=0.5`, the best recall where precision is
+            at least 0.5, and `long-precision-at-precision>=0.5`, the precision
+            there; the same for 0.75 and 0.9.
 
-        Also `average-best-threshold-f1`, the mean of both best F1, by which
-        ETC's models were selected.
+        Also `average-best-threshold-f1`, the mean of the long and the short
+        best F1. The authors of ETC selected models by it.
 
     Raises:
         ValueError: `min_annotations` is less than 1, or a span is invalid.
@@ -241,7 +246,7 @@ def evaluate(
         thresholds, precision, recall = _curve(
             _outcome(kind, *pair, min_annotations) for pair in pairs
         )
-        # `argmax` takes the first of equal values: the fewest answers.
+        # `argmax` returns the first of equal values: the highest threshold.
         f1 = _divide(2 * precision * recall, precision + recall)
         metrics = _at_greatest(
             f1,

@@ -10,8 +10,8 @@
          "short_answers_score": 26.4,
          "yes_no_answer": "NONE"}]}
 
-Answers are token spans; the format's byte offsets are written as -1, for which
-the official script compares the tokens.
+Answers are token spans. Byte offsets are written as -1, which makes the
+official script compare tokens.
 """
 
 import json
@@ -29,7 +29,7 @@ from etcmodel.datasets.nq.records import NQRecord
 
 
 def _id_to_json(example_id: str) -> int | str:
-    """Converts official ids to integers; keeps other strings."""
+    """Converts integer ids, as in the official files; keeps other strings."""
     is_number = re.fullmatch(r"0|-?[1-9]\d*", example_id, re.ASCII)
     return int(example_id) if is_number else example_id
 
@@ -81,8 +81,8 @@ def score(
 ) -> dict[str, float]:
     """Computes all official metrics, from 0 to 1; see `metrics.evaluate`.
 
-    Names become identifiers: `long_best_threshold_f1` is the official
-    `long-best-threshold-f1`.
+    The official `long-best-threshold-f1` is called `long_best_threshold_f1`,
+    and so on, so that names are identifiers.
     """
     number = metrics.usual_min_annotations(gold.values())
     results = metrics.evaluate(predictions, gold, number)

@@ -55,7 +55,7 @@ class PredictionsTest(unittest.TestCase):
         self.assertEqual("YES", prediction["yes_no_answer"])
 
     def test_ids(self):
-        """Only whole numbers in their usual spelling become numbers."""
+        """Only ids that are integers in canonical form become numbers."""
         prediction = NQPrediction(NULL_SPAN, 0.0, (), 0.0)
         ids = ["7", "-3", "007", "my own", "1.0"]
         written = self.written(**dict.fromkeys(ids, prediction))
@@ -93,16 +93,15 @@ class PredictionsTest(unittest.TestCase):
         )
 
     def test_score(self):
-        # Two of three annotators have answers; one of them is enough to be
-        # right.
+        # Two of three annotators have answers; agreeing with one is enough.
         scores = nq.score(
             {"7": NQPrediction((0, 5), 1.0, (), 1.0, "yes")},
             {"7": self._gold(_SHORT, _NONE, _YES)},
         )
         self.assertEqual(1.0, scores["long_best_threshold_f1"])
         self.assertEqual(1.0, scores["short_best_threshold_f1"])
-        # Training data have one annotator: then one answer is enough. The
-        # short answer is only half of the right one.
+        # Training data have one annotator, so one answer is enough. The
+        # predicted short answer is only half of the right one.
         scores = nq.score(
             {"7": NQPrediction((6, 11), 0.5, ((8, 9),), 0.5)},
             {"7": self._gold(_SHORT)},

@@ -3,10 +3,10 @@
 Source: https://ai.google.com/research/NaturalQuestions; Kwiatkowski et al.,
 "Natural Questions: a Benchmark for Question Answering Research", 2019.
 
-Both formats are JSON lines; their fields tell them apart. The original one has
-the list `document_tokens`; the simplified one joins them by single spaces to
-`document_text`. Fields that `NQRecord` does not use, such as `document_html`,
-byte offsets and `candidate_index`, may be absent.
+Both formats are JSON lines. The original format has a list `document_tokens`.
+The simplified format has a string `document_text`: the tokens, joined by single
+spaces. Fields that `NQRecord` does not use, such as `document_html`, byte
+offsets and `candidate_index`, may be missing.
 """
 
 from typing import Annotated
@@ -22,7 +22,7 @@ from etcmodel.readers.records import Text
 
 _SPAN_FIELDS = {"start": "start_token", "end": "end_token"}
 _YES_NO = Literal["NONE", "YES", "NO"]
-# The official files have integers, Kaggle's test file has strings.
+# Ids are integers in the official files, and strings in Kaggle's test file.
 _Id = Annotated[
     int | Text, msgspec.Meta(description="a whole number or a string")
 ]
@@ -31,7 +31,7 @@ _Id = Annotated[
 class Candidate(msgspec.Struct, frozen=True, rename=_SPAN_FIELDS):
     """A part of the page that may be the long answer, as a span of tokens.
 
-    Candidates with `top_level` lie inside no other candidate.
+    `top_level` is True if no other candidate contains this one.
     """
 
     start: int
@@ -44,9 +44,9 @@ class Annotation(msgspec.Struct, frozen=True):
 
     Attributes:
         long_start: first token of the long answer; -1 if there is none.
-        long_end: the token after its last one; -1 if there is none.
-        short_answers: first token, and the token after the last one, of every
-            piece of the short answer.
+        long_end: exclusive end of the long answer; -1 if there is none.
+        short_answers: first token and exclusive end of every piece of the short
+            answer.
         yes_no: `"yes"`, `"no"`, or `"none"` if the answer is neither.
     """
 
@@ -60,9 +60,11 @@ class NQRecord(Record, frozen=True):
     """One question about a Wikipedia page.
 
     Attributes:
-        tokens: the words of the page, and its HTML tags; see `is_html`.
+        question: the question.
+        tokens: the words and the HTML tags of the page.
+        is_html: whether each token is an HTML tag.
         candidates: the parts of the page that may be the long answer.
-        annotations: the answers; None if the file has none.
+        annotations: the answers of the annotators; None if the file has none.
     """
 
     id: str
@@ -74,7 +76,7 @@ class NQRecord(Record, frozen=True):
 
     @property
     def top_level_candidates(self) -> tuple[Candidate, ...]:
-        """The candidates that lie inside no other one."""
+        """The candidates that no other candidate contains."""
         return tuple(x for x in self.candidates if x.top_level)
 
 
@@ -140,7 +142,7 @@ def _make(value: _Json, source: Source) -> NQRecord:
             )
             for x in annotations
         )
-    # Interned: every word is kept in memory once.
+    # Interns words, so that each distinct word is in memory only once.
     words: dict[str, str] = {}
     return NQRecord(
         id=record_id,
@@ -158,7 +160,7 @@ def _check_span(
 ) -> None:
     if not 0 <= start < end <= len(record.tokens):
         raise record.error(
-            f"{what} that is no span of the page",
+            f"{what} is not a span of the page",
             field=field,
             problem=(
                 f"got start_token {start} and end_token {end}, expected 0 <= "
@@ -181,7 +183,7 @@ def _check(record: NQRecord, split: str) -> None:
                 field=field,
                 problem=(
                     f"got start_token {start} and end_token {end}, expected "
-                    "both to be -1 (no long answer) or none of them"
+                    "-1 for both (no long answer) or for neither"
                 ),
             )
         if start != -1:

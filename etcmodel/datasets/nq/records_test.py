@@ -1,4 +1,4 @@
-"""Tests of Natural Questions' records; ../records_test.py has the errors."""
+"""Tests of NQ's records; `readers/records_test.py` has the errors."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Questions about documents: rows, SQuAD's files, predictions, metrics."""
+"""Question answering: rows, SQuAD's files, predictions and metrics."""
 
 from etcmodel.datasets.question_answering.predictions import gold as gold
 from etcmodel.datasets.question_answering.predictions import score as score

@@ -1,7 +1,7 @@
-"""SQuAD's metrics of answers, and scores of evidence.
+"""SQuAD's metrics: exact match and F1 of answers.
 
-The numbers equal those of SQuAD's official scripts (1.1 and 2.0), from 0 to 1,
-except that a missing prediction counts 0.
+Scores are from 0 to 1, and equal those of SQuAD's official scripts (1.1 and
+2.0).
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,15 @@ from etcmodel.datasets.answer_metrics import normalize_answer
 def answer_scores(
     prediction: str, answers: Sequence[str]
 ) -> tuple[float, float]:
-    """Returns exact match and F1 with the most similar answer.
+    """Returns exact match and F1, each the maximum over all answers.
 
     Answers are compared as by HotpotQA's and SQuAD's scripts (see
-    `answer_metrics`). An empty list means one empty answer, and so do answers
-    of only articles and punctuation. If only one side has no words, F1 is 0; if
-    both have none, 1.
+    `answer_metrics`). An empty list means that the right answer is empty, and
+    so does a list of answers that have only articles and punctuation. If both
+    the prediction and the answer have no words, F1 is 1; if only one of them
+    has none, F1 is 0.
 
-    Example: "the York Minster" has (0, 2/3) for `["York", "Eboracum"]`.
+    Example: "the York Minster" scores (0, 2/3) with `["York", "Eboracum"]`.
     """
     prediction = normalize_answer(prediction)
     truths = [x for x in map(normalize_answer, answers) if x] or [""]

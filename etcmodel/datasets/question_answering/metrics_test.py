@@ -9,7 +9,7 @@ class AnswerScoresTest(parameterized.TestCase):
         # The best of all answers; articles, case and punctuation are ignored.
         ("The York Minster!", ["Eboracum", "york"], (0, 2 / 3)),
         ("the york.", ["Eboracum", "York"], (1, 1)),
-        # No answer, or one that the metric's normalization leaves empty.
+        # No answer, or an answer that is empty after normalization.
         ("", [], (1, 1)),
         ("the", [], (1, 1)),
         ("", ["The", "A."], (1, 1)),

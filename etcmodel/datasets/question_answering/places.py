@@ -14,8 +14,8 @@ class Place(msgspec.Struct, frozen=True):
     """A part of one text of a document.
 
     Attributes:
-        paragraph: number of the paragraph, counted through all sections.
-        text: number of the text in the paragraph; 0 if it is one text.
+        paragraph: index of the paragraph, counted through all sections.
+        text: index of the text in the paragraph; 0 if it is one text.
         start: first character in the text.
         end: exclusive end in the text.
     """
@@ -30,8 +30,8 @@ class AnswerFinder:
     """Finds answers in a document, and counts misplaced answers.
 
     Attributes:
-        num_moved: answers that were found elsewhere than at their offset.
-        num_missing: answers that were not found.
+        num_moved: number of answers found elsewhere than at their offset.
+        num_missing: number of answers that were not found.
     """
 
     def __init__(self, document: Document):
@@ -40,7 +40,7 @@ class AnswerFinder:
         paragraphs = itertools.chain.from_iterable(
             x.paragraphs for x in document.sections
         )
-        # Paragraph, number, start and content of each text.
+        # Paragraph and index, start in the document, and content of each text.
         self._positions: list[tuple[int, int]] = []
         self._starts: list[int] = []
         self._texts: list[str] = []
@@ -56,9 +56,10 @@ class AnswerFinder:
     def find(self, answer: str, start: int | None) -> Place | None:
         """Finds an answer by its offset in the document.
 
-        Returns the place at the offset, or the nearest one where the answer
-        occurs: exact matches first, then those of `answer_spans.find_answers`.
-        None if it does not occur, or if `start` is None.
+        Returns the place at the offset if the answer is there. Otherwise,
+        returns the nearest exact match, or else the nearest match of
+        `answer_spans.find_answers`. Returns None if there is no match, or if
+        `start` is None.
         """
         stripped = answer.strip()
         if start is None:

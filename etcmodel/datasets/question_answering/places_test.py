@@ -57,7 +57,7 @@ class AnswerFinderTest(parameterized.TestCase):
         (_STRING, "sings. Jan", 12, 1),
         (_LISTS, "sings. He", 4, 1),
         (_STRING, "Adam", None, 1),
-        # The answer occurs, but no place is given.
+        # The answer occurs, but has no offset.
         (_STRING, "Jan", None, 0),
         (_STRING, "Jan & Eve", None, 0),
     )

@@ -1,4 +1,4 @@
-"""Writes predictions of answers in SQuAD's format, and scores them."""
+"""Writes predicted answers in SQuAD's format, and scores them."""
 
 from collections.abc import Mapping
 from typing import IO
@@ -14,11 +14,13 @@ from etcmodel.datasets.unit_positions import Unit
 
 
 class Gold(NamedTuple):
-    """The right answer and evidence of a question.
+    """The gold answer and evidence of a question.
 
     Attributes:
-        answers: the forms of the answer, "yes" or "no"; empty if there is none.
-        evidence: what the answer follows from; None if the row has none.
+        answers: the forms of the answer, or "yes" or "no"; empty if the
+            document has no answer.
+        evidence: the texts that the answer follows from; None if the row has
+            none.
     """
 
     answers: tuple[str, ...]
@@ -26,7 +28,7 @@ class Gold(NamedTuple):
 
 
 def gold(record: QuestionRecord) -> Gold | None:
-    """Returns the answers and the evidence; None if the row has none."""
+    """Returns the answers and the evidence; None if the row has no answers."""
     if record.answers is None:
         return None
     evidence = record.evidence
@@ -36,7 +38,7 @@ def gold(record: QuestionRecord) -> Gold | None:
 
 
 def stratum(record: QuestionRecord) -> str:
-    """Returns the answer type, by which the validation split is stratified."""
+    """Returns the answer type, which stratifies the validation split."""
     return record.answer_type
 
 
@@ -57,17 +59,19 @@ def score(
     A question without a prediction scores 0.
 
     Args:
-        predictions: record id -> `"answer"`, a text, "yes", "no", or "" for no
-            answer, and, if `gold` has evidence, `"evidence"`: a list of
-            `[paragraph, text]`, or, if the evidence in `gold` is texts, of
-            tuples like `unit_positions.Unit` for all units of the document.
+        predictions: record id -> dict with `"answer"`: a text, "yes", "no", or
+            "" for no answer. If `gold` has evidence, the dict also has
+            `"evidence"`: a list of `[paragraph, text]`. If the evidence in
+            `gold` is texts, the list has tuples like `unit_positions.Unit` for
+            all units of the document.
         gold: record id -> the right answers.
 
     Returns:
-        `exact_match` and `f1`, means over questions. If some have no answer,
-        also with the prefixes `has_ans_` and `no_ans_`, for questions with and
-        without an answer. `evidence_precision`, `evidence_recall` and
-        `evidence_f1`, means over questions with evidence, if there are any.
+        `exact_match` and `f1`, means over questions. If some questions have no
+        answer, also the same metrics with the prefixes `has_ans_` and
+        `no_ans_`, for questions with and without an answer. If some questions
+        have evidence, also `evidence_precision`, `evidence_recall` and
+        `evidence_f1`, means over these questions.
     """
     scores = {
         key: metrics.answer_scores(predictions[key]["answer"], x.answers)

@@ -32,7 +32,7 @@ class GoldTest(absltest.TestCase):
         )
 
     def test_strata(self):
-        """Validation records are drawn from all kinds of answers."""
+        """A record's stratum is the type of its answer."""
         base = {"question": "Who?", "text": "Jan sings."}
         records = question_answering.FORMAT.read_rows(
             [{**base, "answers": x} for x in (["Jan"], [], "yes", "NO")]
@@ -88,7 +88,7 @@ class ScoreTest(parameterized.TestCase):
 
     def test_evidence(self):
         gold = {
-            # One right of two predicted, and one found of one.
+            # One of two predicted is right; the only right one is found.
             "a": Gold(("x",), Selected(((0, 1),))),
             # None is right.
             "b": Gold(("x",), Selected()),

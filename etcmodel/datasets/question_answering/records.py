@@ -1,16 +1,17 @@
-"""Questions about documents, from users' own rows or from SQuAD's files.
+"""Questions about documents, from the user's rows or from SQuAD's files.
 
-A row has a `question`, a document (see `sectioned`) and `answers`, or `answer`:
+A row has a `question`, a document (see `sectioned`) and `answers` or `answer`:
 
     {"id": "1", "question": "Where is Brno?", "text": "Brno is in Moravia.",
      "answers": [{"text": "Moravia", "answer_start": 11}]}
 
 The answers are a string, a list of strings, a list like the one above, or
-`{"text": [...], "answer_start": [...]}`. A string or a list of strings may have
-its offsets in a field `answer_start` of the row. "yes" and "no" without
+`{"text": [...], "answer_start": [...]}`. For a string or a list of strings, the
+row may have the offsets in a field `answer_start`. "yes" and "no" without
 `answer_start` are the answers yes and no, not parts of the text. An empty list,
-an empty string, or `"is_impossible": true` mean that the document has no
-answer; `"is_impossible": false` without an answer means that it is unknown.
+an empty string or `"is_impossible": true` means that the document has no
+answer. `"is_impossible": false` without an answer means that the answer is
+unknown.
 """
 
 import functools
@@ -37,8 +38,9 @@ _QUESTION_FIELDS = ("question", "query")
 _START = "answer_start"
 _IMPOSSIBLE = "is_impossible"
 _ADVICE_NO_ANSWER = (
-    f"If the document has no answer write [] and leave {_IMPOSSIBLE!r} out or "
-    "set it to true. If this file has no answers use `split=predict`"
+    "If the document has no answer, write [] and leave out "
+    f"{_IMPOSSIBLE!r} or set it to true. If no row of the file has answers, "
+    "use `split=predict`"
 )
 _EXPECTED = (
     'a string, a list of strings, or a list of {"text": "...", '
@@ -51,10 +53,10 @@ class Answer(msgspec.Struct, frozen=True):
 
     Attributes:
         text: the text in the file.
-        place: its place in the document, if the file has an offset; the nearest
-            occurrence if it is not there. None if the file has no offset
-            (`answer_spans.find_answers` finds all occurrences), or if it is not
-            in the document.
+        place: the answer's place in the document, if the file has an offset: at
+            the offset, or else the nearest occurrence. None if the document
+            does not contain the answer, or the file has no offset; then
+            `answer_spans.find_answers` finds all occurrences.
     """
 
     text: str
@@ -62,19 +64,18 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class QuestionRecord(DocumentRecord, frozen=True):
-    """A question about a document; `query` holds the question alone.
+    """A question about a document; the only item of `query` is the question.
 
     Attributes:
-        answers: the forms of the answer; empty if the document has none, None
-            if they are unknown.
+        answers: the forms of the answer; empty if the document has no answer,
+            None if the answer is unknown.
         answer_type: type of the first answer: "span" for a part of the
             document, "yes", "no" or "none".
-        evidence: positions of the texts that the answer follows from, as
+        evidence: positions of the texts that the answer follows from, like
             `SelectionRecord.selected`; None if they are unknown.
-        evidence_texts: as `SelectionRecord.selected_texts`.
-        answers_moved: how many answers were found elsewhere than at their
-            offsets.
-        answers_not_in_text: how many are not in the document.
+        evidence_texts: like `SelectionRecord.selected_texts`.
+        answers_moved: number of answers found elsewhere than at their offsets.
+        answers_not_in_text: number of answers that are not in the document.
     """
 
     answers: tuple[Answer, ...] | None = None
@@ -86,12 +87,12 @@ class QuestionRecord(DocumentRecord, frozen=True):
 
     @property
     def question(self) -> str:
-        """The question."""
+        """The question, which is the only item of `query`."""
         return self.query[0]
 
     @property
     def counts(self):
-        """Counts answers that were moved or are missing."""
+        """Counts for users: answers at wrong offsets, and not in the text."""
         return {
             "answers_moved": self.answers_moved,
             "answers_not_in_text": self.answers_not_in_text,
@@ -115,7 +116,7 @@ class _AnswerReader:
         self._row = row
 
     def read(self) -> list[tuple[str, int | None]] | None:
-        """Returns texts and offsets; None if they are unknown."""
+        """Returns answers and their offsets; None if they are unknown."""
         row = self._row
         is_impossible = row.values.get(_IMPOSSIBLE)
         if row.flag(_IMPOSSIBLE, is_impossible):
@@ -126,7 +127,7 @@ class _AnswerReader:
         value = sectioned.given_text(row.values[field])
         start = row.values.get(_START)
         if isinstance(start, list) and len(start) == 1:
-            # Read like a list of one answer.
+            # Treats a list of one offset like a single offset.
             if not isinstance(value, list | dict):
                 (start,) = start
         if isinstance(value, str) or sectioned.is_number(value):
@@ -143,7 +144,7 @@ class _AnswerReader:
                 self._item(f"{field}[{i}]", x) for i, x in enumerate(value)
             ]
         answers = [x for x in dict.fromkeys(found) if x[0].strip()]
-        # An answer exists, but the row does not contain it.
+        # With "is_impossible": false, an answer exists, but the row lacks it.
         is_denied = not answers and is_impossible not in (None, "")
         return None if is_denied else answers
 
@@ -160,7 +161,7 @@ class _AnswerReader:
         )
 
     def _columns(self, field: str, value: dict) -> list:
-        """Reads Hugging Face's format of a list of answers."""
+        """Reads answers in Hugging Face's format, a dict of lists."""
         texts, starts = value.get("text"), value.get(_START)
         if isinstance(texts, str):
             return [self._item(field, value)]
@@ -178,7 +179,7 @@ class _AnswerReader:
             raise self._row.wrong(
                 start_field,
                 starts,
-                f"a list of {len(texts)} whole numbers, as there are texts",
+                f"a list of {len(texts)} whole numbers, one for each text",
             )
         return [
             (
@@ -194,14 +195,14 @@ class _AnswerReader:
         value = sectioned.whole(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._row.wrong(
-                place, value, "a whole number, where the answer begins"
+                place, value, "a whole number: the answer's first character"
             )
-        # Some files have -1 for answers without a place.
+        # Some files have -1 for answers with an unknown offset.
         return value if value >= 0 else None
 
 
 def _has_offsets(answers: list, start: object) -> bool:
-    """Tells whether a row has offsets for a list of strings."""
+    """Returns whether a row has offsets for a list of strings."""
     if start in (None, "") or any(isinstance(x, dict) for x in answers):
         return False
     return bool(answers) or isinstance(start, list)
@@ -282,10 +283,10 @@ def make_format(
 ) -> Format:
     """Returns the format of questions, as rows or in SQuAD's files.
 
-    Each `..._field` names a field, instead of the usual names (see
-    `sectioned.Fields`). Unless `allow_no_answer`, rows without an answer are
-    errors, except to predict. `units` is the kind of the evidence (see
-    `unit_positions.read_selected`).
+    Each `..._field` is the name of a field, instead of the usual names (see
+    `sectioned.Fields`). Without `allow_no_answer`, rows without an answer are
+    errors, except in the split "predict". `units` sets the units that evidence
+    consists of (see `unit_positions.read_selected`).
 
     Raises:
         ValueError: `units` is unknown.

@@ -68,7 +68,7 @@ class AnswersTest(parameterized.TestCase):
         ('{"text": ["Brno"], "answer_start": [13]}', [_BRNO]),
         ("{'text': 'Brno', 'answer_start': 13}", [_BRNO]),
         ("{'text': [], 'answer_start': []}", []),
-        # Hugging Face's `Dataset.to_csv` writes it so.
+        # The format of Hugging Face's `Dataset.to_csv`.
         (
             "{'text': array(['Moravia', 'Brno'],\n      dtype=object), "
             "'answer_start': array([31, 13], dtype=int32)}",
@@ -92,7 +92,7 @@ class AnswersTest(parameterized.TestCase):
             _read("dev", answers=cell)
 
     def test_numbers_in_cells(self):
-        """Cells are read as pandas has them beside gaps, and as CSV."""
+        """Numbers are read as pandas writes them beside gaps, and as CSV."""
         for changes in (
             {"answer_start": 13.0, "is_impossible": 0.0},
             {"answer_start": "13.0", "is_impossible": "0.0"},
@@ -144,7 +144,7 @@ class AnswersTest(parameterized.TestCase):
         self.assertIsNone(_read("predict", reading, answers=[]).answers)
 
     def test_offsets_that_do_not_fit(self):
-        """One answer is moved, one kept, one missing; none left is an error."""
+        """Counts moved and missing answers; an error if all are missing."""
         wrong = [
             {"text": "Brno", "answer_start": 21},
             {"text": "Moravia", "answer_start": 31},
@@ -241,7 +241,7 @@ class AnswersTest(parameterized.TestCase):
             records.make_format(units="words")
 
     def test_real_hotpotqa(self):
-        """Official files only need the name of the id field."""
+        """HotpotQA's files are read as rows, given the id field's name."""
         path = real_data_path("hotpotqa/dev_95.json")
         read = list(records.make_format(id_field="_id").read(path))
         self.assertLen(read, 95)

@@ -12,7 +12,7 @@ from etcmodel.readers import json_stream
 from etcmodel.readers.sectioned import Fields
 from etcmodel.readers.tables import BadRow
 
-# Perhaps a version or other short fields before the articles.
+# A version or other short fields may precede the articles.
 _START = (
     rb'\{(\s*"\w+"\s*:\s*("[^"]*"|[\d.]+|null|true|false)\s*,)*'
     rb'\s*"data"\s*:\s*\[\s*(\{\s*"(title|paragraphs)"|\])'
@@ -21,7 +21,7 @@ _ADVICE = "Get the file again, or leave the article out"
 
 
 def is_squad(path: str) -> bool:
-    """Tells whether a file begins like SQuAD's: `{"data": [{"title": ...`."""
+    """Returns whether a file begins like SQuAD's: `{"data": [{"title": ...`."""
     return json_stream.begins_with(path, _START)
 
 
@@ -30,9 +30,9 @@ def read_questions(
 ) -> Iterator[tuple[json_stream.Place, object]]:
     """Yields a `Place` and a row for each question, article by article.
 
-    The document is one section titled like the article; places have no line.
-    Yields a `tables.BadRow` for a part of the file that is not in SQuAD's
-    format. `on_position` is called after each article.
+    The document of a row is one section with the article's title. Places have
+    no line number. Yields a `tables.BadRow` for a part of the file that is not
+    in SQuAD's format. Calls `on_position` after each article.
     """
     articles = json_stream.read_json_array(path, on_position, dict, key="data")
     index = 0
@@ -48,7 +48,7 @@ def _article_rows(article: object, place: str, fields: Fields):
         yield problem
         return
     title = article.get("title")
-    # Such as "Super_Bowl_50".
+    # Titles are like "Super_Bowl_50".
     title = title.replace("_", " ") if isinstance(title, str) else ""
     for i, paragraph in enumerate(paragraphs):
         questions, problem = _list_of(
@@ -57,7 +57,7 @@ def _article_rows(article: object, place: str, fields: Fields):
         if problem:
             yield problem
             continue
-        # A bad text is reported for each of its questions.
+        # Not checked here: a bad text is reported for each of its questions.
         document = [{"title": title, "text": paragraph.get("context")}]
         for j, value in enumerate(questions):
             if not isinstance(value, dict):
@@ -76,7 +76,7 @@ def _article_rows(article: object, place: str, fields: Fields):
 
 
 def _list_of(value: object, place: str, key: str):
-    """Returns the list under a key of an object, or a problem."""
+    """Returns the list that an object has for a key, or a problem."""
     if not isinstance(value, dict):
         return None, _problem(place, value, "a JSON object")
     values = value.get(key)
@@ -87,7 +87,7 @@ def _list_of(value: object, place: str, key: str):
 
 def _problem(place: str, value: object, expected: str) -> BadRow:
     return BadRow(
-        "not laid out as SQuAD",
+        "not in SQuAD's format",
         f"got {show(value)}, expected {expected}",
         _ADVICE,
         place,

@@ -60,7 +60,7 @@ class SquadTest(parameterized.TestCase):
         self.assertEqual([0, 1, 2], [first.index, second.index, third.index])
 
     def test_other_fields(self):
-        """Options that name the fields of rows do not matter."""
+        """SQuAD's files are read with any names of fields."""
         format_ = question_answering.make_format("a", "b", "c", "d")
         path = write_file(self, {"data": [_article()]})
         self.assertLen(list(format_.read(path, "predict")), 3)
@@ -80,9 +80,9 @@ class SquadTest(parameterized.TestCase):
         read = question_answering.FORMAT.read(path, "predict", bad_records)
         self.assertEqual(["1", "2", "3"], [x.id for x in read])
         self.assertRegex(bad_records.examples[0], message)
-        self.assertIn("not laid out as SQuAD", bad_records.counts)
+        self.assertIn("not in SQuAD's format", bad_records.counts)
 
-    def test_rows_are_no_squad(self):
+    def test_rows_are_not_squad(self):
         for row in ({"data": "a"}, {"version": "1", "data": [5]}, [{}]):
             self.assertFalse(squad.is_squad(write_file(self, row)))
 

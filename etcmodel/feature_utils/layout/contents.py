@@ -1,4 +1,4 @@
-"""Lifts content of sections to `[batch, (groups), (units), (tokens)]`."""
+"""Adds dimensions to content: `[batch, (groups), (units), (tokens)]`."""
 
 import functools
 from collections.abc import Sequence
@@ -9,26 +9,28 @@ from etcmodel.feature_utils import ragged_rows
 
 
 def one_unit(tokens: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Makes one group of one unit, such as a question.
+    """Makes the tokens of each record one group of one unit.
 
-    `<int>[batch, (tokens)]`: `[[7, 8], []]` gives `[[[[7, 8]]], [[[]]]]`.
+    Use it for a question, for example. `tokens` is `<int>[batch, (tokens)]`:
+    `[[7, 8], []]` gives `[[[[7, 8]]], [[[]]]]`.
     """
     return one_group(_nest(tokens))
 
 
 def one_group(units: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Makes one group of units: sentences, `<int>[batch, (units), (tokens)]`.
+    """Makes the units of each record one group.
 
-    Example: `[[[7, 8], [9]]]` gives `[[[[7, 8], [9]]]]`.
+    Use it for the sentences of a text, for example. `units` is `<int>[batch,
+    (units), (tokens)]`: `[[[7, 8], [9]]]` gives `[[[[7, 8], [9]]]]`.
     """
     return _nest(units)
 
 
 def groups_of_one(units: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Makes groups of one unit, such as candidates.
+    """Makes each unit a group of its own.
 
-    Example: `<int>[batch, (groups), (tokens)]` `[[[7, 8], [9]]]` gives
-    `[[[[7, 8]], [[9]]]]`.
+    Use it for candidates, for example. `units` is `<int>[batch, (groups),
+    (tokens)]`: `[[[7, 8], [9]]]` gives `[[[[7, 8]], [[9]]]]`.
     """
     units = units.with_row_splits_dtype(tf.int64)
     return units.with_values(_nest(units.values))
@@ -43,10 +45,10 @@ def constant_tokens(token_ids: Sequence[int], batch: tf.Tensor):
 
 
 def record_splits(nested_splits: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns splits of each record's innermost elements.
+    """Returns the row splits of the innermost elements by record.
 
-    Example: the splits of all levels `[[0, 2, 3], [0, 1, 3, 4]]` give
-    `[0, 3, 4]`.
+    `nested_splits` are the splits of all levels, from the outermost. Example:
+    `[[0, 2, 3], [0, 1, 3, 4]]` gives `[0, 3, 4]`.
     """
     return functools.reduce(lambda x, y: tf.gather(y, x), nested_splits)
 
@@ -54,7 +56,8 @@ def record_splits(nested_splits: Sequence[tf.Tensor]) -> tf.Tensor:
 def unit_indices(content: tf.RaggedTensor, level: str) -> tf.RaggedTensor:
     """Returns the index of every group or unit within its record, `<int32>`.
 
-    Example: the units of `[[[[7], [8]], [[9]]]]` have `[[[0, 1], [2]]]`.
+    `level` is "group" or "unit". Example: the units of `[[[[7], [8]], [[9]]]]`
+    have the indices `[[[0, 1], [2]]]`.
     """
     depth = ("group", "unit").index(level) + 1
     splits = content.with_row_splits_dtype(tf.int64).nested_row_splits[:depth]

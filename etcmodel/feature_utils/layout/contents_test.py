@@ -32,7 +32,7 @@ class LiftingTest(tf.test.TestCase, parameterized.TestCase):
         lifted = lift(tf.ragged.constant(content, row_splits_dtype=splits))
         self.assertEqual(expected, lifted.to_list())
         self.assertEqual(3, lifted.ragged_rank)
-        # All of one kind, so that sections can be joined.
+        # Always these dtypes, so that sections can be concatenated.
         self.assertEqual(tf.int64, lifted.row_splits.dtype)
         self.assertEqual(tf.int32, lifted.dtype)
 

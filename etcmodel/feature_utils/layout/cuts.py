@@ -11,7 +11,13 @@ from etcmodel.feature_utils.layout.flat_content import Kept
 
 
 class Budget(NamedTuple):
-    """The room of a section in each record: `<int64>[batch]`, and units."""
+    """Limits of a section in each record.
+
+    Attributes:
+        long: room in the long input, in tokens, `<int64>[batch]`.
+        global_: room in the global input, in tokens, `<int64>[batch]`.
+        max_units: maximum number of units.
+    """
 
     long: tf.Tensor
     global_: tf.Tensor
@@ -24,7 +30,7 @@ def _clipped_lengths(
     budget: Budget,
     reserved: tf.Tensor | int,
 ) -> tf.Tensor:
-    """Returns lengths of the units, cropped to the whole budget."""
+    """Returns unit lengths, each limited to the whole budget of its section."""
     lengths = content.unit_lengths
     if costs.token_long:
         lengths = tf.minimum(lengths, tf.gather(budget.long, content.unit_row))
@@ -35,7 +41,7 @@ def _clipped_lengths(
 
 
 def _has_tokens_left(content: FlatContent, lengths: tf.Tensor) -> tf.Tensor:
-    """Marks units; False for those that cropping empties."""
+    """Marks units; False for units that cropping empties."""
     return (lengths > 0) | tf.equal(content.unit_lengths, 0)
 
 
@@ -50,12 +56,12 @@ def _keep_prefix(
     row = content.unit_row
     row_first = content.row_unit_splits[:-1]
     before = ragged_rows.cumulative(lengths)
-    # Number of tokens of the record before each unit.
-    # [units]
+    # [units], number of tokens in the record before each unit
     tokens_before = before[:-1] - tf.gather(tf.gather(before, row_first), row)
     unit_index = content.unit_index_in_row()
     group_index = content.index("group")
-    # Number of global tokens of the record up to and with the unit's own.
+    # [units], number of global tokens in the record, up to and including the
+    # unit's own global token
     globals_before = (
         costs.group_global * (tf.gather(group_index, content.unit_group) + 1)
         + costs.unit_global * (unit_index + 1)
@@ -73,12 +79,14 @@ def _keep_prefix(
     if not crop:
         fits &= tf.equal(lengths, room)
     fits &= _has_tokens_left(content, room)
-    # After the first unit that does not fit, not even an empty unit fits.
+    # All units after the first unit that does not fit are dropped, even empty
+    # ones.
     misfits = ragged_rows.cumulative(~fits)
     fits = tf.equal(misfits[1:], tf.gather(tf.gather(misfits, row_first), row))
     kept_lengths = tf.where(fits, room, 0)
 
-    # A group stays if its global token fits, and its first unit, if any.
+    # Keeps a group if its global token fits and its first unit is kept. A group
+    # without units needs room for its global token only.
     first = content.unit_splits[:-1]
     count = content.unit_splits[1:] - first
     base = tf.gather(row_first, content.group_row)
@@ -93,16 +101,16 @@ def _keep_prefix(
         costs.token_long * tokens_before
         <= tf.gather(budget.long, content.group_row)
     ) & (globals_before <= tf.gather(budget.global_, content.group_row))
-    # Number up to the first unit of each group.
+    # Number of misfits up to and including the first unit of each group.
     seen = tf.gather(misfits, tf.where(count > 0, first + 1, first))
     groups = group_fits & tf.equal(seen, tf.gather(misfits, base))
     return Kept(groups=groups, units=fits, lengths=kept_lengths)
 
 
 def cut_keep(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
-    """Crops the end, token by token, only if the section is over its budget.
+    """Drops tokens from the end of the section until it is within its budget.
 
-    Example: units of 3 and 4 tokens in a budget of 5 keep 3 and 2.
+    Example: units of 3 and 4 tokens in a budget of 5 keep 3 and 2 tokens.
     """
     return _keep_prefix(content, costs, budget, content.unit_lengths, crop=True)
 
@@ -110,9 +118,9 @@ def cut_keep(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
 def cut_tail(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     """Drops whole units from the end.
 
-    A unit that alone is longer than the budget is cropped to it first.
+    A unit that alone exceeds the budget is cropped to the budget first.
 
-    Example: units of 3, 4 and 1 tokens in a budget of 5 keep 3.
+    Example: of units of 3, 4 and 1 tokens, a budget of 5 keeps the first.
     """
     lengths = _clipped_lengths(content, costs, budget, costs.group_global)
     return _keep_prefix(content, costs, budget, lengths, crop=False)
@@ -123,13 +131,15 @@ def _skip_misfits(
 ) -> tf.Tensor:
     """Keeps, in order, each unit or group of a row that fits.
 
-    `takes`, `<int64>[n, resources]`, is what each one uses, `limits` what its
-    `row` allows up to it; `splits` are the rows' splits.
+    `takes`, `<int64>[n, resources]`, is how much each element uses. `limits`
+    has the same shape and is how much the kept elements of the row may use, up
+    to and including this one. `row` is the row of each element, and `splits`
+    are the row splits of the elements.
     """
     row_first = splits[:-1]
 
     def room(kept):
-        """Returns what the kept ones leave for each one, `[n, resources]`."""
+        """Returns the room left by earlier kept elements, `[n, resources]`."""
         sums = tf.cumsum(tf.where(kept[:, tf.newaxis], takes, 0))
         sums = tf.pad(sums, [[1, 0], [0, 0]])
         return limits - sums[:-1] + tf.gather(tf.gather(sums, row_first), row)
@@ -139,14 +149,14 @@ def _skip_misfits(
 
     index = tf.range(tf.size(row, tf.int64))
 
-    # One step for every first misfit of a row; most rows have none.
+    # Each step removes the first misfit of every row; most rows have none.
     def skip(kept, wrong):
         first = tf.math.unsorted_segment_min(
             tf.where(wrong, index, index.dtype.max), row, tf.size(row_first)
         )
         # [items]
         first = tf.gather(first, row)
-        # Later ones have no more room than it has.
+        # Later elements have at most the room that is left at the first misfit.
         left = tf.gather(room(kept), tf.minimum(first, index))
         too_much = tf.reduce_any(takes > left, axis=1)
         kept &= ~(too_much & (index >= first))
@@ -164,19 +174,18 @@ def _skip_misfits(
 def cut_fit(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     """Skips every unit that does not fit as a whole.
 
-    A short unit can therefore follow a long one that was skipped. Groups stay,
+    A short unit after a skipped long one can still be kept. Groups are kept,
     even without units, while the global input has room. HotpotQA's paragraphs
-    are laid out this way (paper, Appendix C: as many tokens as possible).
+    are truncated this way (ETC paper, Appendix C: as many tokens as possible).
 
-    Example: units of 3, 4 and 1 tokens in a budget of 5 keep 3, 0 and 1.
+    Example: units of 3, 4 and 1 tokens in a budget of 5 keep 3, 0 and 1 tokens.
     """
     row = content.unit_row
     group_index = content.index("group")
     lengths = content.unit_lengths
     global_costs = costs.unit_global + costs.token_global * lengths
     group_costs = costs.group_global * (group_index + 1)
-    # Tokens of the long input and of the global input, and number of units.
-    # [units, 3]
+    # [units, 3]: long tokens, global tokens, number of units
     takes = tf.stack(
         [costs.token_long * lengths, global_costs, tf.ones_like(lengths)], 1
     )
@@ -207,7 +216,10 @@ def cut_fit(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
 def _whole_groups(
     content: FlatContent, costs: Costs, budget: Budget
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns what each group takes and its row has, <int64>[groups, 3]."""
+    """Returns the use of each group and the limits of its row.
+
+    Both are `<int64>[groups, 3]`: long tokens, global tokens and units.
+    """
     units = ragged_rows.lengths(content.unit_splits)
     tokens = ragged_rows.sum_rows(content.unit_lengths, content.unit_splits)
     takes = tf.stack(
@@ -240,8 +252,8 @@ def _keep_groups(content: FlatContent, groups: tf.Tensor) -> Kept:
 def cut_fit_groups(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     """Skips every group that does not fit as a whole.
 
-    Example: groups of 2 and 2, of 3, and of 1 token in a budget of 5 keep
-    the first and the last.
+    Example: the groups have units of 2 and 2, of 3, and of 1 token. A budget of
+    5 keeps the first and the last group.
     """
     takes, limits = _whole_groups(content, costs, budget)
     return _keep_groups(
@@ -253,8 +265,8 @@ def cut_fit_groups(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
 def cut_tail_groups(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     """Drops whole groups from the end.
 
-    Example: groups of 2 and 2, of 3, and of 1 token in a budget of 5 keep
-    the first.
+    Example: the groups have units of 2 and 2, of 3, and of 1 token. A budget of
+    5 keeps the first group.
     """
     takes, limits = _whole_groups(content, costs, budget)
     sums = tf.pad(tf.cumsum(takes), [[1, 0], [0, 0]])
@@ -267,19 +279,19 @@ def cut_tail_groups(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
 def cut_balanced(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     """Drops, one at a time, the last unit of the group with the most units.
 
-    Among groups with equally many, the one that has had this number for the
-    longest time is next. This is the max-heap of ETC (paper, Appendix C) in
+    Among groups of equal size, the group that has had this size for the longest
+    time loses a unit next. This is the max-heap of ETC (paper, Appendix C) in
     closed form: units are dropped in the order of (-position in their group,
-    size of the group, group), and kept in the reverse order while the budgets
-    last. Groups stay, even without units; but if the global input has no room
-    for every group with one unit, the last groups are dropped.
+    size of the group, group). The code keeps them in the reverse order while
+    the budgets last. Groups are kept, even without units. Only if the global
+    input has no room for one unit per group are the last groups dropped.
 
-    Example: with groups of 4, 2 and 4 units and room for 7, groups 0, 2 and 0
-    one each, which leaves 2, 2 and 3.
+    Example: with groups of 4, 2 and 4 units and room for 7 units, the groups 0,
+    2 and 0 lose one unit each, which leaves 2, 2 and 3.
     """
     group_index = content.index("group")
     counts = ragged_rows.lengths(content.unit_splits)
-    # A group with its first unit.
+    # Global tokens that a group needs with its first unit.
     needs = costs.group_global * (
         1 + costs.unit_global * tf.cast(counts > 0, tf.int64)
     )
@@ -293,7 +305,7 @@ def cut_balanced(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     )
     lengths = _clipped_lengths(content, costs, budget, group_tokens)
 
-    # The order in which units are kept, record by record.
+    # Sorts units, record by record, into the order in which they are kept.
     base = 1 + tf.reduce_max(tf.concat([counts, [0]], 0))
     num_groups = tf.reduce_max(tf.concat([group_index, [0]], 0)) + 1
     key = content.unit_row * base + content.index("unit")
@@ -308,7 +320,7 @@ def cut_balanced(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     row = content.unit_row
 
     def used(values):
-        """Returns the budget used up to each unit, in the order of keeping."""
+        """Returns the budget used up to each unit, in the order of `order`."""
         sums = ragged_rows.cumulative(tf.gather(values * cost, order))
         starts = tf.gather(sums, content.row_unit_splits[:-1])
         return sums[1:] - tf.gather(starts, row)

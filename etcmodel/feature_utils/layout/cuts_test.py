@@ -12,7 +12,7 @@ from etcmodel.feature_utils.layout import flat_content
 from etcmodel.feature_utils.layout.cuts import Budget
 from etcmodel.feature_utils.layout.flat_content import Costs
 
-# Every unit has a global token, tokens are long.
+# Every group and unit has a global token; tokens are in the long input.
 COSTS = Costs(token_long=1, token_global=0, unit_global=1, group_global=1)
 PLENTY = 10**6
 # Multiples of the content and of both budgets.
@@ -24,18 +24,18 @@ SPECS = (
 
 
 def content_of(lengths):
-    """Units of the given lengths, [batch, groups, units]."""
+    """Makes units of the given lengths, [batch, groups, units]."""
     content = [[[[0] * n for n in group] for group in row] for row in lengths]
     return tf.ragged.constant(content, ragged_rank=3, dtype=tf.int32)
 
 
 def flatten(lengths):
-    """Flat content with units of the given lengths."""
+    """Makes flat content with units of the given lengths."""
     return flat_content.flatten(content_of(lengths))
 
 
 def random_lengths(rng, most_groups, most_units, most_tokens):
-    """Lengths of the units of one to three records, and their content."""
+    """Draws lengths of the units of one to three records, and makes content."""
     lengths = [
         [
             [
@@ -55,7 +55,7 @@ def budget(long, global_=PLENTY, units=PLENTY, batch=1):
 
 
 def max_heap(lengths, max_units, max_tokens, max_globals):
-    """Runs the description's algorithm: how many units each group keeps."""
+    """Returns how many units each group keeps, by the paper's algorithm."""
     kept = [len(group) for group in lengths]
     heap = [(-n, i, i) for i, n in enumerate(kept)]
     heapq.heapify(heap)
@@ -162,7 +162,7 @@ class LayoutCutsTest(tf.test.TestCase, parameterized.TestCase):
             kept = cut(content, COSTS, budget(long, global_, units))
             self.assertAllEqual(kept.lengths, lengths)
             self.assertAllEqual(kept.units, [n > 0 for n in lengths])
-            # A group without anything left is dropped.
+            # A group that keeps nothing is dropped.
             self.assertAllEqual(kept.groups, [lengths[0] > 0, lengths[2] > 0])
 
     def test_tail_crops_to_what_other_global_tokens_leave(self):

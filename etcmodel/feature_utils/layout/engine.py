@@ -1,16 +1,16 @@
 """The layout engine: turns ragged content and a spec into EtcFeatures.
 
 Tasks differ in their units, in which units get a global token, in links between
-tokens, and in what is truncated when the input is full. A `LayoutSpec` holds
-all of that; `LayoutEngine` does the rest, for a whole batch, in graph code.
+tokens, and in the truncation of long input. A `LayoutSpec` describes all of
+this. `LayoutEngine` applies it to a whole batch, in graph code.
 
-A section's content has four levels, [batch, (groups), (units), (tokens)]: a
-document is a group of sentences, a question one group of one unit. The
-sections follow each other in both inputs. The global tokens of a group come
-depth first: the group's own, then for each unit its own and those of its
-tokens.
+A section's content has four dimensions, [batch, (groups), (units), (tokens)]. A
+document is a group of sentences; a question is one group of one unit. The
+sections follow each other in both inputs. The global tokens of a group are in
+depth-first order: the group's global token, then each unit's global token
+followed by those of its tokens.
 
-Worked example, a question above two paragraphs of one and two sentences:
+Worked example, a question before two paragraphs of one and two sentences:
 
     engine = LayoutEngine(LayoutSpec([
         Section("question", token_type_id=3,
@@ -29,7 +29,7 @@ Worked example, a question above two paragraphs of one and two sentences:
     global_token_ids             3  3  5  1  5  1  1  0
     global_paragraph_breakpoints 0  1  0  1  0  0  1  0
 
-Source: paper, sections 3.3, 3.4 and Appendices C and D.
+Source: ETC (Ainslie et al., 2020), sections 3.3 and 3.4, Appendices C and D.
 """
 
 from collections.abc import Mapping
@@ -68,17 +68,20 @@ class Layout(NamedTuple):
     """The engine's result. A row is a record, or a window of one.
 
     Attributes:
-        features: the EtcFeatures and those of links, `<int32>[rows, length]`.
-        values: the features of values, `<dtype>[rows, length, ...]`.
-        long_sources: origin of each long token before truncation: its section,
-            group, unit in the group and index in the unit; padding -1.
-            `<int32>[rows, long_length, 4]`.
-        global_sources: the same for the global tokens; -1 at the levels below
-            the token's own.
-        counts: section -> what was cut of each record.
+        features: the EtcFeatures and the features of links, each `<int32>[rows,
+            length]`.
+        values: the features of values, each `<dtype>[rows, length, ...]`.
+        long_sources: indices of each long token before truncation: its section,
+            its group, its unit in the group, and its index in the unit; -1 for
+            padding. `<int32>[rows, long_length, 4]`.
+        global_sources: the same for global tokens, `<int32>[rows,
+            global_length, 4]`. The global token of a group or unit has -1 for
+            the levels below.
+        counts: section -> numbers of its elements before and after truncation.
         owner: the record of each row, `<int32>[rows]`.
-        windows: `starts`, token offsets in the record, and `sizes` of
-            windows, `<int64>[batch, (rows)]`.
+        windows: `starts`, the token offset of each window in its record, and
+            `sizes`, its number of tokens, both `<int64>[batch, (rows)]`. Empty
+            if no section has windows.
     """
 
     features: dict[str, tf.Tensor]
@@ -93,14 +96,14 @@ class Layout(NamedTuple):
 class LayoutEngine:
     """Lays out ragged content as EtcFeatures; see the module's docstring.
 
-    Content that exceeds the lengths is cut as the sections say, and counted. A
-    record's result does not depend on its batch. An input without a length is
-    as long as the batch needs. `special_ids` are ids of global tokens that the
-    specification names.
+    Content that exceeds the lengths is truncated according to each section's
+    `cut`, and counted. The result for a record does not depend on the other
+    records of the batch. If a length is None, the input is as long as the batch
+    needs. `special_ids` maps the token names in the specification to ids.
 
     Raises:
-        ValueError: a length is negative, or missing for windows, or a global
-            token has no id.
+        ValueError: a length is negative, a window has no `long_length`, or a
+            token name has no id.
     """
 
     def __init__(
@@ -113,13 +116,17 @@ class LayoutEngine:
         special_ids = special_ids or {}
         for length in (long_length, global_length):
             if length is not None and length < 0:
-                raise ValueError(f"A length is negative: {length}.")
+                raise ValueError(
+                    f"A length is {length}, expected 0 or more, or None."
+                )
         self.spec = spec
         self.long_length = long_length
         self.global_length = global_length
         self._has_windows = any(x.cut == WINDOWS for x in spec.sections)
         if long_length is None and self._has_windows:
-            raise ValueError("Windows need a long_length.")
+            raise ValueError(
+                f"long_length is None. Set it, since cut={WINDOWS!r} needs it."
+            )
         tokens = [x for s in spec.sections for x in s.global_tokens.values()]
         tokens += [spec.blocks.global_token] if spec.blocks else []
         self._ids = {}
@@ -129,13 +136,13 @@ class LayoutEngine:
         ):
             if isinstance(name, str) and name not in special_ids:
                 raise ValueError(
-                    f"There is no special token {name!r}, expected one of "
-                    f"{sorted(special_ids)}."
+                    f"The layout names the token {name!r}, expected an id or "
+                    f"one of {sorted(special_ids)}."
                 )
             named = isinstance(name, str)
             self._ids[name] = special_ids[name] if named else name
 
-    # AutoGraph would only make tracing slow.
+    # AutoGraph would slow down tracing and change nothing.
     @tf.autograph.experimental.do_not_convert
     def __call__(
         self,
@@ -146,17 +153,18 @@ class LayoutEngine:
         """Lays out a batch.
 
         Args:
-            contents: token ids of each section without `tokens` of its own,
-                `<int>[batch, (groups), (units), (tokens)]`. `one_unit`,
-                `one_group` and `groups_of_one` lift content of a lower rank.
-            targets: targets of each link; see `Link`.
-            values: values of each value; see `Value`.
+            contents: section name -> token ids, `<int>[batch, (groups),
+                (units), (tokens)]`, for sections without constant `tokens`.
+                `one_unit`, `one_group` and `groups_of_one` add missing
+                dimensions.
+            targets: link name -> targets; see `Link`.
+            values: value name -> values; see `Value`.
 
         Raises:
             ValueError: an argument does not match the specification.
-            tf.errors.InvalidArgumentError: when run, if contents differ in the
-                number of records, or there is not one target or value for each
-                element.
+            tf.errors.InvalidArgumentError: when the graph runs, if contents
+                have different numbers of records, or the number of targets or
+                values differs from the number of elements.
         """
         targets, values = dict(targets or {}), dict(values or {})
         self._check(contents, targets, values)
@@ -263,7 +271,7 @@ class LayoutEngine:
             names = sorted(part.name for part in parts)
             if sorted(given) != names:
                 raise ValueError(
-                    f"Expected {what} for {names}, got {sorted(given)}."
+                    f"`{what}` has {sorted(given)}, expected exactly {names}."
                 )
         for name, content in contents.items():
             if (
@@ -274,8 +282,8 @@ class LayoutEngine:
                 raise ValueError(
                     f"The content of {name!r} must be ragged, [batch, "
                     "(groups), (units), (tokens)], got "
-                    f"{getattr(content, 'shape', content)}. See one_unit, "
-                    "one_group and groups_of_one."
+                    f"{getattr(content, 'shape', content)}. Use one_unit, "
+                    "one_group or groups_of_one to add dimensions."
                 )
         for part, given in self._told(targets, values):
             inner = part.inner_shape
@@ -293,23 +301,23 @@ class LayoutEngine:
                 )
 
     def _told(self, targets, values):
-        """Returns pairs of each link or value and its targets or values."""
+        """Pairs each link with its targets, and each value with its values."""
         pairs = [(x, targets[x.name]) for x in self.spec.links]
         return pairs + [(x, values[x.name]) for x in self.spec.values]
 
     def _check_sizes(self, sections, batch, targets, values):
-        """Compares the numbers of records and elements, when run."""
+        """Checks the numbers of records and elements when the graph runs."""
         for name, section in sections.items():
             tf.debugging.assert_equal(
                 tf.size(section.original.group_splits, tf.int64) - 1,
                 batch,
-                f"Records of the content of {name!r}, expected as many as of "
-                "the others.",
+                f"The content of {name!r} has another number of records, "
+                "expected the same number in all contents.",
             )
         for part, given in self._told(targets, values):
             content = sections[part.section].content
             splits = given.with_row_splits_dtype(tf.int64).nested_row_splits
-            # Splits of each record's elements, in the content and as given.
+            # Row splits by record of the targets or values, and of the content.
             pair = (
                 record_splits(splits),
                 content.splits(part.level),
@@ -323,16 +331,16 @@ class LayoutEngine:
                         pair[0][:size] - pair[1][:size], dtype=tf.int32
                     ),
                 ],
-                f"{type(part).__name__} {part.name!r}, expected one for each "
-                f"{part.level} of {part.section!r}.",
+                f"{type(part).__name__} {part.name!r}: expected one entry for "
+                f"each {part.level} of {part.section!r}.",
             )
 
     def _cut(self, sections, batch):
-        """Shares the budgets among the sections, in the order of rank."""
+        """Truncates the sections to the space left, in the order of rank."""
         long_limit = _limit(self.long_length)
         global_limit = _limit(self.global_length)
         if self.spec.blocks is not None:
-            # Blocks without a global token do not exist.
+            # Each block needs a global token.
             long_limit = min(long_limit, global_limit * self.spec.blocks.size)
         long_left, global_left = (
             tf.fill([batch], tf.constant(limit, tf.int64))
@@ -349,7 +357,7 @@ class LayoutEngine:
             if spec.max_tokens is not None:
                 long_budget = tf.minimum(long_left, spec.max_tokens)
             if spec.cut == WINDOWS:
-                # The last in rank: all others have been cut.
+                # Windows have the last rank: all other sections are cut by now.
                 windows = flat_content.make_windows(
                     content.row_sizes("token"), long_budget, spec.stride
                 )
@@ -364,12 +372,14 @@ class LayoutEngine:
                     for x in (long_budget, global_left)
                 )
                 if spec.share_last_global:
-                    # Without global tokens there is nothing to share.
+                    # Units cannot share a global token if there is no room for
+                    # one, so the window is empty.
                     windows = windows._replace(
                         sizes=tf.where(global_left > 0, windows.sizes, 0)
                     )
                 content = flat_content.cut_windows(content, windows)
-            # Windows are never longer than they may be.
+            # Windows fit the long input by construction, so they are cut only
+            # if the global input may be too short.
             if spec.cut != WINDOWS or (
                 spec.global_tokens and not spec.share_last_global
             ):
@@ -384,7 +394,7 @@ class LayoutEngine:
             )
             sections[name] = section
             if spec.cut == WINDOWS:
-                # Windows drop what the global input has no room for.
+                # The global input may have cropped the windows.
                 windows = windows._replace(sizes=content.row_sizes("token"))
             else:
                 long, global_ = flat_content.used(content, spec.costs)

@@ -40,8 +40,8 @@ WIKIHOP = LayoutSpec(
     ),
 )
 
-# The layout of HotpotQA: the [CLS] has a global token but is not linked to it,
-# and titles have their own token type.
+# The layout of HotpotQA: the [CLS] has a global token but no link to it, and
+# titles have their own token type.
 HOTPOTQA = LayoutSpec(
     (
         Section(
@@ -80,7 +80,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters((14, 12), (None, None))
     def test_wikihop_table(self, long_length, global_length):
-        """The worked example of the original code's description."""
+        """Uses the worked example in the description of the original code."""
         engine = LayoutEngine(WIKIHOP, long_length, global_length)
         made = engine(
             {
@@ -107,7 +107,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             "global_paragraph_breakpoints": "1 1 0 1 0 0 1 0 1 0 0 0",
         }
         if long_length is None:
-            # Without lengths, without the three positions of padding.
+            # Without lengths, the three positions of padding are missing.
             expected = {
                 name: " ".join(values.split()[:-3])
                 for name, values in expected.items()
@@ -176,10 +176,10 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_windows(self):
-        """Puts a question above every part of a page.
+        """Puts a question before every window of a page.
 
-        Room for 3 of the page's 7 tokens, a step of 2: windows from 0, 2, 4.
-        The second record has no page, and one window.
+        A window has 3 of the page's 7 tokens, and the stride is 2, so windows
+        start at 0, 2 and 4. The second record has no page, and one window.
         """
         spec = LayoutSpec(
             [
@@ -219,9 +219,9 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(made.features[name], values, name)
         self.assertAllEqual(made.owner, [0, 0, 0, 1])
         self.assertEqual(made.windows["starts"].to_list(), [[0, 2, 4], [0]])
-        # Units that do not fit into the global input are not shown.
+        # Units that do not fit into the global input are dropped.
         self.assertEqual(made.windows["sizes"].to_list(), [[3, 2, 3], [0]])
-        # Counts of the record, not of a window: what one window shows is kept.
+        # Counts are per record: a token in any window is kept.
         self.assertAllEqual(made.counts["page"].kept_tokens, [7, 0])
         # Origins of tokens in the record.
         self.assertAllEqual(made.long_sources[2, 3], [1, 1, 0, 1])
@@ -247,27 +247,27 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             long_token_ids="11 12 13 14 9 0",
             long_sentence_ids="0 1 1 1 2 -1",
             global_token_ids="1 1 2",
-            # The last token of the page, which three units share.
+            # Three units share the last global token of the page.
             global_paragraph_breakpoints="0 1 1",
         )
-        # With no room in the global input there is nothing to share.
+        # Without room in the global input there is no token to share.
         made = LayoutEngine(spec, 6, 1)(page)
         self.assertEqual(made.windows["sizes"].to_list(), [[0]])
 
     def test_errors(self):
         spec = LayoutSpec([Section("a")])
-        with self.assertRaisesRegex(ValueError, "negative"):
+        with self.assertRaisesRegex(ValueError, "length is -1, expected 0"):
             LayoutEngine(spec, -1, 1)
         windows = LayoutSpec([Section("a", cut="windows")])
-        with self.assertRaisesRegex(ValueError, "Windows need a long_length"):
+        with self.assertRaisesRegex(ValueError, "long_length is None. Set it"):
             LayoutEngine(windows, None, 1)
         named = LayoutSpec([Section("a", token_global=GlobalToken("dot"))])
         with self.assertRaisesRegex(ValueError, "'dot', .* of .'comma'"):
             LayoutEngine(named, 1, 1, {"comma": 5})
         engine = LayoutEngine(spec, 1, 1)
-        with self.assertRaisesRegex(ValueError, r"contents for \['a'\]"):
+        with self.assertRaisesRegex(ValueError, r"contents` has .'b'.*\['a'\]"):
             engine({"b": ragged([], 3)})
-        with self.assertRaisesRegex(ValueError, r"targets for \[\], got .'x'"):
+        with self.assertRaisesRegex(ValueError, r"targets` has .'x'.* \[\]"):
             engine({"a": ragged([], 3)}, {"x": ragged([], 3)})
         with self.assertRaisesRegex(ValueError, "'a' must be ragged"):
             engine({"a": ragged([[1]], 1)})
@@ -309,12 +309,12 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
         one, two = ragged([[[[1]]]], 3), ragged([[[[1]]], [[[1]]]], 3)
         call(one, one, one)
         with self.assertRaisesRegex(
-            tf.errors.InvalidArgumentError, "Records of the content of .*b"
+            tf.errors.InvalidArgumentError, "The content of .*b"
         ):
             call(two, one, two)
         many = ragged([[[[1], [2]]], [[[3]]]], 3)
         for targets in (two, ragged([[[[1]]], [[[1, 1]]]], 3)):
-            # The right number of units, but of other records.
+            # The number of units is right in total, but not per record.
             with self.assertRaisesRegex(
                 tf.errors.InvalidArgumentError,
                 "Link .*x.*for each token of .*a",

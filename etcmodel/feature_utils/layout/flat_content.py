@@ -1,6 +1,6 @@
 """The content of one section of a layout, as flat vectors; graph code.
 
-All functions process whole batches with cumulative sums, without loops over
+Functions process whole batches with cumulative sums, without loops over
 records, sentences or tokens.
 """
 
@@ -20,10 +20,10 @@ class FlatContent:
     """The groups, units and tokens of one section, and their splits.
 
     A row is a record, or a window of one. An *element* is a group, a unit or a
-    token. `group_splits`, `unit_splits` and `token_splits` say which groups a
-    row has, which units a group and which tokens a unit. Origins are the
-    indices of elements in the flat content before anything is cut or repeated.
-    All are `<int64>`.
+    token. `group_splits` are the row splits of groups by row, `unit_splits` of
+    units by group, and `token_splits` of tokens by unit. The origin of an
+    element is its index in the flat content before truncation and repetition.
+    All tensors are `<int64>`.
     """
 
     group_splits: tf.Tensor
@@ -60,12 +60,15 @@ class FlatContent:
 
     @functools.cached_property
     def row_unit_splits(self) -> tf.Tensor:
-        """Splits of units by rows, `<int64>[rows + 1]`."""
+        """Row splits of the units, `<int64>[rows + 1]`.
+
+        Row i has the units `splits[i]:splits[i + 1]`.
+        """
         return tf.gather(self.unit_splits, self.group_splits)
 
     @functools.cached_property
     def row_token_splits(self) -> tf.Tensor:
-        """Splits of tokens by rows, `<int64>[rows + 1]`."""
+        """Row splits of the tokens, `<int64>[rows + 1]`."""
         return tf.gather(self.token_splits, self.row_unit_splits)
 
     def row_sizes(self, level: str) -> tf.Tensor:
@@ -73,7 +76,7 @@ class FlatContent:
         return ragged_rows.lengths(self.splits(level))
 
     def splits(self, level: str) -> tf.Tensor:
-        """Returns splits of a level's elements by rows, `<int64>[rows + 1]`."""
+        """Returns the row splits of a level's elements, `<int64>[rows + 1]`."""
         if level == "group":
             return self.group_splits
         if level == "unit":
@@ -91,7 +94,7 @@ class FlatContent:
         return self.group_row if level == "group" else self.unit_row
 
     def unit_index_in_row(self) -> tf.Tensor:
-        """Index of each unit within its row."""
+        """Returns the index of each unit within its row."""
         return ragged_rows.index_in(self.unit_row, self.row_unit_splits)
 
     def owner(self, level: str) -> tf.Tensor:
@@ -111,7 +114,10 @@ def flatten(content: tf.RaggedTensor) -> FlatContent:
 
 
 class Costs(NamedTuple):
-    """The cost of one element of each level in the budgets: 0 or 1."""
+    """How many tokens of an input each element of a level takes: 0 or 1.
+
+    `unit_global`, for example, is 1 if every unit has a global token.
+    """
 
     token_long: int
     token_global: int
@@ -120,10 +126,14 @@ class Costs(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The kept parts of a section: `<bool>[groups]`, `<bool>[units]`.
+    """The parts of a section that truncation keeps.
 
-    `<int64>[units]` lengths count the tokens kept at the start of each unit. A
-    dropped group keeps no units.
+    Attributes:
+        groups: whether each group is kept, `<bool>[groups]`. No unit of a
+            dropped group is kept.
+        units: whether each unit is kept, `<bool>[units]`.
+        lengths: number of tokens kept at the start of each unit,
+            `<int64>[units]`.
     """
 
     groups: tf.Tensor
@@ -132,7 +142,11 @@ class Kept(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Numbers of a section's elements before and after, `<int32>[batch]`."""
+    """Numbers of a section's elements in each record, `<int32>[batch]`.
+
+    `tokens`, `units` and `groups` count the elements before truncation;
+    `kept_tokens` and so on count those after it.
+    """
 
     tokens: tf.Tensor
     kept_tokens: tf.Tensor
@@ -143,7 +157,10 @@ class Counts(NamedTuple):
 
 
 def used(content: FlatContent, costs: Costs) -> tuple[tf.Tensor, tf.Tensor]:
-    """Computes what a section takes of both inputs, two `<int64>[rows]`."""
+    """Counts a section's tokens in the long and the global input.
+
+    Both are `<int64>[rows]`.
+    """
     groups, units, tokens = map(content.row_sizes, ("group", "unit", "token"))
     return (
         tokens * costs.token_long,
@@ -154,7 +171,7 @@ def used(content: FlatContent, costs: Costs) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def count(original: FlatContent, content: FlatContent) -> Counts:
-    """Counts the original elements that are left in any of a record's rows."""
+    """Counts the elements of records, and those kept in at least one row."""
     values = []
     for level in ("token", "unit", "group"):
         splits, origin = original.splits(level), content.origin(level)
@@ -172,8 +189,8 @@ def count(original: FlatContent, content: FlatContent) -> Counts:
 
 
 def select(content: FlatContent, kept: Kept) -> FlatContent:
-    """Returns the kept content."""
-    # Tokens before each unit, and the first token of each unit that has one.
+    """Returns the content that `kept` marks."""
+    # Number of kept tokens before each unit, and the unit of each kept token.
     before = ragged_rows.cumulative(kept.lengths)
     unit = ragged_rows.owners(before)
     # [kept tokens]
@@ -196,10 +213,10 @@ def select(content: FlatContent, kept: Kept) -> FlatContent:
 
 
 def repeat(content: FlatContent, owner: tf.Tensor) -> FlatContent:
-    """Repeats rows of content; `owner` is the original of each new row."""
+    """Repeats rows of content; `owner` is the old row of each new row."""
     splits = [content.group_splits, content.unit_splits, content.token_splits]
     origins = [content.group_origin, content.unit_origin, content.token_origin]
-    # [new rows, (elements)] of each level, from the top.
+    # [new rows, (elements)] of each level, from groups to tokens
     repeated = [
         tf.gather(
             tf.RaggedTensor.from_nested_row_splits(
@@ -215,10 +232,10 @@ def repeat(content: FlatContent, owner: tf.Tensor) -> FlatContent:
 
 
 class Windows(NamedTuple):
-    """Parts of a section's tokens, each `<int64>[windows]`.
+    """Windows over a section's tokens, each field `<int64>[windows]`.
 
-    A window has an owner (a record), a size, and a first token, counted in the
-    record. A record has one or more windows.
+    `owner` is the record of each window, `starts` its first token in the
+    record, and `sizes` its number of tokens. A record has one or more windows.
     """
 
     owner: tf.Tensor
@@ -231,9 +248,10 @@ def make_windows(
 ) -> Windows:
     """Makes windows over texts; the last one of a text may be shorter.
 
-    A text of n tokens has `1 + ceil(max(n - room, 0) / stride)` windows. The
-    stride is limited to the room, so that windows skip no tokens; None means
-    the room. Lengths and room are `<int64>[batch]`.
+    `lengths` are numbers of tokens, and `room` is the size of a window; both
+    are `<int64>[batch]`. A text of n tokens has `1 + ceil(max(n - room, 0) /
+    stride)` windows. The stride is at most the room, so that windows skip no
+    tokens; None means the room.
 
     Example: lengths of 9 and 3 with room for 4 and a stride of 3 give the
     owners 0 0 0 1, the starts 0 3 6 0 and the sizes 4 4 3 3.
@@ -258,11 +276,11 @@ def make_windows(
 
 
 def _runs(*keys: tf.Tensor) -> tf.Tensor:
-    """Finds the starts of runs of equal keys, and the end; `<int64>[n]`."""
+    """Returns the row splits of runs of equal keys, `<int64>[runs + 1]`."""
     changes = tf.zeros_like(keys[0][1:], tf.bool)
     for key in keys:
         changes |= tf.not_equal(key[1:], key[:-1])
-    # The first key always begins a run; no keys have no runs.
+    # The first key always begins a run. Without keys there are no runs.
     is_first = tf.concat([tf.ones_like(keys[0][:1], tf.bool), changes], axis=0)
     return tf.concat(
         [tf.where(is_first)[:, 0], [tf.size(is_first, tf.int64)]], axis=0
@@ -272,8 +290,8 @@ def _runs(*keys: tf.Tensor) -> tf.Tensor:
 def cut_windows(content: FlatContent, windows: Windows) -> FlatContent:
     """Returns the groups and units with at least one token in a window.
 
-    Example: of a record with the units `[7, 8, 9]` and `[5]`, the windows from
-    0 to 2 and from 1 to 4 show `[7, 8]`, and `[8, 9]` and `[5]`.
+    Example: a record has the units `[7, 8, 9]` and `[5]`. The window from 0 to
+    2 has the unit `[7, 8]`; the window from 1 to 4 has `[8, 9]` and `[5]`.
     """
     first = tf.gather(content.row_token_splits, windows.owner) + windows.starts
     # [windows, (tokens)]

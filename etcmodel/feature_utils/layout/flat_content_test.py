@@ -37,7 +37,7 @@ class FlatContentTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(to_lists(shown), [[[[0, 1]]], [[[1, 2], [3]]]])
 
     @parameterized.parameters(
-        # No tokens, no room, exactly enough room.
+        # No tokens; no room; exactly enough room.
         (0, 4, 3, [(0, 0)]),
         (9, 0, 3, [(0, 0)]),
         (9, -2, 3, [(0, 0)]),

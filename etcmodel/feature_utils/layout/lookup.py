@@ -1,4 +1,4 @@
-"""Looks up links, values and vectors of a layout's tokens; graph code."""
+"""Looks up the links, values and vectors of tokens in a layout; graph code."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ from etcmodel.feature_utils.layout.spec import Link
 from etcmodel.feature_utils.layout.spec import Value
 from etcmodel.feature_utils.layout.tables import PlacedSection
 
-# The marks of a table, for both inputs.
+# Input -> the marks of its table; see `tables.Table`.
 Marks = Mapping[str, Mapping[str, tf.Tensor]]
 
 
 def _places_of(spec: LayoutSpec, part: Link | Value, marks: Marks) -> tf.Tensor:
-    """Returns each token's element in the flat content, or -1."""
+    """Returns the index of each token's element in the flat content, or -1."""
     of_input = marks[part.source]
     is_own = tf.equal(of_input["section"], spec.index(part.section))
     if part.source == "global":
-        # Excludes the tokens of the units inside.
+        # Excludes the global tokens of the levels below.
         for level in LEVELS[LEVELS.index(part.level) + 1 :]:
             is_own &= of_input[level] < 0
     return tf.where(is_own, of_input[f"{part.level}_origin"], -1)
@@ -31,7 +31,7 @@ def _places_of(spec: LayoutSpec, part: Link | Value, marks: Marks) -> tf.Tensor:
 def look_up(
     spec: LayoutSpec, marks: Marks, values: Mapping[str, tf.RaggedTensor]
 ) -> dict[str, tf.Tensor]:
-    """Lays out values: feature -> `<dtype>[rows, length, ...]`."""
+    """Returns the features of values: name -> `<dtype>[rows, length, ...]`."""
     result = {}
     for value in spec.values:
         flat = tf.cast(values[value.name].flat_values, value.dtype)
@@ -59,9 +59,9 @@ def resolve(
     targets: Mapping[str, tf.RaggedTensor],
     owner: tf.Tensor,
 ) -> dict[str, tf.Tensor]:
-    """Finds the positions of the targets that tokens are linked to.
+    """Returns the features of links: the position of each token's target.
 
-    Returns feature -> `<int32>[rows, length]`, -1 for tokens without a link.
+    Each feature is `<int32>[rows, length]`, -1 for tokens without a link.
     """
     # [rows, length]
     nothing = {
@@ -77,8 +77,8 @@ def resolve(
         max_units = tf.reduce_max(tf.concat([starts[1:] - starts[:-1], [0]], 0))
         # [units]
         index = content.origin(level) - tf.gather(starts, tf.gather(owner, row))
-        # Positions of all units of a record in each of its rows; the first
-        # and the last place stand for targets that do not exist.
+        # Positions of all units of a record in each of its rows. The first and
+        # the last column are for targets that do not exist.
         # [rows, 1 + units + 1]
         positions = tf.tensor_scatter_nd_update(
             tf.fill(tf.stack([tf.size(owner, tf.int64), max_units + 2]), -1),
@@ -115,26 +115,31 @@ def pick_units(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Gathers the vectors of a section's elements from an encoder's output.
 
-    Example: with the global tokens `title, clause 0, clause 1` and `title,
-    clause 0, padding` of two records, where each clause is a group,
+    Example: two records have the global tokens `title, clause 0, clause 1` and
+    `title, clause 0, padding`, and each clause is a group. Then
 
         made = engine(contents)
         output = encoder(made.features)["global_output"]  # [2, 3, hidden]
         pick_units(spec, made.global_sources, output, "clauses", "group")
 
-    gives the vectors `[2, 2, hidden]` of the clauses, zeros for the second one
-    of the second record, and `[[True, True], [True, False]]`. With
-    `long_sources` and `long_output` it gathers tokens of the text. `sizes` are
-    numbers of groups, of units per group and of tokens per unit, down to the
-    level; elements beyond them are dropped. By default they are the largest.
+    gives the vectors of the clauses, `[2, 2, hidden]`, and `[[True, True],
+    [True, False]]`. The vector of the missing second clause of the second
+    record is 0. With `long_sources` and `long_output` it gathers the vectors of
+    text tokens.
+
+    `sizes` are the number of groups, the number of units per group and the
+    number of tokens per unit, down to the level. Elements beyond these sizes
+    are dropped. By default, the sizes are the largest in the batch.
 
     Returns:
         The vectors, `<float>[rows, groups, (units, (tokens,)) hidden]`, by
-        indices in the content before truncation, and whether each exists.
-        Vectors of elements that were cut, or have no token, are 0.
+        indices in the content before truncation; and whether each element has
+        a token, `<bool>[rows, groups, (units, (tokens))]`. Vectors of elements
+        that were cut, or have no token, are 0.
 
     Raises:
-        ValueError: there is no such section or level.
+        ValueError: the section or level does not exist, or the number of
+            `sizes` does not match the level.
     """
     index = spec.index(section)
     if level not in LEVELS:
@@ -142,13 +147,14 @@ def pick_units(
     depth = 1 + LEVELS.index(level)
     if sizes is not None and len(sizes) != depth:
         raise ValueError(
-            f"sizes is {[*sizes]}, expected one of each of {LEVELS[:depth]}."
+            f"sizes has {len(sizes)} values {[*sizes]}, expected {depth}: one "
+            f"for each of {', '.join(LEVELS[:depth])}."
         )
     # [rows, length]
     is_own = tf.equal(sources[..., 0], index)
     is_own &= tf.reduce_all(sources[..., 1 : 1 + depth] >= 0, axis=-1)
     is_own &= tf.reduce_all(sources[..., 1 + depth :] < 0, axis=-1)
-    # After the first place of each axis, which is for all other tokens.
+    # The first place of each axis is for all other tokens.
     # [rows, length, depth]
     places = tf.where(
         is_own[..., tf.newaxis], 1 + sources[..., 1 : 1 + depth], 0

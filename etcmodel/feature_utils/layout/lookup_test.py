@@ -23,7 +23,7 @@ class LayoutLookupTest(tf.test.TestCase, parameterized.TestCase):
         (tf.int64, [7, 8, 9], [7, 8], 0),
     )
     def test_values(self, dtype, given, kept, pad):
-        """Values of any type, of whole units, without cut ones."""
+        """Lays out values of any dtype; drops those of units that are cut."""
         spec = LayoutSpec(
             [
                 Section("a", unit_global=GlobalToken(1), cut="keep"),
@@ -70,7 +70,7 @@ class LayoutLookupTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class PickUnitsTest(tf.test.TestCase, parameterized.TestCase):
-    """Uses vectors of each token's number, and ten times that."""
+    """The vector of a token is its position, and ten times its position."""
 
     SPEC = LayoutSpec(
         [
@@ -152,9 +152,9 @@ class PickUnitsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_no_such_section_level_or_sizes(self):
         for args, message in (
-            (("texts", "group"), "no section 'texts'"),
+            (("texts", "group"), "section 'texts' does not exist"),
             (("text", "word"), "level is 'word'"),
-            (("text", "unit", [3]), "sizes"),
+            (("text", "unit", [3]), "sizes has 1 values .*group, unit"),
         ):
             with self.assertRaisesRegex(ValueError, message):
                 self._pick(tf.fill([2, 5, 4], -1), *args)

@@ -1,8 +1,8 @@
-"""Tests of `layout` against a loop in plain Python on random specifications.
+"""Compares `layout` with plain Python loops on random specifications.
 
-An element is named by its path, its indices in the content of a record: a group
-is `(1,)`, its first unit `(1, 0)`, the first token of that `(1, 0, 0)`.
-The kept part of a section is a list of paths, depth first.
+An element is identified by its path: its indices in the content of a record. A
+group is `(1,)`, its first unit is `(1, 0)`, and the first token of this unit is
+`(1, 0, 0)`. The kept part of a section is a list of paths in depth-first order.
 """
 
 import functools
@@ -48,7 +48,7 @@ class Record(NamedTuple):
 
 
 class Token(NamedTuple):
-    """A token of either input; that of a block has no section, -1."""
+    """A token of either input; the token of a block has section -1."""
 
     section: int
     path: tuple[int, ...]
@@ -56,7 +56,7 @@ class Token(NamedTuple):
 
 
 def paths_of(content, level=None):
-    """Paths of all units, or of those of a level, depth first."""
+    """Returns the paths of all elements, or of a level's, depth first."""
     paths = []
     for g, group in enumerate(content):
         paths.append((g,))
@@ -71,7 +71,7 @@ def count(paths, level):
 
 
 def used(section, paths):
-    """Counts what units take: long tokens, global tokens, units."""
+    """Counts the long tokens, global tokens and units that paths use."""
     return (
         section.in_long * count(paths, "token"),
         sum(count(paths, level) for level in section.global_tokens),
@@ -80,7 +80,7 @@ def used(section, paths):
 
 
 def pieces_of(section, content, budget):
-    """Returns parts of a section that are kept as a whole or not at all."""
+    """Returns the parts of a section that are kept or dropped as a whole."""
     paths = paths_of(content)
     if section.cut == "keep":
         return [[path] for path in paths]
@@ -98,7 +98,7 @@ def pieces_of(section, content, budget):
 
 
 def pack(section, pieces, budget):
-    """Keeps pieces up to the first misfit, or with "fit" all that fit."""
+    """Keeps pieces up to the first misfit; with "fit", keeps all that fit."""
     kept = []
     for piece in pieces:
         parent = piece[0][:-1]
@@ -116,7 +116,7 @@ def pack(section, pieces, budget):
 
 
 def counts_of(content, rows):
-    """Counts tokens, units and groups of a section, and those of any row."""
+    """Counts a section's elements, and those that are in at least one row."""
     kept = {*itertools.chain(*rows)}
     return [
         count(paths, level)
@@ -143,7 +143,7 @@ def windows_of(section, content, budget):
 
 
 def cut(case, contents):
-    """Section -> kept paths, for all rows; room for globals of windows."""
+    """Returns, per row, section -> kept paths; and room for shared globals."""
     spec, long_left, global_left = case
     if spec.blocks:
         long_left = min(long_left, global_left * spec.blocks.size)
@@ -167,7 +167,7 @@ def cut(case, contents):
 
 
 def lay_out(spec, contents, kept, global_room):
-    """Tokens of both inputs, and (section, path) -> global position."""
+    """Returns both inputs' tokens, and (section, path) -> global position."""
     long, global_, positions = [], [], {}
     for index, section in enumerate(spec.sections):
         most = len(global_) + global_room
@@ -223,7 +223,7 @@ def long_features(section, path, positions):
 
 
 def tokens_of(spec, part, inputs):
-    """Returns the tokens of a link or value: place, path of the unit."""
+    """Returns (position, path of the element) of a link's or value's tokens."""
     depth = LEVELS.index(part.level) + 1
     for place, token in enumerate(inputs[part.source]):
         is_unit = part.source == "long" or len(token.path) == depth
@@ -336,7 +336,7 @@ def draw_spec(rng):
 
 def draw_case(rng):
     spec = draw_spec(rng)
-    # Units only share global tokens that are scarce.
+    # Makes global tokens scarce, so that units share the last one.
     shares = any(x.share_last_global for x in spec.sections)
     most = [0, 1, 2, 3] if shares else [0, 2, 3, 5, 8, 50]
     return Case(spec, rng.choice([0, 4, 8, 12, 16, 24]), rng.choice(most))
@@ -364,7 +364,7 @@ def draw_numbers(rng, low, high, shape):
 def draw_content(rng, *most):
     if not most:
         return rng.randint(1, 99)
-    # Mostly as many as there can be, sometimes none.
+    # Mostly the maximum number, sometimes none.
     number = min(most[0], rng.randint(0, most[0] + 2))
     return [draw_content(rng, *most[1:]) for _ in range(number)]
 
@@ -393,7 +393,7 @@ def ragged(nested, level, shape=()):
 
 
 def run_engine(case, records):
-    """The owners of the rows, the counts, and all the rest by name."""
+    """Returns the owners of rows, the counts, and the other results by name."""
     contents = {
         x.name: ragged([y.contents[x.name] for y in records], "token")
         for x in case.spec.sections

@@ -34,8 +34,8 @@ INPUTS = ("long", "global")
 class GlobalToken:
     """The global token that every element of a level gets.
 
-    `token_id` is an id, or a name whose id the engine is given, such as
-    "sentence" of a tokenizer's `special_ids`.
+    `token_id` is an id, or a name in the engine's `special_ids`, such as
+    "sentence".
     """
 
     token_id: int | str
@@ -44,45 +44,50 @@ class GlobalToken:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """One kind of content, and its layout.
+    """A section of a model's input, such as the question, and its layout.
 
     Attributes:
-        name: name of the content.
-        token_type_id: token type of its tokens in the long input.
-        first_unit_token_type_id: type of the first unit of every group, such
-            as a title; by default `token_type_id`.
-        group_global: global token of every group, None for none.
-        unit_global: global token of every unit.
-        token_global: global token of every token.
+        name: name of the section.
+        token_type_id: token type of the section's tokens in the long input.
+        first_unit_token_type_id: token type of the first unit of every group,
+            such as a title; by default `token_type_id`.
+        group_global: global token of every group; None for none.
+        unit_global: global token of every unit; None for none.
+        token_global: global token of every token; None for none.
         in_long: whether the tokens are in the long input.
         link_sentences: whether `long_sentence_ids` link a token to its own
-            global token or else to its unit's.
-        link_paragraphs: whether `long_paragraph_ids` link it to its group's.
-        breaks: whether every group ends a paragraph, in both inputs; local
-            attention stops there. The last token of an input always does.
-        cut: what is dropped when the input is full. "keep": tokens from the
-            end of the section; "tail": whole elements from the end; "fit":
-            elements for which there is no room; "balanced": the last unit of
+            global token, or else to the global token of its unit.
+        link_paragraphs: whether `long_paragraph_ids` link a token to the global
+            token of its group.
+        breaks: whether every group ends a paragraph, in both inputs. Local
+            attention does not cross the end of a paragraph. The last token of
+            an input always ends one.
+        cut: truncation when the input is full. "keep" drops tokens from the end
+            of the section; "tail" drops whole elements from the end; "fit"
+            skips elements that do not fit; "balanced" drops the last unit of
             the group with the most units. With "tail" and "balanced", a unit
             longer than the whole budget of the section is cropped first.
-            "windows": nothing. Each row has a window over the tokens, in the
-            room that other sections leave; the record has as many rows as all
-            tokens need. (Tokens beyond the room of the global input of a row
-            are cropped, as with "keep"; without any room there is one row.)
-            Only one section can have windows.
-        whole: what "tail" and "fit" keep whole or drop: "unit" or "group".
-        stride: tokens from the start of a window to that of the next, at most
-            the size of a window; None for windows that do not overlap.
-        share_last_global: whether units of a window beyond the room of the
-            global input share the last global token. Otherwise they are
+            "windows" drops nothing: each row has a window over the tokens, in
+            the space that other sections leave, and a record has one row per
+            window. (Tokens without room in a row's global input are cropped, as
+            with "keep". Without any room in the long input, the record has one
+            row.) Only one section can have windows.
+        whole: the elements that "tail" and "fit" keep or drop as a whole:
+            "unit" or "group".
+        stride: number of tokens from the start of a window to the start of the
+            next, at most the size of a window; None for windows that do not
+            overlap.
+        share_last_global: whether units of a window share the last global token
+            if the global input has no room for more. Otherwise they are
             cropped, as with "keep".
-        priority: sections with a lower number take from the budget first, and
-            among equals the earlier one. By default 0 for "keep", otherwise 1;
-            windows come last.
+        priority: sections with a lower number get space first; among equal
+            numbers, the earlier section does. By default 0 for "keep",
+            otherwise 1; windows come last.
         max_units: maximum number of units per record.
         max_tokens: maximum number of tokens per record, or per window.
         tokens: ids or names (see `GlobalToken`) that are the same for every
-            record, such as a CLS. Such a section is given no content.
+            record, such as a CLS. The engine expects no content for such a
+            section.
     """
 
     name: str
@@ -114,7 +119,7 @@ class Section:
         if not self.in_long and self.max_tokens is not None:
             raise ValueError(
                 f"Section {self.name!r}: max_tokens limits tokens of the long "
-                "input, but in_long is False."
+                "input, but in_long is False. Leave out max_tokens."
             )
         if self.cut == WINDOWS:
             if (
@@ -123,8 +128,8 @@ class Section:
                 or self.priority is not None
             ):
                 raise ValueError(
-                    f"Section {self.name!r}: windows need the long input, no "
-                    "priority and no max_units."
+                    f"Section {self.name!r}: cut={WINDOWS!r} needs "
+                    "in_long=True, and neither priority nor max_units."
                 )
             if self.stride is not None and self.stride < 1:
                 raise ValueError(
@@ -133,13 +138,13 @@ class Section:
                 )
             if self.share_last_global and [*self.global_tokens] != ["unit"]:
                 raise ValueError(
-                    f"Section {self.name!r}: share_last_global needs a global "
-                    "token for units, and none for groups and tokens."
+                    f"Section {self.name!r}: share_last_global needs "
+                    "unit_global, and neither group_global nor token_global."
                 )
         elif self.stride is not None or self.share_last_global:
             raise ValueError(
                 f"Section {self.name!r}: stride and share_last_global need "
-                f"cut={WINDOWS!r}, but cut is {self.cut!r}."
+                f"cut={WINDOWS!r}, but cut is {self.cut!r}. Leave them out."
             )
 
     @property
@@ -150,7 +155,7 @@ class Section:
 
     @property
     def costs(self) -> flat_content.Costs:
-        """The cost of one element of each level in the budgets."""
+        """How many tokens of an input each element of a level takes."""
         return flat_content.Costs(
             token_long=int(self.in_long),
             token_global=int(self.token_global is not None),
@@ -160,7 +165,7 @@ class Section:
 
     @property
     def rank(self) -> float:
-        """The given priority, or the default."""
+        """The priority, or its default; windows come last."""
         if self.cut == WINDOWS:
             return float("inf")
         if self.priority is not None:
@@ -170,33 +175,36 @@ class Section:
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """Links tokens of a section to any global tokens, such as mentions.
+    """Links tokens of a section to any global tokens.
 
-    The engine's `targets` give, for every element of the section's level before
-    any cutting, the index of an element of the target section within the record
-    (units are counted through all groups), or any other number, such as -1, for
-    no target: `<int>[batch, (groups), (units), (tokens)]`, down to the level;
-    with a `number` above 1 `[..., number]`.
+    A link can, for example, connect the mentions of an entity. The engine's
+    `targets` have one entry for every element of the section's level, before
+    truncation: `<int>[batch, (groups), (units), (tokens)]`, down to the level,
+    or `[..., number]` with a `number` above 1. An entry is the index of an
+    element of the target section within the record. Units are counted through
+    all groups. Any other number, such as -1, means no target.
 
     Attributes:
-        name: name of the targets.
+        name: name of the link in the engine's `targets`.
         section: the section whose tokens are linked.
         target_section: the section with the global tokens.
-        target_level: "group", "unit" or "token".
-        level: "group", "unit" or "token": the elements that have targets.
+        target_level: level of the targets: "group", "unit" or "token".
+        level: level of the elements that have targets: "group", "unit" or
+            "token".
         source: "long" to link all long tokens of an element to its target;
             "global" to link the element's own global token.
         feature: the feature that holds the index of the global token, by
             default the link's name. If two links of a feature apply to a token,
             the later one wins.
         number: how many targets an element can have. The feature `FEATURE_2`
-            holds the second, and so on.
-        label: name of an own relative label for linked tokens. By default they
-            have the label of a token and its sentence.
+            holds the second target, and so on.
+        label: name of a separate relative label for linked tokens. By default
+            they have the label of a token and its sentence.
         back_label: name of the label from a target back to the global token
-            linked to it; `label` by default. Not for long tokens.
-        opens_hard_masks: whether long tokens and the global tokens they are
-            linked to see each other despite a hard mask.
+            that is linked to it; by default `label`. Requires
+            `source="global"`.
+        opens_hard_masks: whether linked long and global tokens attend to each
+            other despite a hard mask.
     """
 
     name: str
@@ -225,8 +233,8 @@ class Link:
             )
         if self.source == "long" and self.back_label is not None:
             raise ValueError(
-                f"Link {self.name!r}: back_label needs source='global'; a long "
-                "and a global token have one label."
+                f"Link {self.name!r}: back_label needs source='global'; long "
+                "and global tokens have the same label in both directions."
             )
         if self.source == "global" and self.opens_hard_masks:
             raise ValueError(
@@ -256,28 +264,30 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """Values that are laid out with tokens, units or groups.
+    """Values that belong to tokens, units or groups, such as font sizes.
 
-    The engine's `values` give one for every element of the section's level
-    before any cutting, `<dtype>[batch, (groups), (units), (tokens), ...]`, down
-    to the level.
+    The engine's `values` have one value for every element of the section's
+    level, before truncation: `<dtype>[batch, (groups), (units), (tokens),
+    ...]`, down to the level.
 
     Attributes:
-        name: name of the values.
+        name: name of the value in the engine's `values`.
         section: name of the section.
-        level: "group", "unit" or "token": the elements that have a value.
-        source: "long" if all long tokens of an element get its value; "global"
-            if the element's own global token gets it.
-        feature: the feature that holds the values, by default the name. Several
-            sections can have values of one feature.
-        dtype: any type, or its name.
+        level: level of the elements that have a value: "group", "unit" or
+            "token".
+        source: "long" to give the value to all long tokens of an element;
+            "global" to give it to the element's own global token.
+        feature: the feature that holds the values, by default the name. Values
+            of several sections can share a feature.
+        dtype: any dtype, or its name.
         shape: shape of one value.
         pad: value of all other tokens; 0, False or "" by default.
         embed: whether the encoder adds a projection of the values to the
-            embeddings of their tokens (paper, section 4.1: OpenKP's visual
-            features). Or the names of the inputs: a value of the global input
-            can also be added to the long tokens that `long_sentence_ids` link
-            to its token. With none, `()`, only the model's heads use them.
+            embeddings of their tokens (ETC paper, section 4.1: OpenKP's visual
+            features). Instead of True, the names of the inputs to add it to: a
+            value of the global input can also be added to the long tokens that
+            `long_sentence_ids` link to its token. With `()`, only the model's
+            heads read the values.
     """
 
     name: str
@@ -296,24 +306,24 @@ class Value:
         added_to = self.added_to
         if added_to is None:
             return
-        # Heads can read single numbers.
+        # Embedded values must be vectors; heads read single numbers, too.
         rank = len(self.shape)
         if rank > 1 or self.dtype == tf.string or (added_to and not rank):
             raise ValueError(
-                f"Value {self.name!r}: embed needs a vector of numbers, or one "
-                "number that heads read, but the value is "
-                f"<{self.dtype.name}>{list(self.shape)}."
+                f"Value {self.name!r} is <{self.dtype.name}>"
+                f"{list(self.shape)}. Expected a vector of numbers for embed, "
+                "or also one number for embed=()."
             )
         if self.pad is not None:
             raise ValueError(
-                f"Value {self.name!r}: a model reads values padded with 0, "
-                "which adds nothing. Leave out pad."
+                f"Value {self.name!r}: embed needs values padded with 0. Leave "
+                "out pad."
             )
         possible = INPUTS if self.source == "global" else ("long",)
         if not {*added_to} <= {*possible}:
             raise ValueError(
-                f"Value {self.name!r}: embed is {list(added_to)}, but values "
-                f"of the {self.source} input can be added to {list(possible)}."
+                f"Value {self.name!r}: embed is {list(added_to)}. Expected "
+                f"inputs from {list(possible)} for source={self.source!r}."
             )
 
     @property
@@ -323,14 +333,14 @@ class Value:
 
     @property
     def added_to(self) -> tuple[str, ...] | None:
-        """The inputs it is added to; None if no model reads it."""
+        """The inputs that the value is added to; None if no model reads it."""
         if isinstance(self.embed, bool):
             return (self.source,) if self.embed else None
         return tuple(self.embed)
 
     @property
     def kind(self) -> tuple:
-        """The attributes that values of one feature must share."""
+        """The attributes that must be equal for all values of a feature."""
         return self.source, self.dtype, self.shape, self.pad, self.added_to
 
     @property
@@ -342,7 +352,7 @@ class Value:
 
 
 class LinkFeature(NamedTuple):
-    """The attributes of a link that an encoder needs; see `Link`."""
+    """A feature that holds a link, as an encoder reads it; see `Link`."""
 
     name: str
     source: str = "long"
@@ -352,7 +362,7 @@ class LinkFeature(NamedTuple):
 
 
 class ValueFeature(NamedTuple):
-    """The attributes of a value that an encoder reads; see `Value`."""
+    """A feature that holds values, as an encoder reads it; see `Value`."""
 
     name: str
     source: str
@@ -361,19 +371,22 @@ class ValueFeature(NamedTuple):
     added_to: tuple[str, ...]
 
 
-# The link of the nine EtcFeatures.
+# The link that is one of the EtcFeatures.
 DEFAULT_LINK = LinkFeature("l2g_linked_ids")
 
 
 class EncoderInputs(NamedTuple):
-    """Inputs of an encoder besides the EtcFeatures; later links win."""
+    """Inputs of an encoder besides the EtcFeatures.
+
+    If several links apply to a pair of tokens, the last one wins.
+    """
 
     links: tuple[LinkFeature, ...] = (DEFAULT_LINK,)
     values: tuple[ValueFeature, ...] = ()
 
     @property
     def labels(self) -> list[str]:
-        """Names of all own labels, in order."""
+        """Names of the labels and back labels of all links, in order."""
         names = [
             label
             for link in self.links
@@ -385,7 +398,7 @@ class EncoderInputs(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """Global tokens for blocks of `size` long tokens, whatever they hold.
+    """Global tokens for blocks of `size` long tokens, across all sections.
 
     `long_sentence_ids` link every token to the global token of its block.
     """
@@ -396,10 +409,10 @@ class Blocks:
 
 @dataclasses.dataclass(frozen=True)
 class LayoutSpec:
-    """A structure as data: what `LayoutEngine` and `build_encoder` need.
+    """The structure of a model's input, for `LayoutEngine` and `build_encoder`.
 
-    Sections are in the order of both inputs; `blocks` replace their global
-    tokens.
+    Sections follow each other in this order in both inputs. With `blocks`,
+    blocks have the global tokens instead of sections.
     """
 
     sections: Sequence[Section]
@@ -417,39 +430,48 @@ class LayoutSpec:
         ):
             names = [part.name for part in parts]
             if len(set(names)) < len(names):
-                raise ValueError(f"{what} must have different names: {names}.")
+                raise ValueError(
+                    f"{what} must have different names, got {names}."
+                )
         by_name = {section.name: section for section in self.sections}
         if all(section.tokens for section in self.sections):
-            raise ValueError("A layout needs at least one section of content.")
+            raise ValueError(
+                "A layout needs at least one section without constant tokens. "
+                "Add one."
+            )
         if [x.cut for x in self.sections].count(WINDOWS) > 1:
-            raise ValueError("Only one section can have windows.")
+            raise ValueError(
+                f"Several sections have cut={WINDOWS!r}, expected at most one."
+            )
         if self.blocks is not None:
             owners = [x.name for x in self.sections if x.global_tokens]
             if owners or self.blocks.size < 1:
                 raise ValueError(
-                    "Blocks need at least one token, and sections without "
-                    f"global tokens. Got a size of {self.blocks.size} and "
-                    f"global tokens of {owners}."
+                    "blocks need a size of at least 1, and sections without "
+                    f"global tokens. Got the size {self.blocks.size} and "
+                    f"sections with global tokens: {owners}."
                 )
         for part in (*self.links, *self.values):
             for section, level in _places(part):
                 if section not in by_name:
                     raise ValueError(
-                        f"{type(part).__name__} {part.name!r}: there is no "
-                        f"section {section!r}, expected one of "
+                        f"{type(part).__name__} {part.name!r}: the section "
+                        f"{section!r} does not exist, expected one of "
                         f"{list(by_name)}."
                     )
                 if level and level not in by_name[section].global_tokens:
                     raise ValueError(
                         f"{type(part).__name__} {part.name!r}: a {level} of "
-                        f"{section!r} has no global token."
+                        f"{section!r} has no global token. Set "
+                        f"{level}_global."
                     )
             if part.source == "long" and not by_name[part.section].in_long:
                 raise ValueError(
                     f"{type(part).__name__} {part.name!r}: {part.section!r} "
-                    "is not in the long input; choose source='global'."
+                    "is not in the long input. Set source='global'."
                 )
-        # Attributes of each feature; the names of the nine are taken.
+        # Attributes of each feature. Links and values cannot have the names of
+        # EtcFeatures, except that of the default link.
         features = {x: None for x in FEATURES if x != DEFAULT_LINK.name}
         for part, name, kind in (
             *((x, y.name, y) for x in self.links for y in x.features),
@@ -458,26 +480,29 @@ class LayoutSpec:
             if not re.fullmatch(r"\w+", name):
                 raise ValueError(
                     f"{type(part).__name__} {part.name!r}: the feature "
-                    f"{name!r} must be named by letters, digits and _."
+                    f"name {name!r} must have only letters, digits and _."
                 )
             if features.setdefault(name, kind) != kind:
                 raise ValueError(
                     f"{type(part).__name__} {part.name!r}: the feature "
-                    f"{name!r} already exists, with other attributes."
+                    f"{name!r} already exists with other attributes. Choose "
+                    "another name."
                 )
             if name == DEFAULT_LINK.name and (
                 part.source == "global" or isinstance(part, Value)
             ):
                 raise ValueError(
-                    f"{type(part).__name__} {part.name!r}: {name} holds a link "
-                    "of the long input."
+                    f"{type(part).__name__} {part.name!r}: {name} must be a "
+                    "link of the long input."
                 )
 
     def index(self, name: str) -> int:
         """Returns the index of a section by name, or raises a `ValueError`."""
         names = [section.name for section in self.sections]
         if name not in names:
-            raise ValueError(f"There is no section {name!r}, only {names}.")
+            raise ValueError(
+                f"The section {name!r} does not exist, expected one of {names}."
+            )
         return names.index(name)
 
     def with_section(self, name: str, **changes: Any) -> "LayoutSpec":
@@ -488,7 +513,7 @@ class LayoutSpec:
         return dataclasses.replace(self, sections=sections)
 
     def with_blocks(self, size: int, token: GlobalToken) -> "LayoutSpec":
-        """Returns a copy with global tokens of blocks, not of sections."""
+        """Returns a copy where blocks have global tokens and sections none."""
         none = {f"{level}_global": None for level in LEVELS}
         return dataclasses.replace(
             self,
@@ -501,7 +526,7 @@ class LayoutSpec:
 
     @property
     def encoder_inputs(self) -> EncoderInputs:
-        """Returns the inputs of the encoder besides the EtcFeatures."""
+        """The inputs of the encoder besides the EtcFeatures."""
         links = [x for link in self.links for x in link.features]
         if DEFAULT_LINK.name not in {link.name for link in links}:
             links.insert(0, DEFAULT_LINK)
@@ -522,7 +547,10 @@ class LayoutSpec:
 
 
 def _places(part: Link | Value) -> list[tuple[str, str | None]]:
-    """Returns the part's sections, and levels that need a global token."""
+    """Returns the sections of a link or value, and each one's global level.
+
+    The level must have a global token; None if none is needed.
+    """
     own = (part.section, part.level if part.source == "global" else None)
     if isinstance(part, Value):
         return [own]
@@ -530,7 +558,7 @@ def _places(part: Link | Value) -> list[tuple[str, str | None]]:
 
 
 def _check_place(part: Link | Value) -> None:
-    """Raises a ValueError for levels and inputs that do not exist."""
+    """Raises a `ValueError` if the level or source does not exist."""
     for name, value, allowed in (
         ("level", part.level, LEVELS),
         ("source", part.source, INPUTS),

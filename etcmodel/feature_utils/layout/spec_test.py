@@ -48,14 +48,14 @@ class SectionTest(tf.test.TestCase, parameterized.TestCase):
             ),
             r"\('group', 'unit'\) for whole='word'": dict(whole="word"),
             "max_tokens limits tokens": dict(in_long=False, max_tokens=5),
-            "windows need the long": dict(cut="windows", in_long=False),
-            "no priority and no max_units": dict(cut="windows", max_units=3),
-            "no priority": dict(cut="windows", priority=3),
+            "'windows' needs in_long=True": dict(cut="windows", in_long=False),
+            "neither priority nor max_units": dict(cut="windows", max_units=3),
+            "neither priority": dict(cut="windows", priority=3),
             "stride is 0, expected at least 1": dict(cut="windows", stride=0),
             "stride and share_last_global need cut='wind": dict(stride=3),
             "but cut is 'tail'": dict(share_last_global=True),
-            "no max_units": dict(cut="windows", max_units=0),
-            "share_last_global needs a global": dict(
+            "nor max_units": dict(cut="windows", max_units=0),
+            "share_last_global needs unit_global": dict(
                 cut="windows",
                 share_last_global=True,
                 unit_global=GlobalToken(1),
@@ -68,7 +68,7 @@ class SectionTest(tf.test.TestCase, parameterized.TestCase):
             Section("x", **attributes)
 
     def test_valid_sections(self):
-        # Other limits also apply outside of the long input.
+        # `max_units` also applies outside of the long input.
         Section("ids", in_long=False, max_units=5)
         Section("x", cut="windows", stride=3, max_tokens=5)
         self.assertEqual(float("inf"), Section("x", cut="windows").rank)
@@ -100,29 +100,29 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         *{
             "level is 'word'": dict(level="word"),
-            r"vector of numbers.* is <int32>\[\]": dict(embed=True),
-            r"is <string>\[2\]": dict(embed=True, dtype=tf.string, shape=(2,)),
-            r"is <int32>\[2, 2\]": dict(embed=(), shape=(2, 2)),
+            r"is <int32>\[\]. Expected a vector": dict(embed=True),
+            r"<string>\[2\]": dict(embed=True, dtype=tf.string, shape=(2,)),
+            r"<int32>\[2, 2\]": dict(embed=(), shape=(2, 2)),
             "values padded with 0": dict(embed=True, shape=(2,), pad=1),
-            r"\['global'\], but values of .* added to \['long'\]": dict(
+            r"\['global'\]. Expected inputs from \['long'\]": dict(
                 embed=["global"], shape=(2,)
             ),
         }.items()
     )
     def test_errors_of_values(self, message, attributes):
-        with self.assertRaisesRegex(ValueError, f"Value 'x': .*{message}"):
+        with self.assertRaisesRegex(ValueError, f"Value 'x'.*{message}"):
             Value("x", "text", **attributes)
 
     @parameterized.parameters(
         *{
-            "at least one section of content": dict(sections=()),
-            "Sections must have different names: .'title', 'title'": dict(
+            "at least one section without constant": dict(sections=()),
+            "Sections must have different names, got .'title', 'title'": dict(
                 sections=[SECTIONS[0]] * 2
             ),
-            "Only one section can have windows": dict(
+            "Several sections have cut='windows'": dict(
                 sections=[Section(x, cut="windows") for x in "ab"]
             ),
-            "Link 'x': there is no section 'page', .*'title', 'text'": dict(
+            "Link 'x': the section 'page' does not .*'title', 'text'": dict(
                 links=[Link("x", "page", "title")]
             ),
             "Link 'x': a group of 'title' has no global token": dict(
@@ -131,7 +131,7 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
             "Value 'x': a token of 'title' has no global token": dict(
                 values=[Value("x", "title", "token", source="global")]
             ),
-            "Link 'y': the feature 'f' already exists, with other a": dict(
+            "Link 'y': the feature 'f' already exists with other at": dict(
                 links=[
                     Link("x", "text", "title", feature="f"),
                     Link("y", "title", "title", feature="f", label="other"),
@@ -141,10 +141,10 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
                 sections=[Section("title"), Section("x", in_long=False)],
                 values=[Value("y", "x")],
             ),
-            "'visual features' must be named by letters": dict(
+            "'visual features' must have only letters": dict(
                 values=[Value("visual features", "text")]
             ),
-            "Value 'l2g_linked_ids': l2g_linked_ids holds a link": dict(
+            "Value 'l2g_linked_ids': l2g_linked_ids must be a link": dict(
                 values=[Value("l2g_linked_ids", "text")]
             ),
             "Value 'long_token_ids': .* 'long_token_ids' already": dict(
@@ -160,7 +160,7 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
                     for name, i in (("x", 2), ("y", 3))
                 ]
             ),
-            "Link 'x': l2g_linked_ids holds a link of the long input": dict(
+            "Link 'x': l2g_linked_ids must be a link of the long input": dict(
                 links=[
                     Link(
                         *("x", "title", "title", "unit", "unit", "global"),
@@ -168,7 +168,7 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
                     )
                 ]
             ),
-            r"without global tokens.* of 4 and .* \['title', 'text'\]": dict(
+            r"without global tokens.* size 4 and .* \['title', 'text'\]": dict(
                 blocks=Blocks(4, GlobalToken(1))
             ),
         }.items()
@@ -217,7 +217,7 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
             [("look", "global", (7,), "float32", ("global",))],
             [*inputs.values],
         )
-        # A given feature replaces the usual one.
+        # A link's own feature replaces the default link.
         own = Link(
             *("own", "text", "title"),
             feature="l2g_linked_ids",
@@ -236,7 +236,7 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual(SECTIONS[0], changed.sections[0])
         with self.assertRaisesRegex(
-            ValueError, "no section 'page', only .'title'"
+            ValueError, "section 'page' does not .* of .'title'"
         ):
             spec.with_section("page", max_tokens=9)
         self.assertEqual(spec.values, changed.values)

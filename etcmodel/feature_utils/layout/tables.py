@@ -11,26 +11,27 @@ from etcmodel.feature_utils.layout.spec import LEVELS
 from etcmodel.feature_utils.layout.spec import Blocks
 from etcmodel.feature_utils.layout.spec import Section
 
-# Columns besides features: a token's section and its indices in the record, and
-# the indices of its group, unit and token in the flat content.
+# Columns besides features: a token's section; the indices of its group, unit
+# and token in the record; and their indices in the flat content.
 SOURCES = ("section", "group", "unit", "token")
 _ORIGINS = tuple(f"{level}_origin" for level in LEVELS)
 _MARKS = dict.fromkeys((*SOURCES, *_ORIGINS), -1)
 
 
 class PlacedSection(NamedTuple):
-    """A section with its original and its kept content.
+    """A section with its content before and after truncation.
 
     Attributes:
         spec: the section of the layout.
-        index: number of the section.
-        tokens: `<int32>[tokens]` of the content.
-        original: the content before any cutting.
-        content: the content that is left, in all rows.
-        max_shared: if units share the last global token, how many global tokens
-            each row has room for.
+        index: index of the section in the layout.
+        tokens: token ids of the original content, `<int32>[tokens]`.
+        original: the content before truncation.
+        content: the content after truncation, in all rows.
+        max_shared: `<int64>[rows]`, number of global tokens that each row has
+            room for; None unless units share the last global token.
         long_positions: positions of the kept tokens in the long input.
-        global_positions: positions of elements, by levels with global tokens.
+        global_positions: level -> positions of its elements in the global
+            input, for levels with a global token.
         group_ends: the last global position of each group.
     """
 
@@ -45,14 +46,17 @@ class PlacedSection(NamedTuple):
     group_ends: tf.Tensor | None = None
 
     def used(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Computes what the section takes of both inputs, `<int64>[rows]`."""
+        """Counts the section's tokens in both inputs, `<int64>[rows]` each."""
         long, global_ = flat_content.used(self.content, self.spec.costs)
         if self.max_shared is not None:
             global_ = tf.minimum(global_, self.max_shared)
         return long, global_
 
     def with_global(self, level: str) -> tf.Tensor | None:
-        """Marks the elements of a level with a global token; None for all."""
+        """Returns the indices of a level's elements that get a global token.
+
+        None means all elements.
+        """
         if self.max_shared is None:
             return None
         index = self.content.unit_index_in_row()
@@ -60,7 +64,7 @@ class PlacedSection(NamedTuple):
         return tf.where(index < limit)[:, 0]
 
     def sources(self, level: str) -> dict[str, tf.Tensor | int]:
-        """Returns columns with the origins of the elements of a level."""
+        """Returns the mark columns of a level's elements."""
         columns = {"section": self.index}
         # From the elements of the level up to those that contain them.
         inside = None
@@ -73,20 +77,24 @@ class PlacedSection(NamedTuple):
 
 
 def _take(values: tf.Tensor, index: tf.Tensor | None) -> tf.Tensor:
-    """Gathers values, or returns all of them without an index."""
+    """Gathers values; returns all of them if the index is None."""
     return values if index is None else tf.gather(values, index)
 
 
 def place(
     section: PlacedSection, long_start: tf.Tensor, global_start: tf.Tensor
 ) -> PlacedSection:
-    """Computes positions of all elements, from the start in each row."""
+    """Computes the positions of a section's elements in both inputs.
+
+    `long_start` and `global_start`, `<int64>[rows]`, are where the section
+    starts in each row.
+    """
     content, costs = section.content, section.spec.costs
     token_row = content.row("token")
     tokens = tf.range(tf.size(token_row, tf.int64))
     long_shift = long_start - content.row_token_splits[:-1]
 
-    # Global tokens of groups and of units before each unit.
+    # Numbers of global tokens before each unit and before each group.
     unit_sums = ragged_rows.cumulative(
         costs.unit_global + content.unit_lengths * costs.token_global
     )
@@ -128,9 +136,10 @@ def place(
 
 
 class Table:
-    """Collects columns of tokens of all sections and makes dense tensors.
+    """Collects the tokens of all sections, and makes dense tensors of them.
 
-    Columns are features and marks; `pads` holds their padding.
+    Columns are the features and the marks: the origin of each token. `pads`
+    maps each feature to its padding value.
     """
 
     def __init__(self, pads: Mapping[str, int]):
@@ -142,7 +151,7 @@ class Table:
     def add(
         self, row: tf.Tensor, position: tf.Tensor, **values: tf.Tensor | int
     ) -> None:
-        """Adds tokens; each value is `<int>[tokens]`, or one for all."""
+        """Adds tokens; a column is `<int>[tokens]`, or one int for all."""
         # [tokens, 2]
         self._places.append(tf.stack([row, position], axis=1))
         shape = tf.shape(position)
@@ -155,7 +164,7 @@ class Table:
     ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         """Returns the features and the marks, `<int32>[rows, length]` each."""
         places = tf.concat(self._places, axis=0)
-        # Which token is at each position, 0 for none.
+        # Number of the token at each position, 0 for none.
         # [rows, length]
         index = tf.scatter_nd(
             places,
@@ -252,7 +261,7 @@ def add_blocks(
     token_ids: Mapping[int | str, int],
     numbers: tf.Tensor,
 ) -> None:
-    """Adds the global tokens of blocks; each row has as many as `numbers`."""
+    """Adds global tokens of blocks; `numbers` has the number for each row."""
     index = tf.ragged.range(numbers)
     table.add(
         ragged_rows.owners_in(index),

@@ -2,15 +2,18 @@
 
 Entries are separated by spaces and lack their last period. `~` is optional
 white space: `z.~B` is "z. B." and "z.B.". The language of a text is not
-detected, so an entry must not be a common last word in another language.
+detected, so an entry must not be a word that often ends a sentence in another
+language.
 
-Not listed, as `sentences` finds them by form: single letters ("J.", "p.", "г.")
-and short parts without spaces ("U.S.", "i.d.R.", "т.п.").
+`sentences` finds some abbreviations by their form, so they are not listed:
+single letters ("J.", "p.", "г.") and short parts without spaces ("U.S.",
+"i.d.R.", "т.п.").
 """
 
 import re
 
-# A sentence never ends with a title, or with what introduces something.
+# Never the end of a sentence: titles, and abbreviations that introduce a name
+# or an example.
 NEVER_LAST = {
     "en": "Mr Mrs Ms Mx Dr Prof St Ste Mt Ft Gen Col Maj Lt Cmdr Cpl Sgt Capt "
     "Adm Brig Rev Hon Gov Pres Sen Rep Msgr Fr Messrs Mme Mlle vs viz Cf cf "
@@ -27,7 +30,7 @@ NEVER_LAST = {
     "el": "π.~χ δηλ βλ",
     "tr": "örn bkz",
 }
-# Not at the end of a sentence if a number follows.
+# Not the end of a sentence if a number follows.
 NUMBERED = {
     "en": "No Nos Nr Vol Vols pp Fig Figs Sec Ch Art Eq Par fl ch chap ed Jan "
     "Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec",
@@ -47,7 +50,7 @@ NUMBERED = {
     "vi": "tr",
     "hi": "पृ सं क्र नं",
 }
-# At the end of a sentence only if the next word can begin one.
+# The end of a sentence only if the next word can begin one.
 OFTEN_LAST = {
     "en": "Inc Ltd Co Corp Bros Jr Sr Esq Dept Univ Assn Ave Blvd Rd Mass "
     "Conn Calif etc al lit",
@@ -75,7 +78,8 @@ OFTEN_LAST = {
     "एच जे के एल एम एन क्यू आर एस टी यू वी डब्ल्यू डब्लू एक्स "
     "वाई ज़ेड",
 }
-# At the end of a sentence if a capital follows; the last two are words.
+# The end of a sentence if a capital follows. The last two entries are ordinary
+# words, not abbreviations.
 AND_SO_ON = "т.~д т.~п κ.~λπ κ.~ά κ.~τ.~λ ș.~a ș.~a.~m.~d v.~v я ж"
 # Words that begin sentences and are not names.
 BEGINNINGS = {
@@ -128,12 +132,12 @@ _SPACE = r"[\s\x{a0}\x{2009}\x{202f}]"
 def alternatives(
     entries: dict[str, str] | str, least_for_capital: int | None = None
 ) -> str:
-    """Returns a regular expression of RE2 that matches any entry.
+    """Returns a regular expression for RE2 that matches any entry.
 
     Args:
         entries: a table of this module, or one of its values.
-        least_for_capital: entries of at least as many characters may begin with
-            a capital; None for no entries.
+        least_for_capital: entries of at least this many characters also match
+            with a capital first letter; None for no entries.
     """
     if isinstance(entries, dict):
         entries = " ".join(entries.values())

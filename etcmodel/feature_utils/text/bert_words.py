@@ -1,15 +1,15 @@
 """Splits text into words as BERT does; graph code.
 
-Combines three steps of BERT's tokenizer: cleaning, normalization, and a word
-for each punctuation mark and each Chinese character. The result for a character
-depends on this character alone, so it is stored in a table, which is made once
-and saved in a SavedModel. The table agrees with the `tokenizers` library:
+Combines three steps of BERT's tokenizer: cleaning, normalization, and making
+each punctuation mark and each Chinese character a word. The result for a
+character depends on this character alone, so a table stores it. The table is
+made once and saved in a SavedModel. It agrees with the `tokenizers` library:
 
 * control, format and private-use characters and U+FFFD are dropped, and do not
-  separate words; other white space is a space;
-* accents are removed by decomposition (NFD), without its reordering, which
-  matters only for marks that are kept;
-* a capital sigma becomes σ at the end of a word, too.
+  separate words; all white space becomes a space;
+* accents are removed by decomposition (NFD). Unlike in NFD, marks are not
+  reordered, which matters only for marks that are kept;
+* a capital sigma becomes σ, even at the end of a word.
 """
 
 import functools
@@ -22,7 +22,8 @@ import tensorflow as tf
 
 from etcmodel.feature_utils import ragged_rows
 
-# Classes of characters. A packed character is 4 * code point + its class.
+# Classes of characters: part of a word, white space, a word of its own, several
+# characters. A packed character is 4 * code point + its class.
 _IN_WORD, _SPACE, _ALONE, _SEVERAL = range(4)
 _BLOCK = 128
 _NUM_CODES = 0x110000
@@ -40,8 +41,8 @@ _CHINESE = (
     (0x2B920, 0x2CEAF),
     (0x2F800, 0x2FA1F),
 )
-# The library knows the characters of Unicode 8. It treats younger marks,
-# punctuation and format characters as letters; only these are listed.
+# The library knows the characters of Unicode 8. It treats newer marks,
+# punctuation and format characters as letters. Only these are listed.
 _YOUNGER = """
 61d 7fd 890-8e2 9fd-9fe a76 afa-aff b55 c04-c3c c77 c84 d00 d3b-d3c d81 eba ece
 180f-1886 1abf-1ace 1b7d-1b7e 1df6-1dfb 2e43-2e5d a82c a8c5 a8ff a9bd
@@ -49,21 +50,23 @@ _YOUNGER = """
 11660-1166c 116b9 1182f-11fff 12ff1-13455 16e97-16f4f 16fe2-16fe4 1cf00-1cf46
 1e000-1e4ef 1e944-1e95f
 """
-# Characters that were in another category then.
+# Characters that had another category in Unicode 8.
 _FORMER_CATEGORY = {"\u166d": "Po", "\u1734": "Mn", "\U000111c9": "Po"}
 
 
 class Words(NamedTuple):
     """Words of texts, where repeated chunks are stored once.
 
-    Texts are split at spaces into chunks, and each distinct chunk into words.
+    Texts are split at spaces into chunks, and each distinct chunk is split into
+    words.
 
     Attributes:
-        texts: the words of the distinct chunks, one chunk after another,
-            normalized, `<string>[words]`; white space is an empty word.
-        num_chars: their lengths, `<int64>[words]`.
-        chunk: the distinct chunk of each, `<int64>[words]`.
-        index: the distinct chunk for each chunk, `<int64>[n, (chunks)]`.
+        texts: the normalized words of the distinct chunks, one chunk after
+            another, `<string>[words]`; white space is an empty word.
+        num_chars: number of characters of each word, `<int64>[words]`.
+        chunk: index of each word's distinct chunk, `<int64>[words]`.
+        index: index of each chunk of the texts among the distinct chunks,
+            `<int64>[n, (chunks)]`.
         chars: the characters of the distinct chunks.
     """
 
@@ -74,7 +77,10 @@ class Words(NamedTuple):
     chars: "_Chars"
 
     def join(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Gathers tokens of texts from those of `texts`: `[n, (tokens)]`."""
+        """Gathers the tokens of the original texts, `[n, (tokens)]`.
+
+        `tokens` are those of each word in `texts`, `[words, (tokens)]`.
+        """
         return ragged_rows.merge(self.index.with_values(self._by_chunk(tokens)))
 
     def join_spans(
@@ -83,13 +89,14 @@ class Words(NamedTuple):
         starts: tf.RaggedTensor,
         ends: tf.RaggedTensor,
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Gathers tokens of the texts and their places, `<int32>[n, (tokens)]`.
+        """Gathers the tokens of the original texts, with their offsets.
 
-        Tokens, starts and exclusive ends are given by words, in bytes of the
-        word (ends are clipped to it); the result is in bytes of the text, where
-        invalid UTF-8 counts as U+FFFD. A token ends where the next character
-        that is not dropped starts, or at a space: an accent belongs to its
-        letter.
+        `tokens`, `starts` and exclusive `ends` are `[words, (tokens)]`, with
+        offsets in bytes of the word; ends are clipped to the word. The results
+        are `<int32>[n, (tokens)]`, with offsets in bytes of the original text,
+        where invalid UTF-8 counts as U+FFFD. A token ends where the next
+        character that is not dropped starts, or at a space, so that an accent
+        belongs to its letter.
         """
         starts, ends = self._places(
             ragged_rows.owners_in(tokens), starts.values, ends.values
@@ -98,8 +105,8 @@ class Words(NamedTuple):
         chunks = self._by_chunk(
             tokens.with_values(tf.stack([tokens.values, starts, ends], axis=1))
         )
-        # Start of each chunk in all texts, concatenated, and in its own text.
-        # [chunks]
+        # [chunks], start of each chunk in the concatenated texts, then in its
+        # own text
         sizes = tf.gather(self.chars.chunk_sizes(), self.index.values)
         offset = tf.cumsum(sizes + 1, exclusive=True)
         offset -= tf.gather(
@@ -120,7 +127,7 @@ class Words(NamedTuple):
         )
 
     def _by_chunk(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Gathers tokens of all chunks from those of the words."""
+        """Gathers the tokens of all chunks from the tokens of words."""
         # [distinct chunks, (tokens), ...]
         distinct = ragged_rows.merge(
             tf.RaggedTensor.from_value_rowids(
@@ -150,7 +157,8 @@ class Words(NamedTuple):
         first = tf.gather(char, base + tf.cast(starts, tf.int32))
         ends = tf.cast(tf.minimum(ends, tf.cast(size, ends.dtype)), tf.int32)
         last = tf.gather(char, base + ends - 1)
-        # The first character whose source is after that of the last one.
+        # The first character that comes from a later original character than
+        # the last character does.
         following = tf.searchsorted(
             chars.source, tf.gather(chars.source, last), side="right"
         )
@@ -168,10 +176,12 @@ class Words(NamedTuple):
 class _Chars(NamedTuple):
     """Characters of the distinct chunks, concatenated.
 
-    `codes` are code points of the normalized characters, and `source` the
-    original character of each, ascending, both `<int32>[chars]`. `starts` and
-    `chunk_starts` are the starts of the original characters and of the chunks,
-    in bytes, and the end.
+    Attributes:
+        codes: code points of the normalized characters, `<int32>[chars]`.
+        source: index of the original character of each normalized one,
+            ascending, `<int32>[chars]`.
+        starts: start of each original character in bytes, and the end.
+        chunk_starts: start of each chunk in bytes, and the end.
     """
 
     codes: tf.Tensor
@@ -180,15 +190,15 @@ class _Chars(NamedTuple):
     chunk_starts: tf.Tensor
 
     def chunk_sizes(self) -> tf.Tensor:
-        """Sizes of the chunks in bytes, `<int32>[distinct chunks]`."""
+        """Returns the chunks' sizes in bytes, `<int32>[distinct chunks]`."""
         return self.chunk_starts[1:] - self.chunk_starts[:-1]
 
 
 class BertWords:
     """Splits texts into words; graph code.
 
-    Example: in lower case without accents, "Né 中国!" becomes the words `ne`,
-    `中`, `国` and `!`.
+    Example: with `lower_case` and `strip_accents`, "Né 中国!" becomes the words
+    `ne`, `中`, `国` and `!`.
     """
 
     def __init__(
@@ -206,7 +216,7 @@ class BertWords:
         """Splits `<string>[n]` into words; invalid UTF-8 counts as U+FFFD."""
         # [n, (chunks)]
         chunks = tf.strings.split(texts, " ")
-        # Texts repeat their words, so each is cut once.
+        # Texts repeat their words, so each distinct chunk is split only once.
         distinct, index = tf.unique(chunks.values, tf.int64)
         decoded = tf.strings.unicode_decode(distinct, "UTF-8")
         packed, source, chunk = self._look_up(decoded)
@@ -245,7 +255,7 @@ class BertWords:
     def _look_up(
         self, decoded: tf.RaggedTensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Looks up packed characters, with their source and chunk."""
+        """Looks up packed characters, with the source and chunk of each."""
         codes, chunk = decoded.values, ragged_rows.owners_in(decoded)
         table = self._table
         block = tf.gather(table.blocks, codes // _BLOCK)
@@ -294,13 +304,16 @@ def _starts(lengths: tf.Tensor) -> tf.Tensor:
 
 
 class _CharacterTable(NamedTuple):
-    """Maps each character to its result, in blocks; equal blocks are shared.
+    """Maps each character to packed characters; equal blocks are stored once.
 
-    `blocks` holds the start of each block's entries. If a character becomes one
-    character, its entry is the difference from 4 times its code point to the
-    packed character; otherwise it is 4 times the number of its sequence, plus
-    `_SEVERAL`. `starts` holds the start of each of the `sequences`; the first
-    is empty.
+    Attributes:
+        blocks: where the entries of each block of 128 characters start.
+        entries: one per character. If a character becomes one character, its
+            entry is the packed character minus 4 times the code point.
+            Otherwise, it is 4 times the number of its sequence, plus
+            `_SEVERAL`.
+        starts: start of each sequence in `sequences`; the first is empty.
+        sequences: packed characters of all sequences, concatenated.
     """
 
     blocks: np.ndarray
@@ -329,7 +342,7 @@ def _character_table(
     ]
     for codes in private if clean_text else ():
         entries[codes] = _SEVERAL
-    # Without surrogates, private and unassigned planes, and ideographs, which
+    # Leaves out surrogates, private and unassigned planes, and ideographs: they
     # do not change.
     for code in (
         *range(0x3400),
@@ -360,15 +373,15 @@ def _character_table(
         blocks=_BLOCK * np.array(blocks, np.int32),
         entries=np.frombuffer(b"".join(distinct), np.int32),
         starts=np.cumsum([0, *map(len, sequences)], dtype=np.int32),
-        # Appends one, so that the table is not empty.
+        # Appends a 0, so that the table is never empty.
         sequences=np.array([*itertools.chain(*sequences), 0], np.int32),
     )
 
 
 def _never_changes(char: str) -> bool:
-    """Tells quickly whether a character is a part of a word as it is.
+    """Returns whether a character is surely an unchanged part of a word.
 
-    Most are. False is always right, but slower.
+    A fast path for most characters. For False, `_convert` decides.
     """
     category = unicodedata.category(char)
     return (
@@ -403,7 +416,7 @@ def _convert(
             result = unicodedata.normalize("NFD", char)
         result = "".join(x for x in result if _category(x) != "Mn")
     if lower_case:
-        # One by one, since the library has no special final sigma.
+        # Converts one by one, since the library does not use the final sigma.
         result = "".join(x.lower() for x in result)
     return tuple(
         4 * ord(x) + (_ALONE if is_chinese or _is_punctuation(x) else _IN_WORD)
@@ -412,18 +425,18 @@ def _convert(
 
 
 def _is_punctuation(char: str) -> bool:
-    """Tells whether a character is its own word, as ASCII symbols are."""
+    """Returns whether a character is punctuation or an ASCII symbol."""
     return ("!" <= char <= "~" and not char.isalnum()) or _category(
         char
     ).startswith("P")
 
 
 def _category(char: str) -> str:
-    """Returns a category of Unicode 8; "Lo" for some younger characters."""
+    """Returns the category in Unicode 8; "Lo" for newer characters."""
     if char in _FORMER_CATEGORY:
         return _FORMER_CATEGORY[char]
     category = unicodedata.category(char)
-    # Fast path.
+    # Fast path: only these categories are listed as newer.
     if category[0] in "CMP" and _is_younger(char):
         return "Lo"
     return category

@@ -21,7 +21,7 @@ _CODES = (
 
 class BertWordsTest(tf.test.TestCase, parameterized.TestCase):
     def _words(self, words, texts):
-        """The words of each text."""
+        """Returns the words of each text."""
         found = words(tf.constant(texts))
         # [n, (words)]
         joined = found.join(tf.RaggedTensor.from_tensor(found.texts[:, None]))
@@ -52,7 +52,7 @@ class BertWordsTest(tf.test.TestCase, parameterized.TestCase):
         (False, True, False),
     )
     def test_every_character(self, lower_case, strip_accents, others):
-        """Inside a word, each becomes what the library makes of it."""
+        """Inside a word, every character gives the same as in the library."""
         chars = [
             chr(code)
             for code in _CODES

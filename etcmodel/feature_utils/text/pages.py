@@ -1,4 +1,4 @@
-"""Tokenizes pages that are given as words; graph code."""
+"""Tokenizes web pages that are given as words and HTML tags; graph code."""
 
 from typing import NamedTuple
 
@@ -9,9 +9,12 @@ from etcmodel.feature_utils.text import tokenizers
 
 
 class PageTokens(NamedTuple):
-    """Tokens inside candidates of pages, and the word of each, ascending.
+    """Tokens inside candidates, which are parts of pages such as paragraphs.
 
-    Both are `<int32>[batch, (candidates), (tokens)]`.
+    Attributes:
+        token_ids: `<int32>[batch, (candidates), (tokens)]`.
+        words: index of each token's word in the page, ascending, with the same
+            shape.
     """
 
     token_ids: tf.RaggedTensor
@@ -21,7 +24,7 @@ class PageTokens(NamedTuple):
 def outer_spans(
     starts: tf.Tensor, ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Keeps spans that lie inside no other one, in order; empties the others.
+    """Keeps spans that no other span contains, sorted; empties the others.
 
     Example: starts `[3, 0, 9, -1]` and exclusive ends `[5, 9, 12, -1]`, where
     -1 is padding, give the starts `[0, 9, M, M]` and the ends `[9, 12, M, M]`,
@@ -32,15 +35,16 @@ def outer_spans(
     is_there = (starts >= 0) & (ends > starts)
     starts = tf.where(is_there, starts, nothing)
     ends = tf.where(is_there, ends, -1)
-    # A span comes after all spans that can contain it: among spans with the
-    # same start, the longest is the first.
+    # Sorts a span after all spans that can contain it: by start, and among
+    # equal starts, the longest first.
     order = tf.argsort(starts * 2**32 - ends, axis=1, stable=True)
     starts, ends = (tf.gather(x, order, batch_dims=1) for x in (starts, ends))
     # The greatest end of all spans before each one.
     # [batch, spans]
     before = tf.pad(_cumulative_max(ends), [[0, 0], [1, 0]])[:, :-1]
     is_outer = ends > before
-    # Starts and ends of spans that do not contain each other have one order.
+    # Spans that do not contain each other have the same order by start as by
+    # end, so both can be sorted separately.
     return tuple(
         tf.sort(tf.cast(tf.where(is_outer, x, nothing), tf.int32), axis=1)
         for x in (starts, ends)
@@ -66,15 +70,14 @@ def _cumulative_max(values: tf.Tensor) -> tf.Tensor:
 
 
 def _find_candidates(words, candidate_starts, candidate_ends):
-    """Finds row, position and candidate of each word, and if it has one."""
+    """Finds each word's row, position and candidate, and whether it has one."""
     row = ragged_rows.owners_in(words)
     # [all words]
     position = tf.cast(
         ragged_rows.index_in(row, tf.cast(words.row_splits, tf.int64)), tf.int32
     )
-    # The last candidate that starts at or before each word. One more word and
-    # one more candidate are for the case that there are none.
-    # [batch, words + 1]
+    # [batch, words + 1], last candidate that starts at or before each word. An
+    # extra word and an extra candidate cover pages without any.
     num_places = 1 + tf.cast(
         tf.reduce_max(tf.pad(words.row_lengths(), [[0, 1]])), tf.int32
     )
@@ -92,7 +95,7 @@ def _find_candidates(words, candidate_starts, candidate_ends):
     where = tf.stack([row, tf.cast(position, tf.int64)], axis=1)
     candidate = tf.gather_nd(found, where) - 1
     end = tf.gather_nd(
-        # One more, in case there are no candidates.
+        # An extra candidate, for words before the first one.
         tf.pad(candidate_ends, [[0, 0], [1, 0]]),
         tf.stack([row, tf.cast(candidate, tf.int64) + 1], axis=1),
     )
@@ -101,13 +104,14 @@ def _find_candidates(words, candidate_starts, candidate_ends):
 
 def _tokenize_words(tokenizer, words, is_tag, html_ids) -> tf.RaggedTensor:
     """Tokenizes each word, `<int32>[words, (tokens)]`; a tag is one token."""
-    # Pages repeat their words, so each is tokenized once.
+    # Pages repeat their words, so each distinct word is tokenized only once.
     distinct, index = tf.unique(words, tf.int64)
     distinct = tokenizers.sanitize(distinct)
     # [distinct words, (tokens)]
     ids = tokenizer.tokenize(distinct).with_row_splits_dtype(tf.int64)
     if html_ids is not None:
-        # Two more rows: a tag is one token, whatever its text.
+        # Two more rows: an opening or closing tag is one token, whatever its
+        # text.
         closes = tf.strings.regex_full_match(distinct, r"(?s)\s*</.*")
         tag_row = ids.nrows() + tf.cast(tf.gather(closes, index), tf.int64)
         index = tf.where(is_tag, tag_row, index)
@@ -133,10 +137,11 @@ def tokenize_pages(
 ) -> PageTokens:
     """Tokenizes every word that lies in a candidate.
 
-    Words and HTML tags are `<string>[batch, (words)]`. `is_html`, `<bool>` with
-    at least as many columns, marks the tags. They become one of the two
-    `html_ids` (opening, closing), or are dropped without them. Candidates are
-    sorted spans that do not overlap, as from `outer_spans`.
+    `words` are words and HTML tags, `<string>[batch, (words)]`. `is_html` marks
+    the tags; it is `<bool>[batch, n]`, with n at least the length of the
+    longest page. An opening or closing tag becomes the first or the second of
+    `html_ids`; without `html_ids`, tags are dropped. Candidates are sorted
+    spans of words that do not overlap, such as the results of `outer_spans`.
     """
     row, position, candidate, keep = _find_candidates(
         words, candidate_starts, candidate_ends

@@ -1,4 +1,4 @@
-"""Tests of Natural Questions' `pages`."""
+"""Tests of `pages`, also on pages of Natural Questions."""
 
 import tempfile
 
@@ -100,7 +100,7 @@ class TokenizePagesTest(tf.test.TestCase, parameterized.TestCase):
             cls.tokenizer = tokenizers.WordpieceTokenizer(path)
 
     def _run(self, rows, is_html, spans, html=True):
-        """For each page its tokens, as `token:word:candidate`."""
+        """Returns the tokens of each page, as `token:word:candidate`."""
         special = self.tokenizer.special_ids
         made = pages.tokenize_pages(
             self.tokenizer,
@@ -144,7 +144,7 @@ class TokenizePagesTest(tf.test.TestCase, parameterized.TestCase):
             *("touching", "brno is a city .", [(0, 2), (2, 3), (3, 5)]),
             "brno:0:0 is:1:0 a:2:1 city:3:2 .:4:2",
         ),
-        # A word that is in two belongs to the later one.
+        # A word in two candidates belongs to the later one.
         (
             *("overlapping", "brno is a city .", [(0, 3), (2, 4)]),
             "brno:0:0 is:1:0 a:2:1 city:3:1",
@@ -213,7 +213,7 @@ class TokenizePagesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([x.to_list() for x in made], [[], []])
 
     def test_invalid_utf8(self):
-        """Invalid bytes are no text; words around them stay."""
+        """Invalid bytes are not text; words around them are kept."""
         words = [b"\xff\xfe", b"brno\xe9", b"</\xff>", b"<\xff>", b"city"]
         made = pages.tokenize_pages(
             self.tokenizer,

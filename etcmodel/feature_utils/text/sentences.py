@@ -1,7 +1,8 @@
 r"""Splits texts into sentences and items of lists; graph code.
 
 Items of lists and periods of abbreviations are marked first, then every place
-where a sentence can end; the text is split at the remaining marks. Ends are
+where a sentence can end. The text is split at the marks that remain. A sentence
+ends
 
 * after `.`, `!`, `?`, `…`, the Arabic `؟`, Urdu `۔`, Armenian `։`, or `;` after
   a Greek letter (and closing quotes and brackets), if white space follows, and
@@ -10,23 +11,36 @@ where a sentence can end; the text is split at the remaining marks. Ends are
 * after the full stops of other scripts, with or without white space: `。`, `！`
   and `？`, the danda `।` (Hindi, Bengali, ...), Ethiopic `።`, Burmese `။`,
   Khmer `។`, Tibetan `།`, ...;
-* at a space between Thai or Lao letters, 80 characters or more after the first
-  such letter of the sentence, since these scripts do not mark its end;
+* at a space between Thai or Lao letters, at least 80 characters after the first
+  such letter of the sentence, since these scripts do not mark the end of a
+  sentence;
 * at an empty line;
-* before an item of a list: a line that begins with `*`, `•` or another bullet,
-  and a bullet inside a line; a line that begins with a dash or `+`, or with a
-  number or letter and a period or bracket ("1.", "a)", "(iii)"), if the line
-  before ends with `:`, `;`, `!` or `?`, or if another such line is at most four
-  lines away; HTML's `<li>`, `<dt>` and `<dd>`, and after their end.
+* before an item of a list.
 
-A period ends no sentence after the abbreviations of `abbreviations`; after a
-single letter ("J. Smith", "z. B.") or short parts without spaces ("U.S. Army",
-"i.d.R."); in decimals, as no white space follows; after the number of an item
-("1. First", at the beginning of a line or sentence), of a day ("3. Oktober",
-"3. 10. 1990") or after a German article ("im 2. Bezirk"), and after a Roman
-number after a word in lower case ("im II. Weltkrieg").
-After letters, and abbreviations that often end a sentence ("Inc.", "usw."), a
-period ends one if the next word often begins sentences ("The", "Der").
+Items of lists are
+
+* a line that begins with `*`, `•` or another bullet, and a bullet inside a line
+  (not `*`);
+* a line that begins with a dash or `+`, or with a number or letter and a period
+  or bracket ("1.", "a)", "(iii)"), if the line before ends with `:`, `;`, `!`
+  or `?`, or if another such line is at most four lines away;
+* HTML's `<li>`, `<dt>` and `<dd>`. A sentence also ends after their closing
+  tags.
+
+A period does not end a sentence
+
+* after the abbreviations of `abbreviations`;
+* after a single letter ("J. Smith", "z. B.") or short parts without spaces
+  ("U.S. Army", "i.d.R.");
+* in decimals, as no white space follows;
+* after the number of an item ("1. First", at the beginning of a line or
+  sentence) or of a day ("3. Oktober", "3. 10. 1990");
+* after a number that follows a German article ("im 2. Bezirk"), and after a
+  Roman number that follows a lower-case word ("im II. Weltkrieg").
+
+After letters, and after abbreviations that often end a sentence ("Inc.",
+"usw."), a period ends a sentence if the next word often begins sentences
+("The", "Der").
 """
 
 import tensorflow as tf
@@ -34,18 +48,19 @@ import tensorflow as tf
 from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils.text import abbreviations
 
-# Marks: the end of a unit; a possible beginning of an item; a period that does
-# not end a sentence.
+# Marks in the text: the end of a sentence or item; a possible beginning of an
+# item; a period that does not end a sentence.
 _MARK = "\x1e"
 _MAYBE = "\x1d"
 _PERIOD = "\x1c"
 _CLOSING = r"[\"'\)\]”’»]*"
 _OPENING = r"[\"'\(\[“‘«]*"
 
-# Marks that end a sentence before white space: Latin, Arabic, Urdu, Armenian
-# and Greek ones.
+# Punctuation of Latin, Arabic, Urdu, Armenian and Greek that ends a sentence if
+# white space follows.
 _MARKS = ".!?…‼⁇⁈⁉\u061e\u061f\u06d4\u0589\u037e"
-# Marks that always end a sentence; most belong to scripts without spaces.
+# Punctuation that always ends a sentence; most belongs to scripts without
+# spaces.
 _FULL_STOPS = (
     "。！？｡"  # Chinese, Japanese.
     "\u0964\u0965\ua8ce\ua8cf"  # Hindi, Bengali, ...; Saurashtra.
@@ -72,9 +87,10 @@ _BEHIND_WORD = r"(?:[^\p{L}\p{M}\p{N}_]|$)"
 _SPACES = rf"\s\x{{a0}}\x{{2009}}\x{{202f}}{_MARK}"
 
 # Words that do not begin a sentence after the number of a day or a century.
-# Capitals make German special: most languages with such numbers ("3. října",
-# "3. oktober") write months in lower case, which begins no sentence. As a
-# result, English such as "He was 30. April was cold." is not split.
+# Only German needs them, since it writes months with a capital. Other languages
+# with such numbers ("3. října", "3. oktober") write months in lower case, which
+# never begins a sentence. As a result, English such as "He was 30. April was
+# cold." is not split.
 _BEHIND_ORDINALS = (
     "Januar|Jänner|Februar|Feber|März|April|Mai|Juni|Juli|August|September|"
     "Oktober|November|Dezember|Jan|Feb|Mär|Apr|Jun|Jul|Aug|Sept?|Okt|Nov|Dez|"
@@ -89,7 +105,7 @@ _NUMBERED = (
     rf"{_BEFORE_WORD}(?:{_STREET}|"
     rf"{abbreviations.alternatives(abbreviations.NUMBERED, 1)})"
 )
-# "im 2. Bezirk".
+# A number after a German article: "im 2. Bezirk".
 _GERMAN_ORDINAL = r"(?i:der|die|das|dem|den|des|im|zum|zur|beim|vom) \d{1,3}"
 _OFTEN_LAST = (
     rf"{_BEFORE_WORD}(?:{_STREET}|{_GERMAN_ORDINAL}|"
@@ -127,17 +143,17 @@ _FEW_LINES = rf"{_LINE}(?:\n[ \t\r]*[^\s{_MAYBE}{_MARK}]{_LINE}){{0,4}}"
 
 
 def _mark_items(beginning: str) -> tuple[tuple[str, str], ...]:
-    """Returns rewrites that mark items after a colon or near others."""
+    """Returns rewrites that mark items after a colon or near other items."""
     return (
         (rf"((?:^|\n)[ \t>]*{beginning})", rf"{_MAYBE}\1"),
-        # Not items: "3. Oktober", "z. B.".
+        # Unmarks lines that are not items: "3. Oktober", "z. B.".
         (
             rf"{_MAYBE}(\s*(?:\d+\.\s+(?:{_BEHIND_ORDINALS}){_BEHIND_WORD}|"
             r"\p{L}\.\s?\p{L}{1,3}\.))",
             r"\1",
         ),
         (rf"{_MAYBE}({_FEW_LINES}){_MAYBE}", rf"{_MARK}\1{_MARK}"),
-        # The last one, if their number is odd.
+        # Marks the last item if the number of items is odd.
         (rf"{_MARK}({_FEW_LINES}){_MAYBE}", rf"{_MARK}\1{_MARK}"),
         (rf"([:;!?：；][\"'»”\)]*[ \t\r]*){_MAYBE}", rf"\1{_MARK}"),
         (_MAYBE, ""),
@@ -217,13 +233,16 @@ def split_sentences(texts: tf.Tensor | tf.RaggedTensor) -> tf.RaggedTensor:
     """Splits texts into `<string>[..., (sentences)]`; graph code.
 
     Only white space around sentences is lost. Example: `"Mr. Bo ran 3.5
-    km. He won!"` gives `["Mr. Bo ran 3.5 km.", "He won!"]`, and `""` `[]`.
+    km. He won!"` gives `["Mr. Bo ran 3.5 km.", "He won!"]`, and `""` gives
+    `[]`.
     """
     if isinstance(texts, tf.RaggedTensor):
         return texts.with_flat_values(split_sentences(texts.flat_values))
     texts = tf.convert_to_tensor(texts, tf.string)
     if texts.shape.rank is None:
-        raise ValueError("The rank of the texts must be known.")
+        raise ValueError(
+            "The rank of the texts is unknown. Set it with `set_shape`."
+        )
     if texts.shape.rank == 0:
         # [(sentences)]
         return split_sentences(texts[tf.newaxis])[0]

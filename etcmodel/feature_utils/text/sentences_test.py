@@ -64,19 +64,19 @@ class SentencesTest(tf.test.TestCase):
             "ဒါက တစ်။| ဟိုဟာ နှစ်။|ဟုတ်",
             "នេះ មួយ។| នោះ ពីរ។| បាទ",
             "Είναι ένα;| Όχι· είναι δύο.| Ναι",
-            "a; B stays, as the semicolon is no question mark here",
+            "a; B stays, as the semicolon is not a question mark here",
             "བོད།|གཅིག།",
         )
 
     def test_words_that_end_like_abbreviations(self):
-        """Non-ASCII letters are letters, composed or not."""
+        """Non-ASCII letters are part of a word, composed or not."""
         self._check(
             "Il vit à Montréal.| Elle vit à Paris.",
             "Il vit à Montre\u0301al.| Elle vit à Paris.",
             "C'est idéal.| Nous partons.",
             "Ez a szív.| A test él.",
             "Čekal měsíc.| 12 dní zbývá.",
-            # At the beginning, and after other characters, they match.
+            # Abbreviations match at the beginning and after other characters.
             "Dr. Bo (cf. Eve) and l'al. Oc, 5-al. Oc, see No. 5 (p. 12).",
             "Ivy Inc. and Ivy Co.| The end.",
         )
@@ -89,7 +89,7 @@ class SentencesTest(tf.test.TestCase):
             "Im 19. Jahrhundert und im 18.–20. Jahrhundert.| Ende.",
             "3. Oktober 1990",
             "Dne 3. 10. 1990 přišel.| 3. října 1990 odešel.",
-            # Not dates.
+            # These are not dates.
             "He was 30.| Then he left in 1990.| Then it ended.",
             "He was 30.| Maine was cold.| Er war 30.| Oktoberfest war.",
             "It was 1803.| Oktober war kalt.| Es war 45.| Mai war es.",
@@ -98,7 +98,7 @@ class SentencesTest(tf.test.TestCase):
         )
 
     def test_numbers_of_items(self):
-        """A number of one or two digits is no sentence by itself."""
+        """A number of one or two digits is not a sentence by itself."""
         self._check(
             "1. First item.| 2. Second item.",
             " 10. Tenth item.",
@@ -111,7 +111,7 @@ class SentencesTest(tf.test.TestCase):
         )
 
     def test_scripts_without_marks_are_cut_by_length(self):
-        """At a space, 80 letters or more after the first of the sentence."""
+        """Splits at a space at least 80 characters after the first letter."""
         word, short = "ก" * 30, "ข" * 10
         self._check(
             f"{word} {word} {word}| {word} {word}",
@@ -123,7 +123,7 @@ class SentencesTest(tf.test.TestCase):
         )
 
     def test_abbreviations_and_lists(self):
-        """Splits hand-marked texts; these few splits are wrong."""
+        """Splits hand-marked texts; the listed splits are known errors."""
         known = (
             "Firma Novák s. r. o.",
             "Kaiser Wilhelm II.",
@@ -137,7 +137,7 @@ class SentencesTest(tf.test.TestCase):
                     self.assertEqual(found, units, language)
 
     def test_abbreviations_across_languages(self):
-        """An abbreviation in one language is a last word in another."""
+        """An abbreviation in one language can end a sentence in another."""
         self._check(
             "Don't tell Al.| He can't.| Bob won't.| It's Eve's.| Mend it.",
             "It ran 40 km/h.| Maria has a degree (BS).| The end.",
@@ -160,7 +160,7 @@ class SentencesTest(tf.test.TestCase):
         )
 
     def test_real_sentences_of_other_languages(self):
-        """Finds at least 198 of 200 ends, and as many are right."""
+        """Finds 198 of 200 ends or more; at most 1 % of the ends are wrong."""
         for language in "ar de el es hi ro ru tr vi zh".split():
             folder = os.path.dirname(
                 real_data_path(f"languages/{language}.txt")
@@ -196,7 +196,7 @@ class SentencesTest(tf.test.TestCase):
         )
 
     def test_saved_model_and_memory(self):
-        """Patterns fit into RE2's memory; otherwise it is slow and logs it."""
+        """Patterns fit into RE2's memory; otherwise RE2 is slow and logs so."""
         texts = [
             "".join(units)
             for passages in sentence_splitting.read_marked().values()

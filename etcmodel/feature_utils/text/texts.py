@@ -8,9 +8,9 @@ from etcmodel.feature_utils import ragged_rows
 def without_padding(texts: tf.Tensor | tf.RaggedTensor) -> tf.RaggedTensor:
     """Drops trailing empty strings, and trailing empty rows, of every row.
 
-    `<string>[batch, n]` or `[batch, m, n]`, padded or ragged, becomes ragged.
-    An empty string before another text keeps its place, and so does an empty
-    row before another row.
+    The input is `<string>[batch, n]` or `[batch, m, n]`, padded or ragged; the
+    result is ragged. An empty string before another text is kept, and so is an
+    empty row before another row.
 
     Example: `[[["a", ""], ["", ""], ["b", ""], ["", ""]]]` gives
     `[[["a"], [], ["b"]]]`.

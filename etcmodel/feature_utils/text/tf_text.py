@@ -1,4 +1,4 @@
-"""Imports TensorFlow Text, or names the extra that installs it."""
+"""Imports TensorFlow Text; if it is missing, the error names the extra."""
 
 from etcmodel import extras
 

@@ -1,7 +1,7 @@
 """Settings of WordPiece tokenizers: case, accents, long words.
 
 Hugging Face stores them beside the vocabulary, in `tokenizer_config.json` and
-`tokenizer.json`. This module reads both, and writes the former.
+`tokenizer.json`. This module reads both, and writes `tokenizer_config.json`.
 """
 
 import json
@@ -16,7 +16,7 @@ from etcmodel import json_objects
 
 CONFIG_FILE = "tokenizer_config.json"
 TOKENIZER_FILE = "tokenizer.json"
-# The default of Hugging Face's tokenizers. Google's code has 200.
+# The default of Hugging Face's tokenizers. BERT's own code has 200.
 _HUGGING_FACE_MAX_CHARS = 100
 
 
@@ -24,13 +24,15 @@ class TokenizerSettings(NamedTuple):
     """Settings of a WordPiece tokenizer; None means the default.
 
     Attributes:
-        lower_case: True by default, unless the vocabulary has capital letters.
-        strip_accents: by default equal to `lower_case`.
+        lower_case: whether text is lower-cased; True by default, unless the
+            vocabulary has capital letters.
+        strip_accents: whether accents are removed; by default equal to
+            `lower_case`.
         tokenize_chinese_chars: whether each Chinese character is its own word;
             True by default.
         clean_text: whether control characters are removed; True by default.
-        max_chars_per_word: longer words become the unknown token; 200 by
-            default, as in BERT's own code.
+        max_chars_per_word: maximum length of a word. Longer words become the
+            unknown token. 200 by default, as in BERT's own code.
     """
 
     lower_case: bool | None = None
@@ -41,17 +43,17 @@ class TokenizerSettings(NamedTuple):
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "TokenizerSettings":
-        """Makes settings from the dict of `_asdict`; rejects other names."""
+        """Makes settings from a dict; rejects unknown names."""
         unknown = sorted(set(content) - set(cls._fields))
         if unknown:
             raise ValueError(
-                f"Unknown settings {', '.join(unknown)}. Expected some of "
+                f"Unknown settings {', '.join(unknown)}. Expected names from "
                 f"{', '.join(cls._fields)}."
             )
         return cls(**content)
 
     def override(self, other: "TokenizerSettings") -> "TokenizerSettings":
-        """Returns these settings, with those that the other one sets."""
+        """Returns these settings, replaced where `other` is not None."""
         return self._replace(
             **{k: v for k, v in other._asdict().items() if v is not None}
         )
@@ -64,7 +66,7 @@ class TokenizerSettings(NamedTuple):
         ).override(self)
 
     def describe(self) -> str:
-        """Describes settings without None: "lower case, accents kept"."""
+        """Describes resolved settings, such as "lower case, accents kept"."""
         parts = [
             "lower case" if self.lower_case else "case kept",
             "accents removed" if self.strip_accents else "accents kept",
@@ -78,9 +80,9 @@ class TokenizerSettings(NamedTuple):
         return ", ".join(parts)
 
 
-# Setting -> its name in `tokenizer_config.json`, in the normalizer of
-# `tokenizer.json`, and its type. Hugging Face's own `tokenizer_config.json` has
-# no maximum.
+# Setting -> its name in `tokenizer_config.json`, its name in the normalizer of
+# `tokenizer.json`, and its type. Only this package writes
+# "max_input_chars_per_word" to `tokenizer_config.json`.
 _NAMES = {
     "lower_case": ("do_lower_case", "lowercase", bool),
     "strip_accents": ("strip_accents", "strip_accents", bool),
@@ -98,7 +100,7 @@ def read_settings(directory: str | os.PathLike) -> TokenizerSettings:
     """Reads settings from `tokenizer_config.json` and `tokenizer.json`.
 
     If they differ, `tokenizer_config.json` wins, as in Hugging Face's library.
-    All settings are None if neither file is in the directory.
+    All settings are None if the directory has neither file.
 
     Raises:
         ValueError: a file is damaged, or needs a feature that this package
@@ -121,7 +123,7 @@ def read_settings(directory: str | os.PathLike) -> TokenizerSettings:
 
 
 def settings_files(directory: str | os.PathLike) -> list[str]:
-    """Returns the files that `read_settings` reads in a directory."""
+    """Returns the paths of the files that `read_settings` reads."""
     paths = [
         os.path.join(os.fspath(directory), name)
         for name in (CONFIG_FILE, TOKENIZER_FILE)
@@ -170,10 +172,10 @@ def _value(content, key, kind, path):
 
 
 def _refuse(path: str, what: str) -> ValueError:
-    """Returns an error for a tokenizer whose tokens would differ here."""
+    """Returns the error for a tokenizer that this package cannot reproduce."""
     return ValueError(
-        f"{path}: {what}, which this package does not support: tokens would "
-        "differ. Expected the tokenizer of a BERT."
+        f"{path}: {what}, which this package does not support: its tokens "
+        "would differ. Use a tokenizer of BERT."
     )
 
 
@@ -191,11 +193,11 @@ def _from_config(content: dict[str, Any], path: str) -> TokenizerSettings:
 
 
 def _part(content, name, expected, path) -> dict[str, Any] | None:
-    """Returns a part of `tokenizer.json` of a given type; None if null."""
+    """Returns a part of `tokenizer.json` after checking its type, or None."""
     part = content.get(name)
     kind = part.get("type") if isinstance(part, dict) else part
     if kind not in (expected, None):
-        raise _refuse(path, f"the {name} is {kind!r} and not {expected}")
+        raise _refuse(path, f"the {name} is {kind!r}, not {expected}")
     return part
 
 
@@ -207,9 +209,9 @@ def _from_tokenizer(content: dict[str, Any], path: str) -> TokenizerSettings:
     model = _part(content, "model", "WordPiece", path) or {}
     prefix = model.get("continuing_subword_prefix", "##")
     if prefix != "##":
-        raise _refuse(path, f"the prefix inside words is {prefix!r} and not ##")
+        raise _refuse(path, f"continuing_subword_prefix is {prefix!r}, not ##")
     if normalizer is None:
-        # The text is not changed.
+        # Without a normalizer, text is not changed.
         settings = TokenizerSettings(False, False, False, False)
     else:
         settings = TokenizerSettings(

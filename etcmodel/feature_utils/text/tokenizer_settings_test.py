@@ -13,7 +13,7 @@ from testing.helpers import write_file
 
 
 def _tokenizer_json(**kwargs):
-    """Returns what the tokenizers library writes for a BERT."""
+    """Returns the `tokenizer.json` that the library writes for BERT."""
     tokenizer = tokenizers.Tokenizer(
         tokenizers.models.WordPiece({"[UNK]": 0}, unk_token="[UNK]")
     )
@@ -24,7 +24,7 @@ def _tokenizer_json(**kwargs):
 
 class TokenizerSettingsTest(tf.test.TestCase, parameterized.TestCase):
     def _directory(self, config=None, tokenizer=None):
-        """A directory with `tokenizer_config.json` and `tokenizer.json`."""
+        """Writes `tokenizer_config.json` and `tokenizer.json`."""
         directory = os.path.dirname(write_file(self, b""))
         for name, content in (
             ("tokenizer_config.json", config),
@@ -90,7 +90,7 @@ class TokenizerSettingsTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_config_wins(self):
-        """Wins in conflicts; other settings come from the other file."""
+        """The config wins; settings that it lacks come from the other file."""
         directory = self._directory(
             {"do_lower_case": False, "strip_accents": None},
             _tokenizer_json(lowercase=True, strip_accents=False),
@@ -131,11 +131,15 @@ class TokenizerSettingsTest(tf.test.TestCase, parameterized.TestCase):
             tokenizer_settings.read_settings(directory)
 
     @parameterized.parameters(
-        ("normalizer", {"type": "NFKC"}, "'NFKC' and not BertNormalizer"),
-        ("pre_tokenizer", {"type": "Whitespace"}, "'Whitespace' and not Bert"),
+        ("normalizer", {"type": "NFKC"}, "'NFKC', not BertNormalizer"),
+        ("pre_tokenizer", {"type": "Whitespace"}, "'Whitespace', not Bert"),
         ("pre_tokenizer", None, "there is no pre_tokenizer"),
-        ("model", {"type": "BPE"}, "the model is 'BPE' and not WordPiece"),
-        ("model", {"continuing_subword_prefix": "@@"}, "'@@' and not ##"),
+        ("model", {"type": "BPE"}, "the model is 'BPE', not WordPiece"),
+        (
+            "model",
+            {"continuing_subword_prefix": "@@"},
+            "prefix is '@@', not ##",
+        ),
     )
     def test_other_tokenizers_are_refused(self, part, value, message):
         directory = self._directory(

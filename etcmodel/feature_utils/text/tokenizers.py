@@ -1,17 +1,18 @@
 """WordPiece and SentencePiece tokenizers with one interface; graph code.
 
-A tokenizer is a `tf.Module`. A module that holds it is exported with it as a
-SavedModel, which then needs only the ops of TensorFlow and tensorflow-text.
+A tokenizer is a `tf.Module`. A SavedModel of a module that contains a tokenizer
+also contains the tokenizer; it needs only TensorFlow and tensorflow-text.
 
-Both see text cleaned by `sanitize`, so invalid UTF-8 cannot stop a server.
+Both tokenizers replace invalid UTF-8 (see `sanitize`), so that a bad request
+cannot stop a server.
 
-WordPiece is BERT's and equals the `tokenizers` library (see `bert_words`):
-control characters are dropped, every punctuation mark and every Chinese
-character is a word of its own, and a word is cut greedily into the longest
-pieces of the vocabulary. Whether text is lower-cased and loses its accents
-depends on the vocabulary (see `tokenizer_settings`).
+WordPiece is BERT's tokenizer and agrees with the `tokenizers` library (see
+`bert_words`): control characters are dropped, every punctuation mark and every
+Chinese character is a word of its own, and a word is split greedily into the
+longest pieces of the vocabulary. Whether text is lower-cased and loses its
+accents depends on the vocabulary (see `tokenizer_settings`).
 
-Special tokens that stand in the text, such as "[CLS]", are ordinary text.
+Special tokens in a text, such as "[CLS]", are ordinary text.
 """
 
 import os
@@ -27,11 +28,11 @@ from etcmodel.feature_utils.text import vocabulary_files
 from etcmodel.feature_utils.text.tf_text import tf_text
 from etcmodel.ops import traces
 
-# Names of the tokens with a meaning for the models, with their piece in each
-# kind of vocabulary. In BERT's vocabulary these are 101, 102 and 1 to 5, in the
-# RoBERTa-equivalent SentencePiece model 40, 3, 1, 2 and 41 to 43. (The original
-# code names the separator <unused_2>, which that model lacks; the piece with
-# its number is <sep_0>.)
+# Names of the models' special tokens -> their pieces in a vocabulary. Their ids
+# are 101, 102 and 1 to 5 in BERT's vocabulary, and 40, 3, 1, 2 and 41 to 43 in
+# the RoBERTa-equivalent SentencePiece model. (The original code names the
+# separator <unused_2>, which that model lacks; the piece with its id is
+# <sep_0>.)
 WORDPIECE_SPECIAL_TOKENS: dict[str, str] = {
     "cls": "[CLS]",
     "separator": "[SEP]",
@@ -51,8 +52,7 @@ SENTENCEPIECE_SPECIAL_TOKENS: dict[str, str] = {
     "paragraph": "<unused_42>",
 }
 
-# Optional tokens: those of HTML tags, and the mask token for tokens to be
-# predicted.
+# Optional tokens: HTML tags, and the mask, which replaces tokens to predict.
 WORDPIECE_OPTIONAL_TOKENS: dict[str, str] = {
     "html_open": "[unused102]",
     "html_close": "[unused103]",
@@ -64,8 +64,8 @@ SENTENCEPIECE_OPTIONAL_TOKENS: dict[str, str] = {
     "mask": "<sep_1>",
 }
 
-# Tokens that a WordPiece vocabulary must have, in the order in which a
-# vocabulary made for this package can begin.
+# Tokens at the start of a WordPiece vocabulary that is made for this package.
+# All vocabularies need them, except "[MASK]".
 WORDPIECE_RESERVED_TOKENS: tuple[str, ...] = (
     "[PAD]",
     *(f"[unused{i}]" for i in range(5)),
@@ -74,7 +74,7 @@ WORDPIECE_RESERVED_TOKENS: tuple[str, ...] = (
     "[SEP]",
     "[MASK]",
 )
-# Keys of unknown words: a polynomial of their bytes, modulo this prime.
+# The key of an unknown word is a polynomial of its bytes, modulo this prime.
 _PRIME = 2**31 - 1
 _WEIGHTS = np.array([pow(48271, i, _PRIME) for i in range(256)], np.int64)
 # Control characters except tab, line feed and carriage return.
@@ -82,7 +82,7 @@ _NOT_TEXT = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 
 
 def sanitize(texts: tf.Tensor | tf.RaggedTensor) -> tf.Tensor | tf.RaggedTensor:
-    r"""Replaces invalid bytes and control characters, keeps the shape.
+    r"""Replaces invalid bytes and control characters; keeps the shape.
 
     Each control character becomes a space, and invalid UTF-8 becomes U+FFFD.
     Graph code. Example: `b"caf\xe9 a\x00b"` gives `"caf\ufffd a b"`.
@@ -100,7 +100,7 @@ def _as_int32(offsets: tf.RaggedTensor) -> tf.RaggedTensor:
 
 
 class _Tokenizer(tf.Module):
-    """Base class of both kinds: takes strings of any rank, dense or ragged.
+    """Base class of both tokenizers: takes strings of any rank, maybe ragged.
 
     Attributes:
         kind: "wordpiece" or "sentencepiece".
@@ -108,8 +108,9 @@ class _Tokenizer(tf.Module):
         special_ids: ids of the tokens named "cls", "separator", "sentence",
             "cpc_mask", "question", "candidate" and "paragraph" and, if the
             vocabulary has them, "html_open", "html_close" and "mask".
-        unknown_id: id of text that the vocabulary cannot express.
-        settings: how text is prepared; None for SentencePiece.
+        unknown_id: id of text that has no pieces in the vocabulary.
+        lower_case: whether text is lower-cased.
+        settings: settings of WordPiece; None for SentencePiece.
     """
 
     kind: str
@@ -124,12 +125,14 @@ class _Tokenizer(tf.Module):
     # Subclasses define `_tokenize_flat`, `_tokenize_flat_with_offsets` and
     # `_tokenize_flat_with_keys`, which take a vector and return a tuple.
     def _apply(self, method, texts) -> tuple[tf.RaggedTensor, ...]:
-        """Runs a method for a flat vector on strings of any shape."""
+        """Calls a method that takes a vector on strings of any shape."""
         function = traces.once_method(method)
         if not isinstance(texts, tf.RaggedTensor):
             texts = tf.convert_to_tensor(texts, tf.string)
             if texts.shape.rank is None:
-                raise ValueError("The rank of the texts must be known.")
+                raise ValueError(
+                    "The rank of the texts is unknown. Set it with `set_shape`."
+                )
             if texts.shape.rank == 0:
                 # [(tokens)]
                 return tuple(x[0] for x in function(texts[tf.newaxis]))
@@ -147,29 +150,34 @@ class _Tokenizer(tf.Module):
         )
 
     def tokenize(self, texts: tf.Tensor | tf.RaggedTensor) -> tf.RaggedTensor:
-        """Cuts `<string>[...]` into tokens, `<int32>[..., (tokens)]`."""
+        """Splits `<string>[...]` into tokens, `<int32>[..., (tokens)]`."""
         return self._apply(self._tokenize_flat, texts)[0]
 
     def tokenize_with_offsets(
         self, texts: tf.Tensor | tf.RaggedTensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Cuts texts into tokens and finds their offsets; graph code.
+        """Splits texts into tokens with offsets; graph code.
 
-        Example: WordPiece gives for "Unaffable é" the tokens `una ##ffa ##ble
-        e`, the starts `0 3 6 10` and the ends `3 6 9 12`: bytes of the text
-        after `sanitize`. Three `<int32>[..., (tokens)]`.
+        Example: WordPiece splits "Unaffable é" into the tokens `una ##ffa ##ble
+        e` with the starts `0 3 6 10` and the ends `3 6 9 12`. Offsets are in
+        bytes of the text after `sanitize`.
+
+        Returns:
+            Ids, starts and exclusive ends, each `<int32>[..., (tokens)]`.
         """
         return self._apply(self._tokenize_flat_with_offsets, texts)
 
     def tokenize_with_keys(
         self, texts: tf.Tensor | tf.RaggedTensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Cuts texts into tokens with comparable keys; graph code.
+        """Splits texts into tokens with comparable keys; graph code.
 
-        Different unknown words share one id, but not one key: keys are equal
-        if ids are equal and, for unknown tokens, the words are equal, too. The
-        key of a known token is its id, that of an unknown token a hash of its
-        text, from `vocab_size` on. Two `<int32>[..., (tokens)]`.
+        All unknown words have the same id. Keys tell them apart: the key of a
+        known token is its id, and the key of an unknown token is a hash of its
+        text, which is at least `vocab_size`.
+
+        Returns:
+            Ids and keys, both `<int32>[..., (tokens)]`.
         """
         return self._apply(self._tokenize_flat_with_keys, texts)
 
@@ -180,7 +188,7 @@ class _Tokenizer(tf.Module):
         starts: tf.RaggedTensor,
         ends: tf.RaggedTensor,
     ) -> tf.RaggedTensor:
-        """Replaces unknown ids by hashes of their text."""
+        """Returns the keys of tokens: replaces unknown ids by text hashes."""
         # [unknowns, 1]
         where = tf.where(tf.equal(ids.values, self.unknown_id))
         row = tf.gather(ragged_rows.owners_in(ids), where[:, 0])
@@ -216,8 +224,8 @@ class _Tokenizer(tf.Module):
     ) -> tf.Tensor | tf.RaggedTensor:
         """Marks tokens that are not the first of a word, `<int32>`; graph code.
 
-        Example: the pieces `una ##ffa ##ble no` of WordPiece give `0 1 1 0`,
-        `▁Un aff able ▁é` of SentencePiece the same.
+        Example: the pieces `una ##ffa ##ble no` of WordPiece and `▁Un aff able
+        ▁é` of SentencePiece both give `0 1 1 0`.
         """
         if isinstance(ids, tf.RaggedTensor):
             return ids.with_flat_values(self.is_continuation(ids.flat_values))
@@ -236,12 +244,13 @@ class _Tokenizer(tf.Module):
 class WordpieceTokenizer(_Tokenizer):
     """BERT's tokenizer; see the module's docstring.
 
-    `vocab_file` has one token a line; `TokenizerSettings` describes the rest.
+    `vocab_file` has one token per line. The other arguments are described in
+    `TokenizerSettings`.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: it is no WordPiece vocabulary (see `load_vocab`), lacks a
-            reserved token, or `max_chars_per_word` is not positive.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is not a WordPiece vocabulary (see `load_vocab`) or
+            lacks a reserved token, or `max_chars_per_word` is not positive.
     """
 
     kind = "wordpiece"
@@ -274,7 +283,7 @@ class WordpieceTokenizer(_Tokenizer):
         ).resolve(is_uncased=lower_case)
         self.lower_case = lower_case
         self.vocab_size = len(tokens)
-        # The last of equal tokens counts.
+        # Of repeated tokens, the last one counts.
         ids = {token: i for i, token in enumerate(tokens)}
         self.unknown_id = ids["[UNK]"]
         self.special_ids = {
@@ -293,7 +302,8 @@ class WordpieceTokenizer(_Tokenizer):
             self.settings.clean_text,
         )
         self._tokenizer = tf_text.FastWordpieceTokenizer(
-            # Text becomes the last of equal tokens.
+            # Replaces all but the last of repeated tokens by a line feed and a
+            # number, which never match text.
             vocab=[
                 token if ids[token] == i else f"\n{i}"
                 for i, token in enumerate(tokens)
@@ -306,7 +316,7 @@ class WordpieceTokenizer(_Tokenizer):
         )
 
     def _known(self, words: bert_words.Words) -> tf.Tensor:
-        """Returns the words; replaces too long ones by an unknown word."""
+        """Returns the words; replaces too long words by an unknown word."""
         max_chars = self.settings.max_chars_per_word
         return tf.where(
             words.num_chars > max_chars, "x" * (4 * max_chars + 1), words.texts
@@ -321,7 +331,7 @@ class WordpieceTokenizer(_Tokenizer):
         ids, starts, ends = self._tokenizer.tokenize_with_offsets(
             self._known(words)
         )
-        # An unknown word is one token, up to the end of the word.
+        # An unknown word is one token that ends at the end of the word.
         ends = ends.with_values(
             tf.where(ids.values == self.unknown_id, ends.dtype.max, ends.values)
         )
@@ -343,19 +353,20 @@ class WordpieceTokenizer(_Tokenizer):
         return words.join(ids), words.join(keys)
 
     def id_to_token(self, ids):
-        """Returns the tokens of ids; graph code."""
+        """Returns the tokens with the given ids; graph code."""
         return tf.gather(tf.constant(self._tokens), ids)
 
 
 class SentencepieceTokenizer(_Tokenizer):
-    """Pieces of a SentencePiece model (`.model`), such as RoBERTa's; cased.
+    """Tokenizer with a SentencePiece model (`.model`); keeps the case of text.
 
-    The original code cuts the comma off pieces such as "1,"; the
-    RoBERTa-equivalent model has no such pieces, and here nothing is cut off.
+    The original code splits the comma off pieces such as "1,". This class does
+    not: the RoBERTa-equivalent model of ETC has no such pieces.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: it is no SentencePiece model, or lacks a special piece.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is not a SentencePiece model, or lacks a special
+            piece.
     """
 
     kind = "sentencepiece"
@@ -375,8 +386,8 @@ class SentencepieceTokenizer(_Tokenizer):
                 self.vocab_size = int(self._tokenizer.vocab_size())
             except tf.errors.OpError:
                 raise ValueError(
-                    f"The file {path} is no SentencePiece model, or a damaged "
-                    f"one: expected {what}."
+                    f"The file {path} is damaged, or not a SentencePiece "
+                    f"model: expected {what}."
                 ) from None
             ids = {
                 name: int(self._tokenizer.string_to_id(piece))
@@ -390,7 +401,7 @@ class SentencepieceTokenizer(_Tokenizer):
                 for name, i in ids.items()
             }
             first = self._tokenizer.id_to_string(0).numpy().decode()
-            # The unknown id is that of U+FFFF, which no piece contains.
+            # No piece contains U+FFFF, so it has the unknown id.
             self.unknown_id = int(self._tokenizer.string_to_id("\uffff"))
         missing = [
             piece
@@ -412,7 +423,7 @@ class SentencepieceTokenizer(_Tokenizer):
         }
 
     def _clean(self, texts: tf.Tensor) -> tf.Tensor:
-        """Replaces line breaks and tabs, which have no pieces, by spaces."""
+        """Sanitizes texts, and replaces line breaks and tabs by spaces."""
         return tf.strings.regex_replace(sanitize(texts), r"\s", " ")
 
     def _tokenize_flat(self, texts):
@@ -430,7 +441,7 @@ class SentencepieceTokenizer(_Tokenizer):
         return ids, self._unknown_keys(texts, ids, starts, ends)
 
     def id_to_token(self, ids):
-        """Returns the pieces of ids; graph code."""
+        """Returns the pieces with the given ids; graph code."""
         if isinstance(ids, tf.RaggedTensor):
             return ids.with_flat_values(self.id_to_token(ids.flat_values))
         return self._tokenizer.id_to_string(tf.cast(ids, tf.int32))
@@ -442,7 +453,7 @@ def _check_reserved(tokens: list[str], path: str | os.PathLike) -> None:
     if missing:
         raise ValueError(
             f"The vocabulary {os.fspath(path)} ({len(tokens)} tokens) lacks "
-            f"{missing}: expected a WordPiece vocabulary (text, one token a "
+            f"{missing}: expected a WordPiece vocabulary (text, one token per "
             f"line) with all of {sorted(needed)}, such as BERT's."
         )
     if tokens[0] != "[PAD]":
@@ -463,18 +474,19 @@ def make_tokenizer(
     vocab_file: str | os.PathLike,
     settings: tokenizer_settings.TokenizerSettings | None = None,
 ) -> WordpieceTokenizer | SentencepieceTokenizer:
-    """Makes the tokenizer of a vocabulary file; its content tells the kind.
+    """Makes a WordPiece or SentencePiece tokenizer from a vocabulary file.
 
-    A WordPiece vocabulary is text with one token a line, a SentencePiece model
-    a protocol buffer. For the former, `tokenizer_config.json` and
-    `tokenizer.json` beside it set the defaults, which `settings` override.
-    Unless they say whether to lower-case text, it is lower-cased if at most 1 %
-    of the tokens have capital letters.
+    The content tells which: a WordPiece vocabulary is text with one token per
+    line, and a SentencePiece model is a protocol buffer. For WordPiece,
+    `tokenizer_config.json` and `tokenizer.json` in the same folder set the
+    defaults, which `settings` override. If nothing sets `lower_case`, text is
+    lower-cased if at most 1 % of the tokens have capital letters.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: it is neither, `settings` are given for a SentencePiece
-            model, or `tokenizer_settings.read_settings` rejects a file.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is neither of the two, `settings` are given for a
+            SentencePiece model, or `tokenizer_settings.read_settings` rejects a
+            file.
     """
     path = os.fspath(vocab_file)
     settings = settings or tokenizer_settings.TokenizerSettings()
@@ -490,12 +502,12 @@ def make_tokenizer(
     given = [k for k, v in settings._asdict().items() if v is not None]
     if given:
         raise ValueError(
-            f"{path} is a SentencePiece model, which has its own settings: "
-            f"{', '.join(given)} cannot be set."
+            f"{path} is a SentencePiece model, which contains its settings. "
+            f"Leave out {', '.join(given)}."
         )
     try:
         return SentencepieceTokenizer(path)
     except ValueError as error:
         raise ValueError(
-            f"{error} (A WordPiece vocabulary would be UTF-8 text.)"
+            f"{error} (A WordPiece vocabulary must be UTF-8 text.)"
         ) from None

@@ -1,4 +1,4 @@
-"""Compares token ids with those of the tokenizers library, on real text."""
+"""Compares token ids with the tokenizers library, on real text."""
 
 import gzip
 import json
@@ -26,7 +26,7 @@ def _read_json(name):
 
 
 def _nq_tokens():
-    """The words of each page."""
+    """Returns the words of each page."""
     for number in (0, 1):
         path = real_data_path(f"nq/nq-train-0{number}.jsonl.gz")
         with gzip.open(path, "rt", encoding="utf-8") as stream:
@@ -39,7 +39,7 @@ def _nq_tokens():
 
 
 def _read_texts():
-    """Texts of each language, and of each task."""
+    """Returns texts of each language and of each task."""
     texts = {
         language: pathlib.Path(real_data_path(f"languages/{language}.txt"))
         .read_text("utf-8")
@@ -85,7 +85,7 @@ class LanguagesTest(tf.test.TestCase, parameterized.TestCase):
         cls.folder = folder.name
 
     def _vocabulary(self, name):
-        """Path of a vocabulary, and whether it lower-cases and strips."""
+        """Returns a vocabulary's path, and its `_VOCABULARIES` settings."""
         path = os.path.join(self.folder, f"{name}.txt")
         if name in _TRAINED:
             lower_case, strip_accents = _TRAINED[name]
@@ -147,7 +147,7 @@ class LanguagesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(different, dict.fromkeys(self.texts, 0.0))
 
     def _check_places(self, text, offsets, starts, ends):
-        """Offsets equal the library's, except for stripped accents."""
+        """Checks that offsets equal the library's, except for accents."""
         raw = text.encode()
         parts = [
             raw[start:end].decode()

@@ -45,7 +45,7 @@ class _TestCase(tf.test.TestCase, parameterized.TestCase):
         return folder.name
 
     def _serve(self, tokenizer, *texts):
-        """Runs it as servers do, with common operations only."""
+        """Exports and runs the tokenizer as servers do; checks its ops."""
         module = _Exported(tokenizer)
         path = os.path.join(self._folder(), "model")
         tf.saved_model.save(
@@ -68,7 +68,7 @@ class _TestCase(tf.test.TestCase, parameterized.TestCase):
             )
 
     def _parts(self, raw, starts, ends):
-        """The texts between offsets in bytes."""
+        """Returns the parts of a text between offsets in bytes."""
         return [
             raw[start:end].decode()
             for start, end in zip(starts.numpy(), ends.numpy(), strict=True)
@@ -101,7 +101,7 @@ class TokenizersTest(_TestCase):
             ("un" + "x" * 300, "[UNK]"),
             ("star\x00 trek\x07", "star trek"),
             (b"star \xff trek \xe4\xb8", "star trek"),
-            # Dropped characters separate nothing, other white space does.
+            # Dropped characters do not separate words; other white space does.
             (b"st\x00\xc2\xada\xffr", "star"),
             ("star\u3000trek\u2028star", "star trek star"),
         ):
@@ -139,7 +139,7 @@ class TokenizersTest(_TestCase):
             return tokenizer.settings, self._tokens(tokenizer, text)
 
         settings, found = tokens()
-        # In such a small vocabulary, one capital letter is many.
+        # In such a small vocabulary, one capital letter exceeds 1 %.
         self.assertEqual(settings, (False, False, True, True, 200))
         self.assertEqual(found, ["Für", "中", "[UNK]"])
         config = os.path.join(os.path.dirname(path), "tokenizer_config.json")
@@ -156,7 +156,7 @@ class TokenizersTest(_TestCase):
         self.assertEqual(found, ["Für", "中国"])
 
     def test_long_words_are_unknown(self):
-        """Length is counted in characters, not bytes; they are one token."""
+        """Limits characters, not bytes; a long word is one unknown token."""
         vocab = [*VOCAB, "é", "##é"]
         path = self._file("\n".join(vocab).encode())
         tokenizer = tokenizers.WordpieceTokenizer(
@@ -174,7 +174,7 @@ class TokenizersTest(_TestCase):
                 tokenizers.WordpieceTokenizer(path, max_chars_per_word=wrong)
 
     def test_invalid_utf8(self):
-        """They count as U+FFFD, in offsets, too."""
+        """Invalid bytes count as U+FFFD, in offsets, too."""
         tokenizer = self._tokenizer()
         for raw in (b"st\xffar \xe4\xb8 trek", b"\xc3(star\xf0\x9f \xe4 ["):
             clean = tokenizers.sanitize(raw)
@@ -217,7 +217,7 @@ class TokenizersTest(_TestCase):
         self.assertLen(ids[0], 8)
 
     def test_offsets_of_characters_that_become_several_tokens(self):
-        """No token is without text: each has the whole character."""
+        """Each of the tokens has the offsets of the whole character."""
         raw = "한e\u0301 \u0301\u0301e\u0301\n한 \xad각.".encode()
         vocab = [*VOCAB, "ᄒ", "##ᅡ", "##ᆫ", "##e", "ᄀ", "##ᆨ"]
         path = self._file("\n".join(vocab).encode())
@@ -236,7 +236,7 @@ class TokenizersTest(_TestCase):
         self.assertAllEqual(ends[2], [3, 3, 3])
 
     def test_keys_of_many_unknown_words_in_one_text(self):
-        """The work does not grow with text length times unknown words."""
+        """Time does not grow with text length times unknown words."""
         words = [f"x{i % 50_000}" for i in range(100_000)]
         keys = self._tokenizer().tokenize_with_keys([" ".join(words)])[1]
         keys = keys.flat_values.numpy()
@@ -309,7 +309,7 @@ class TokenizersTest(_TestCase):
             make(folder)
         if make != tokenizers.WordpieceTokenizer:
             path = self._file(b"\x00\xffgarbage")
-            message = f"{path} is no SentencePiece model"
+            message = f"{path} is damaged, or not a SentencePiece model"
             with self.assertRaisesRegex(ValueError, message):
                 make(path)
 
@@ -394,7 +394,7 @@ class RealVocabularyTest(_TestCase):
             ],
             [piece.replace("▁", "") for piece in pieces],
         )
-        # Text that no piece covers differs in its key only.
+        # Unknown pieces differ only in their keys.
         ids, keys = tokenizer.tokenize_with_keys(["ཀ ཁ ཀ"])
         unknown = ids[0].numpy() == tokenizer.unknown_id
         first, second, third = keys[0].numpy()[unknown]

@@ -10,8 +10,9 @@ def read_file(path: str | os.PathLike, what: str) -> bytes:
     """Reads a vocabulary file; errors say that `what` was expected.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: it is a folder, empty, or cannot be read.
+        FileNotFoundError: the file does not exist.
+        ValueError: the path is a folder, or the file is empty or cannot be
+            read.
     """
     path = os.fspath(path)
     if tf.io.gfile.isdir(path):
@@ -21,17 +22,19 @@ def read_file(path: str | os.PathLike, what: str) -> bytes:
             content = file.read()
     except tf.errors.NotFoundError:
         raise FileNotFoundError(
-            f"There is no file {path}: expected {what}."
+            f"The file {path} does not exist: expected {what}."
         ) from None
     except tf.errors.OpError as error:
-        raise ValueError(f"Cannot read {path}: {error.message}.") from error
+        raise ValueError(
+            f"Cannot read {path}: {error.message}. Expected {what}."
+        ) from error
     if not content:
         raise ValueError(f"The file {path} is empty: expected {what}.")
     return content
 
 
 def is_text(content: bytes) -> bool:
-    """Returns whether bytes are UTF-8 text; a SentencePiece model is not."""
+    """Returns whether bytes are UTF-8 text. SentencePiece models are not."""
     try:
         return "\x00" not in content.decode("utf-8")
     except UnicodeDecodeError:
@@ -39,25 +42,27 @@ def is_text(content: bytes) -> bool:
 
 
 def load_vocab(vocab_file: str | os.PathLike) -> list[str]:
-    r"""Reads a WordPiece vocabulary, whose ids are line numbers from 0.
+    r"""Reads the tokens of a WordPiece vocabulary, one per line.
 
-    Lines end with `\n` or `\r\n`. White space around tokens is stripped; a
-    token can be white space, such as U+3000. If a token is repeated, text gets
-    the id of its last line, and a warning is logged.
+    The id of a token is its line number, from 0. Lines end with `\n` or `\r\n`.
+    White space around tokens is stripped, unless the token is only white space,
+    such as U+3000. If a token is repeated, text gets the id of its last line,
+    and a warning is logged.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: it is no such vocabulary.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is not UTF-8 text, or has a blank line.
     """
     path = os.fspath(vocab_file)
-    what = "a WordPiece vocabulary (text, one token a line)"
+    what = "a WordPiece vocabulary (text, one token per line)"
     content = read_file(path, what)
     if not is_text(content):
         raise ValueError(
             f"The file {path} is binary, or not UTF-8 text: expected {what}."
         )
     text = content.decode("utf-8")
-    # Other line separators can be tokens; so can "\r", unless lines end so.
+    # Other line separators can be tokens. "\r" can be one unless lines end in
+    # "\r\n".
     lines = text.rstrip("\r\n").split("\n")
     if lines[0].endswith("\r"):
         lines = [line.removesuffix("\r") for line in lines]
@@ -70,8 +75,8 @@ def load_vocab(vocab_file: str | os.PathLike) -> list[str]:
     num_repeated = len(tokens) - len(set(tokens))
     if num_repeated:
         logging.warning(
-            "%s has %d tokens more than once: text gets the id of the last of "
-            "them, as from BERT's tokenizers.",
+            "%s has %d repeated tokens. As in BERT's tokenizers, text gets the "
+            "id of a token's last line.",
             path,
             num_repeated,
         )

@@ -16,8 +16,8 @@ class VocabularyFilesTest(tf.test.TestCase, parameterized.TestCase):
         ("a\nb\n", ["a", "b"]),
         ("a\r\nb\r\n\r\n", ["a", "b"]),
         ("a\r\nb\nc\r\nd", ["a", "b", "c", "d"]),
-        # White space around tokens is stripped; tokens of white space stay, at
-        # the end, too.
+        # White space around tokens is stripped. Tokens of white space are kept,
+        # even at the end.
         (" a\t\n\u3000\n \n\u2028\nb \n\xa0\n", [*"a\u3000 \u2028b\xa0"]),
         ("a\n\x85\n\r\nb\n", ["a", "\x85", "\r", "b"]),
         # Repeated tokens do not change ids.
@@ -31,7 +31,7 @@ class VocabularyFilesTest(tf.test.TestCase, parameterized.TestCase):
         path = self._file(b"a\nb\na\n")
         with self.assertLogs("absl", "WARNING") as logs:
             vocabulary_files.load_vocab(path)
-        self.assertIn(f"{path} has 1 tokens more than once", logs.output[0])
+        self.assertIn(f"{path} has 1 repeated tokens", logs.output[0])
 
     def test_blank_line(self):
         for content in (b"a\n\nb\n", b"a\r\n\r\nb"):

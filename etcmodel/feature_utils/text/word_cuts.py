@@ -1,7 +1,7 @@
 """Finds tokens that begin or end inside a word; graph code.
 
-Answers are whole words: a span neither begins with "##r" nor ends with "Bel",
-the beginning of "Belfort".
+Models use this to predict answers of whole words. An answer should not begin
+with "##r", or end with "Bel", the beginning of "Belfort".
 """
 
 import unicodedata
@@ -13,8 +13,8 @@ from etcmodel.feature_utils import ragged_rows
 
 BEGINS_INSIDE, ENDS_INSIDE = 1, 2
 
-# Scripts that put no spaces between words, or endings on names. Each is the
-# first word of its characters' names.
+# Scripts without spaces between words, or, as in Korean, with endings directly
+# after names. Each entry is the first word of the script's Unicode names.
 WITHOUT_SPACES = frozenset(
     "CJK HANGUL HIRAGANA KATAKANA KATAKANA-HIRAGANA BOPOMOFO YI THAI LAO KHMER "
     "MYANMAR TIBETAN JAVANESE BALINESE".split()
@@ -51,7 +51,7 @@ def find_word_cuts(tokenizer, ids: tf.RaggedTensor) -> tf.RaggedTensor:
     while rows.ragged_rank > 1:
         rows = rows.values
     row, token = ragged_rows.owners_in(rows), rows.values
-    # [tokens - 1], between each and the next one
+    # [tokens - 1], whether each token and the next one are in the same word
     joins = (
         tf.gather(tf.constant(ends), token)[:-1]
         & tf.gather(tf.constant(begins), token)[1:]
@@ -60,7 +60,7 @@ def find_word_cuts(tokenizer, ids: tf.RaggedTensor) -> tf.RaggedTensor:
     joins = tf.cast(joins, tf.int32)
     cuts = BEGINS_INSIDE * tf.pad(joins, [[1, 0]])
     cuts += ENDS_INSIDE * tf.pad(joins, [[0, 1]])
-    # Drops the one value that padding adds if there are no tokens.
+    # Without tokens, padding adds one value.
     return ids.with_flat_values(cuts[: tf.size(token)])
 
 
@@ -75,8 +75,11 @@ def ends_inside(cuts: tf.Tensor) -> tf.Tensor:
 
 
 def whole_words(cuts: np.ndarray, first: int, last: int) -> tuple[int, int]:
-    """Extends a span, first to last token, to whole words."""
-    # Only to tokens of the text: a word may continue beyond them.
+    """Extends a span, first to last token, to whole words.
+
+    `cuts` are those of the text's tokens; see `find_word_cuts`.
+    """
+    # Stays within the text: the last word may have been truncated.
     while first > 0 and ends_inside(cuts[first - 1]):
         first -= 1
     while last + 1 < len(cuts) and begins_inside(cuts[last + 1]):
@@ -85,7 +88,7 @@ def whole_words(cuts: np.ndarray, first: int, last: int) -> tuple[int, int]:
 
 
 def _is_of_word(character: str) -> bool:
-    """Tells whether a character is part of words of several characters."""
+    """Returns whether a character can be part of a longer word."""
     if not character or unicodedata.category(character)[0] not in "LMN":
         return False
     script = unicodedata.name(character, "").partition(" ")[0]

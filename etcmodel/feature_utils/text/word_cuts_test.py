@@ -23,7 +23,7 @@ class WordCutsTest(tf.test.TestCase, parameterized.TestCase):
         return tokenizers.make_tokenizer(write_file(self, "\n".join(tokens)))
 
     def test_by_hand(self):
-        """Uses letters, digits and marks; not across texts."""
+        """Words have letters, digits and marks, and end with their text."""
         tokenizer = self._tokenizer()
         first = len(tokenizers.WORDPIECE_RESERVED_TOKENS)
         rows = [
@@ -58,7 +58,7 @@ class WordCutsTest(tf.test.TestCase, parameterized.TestCase):
             (0, 0, (0, 0)),
             (2, 2, (1, 3)),
             (3, 4, (1, 4)),
-            # The rest of the word is missing.
+            # The rest of the last word was truncated.
             (5, 5, (5, 5)),
         ):
             self.assertEqual(expected, word_cuts.whole_words(cuts, first, last))

@@ -4,10 +4,12 @@ import dataclasses
 
 from etcmodel.models import json_config
 
-# Relative ids are numbered as follows, with V = 2 * max_distance + 1:
-# 0 to V - 1 distances; V from a long to a global token (or back) that does not
-# own it; V + 1 to one that does; V + 2 between two contexts' global tokens.
-# Own labels of links start at V + 3.
+# Numbering of relative ids, with V = 2 * max_distance + 1:
+# 0 to V - 1: distances.
+# V: between a long token and a global token that does not own it.
+# V + 1: between a long token and the global token that owns it.
+# V + 2: between global tokens of different contexts.
+# V + 3 and up: labels that a layout gives to its links.
 NUM_OTHER_RELATIVE_IDS = 3
 ABSOLUTE_POSITIONS = ("sequence", "paragraph")
 
@@ -57,52 +59,57 @@ _PRESETS = {
 
 @dataclasses.dataclass
 class EtcConfig(json_config.JsonConfig):
-    """Configuration of an `EtcModel`; names as in the original JSON files.
+    """Configuration of an `EtcModel`, with the original JSON files' names.
 
     The presets are "base" (the paper's base model), "base_shared" (base with
     all parameters shared between streams), "large", and "small" and "tiny" for
-    experiments and tests. Their `vocab_size` is that of BERT's uncased
-    vocabulary, 30,522; "large" has RoBERTa's.
+    experiments and tests. Their `vocab_size` is 30,522, the size of BERT's
+    uncased vocabulary; "large" uses the size of RoBERTa's.
 
     Attributes:
-        vocab_size: number of token ids, of long and global tokens together.
+        vocab_size: number of token ids, shared by long and global tokens.
         segment_vocab_size: number of token types.
         embedding_size: width of the token table; None for `hidden_size`. Any
             other width is projected to `hidden_size` (as in ALBERT).
-        hidden_size: width of both streams.
-        local_radius: how many tokens a long token sees to each side.
-        att_size_per_head: None for `hidden_size` over `num_attention_heads`.
-        relative_pos_max_distance: larger distances share a label; 0 for no
-            labels.
+        hidden_size: width of the long and the global hidden states.
+        local_radius: number of tokens to each side that a long token attends
+            to.
+        att_size_per_head: size of each attention head; None for `hidden_size`
+            divided by `num_attention_heads`.
+        relative_pos_max_distance: the largest distance with its own label;
+            larger distances share its label. 0 for no labels.
         relative_vocab_size: number of relative labels, at least
             `2 * relative_pos_max_distance + 4`, and one more for each label of
             a layout's links; None for no labels.
-        max_absolute_position_embeddings: number of absolute positions of each
-            stream; 0 for none.
+        max_absolute_position_embeddings: number of absolute positions in the
+            long and in the global input; 0 for none.
         absolute_positions: how a `StructuredEtcModel` numbers positions.
-            "sequence": 0, 1, 2, ... over the whole input. "paragraph": starts
-            again in every paragraph, after the question, like BERT's pairs of
-            question and paragraph, so that any length works (see
-            `feature_utils.make_paragraph_positions`). A global token of a
-            question word takes the word's position, any other one that of
-            [CLS]. Not in the original code.
+            "sequence": 0, 1, 2, ... over the whole input. "paragraph": each
+            paragraph is numbered as if it followed the question directly, like
+            BERT's pairs of question and paragraph. Inputs of any length then
+            fit the table (see `feature_utils.make_paragraph_positions`). The
+            global token of a question word takes the word's position; other
+            global tokens take the position of [CLS]. Not in the original code.
         question_words_in_global: whether a `StructuredEtcModel` embeds the
-            question's words also as global tokens, so that the text reads the
+            question's words as global tokens, too. All text then attends to the
             question in the first layer, as in BERT. Not in the original code.
-        intermediate_size: inner size of the feed-forward parts.
+        intermediate_size: inner size of the feed-forward layers.
         hidden_act: 'relu', 'gelu' (the tanh form), 'exact_gelu' (the erf form,
             which Hugging Face calls 'gelu'), 'tanh' or 'linear'.
-        hidden_dropout_prob: dropout on embeddings and outputs of each part.
+        hidden_dropout_prob: dropout on embeddings and sublayer outputs.
         initializer_range: standard deviation of the initial weights.
-        share_feed_forward_params: between both streams.
-        share_kv_projections: between attention within a stream and across.
-        share_qkv_projections: between all four parts of the attention.
-        share_att_output_projection: between both streams.
+        share_feed_forward_params: whether long and global tokens share them.
+        share_kv_projections: whether attention within an input and attention
+            to the other input share them.
+        share_qkv_projections: whether all four parts of the attention (long to
+            long, long to global, and so on) share them.
+        share_att_output_projection: whether long and global tokens share it.
         use_pre_activation_order: whether layers normalize their inputs rather
             than their outputs.
-        use_hard_g2l_mask: whether a global token sees its own long tokens only;
-            applies to `StructuredEtcModel`.
-        use_hard_l2g_mask: whether a long token sees its own global token only.
+        use_hard_g2l_mask: whether a global token attends only to the long
+            tokens that it owns; applies to `StructuredEtcModel`.
+        use_hard_l2g_mask: whether a long token attends only to the global
+            token that owns it; applies to `StructuredEtcModel`.
         grad_checkpointing_period: see `GlobalLocalTransformerLayers`.
     """
 
@@ -157,7 +164,7 @@ class EtcConfig(json_config.JsonConfig):
         if self.att_size_per_head is None:
             self._check_heads(
                 "num_attention_heads",
-                "change one of them or give att_size_per_head",
+                "change one of them, or set att_size_per_head",
             )
         self._check_relative_vocab_size()
 
@@ -167,8 +174,9 @@ class EtcConfig(json_config.JsonConfig):
             if max_distance:
                 raise ValueError(
                     "relative_vocab_size is None, but "
-                    f"relative_pos_max_distance is {max_distance}; either "
-                    "give it or set the distance to 0, for no labels."
+                    f"relative_pos_max_distance is {max_distance}. Set "
+                    "relative_vocab_size, or set the distance to 0 for no "
+                    "labels."
                 )
             return
         needed = 2 * max_distance + 1 + NUM_OTHER_RELATIVE_IDS

@@ -61,7 +61,7 @@ class EtcConfigTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         (dict(relative_pos_max_distance=-1), "max_distance is -1"),
-        (dict(num_attention_heads=7), r"hidden_size \(768\) is no multiple"),
+        (dict(num_attention_heads=7), r"hidden_size \(768\) is not a multiple"),
         (dict(relative_vocab_size=None), "relative_vocab_size is None"),
         (dict(relative_vocab_size=27), "at least 28"),
     )

@@ -9,7 +9,7 @@ from etcmodel.models.pretraining_heads import static_size
 from etcmodel.ops import collectives
 from etcmodel.ops import shapes
 
-# Far below all scores, so that it has no part in any softmax.
+# Far below all scores, so its probability in a softmax is 0.
 _NEVER = -1e9
 
 
@@ -27,13 +27,13 @@ class Contrast(NamedTuple):
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class BatchContrastiveLoss(pair_loss.PairLoss):
-    """Finds the encoding of each masked sentence among all of the batch.
+    """Trains each masked sentence's global token to predict the sentence.
 
     Contrastive predictive coding as a dual encoder (ETC paper, Appendix B):
     `c_i` is the global token of a masked sentence in its text, and `z_i` the
     global token of the sentence encoded alone. The score of each pair is
-    bilinear, as by Oord et al. (2018). The loss is noise contrastive estimation
-    with all sentences `j` of the batch, over all replicas:
+    bilinear, as in Oord et al. (2018). The loss is noise contrastive estimation
+    with all sentences `j` of the batch on all replicas as candidates:
 
         loss_i = -log(exp(c_i W z_i) / sum_j exp(c_i W z_j))
     """
@@ -43,7 +43,7 @@ class BatchContrastiveLoss(pair_loss.PairLoss):
         self.bilinear = None
 
     def build(self, input_shape):
-        """Makes the weights; `predictions` needs a static last axis."""
+        """Creates the weights; `predictions` needs a static last axis."""
         size = static_size(self.name, "predictions", input_shape)
         if self.bilinear is None:
             self.bilinear = self._make_dense("bilinear", size)
@@ -57,10 +57,10 @@ class BatchContrastiveLoss(pair_loss.PairLoss):
                 replica.
             encodings: `<float>[items, hidden_size]`, the target of each.
             weights: `<int or float>[items]`, 0 for padding, which has no loss
-                and is no candidate.
+                and is not a candidate.
 
         Raises:
-            ValueError: an argument has another rank, or the sizes differ.
+            ValueError: an argument has the wrong rank, or the sizes differ.
         """
         for name, x in (("predictions", predictions), ("encodings", encodings)):
             shapes.assert_rank(x, 2, name)

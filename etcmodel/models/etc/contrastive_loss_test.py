@@ -14,7 +14,7 @@ WEIGHTS = [1.0, 1.0, 0.0, 1.0, 1.0, 0.0]
 
 
 def make_loss(dtype="float64"):
-    """A built loss with random weights."""
+    """Returns a built loss with random weights."""
     layer = contrastive_loss.BatchContrastiveLoss(dtype=dtype)
     layer.build((None, HIDDEN))
     randomize(layer, 0)
@@ -22,13 +22,13 @@ def make_loss(dtype="float64"):
 
 
 def make_items():
-    """Predictions and encodings."""
+    """Returns predictions and encodings."""
     rng = np.random.default_rng(1)
     return [rng.normal(size=[ITEMS, HIDDEN]) for _ in range(2)]
 
 
 def run(strategy):
-    """Losses, accuracy, chance and gradients of a batch on some replicas."""
+    """Returns losses, accuracy, chance and gradients of a strategy's run."""
     with strategy.scope():
         layer = make_loss()
 
@@ -70,7 +70,7 @@ class BatchContrastiveLossTest(tf.test.TestCase):
         self.assertAllClose(losses, contrast.losses, 1e-12, 1e-12)
         self.assertAllEqual(right, contrast.is_correct)
         self.assertAllClose(0.25 * np.array(WEIGHTS), contrast.chance)
-        # Contents of padding do not matter.
+        # The vectors of padding do not matter.
         predictions[2] = encodings[5] = 1e3
         other = layer(
             *(tf.constant(x) for x in (predictions, encodings)),
@@ -84,7 +84,7 @@ class BatchContrastiveLossTest(tf.test.TestCase):
         for x, y in zip(one, two, strict=True):
             self.assertAllClose(x, y, 1e-9, 1e-9)
 
-    def test_nothing_at_all(self):
+    def test_batch_without_sentences(self):
         layer = make_loss("float32")
         contrast = layer(
             tf.ones([2, HIDDEN]), tf.ones([2, HIDDEN]), tf.zeros([2])

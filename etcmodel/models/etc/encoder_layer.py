@@ -18,9 +18,9 @@ from etcmodel.ops import shapes
 
 
 def accepts_dict(call: Callable) -> Callable:
-    """Lets a dict of arguments by name be the first input of a `call`.
+    """Lets `call` take a dict of its arguments as the first argument.
 
-    Values in the dict override arguments that are given beside it.
+    Values in the dict override arguments that are passed separately.
     """
     signature = inspect.signature(call)
     first_input = list(signature.parameters)[1]
@@ -47,7 +47,7 @@ def check_outputs(outputs, expected) -> None:
 
 
 def functional(inputs, made, outputs, name: str) -> tf.keras.Model:
-    """Makes a model of a dict of inputs, and of outputs of a named tuple."""
+    """Builds a functional model: a dict of inputs to a dict of outputs."""
     return tf.keras.Model(
         inputs, {output: getattr(made, output) for output in outputs}, name=name
     )
@@ -108,7 +108,7 @@ class ConfiguredLayer(graph_layer.GraphLayer):
         )
 
     def _first_positions(self, token_ids, limit, limit_name):
-        """Returns 0, 1, 2, ..., `<int32>[1, length]`, if there are so many."""
+        """Returns 0, 1, 2, ..., `<int32>[1, length]`; checks the length."""
         length = shapes.get_shape_list(token_ids)[1]
         advice = f"Cut the input, or configure a larger {limit_name}."
         if isinstance(length, int) and length > limit:
@@ -124,15 +124,15 @@ class ConfiguredLayer(graph_layer.GraphLayer):
                 [length],
             )
             (length,) = checks.guard([too_long], advice, length)
-        # XLA ignores assertions and knows all sizes: this slice, which is out
-        # of range, is an error when it compiles.
+        # XLA ignores assertions, but it knows all sizes: an out-of-range slice
+        # fails when XLA compiles it.
         return tf.slice(
             tf.range(limit), [0], [length], name=f"input_within_{limit_name}"
         )[tf.newaxis]
 
     def get_config(self):
         """Returns the configuration and the options of Keras's layer."""
-        # Under Keras 2, a model's config lacks the name and the dtype.
+        # In Keras 2, the config of a model lacks the name and the dtype.
         options = tf.keras.layers.Layer.get_config(self)
         return {
             **options,
@@ -149,10 +149,10 @@ class ConfiguredLayer(graph_layer.GraphLayer):
 
 
 class EncoderLayer(ConfiguredLayer, tf.keras.Model):
-    """An encoder of tokens that is both a layer and a Keras model.
+    """A token encoder that is both a layer and a Keras model.
 
-    Its inputs are the arguments of `call` or, as in `fit` and `predict`, one
-    dict of them by name. The configuration alone determines the weights.
+    Its inputs are the arguments of `call` or, as in `fit` and `predict`, a dict
+    of these arguments. The configuration alone determines the weights.
 
     Attributes:
         token_emb_lookup: the `EmbeddingLookup` of tokens.
@@ -177,8 +177,8 @@ class EncoderLayer(ConfiguredLayer, tf.keras.Model):
         return super().__call__(*args, **kwargs)
 
     def build(self, input_shape):
-        """Finishes a subclass's `build`; ignores the shape."""
-        # `Model.build` would call the model with inputs of its own.
+        """Completes a subclass's `build`; ignores the shape."""
+        # `Model.build` would call the model with inputs that it makes up.
         tf.keras.layers.Layer.build(self, input_shape)
 
     def get_build_config(self):
@@ -186,7 +186,7 @@ class EncoderLayer(ConfiguredLayer, tf.keras.Model):
         return {"input_shape": None} if self.built else None
 
     def build_from_config(self, config):
-        """Builds a model that was loaded from a file."""
+        """Builds a model while it is loaded from a file."""
         self.build(config["input_shape"])
 
     def _compared(self, output):
@@ -196,13 +196,13 @@ class EncoderLayer(ConfiguredLayer, tf.keras.Model):
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, **kwargs
     ):
-        """Computes the loss in `fit`."""
+        """Computes the loss in `fit` from the output that has targets."""
         return super().compute_loss(
             x, y, self._compared(y_pred), sample_weight, **kwargs
         )
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Computes the metrics in `fit`."""
+        """Computes the metrics in `fit` from the output that has targets."""
         return super().compute_metrics(
             x, y, self._compared(y_pred), sample_weight
         )

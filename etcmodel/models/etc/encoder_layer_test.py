@@ -23,7 +23,7 @@ class EncoderLayerTest(tf.test.TestCase):
         config = ReadTwiceConfig.from_preset("tiny")
         layer = _Layer(config, factor=3, name="a")
         config.hidden_size = 0
-        # The layer has its own copy.
+        # The layer copies its configuration.
         self.assertEqual(32, layer.config.hidden_size)
         copy = _Layer.from_config(layer.get_config())
         self.assertEqual(layer.config, copy.config)
@@ -31,7 +31,7 @@ class EncoderLayerTest(tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "hidden_size is 0"):
             _Layer(config)
 
-    def test_no_table_before_it_is_built(self):
+    def test_no_embedding_table_before_build(self):
         layer = _Layer(ReadTwiceConfig.from_preset("tiny"))
         with self.assertRaisesRegex(ValueError, "once the model is built"):
             layer.get_token_embedding_table()

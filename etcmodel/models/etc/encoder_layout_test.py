@@ -1,4 +1,4 @@
-"""The encoder of a layout: any links, and values that are embedded."""
+"""Tests encoders of layouts with their own links and embedded values."""
 
 import json
 import os
@@ -18,8 +18,8 @@ from etcmodel.ops.attention import dispatch
 
 _HARD_MASKS = {"use_hard_g2l_mask": True, "use_hard_l2g_mask": True}
 _TOKEN = spec.GlobalToken(1)
-# Documents that mention candidates and consist of sentences, with visual values
-# for some.
+# Documents consist of sentences and mention candidates; some tokens have visual
+# values.
 _LAYOUT = spec.LayoutSpec(
     sections=[
         spec.Section("candidates", unit_global=_TOKEN, in_long=False),
@@ -70,7 +70,7 @@ def _make_config(**kwargs):
 
 
 def _make_batch():
-    """Two candidates, a document of two sentences, padding; two rows."""
+    """Returns two rows: 2 candidates, a document of 2 sentences, padding."""
     rng = np.random.default_rng(0)
     rows = {
         "long_token_ids": [6, 7, 8, 9, 0],
@@ -110,7 +110,7 @@ class LayoutTest(tf.test.TestCase):
             ({"flat_sequence": True}, [9, 12, 9, 10, 9, 9]),
         ):
             layer = SideInputs(4, 4, structure=_LAYOUT, **options)
-            # As lists, like in a file.
+            # A configuration file stores them as lists.
             config = json.loads(json.dumps(layer.get_config()))
             layer = SideInputs.from_config(config)
             self.assertEqual(layer.structure, _LAYOUT.encoder_inputs)
@@ -176,7 +176,7 @@ class LayoutTest(tf.test.TestCase):
             global_embedding_adder=batch["visual"] @ visual,
             **side_inputs,
         )
-        # `full`, and the choice for long texts.
+        # `full` attention, and the implementation that long texts use.
         for longest in (256, 0):
             with mock.patch.object(dispatch, "MAX_AUTO_FULL_LENGTH", longest):
                 actual = encoder(batch)
@@ -195,7 +195,7 @@ class LayoutTest(tf.test.TestCase):
             self.assertAllClose(a, b, 1e-6, 1e-6)
 
     def test_values_of_global_tokens_are_added_to_their_tokens(self):
-        """Uses the user's own layer; some values are for heads only."""
+        """Embeds one value with the user's layer; others are only for heads."""
         layout = spec.LayoutSpec(
             sections=_LAYOUT.sections,
             values=[

@@ -13,7 +13,7 @@ from etcmodel.models.etc import config as config_lib
 from etcmodel.models.etc import encoder_layer
 from etcmodel.ops import checks
 
-# Of the configuration, what the transformer layers have by the same names.
+# Options that the transformer layers take under the same names.
 _TRANSFORMER_FIELDS = (
     "num_hidden_layers",
     "num_attention_heads",
@@ -47,13 +47,13 @@ class EtcModel(encoder_layer.EncoderLayer):
     """The encoder of the ETC paper (Ainslie et al., 2020), without a head.
 
     It reads a long input, the text, and a global input of auxiliary tokens.
-    Both use one vocabulary.
+    Both use the same vocabulary.
 
     Args:
         config: sizes and sharing; copied and validated.
-        is_training: whether every call applies dropout, even inside a
-            functional model called otherwise; None to pass `training`.
-        use_one_hot_embeddings: look tokens (and absolute positions) up by
+        is_training: whether calls apply dropout, whatever `training` a
+            surrounding model is called with; None to use `training`.
+        use_one_hot_embeddings: look up tokens (and absolute positions) by
             products with one-hot vectors, faster on TPUs for small tables.
         use_one_hot_relative_embeddings: the same for relative labels.
     """
@@ -113,7 +113,7 @@ class EtcModel(encoder_layer.EncoderLayer):
         )
 
     def _make_position_lookup(self, name):
-        """Makes an absolute position table; None if there are no positions."""
+        """Creates a table of absolute positions; None for no positions."""
         num_positions = self.config.max_absolute_position_embeddings
         return self._make_lookup(name, num_positions) if num_positions else None
 
@@ -195,8 +195,8 @@ class EtcModel(encoder_layer.EncoderLayer):
         """Encodes a batch.
 
         Masks are `<int32 or bool>`, 1 where attending is allowed; None allows
-        everything. Relative ids are `<int32>` labels or None. The name says
-        who attends to whom: "l2g" is from long to global tokens.
+        everything. Relative ids are `<int32>` labels or None. Prefixes name the
+        direction: "l2g" is the attention from long to global tokens.
 
             l2l_att_mask, l2l_relative_att_ids  [batch, long, 2*radius + 1]
             g2g_att_mask, g2g_relative_att_ids  [batch, global, global]
@@ -204,25 +204,28 @@ class EtcModel(encoder_layer.EncoderLayer):
             g2l_att_mask, g2l_relative_att_ids  [batch, global, long]
 
         Column `k` of the first line is the key at `position + k - radius`.
-        `etcmodel.feature_utils` makes all of them. Masks and ids that involve
-        long tokens may also be descriptions (see `etcmodel.ops.attention`),
-        except between the layers of a functional model.
+        `etcmodel.feature_utils` makes all of them. Instead of tensors, masks
+        and ids that involve long tokens may also be descriptions, which are
+        smaller (see `etcmodel.ops.attention`), except between the layers of a
+        functional model.
 
-            token_ids               <int32>[batch, long]; or a dict from
-                                    argument name to value; further arguments
-                                    may be passed separately
+            token_ids               <int32>[batch, long]; or a dict of
+                                    arguments by name; others may be passed
+                                    separately
             global_token_ids        <int32>[batch, global]
             token_type_ids          <int32>[batch, long], 1 by default
             global_token_type_ids   <int32>[batch, global], 0 by default
             position_ids, global_position_ids
-                                    the same shapes; absolute positions, if the
-                                    configuration has any; 0, 1, ... by default
+                                    the same shapes; absolute positions, only if
+                                    the configuration has any; 0, 1, ... by
+                                    default
             long_embedding_adder, global_embedding_adder
                                     <float>[batch, long or global, hidden_size],
                                     added to the embeddings
             att_implementation      see `QkvRelativeLocalAttention`
-            return_attention_scores whether to return attention probabilities
-                                    before dropout, too, without recomputation
+            return_attention_scores whether to also return the attention
+                                    probabilities before dropout; disables
+                                    gradient checkpointing
             long_query_positions, global_query_positions
                                     see `FusedGlobalLocalAttention`
 
@@ -231,14 +234,16 @@ class EtcModel(encoder_layer.EncoderLayer):
             list with one dict per layer (see `FusedGlobalLocalAttention`).
 
         Raises:
-            ValueError: there are no global tokens; positions are given, but
-                the configuration has none; both `training` and `is_training` of
-                the constructor are given; an id is out of range (in a graph:
-                `tf.errors.InvalidArgumentError`, see `check_inputs`); or an
-                input is longer than `max_absolute_position_embeddings`.
+            ValueError: `global_token_ids` is missing; positions are given, but
+                the configuration has none; `training` is given, but the
+                constructor set `is_training`; an id is out of range (in a
+                graph: `tf.errors.InvalidArgumentError`, see `check_inputs`); or
+                an input is longer than `max_absolute_position_embeddings`.
         """
         if global_token_ids is None:
-            raise ValueError(f"{self.name}: global_token_ids are missing.")
+            raise ValueError(
+                f"{self.name} needs global_token_ids. Pass them, too."
+            )
         if self.is_training is not None:
             training = self.is_training
         prefix = self._IDS[0].removesuffix("token_ids")
@@ -350,7 +355,7 @@ class EtcModel(encoder_layer.EncoderLayer):
             raise ValueError(
                 f"{self.name}: position ids were given for the {stream} "
                 "input, but the configuration's "
-                "max_absolute_position_embeddings is 0."
+                "max_absolute_position_embeddings is 0. Set it, or omit them."
             )
         if adder is not None:
             embeddings += tf.cast(adder, embeddings.dtype)
@@ -359,7 +364,7 @@ class EtcModel(encoder_layer.EncoderLayer):
     def compute_output_shape(
         self, token_ids_shape, global_token_ids_shape=None
     ):
-        """Returns an `EtcOutput` of shapes, also for a dict of shapes."""
+        """Returns an `EtcOutput` of shapes; also accepts a dict of shapes."""
         shapes = [token_ids_shape, global_token_ids_shape]
         if isinstance(token_ids_shape, Mapping):
             shapes = [token_ids_shape[name] for name in self._IDS]

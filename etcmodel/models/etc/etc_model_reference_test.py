@@ -1,7 +1,7 @@
-"""`EtcModel` against plain NumPy in float64.
+"""Compares `EtcModel` with plain NumPy in float64.
 
-The reference is written from the ETC paper (Ainslie et al., 2020, section 3)
-and from BERT's embeddings.
+The reference implements section 3 of the ETC paper (Ainslie et al., 2020) and
+BERT's embeddings.
 """
 
 from unittest import mock
@@ -21,9 +21,9 @@ BATCH, LONG, GLOBAL, RADIUS, HIDDEN, VOCAB, TYPES = 2, 7, 3, 2, 4, 9, 3
 LABELS, POSITIONS = 8, 10
 
 CASES = {
-    # As the paper's base model: nothing shared but the feed-forward parts.
+    # As the paper's base model: only the feed-forward layers are shared.
     "base": dict(share_qkv_projections=False),
-    # As the original's defaults, with narrow heads and no labels.
+    # The original code's defaults, but with narrow heads and no labels.
     "shared": dict(
         share_att_output_projection=True,
         att_size_per_head=3,
@@ -57,7 +57,7 @@ def _embed(model, stream, prefix, call, adder):
 
 
 def reference(model, call, adders):
-    """The long and the global output, `<float64>[batch, length, hidden]`.
+    """Returns the long and global outputs, `<float64>[batch, length, hidden]`.
 
     Args:
         model: the model whose weights are used.
@@ -80,7 +80,7 @@ def reference(model, call, adders):
 
 
 def _make_model(**options):
-    """A model of two layers whose weights are all large and random."""
+    """Returns a model of two layers with large random weights."""
     config = dict(
         vocab_size=VOCAB,
         segment_vocab_size=TYPES,
@@ -104,7 +104,7 @@ def _make_model(**options):
 
 
 def _make_call(config):
-    """Arguments of a call; the first global token sees no global token."""
+    """Returns arguments; the first global token sees no global token."""
     rng = np.random.default_rng(2)
     call = {
         "token_ids": rng.integers(VOCAB, size=[BATCH, LONG]),
@@ -148,7 +148,8 @@ class EtcModelReferenceTest(tf.test.TestCase, parameterized.TestCase):
         ]
         expected = reference(model, call, adders)
         with (
-            # The choice of `auto` for long texts, with several chunks.
+            # The implementation that `auto` uses for long texts, in several
+            # chunks.
             mock.patch.object(
                 dispatch,
                 "MAX_AUTO_FULL_LENGTH",

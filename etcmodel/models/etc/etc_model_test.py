@@ -22,7 +22,7 @@ def _make_ids(batch=2, long=7, global_=3):
 
 
 def _count(num_layers=1, preset="tiny", **kwargs):
-    """Number of weights; a graph's variables take no memory."""
+    """Returns the number of weights; in a graph, they take no memory."""
     config = EtcConfig.from_preset(preset, **kwargs)
     config.num_hidden_layers = num_layers
     with tf.Graph().as_default():
@@ -37,16 +37,16 @@ class ParameterCountTest(tf.test.TestCase, parameterized.TestCase):
         ("base_shared", {}, 109_128_192),
         ("base", {}, 165_825_024),
         ("large", {}, 558_568_448),
-        # The defaults of the original.
+        # The original code's defaults.
         ("base", dict(share_qkv_projections=True), 116_215_296),
     )
     def test_presets(self, preset, kwargs, expected):
         layers = EtcConfig.from_preset(preset).num_hidden_layers
-        # All layers are equal.
+        # All layers have the same number of weights.
         one, two = (_count(n, preset, **kwargs) for n in (1, 2))
         self.assertEqual(expected, one + (layers - 1) * (two - one))
 
-    def test_count_in_a_graph_is_that_of_a_real_model(self):
+    def test_count_in_a_graph_equals_the_eager_count(self):
         model = EtcModel(EtcConfig.from_preset("tiny", num_hidden_layers=3))
         model.build((None, None))
         one, two = _count(1), _count(2)
@@ -71,7 +71,7 @@ class EtcModelTest(tf.test.TestCase, parameterized.TestCase):
             other = model(*ids, **(given | {name: value + 1}))
             self.assertNotAllClose(expected[0], other[0])
 
-    def test_one_hot_lookups_give_the_same(self):
+    def test_one_hot_lookups_give_the_same_outputs(self):
         config = _make_config(embedding_size=8)
         model = EtcModel(config)
         other = EtcModel(
@@ -92,7 +92,7 @@ class EtcModelTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(a, b, 1e-5, 1e-5)
 
     @pytest.mark.both_kerases
-    def test_dict_with_options_that_are_no_tensors(self):
+    def test_dict_with_options_that_are_not_tensors(self):
         model = EtcModel(_make_config())
         ids = _make_ids()
         by_name = {"token_ids": ids[0], "global_token_ids": ids[1]}

@@ -12,10 +12,11 @@ from etcmodel.ops import gathering
 
 
 class EtcPretrainModel(tf.keras.Model):
-    """An ETC encoder with a head for masked tokens and the CPC loss.
+    """An ETC encoder with a masked language model head and the CPC loss.
 
-    ETC paper, section 3.5 and Appendix B. `tasks.pretrain.sentence_masking`
-    makes its inputs from texts of sentences. The constructor builds the model.
+    CPC is contrastive predictive coding (ETC paper, section 3.5 and Appendix
+    B). `tasks.pretrain.sentence_masking` makes the inputs from texts that are
+    split into sentences. The constructor builds the model.
     `head` is None without MLM, and `contrast` is None without CPC.
     """
 
@@ -52,15 +53,16 @@ class EtcPretrainModel(tf.keras.Model):
     def call(self, inputs, training=None):
         """Predicts masked tokens and masked sentences.
 
-        `inputs` has the inputs of a `build_encoder` model of "sentences", with
-        masked `long_token_ids`; for MLM, `masked_positions` `<int32>[batch,
-        predictions]`; for CPC, the original masked sentences: the fields of
-        `sentence_masking.TakenSentences` prefixed with `taken_`.
+        `inputs` has the inputs of `build_encoder(config, "sentences")`, with
+        masked `long_token_ids`. MLM also needs `masked_positions`
+        `<int32>[batch, predictions]`. CPC also needs the original text of the
+        masked sentences: the fields of `sentence_masking.TakenSentences`, each
+        prefixed with `taken_`.
 
         Returns:
-            With MLM `logits` `<float32>[batch, predictions, vocab_size]`; with
-            CPC the fields of a `Contrast`, `<float32>[batch * n]`, prefixed
-            with `cpc_`.
+            A dict. With MLM, it has `logits`, `<float32>[batch, predictions,
+            vocab_size]`. With CPC, it has the fields of a `Contrast`,
+            `<float32>[batch * n]`, each prefixed with `cpc_`.
         """
         encoded = self.encoder(inputs, training=training)
         outputs = {}
@@ -86,13 +88,13 @@ class EtcPretrainModel(tf.keras.Model):
     def _encode_alone(self, inputs, training):
         """Encodes masked sentences alone, `<float>[batch, n, hidden_size]`.
 
-        They are packed into one row, each with one global token, and see
-        nothing but themselves.
+        They are packed into one row, each with one global token, and each
+        attends only to itself.
         """
         owners = inputs["taken_owners"]
         # [batch, n]
         is_sentence = tf.cast(inputs["taken_weights"], owners.dtype)
-        # [batch, m], the last token of each; none of a row without sentences
+        # [batch, m], true at the last token of each sentence
         is_end = tf.not_equal(
             owners, tf.pad(owners[:, 1:], [[0, 0], [0, 1]], constant_values=-1)
         ) & (tf.reduce_max(is_sentence, axis=1, keepdims=True) > 0)

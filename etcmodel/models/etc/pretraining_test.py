@@ -8,8 +8,8 @@ from etcmodel.tasks.pretrain import sentence_masking
 from testing import model_references
 from testing.layer_checks import randomize
 
-# Two texts in the first row: sentences of 3, 2 and 2 tokens, of which the last
-# is masked; then one of two sentences; padding.
+# The first row has two texts: sentences of 3, 2 and 2 tokens, the last of them
+# masked. Then a text of two sentences, and padding.
 _TOKENS = [[5, 6, 7, 8, 9, 11, 12, 0], [15, 16, 17, 18, 19, 0, 0, 0]]
 _SENTENCES = [[0, 0, 0, 1, 1, 2, 2, -1], [0, 0, 0, 1, 1, -1, -1, -1]]
 _ENDS = [[0, 0, 0, 0, 1, 0, 1, 0], [0, 0, 0, 0, 1, 0, 0, 0]]
@@ -30,7 +30,7 @@ def make_model(**options):
 
 
 def make_inputs(max_tokens=7):
-    """The sentences 0 and 2 of the first row are masked, 1 of the other."""
+    """Masks sentences 0 and 2 of the first row, and 1 of the second."""
     masked = np.array(_TOKENS)
     masked[0, [0, 1, 2, 5, 6]] = masked[1, [3, 4]] = 2
     masked[0, 3] = 4
@@ -69,7 +69,7 @@ class EtcPretrainModelTest(tf.test.TestCase):
             1e-4,
             1e-4,
         )
-        # Sentences by themselves, without any padding.
+        # Each sentence is encoded alone, without padding.
         alone = []
         for tokens in ([5, 6, 7], [11, 12], [18, 19]):
             _, encoded = model.encoder(
@@ -95,7 +95,7 @@ class EtcPretrainModelTest(tf.test.TestCase):
         self.assertAllEqual([*right, 0], outputs["cpc_is_correct"])
         self.assertAllClose([1 / 3, 1 / 3, 1 / 3, 0], outputs["cpc_chance"])
 
-    def test_one_of_both(self):
+    def test_only_one_of_mlm_and_cpc(self):
         model, inputs = make_model(use_cpc=False), make_inputs()
         inputs = {k: x for k, x in inputs.items() if "taken" not in k}
         self.assertEqual(["logits"], list(model(inputs)))
@@ -105,7 +105,7 @@ class EtcPretrainModelTest(tf.test.TestCase):
             ["cpc_losses", "cpc_is_correct", "cpc_chance"], model(inputs)
         )
 
-    def test_whole_step_compiles(self):
+    def test_xla_compiles_a_training_step(self):
         model, inputs = make_model(), make_inputs()
 
         def step():

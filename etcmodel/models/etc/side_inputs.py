@@ -17,15 +17,18 @@ class SideInputs(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
     """Makes the masks and relative labels from the compact features.
 
     The arguments are those of `EtcConfig` and `StructuredEtcModel`.
-    `structure` may also be `EncoderInputs` as lists. In a flat sequence, links
-    without their own label are ignored, unless they open hard masks.
-    Without `materialize`, masks and labels of long tokens are descriptions, not
-    tensors. Descriptions can be passed to layers within the same layer's `call`
-    or `tf.function`; they cannot connect the layers of a functional model.
+    `structure` may also be the fields of `EncoderInputs` as lists. With
+    `flat_sequence`, links without their own label are ignored, unless they
+    allow attention that hard masks forbid.
+
+    With `materialize=False`, masks and labels of long tokens are descriptions,
+    not tensors. Descriptions can be passed to layers within the same layer's
+    `call` or `tf.function`; they cannot connect the layers of a functional
+    model.
 
     Raises:
-        ValueError: there is no such structure, or "sentences" lacks an
-            option.
+        ValueError: the structure does not exist, or an option does not apply to
+            "sentences".
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class SideInputs(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
             )
         elif structure not in STRUCTURES:
             raise ValueError(
-                f"There is no structure '{structure}'. Expected one of "
+                f"structure is '{structure}'. Expected one of "
                 f"{', '.join(STRUCTURES)}, or a LayoutSpec."
             )
         self.local_radius = local_radius
@@ -80,8 +83,8 @@ class SideInputs(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
             ):
                 if getattr(self, option):
                     raise ValueError(
-                        f"{option} is an option of structure 'paragraphs', "
-                        "but structure is 'sentences'."
+                        f"{option} applies to structure 'paragraphs' only, but "
+                        "structure is 'sentences'. Omit it."
                     )
 
     @property
@@ -98,15 +101,15 @@ class SideInputs(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
         super().build(input_shape)
 
     def call(self, features):
-        """Makes the side inputs; see `make`."""
+        """Makes the masks and labels; see `make`."""
         return self.make(features)
 
     def make(self, features):
-        """Makes the side inputs, named as the arguments of `EtcModel.call`.
+        """Returns masks and labels by their argument names in `EtcModel.call`.
 
         Keras 2 saves a call as a `tf.function`, which cannot return
-        descriptions. A layer that takes descriptions uses this method instead.
-        `features` has those of `build_encoder`; others are ignored.
+        descriptions. A layer that needs descriptions calls this method instead.
+        `features` are the inputs of `build_encoder`; others are ignored.
         """
         common = dict(
             local_radius=self.local_radius,

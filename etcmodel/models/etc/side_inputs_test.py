@@ -13,7 +13,7 @@ class SideInputsTest(tf.test.TestCase):
             k: tf.constant(v) for k, v in model_inputs.make_sentences().items()
         }
         side_inputs = SideInputs(4, 4, use_hard_g2l_mask=True)(batch)
-        # Rows: two sentences, which see their own tokens only, and padding.
+        # Rows: two sentences, which see only their own tokens, and padding.
         self.assertAllEqual(
             [[1, 1, 0, 0, 0, 0, 0], [0, 0, 1, 1, 1, 0, 0]],
             side_inputs["g2l_att_mask"][0, :2],

@@ -17,8 +17,8 @@ from etcmodel.ops import checks
 from etcmodel.ops import gathering
 from etcmodel.ops import shapes
 
-# Names of the inputs of a text of sentences, by stream. Several examples may
-# be packed into one row.
+# The inputs of structure "sentences", by long and global input. A row may hold
+# several packed examples.
 SENTENCES_LONG_FEATURES = ("long_token_ids", "long_breakpoints", "sentence_ids")
 SENTENCES_GLOBAL_FEATURES = ("global_token_ids", "global_breakpoints")
 
@@ -29,44 +29,45 @@ OUTPUTS = etc_model.EtcOutput._fields
 class StructuredEtcModel(etc_model.EtcModel):
     """An `EtcModel` that makes its masks and relative labels itself.
 
-    They exist only within a call. Those of long tokens are descriptions (see
-    `etcmodel.ops.attention`), so no tensor of `long * window` or
-    `long * global` elements has to be kept for all layers.
+    Masks and labels exist only within a call. For long tokens they are
+    descriptions (see `etcmodel.ops.attention`), so the model keeps no tensor of
+    `long * window` or `long * global` elements for all layers.
 
-    Each value that a layout embeds has a projection, such as
-    `visual_projection` for the value "visual", whose output is added to the
-    embeddings of its tokens. It has no bias, so zeros add nothing. A layer of
-    your own can replace it; its output for zeros is added to global tokens
-    without a value.
+    A layout can embed values, such as a token's font size. Each value has a
+    projection without bias, such as `visual_projection` for the value "visual".
+    Its output is added to the embeddings of the value's tokens, so a value of
+    zeros changes nothing. `value_layers` replaces projections with your own
+    layers. Global tokens without a value then get your layer's output for
+    zeros.
 
     Args:
         config: sizes, sharing, and hard masks; copied.
-        structure: "sentences" for a text (or several packed into one row) of
-            sentences with a global token each; "paragraphs" for a question
-            and unordered paragraphs of sentences, with token types; or a
-            `feature_utils.layout.LayoutSpec` or its `encoder_inputs`:
-            "paragraphs" with links of any kind and values.
+        structure: "sentences" for a text of sentences, each with its own global
+            token (a row may hold several packed texts); "paragraphs" for a
+            question and unordered paragraphs of sentences, with token types; or
+            a `feature_utils.layout.LayoutSpec` or its `encoder_inputs`, which
+            extend "paragraphs" with your own links and values.
         flat_sequence: for "paragraphs", treat the input as one flat text.
         use_links: for "paragraphs", whether links are used.
         ignore_hard_g2l_types: for "paragraphs", types of global tokens that
-            see all long tokens despite a hard g2l mask.
-        ignore_hard_l2g_types: for "paragraphs", types of long tokens that see
-            all global tokens despite a hard l2g mask.
-        value_layers: layers that replace projections, by the names of values;
-            each maps `<dtype>[batch, length, size]` to
+            attend to all long tokens despite a hard g2l mask.
+        ignore_hard_l2g_types: for "paragraphs", types of long tokens that
+            attend to all global tokens despite a hard l2g mask.
+        value_layers: value name -> layer that replaces its projection. Each
+            maps `<dtype>[batch, length, size]` to
             `<float>[batch, length, hidden_size]`.
         outputs: which of "long_output" and "global_output" are used. With only
-            one, weights of the last layer that the other output alone depends
-            on are not trainable, since they get no gradient.
+            one of them, weights of the last layer that do not affect it are not
+            trainable, since they get no gradient.
         **kwargs: passed to `EtcModel`.
 
     Raises:
-        ValueError: an argument is impossible, or `config.relative_vocab_size`
-            is too small for the labels of a layout's links.
+        ValueError: an argument is invalid, or `config.relative_vocab_size` is
+            too small for the labels of a layout's links.
     """
 
     _IDS = ("long_token_ids", "global_token_ids")
-    # Arguments of the constructor that say how to make side inputs.
+    # Arguments of the constructor that control masks and relative labels.
     OPTIONS = (
         "structure",
         "flat_sequence",
@@ -87,12 +88,12 @@ class StructuredEtcModel(etc_model.EtcModel):
         outputs=OUTPUTS,
         **kwargs,
     ):
-        # Values reach their layers in the dtype in which they were given.
+        # Without autocast, values reach their layers in their own dtype.
         super().__init__(config, autocast=False, **kwargs)
         if structure == "sentences" and config.question_words_in_global:
             raise ValueError(
                 "question_words_in_global needs inputs with a question, but "
-                "structure is 'sentences'."
+                "structure is 'sentences'. Use 'paragraphs' or a layout."
             )
         self.side_inputs = SideInputs(
             local_radius=config.local_radius,
@@ -119,9 +120,9 @@ class StructuredEtcModel(etc_model.EtcModel):
         )
         if max_distance and config.relative_vocab_size < needed:
             raise ValueError(
-                f"Links have the labels {inputs.labels} of their own, for "
-                f"which relative_vocab_size ({config.relative_vocab_size}) is "
-                f"too small. Set it to at least {needed}."
+                f"The links have their own labels {inputs.labels}, so "
+                f"relative_vocab_size ({config.relative_vocab_size}) is too "
+                f"small. Set it to at least {needed}."
             )
         given = dict(value_layers or {})
         self._given = tuple(given)
@@ -133,12 +134,13 @@ class StructuredEtcModel(etc_model.EtcModel):
                 layer = self._make_dense(
                     f"{value.name}_projection", use_bias=False
                 )
-            # Checkpoints know the layer by this attribute.
+            # Checkpoints name the layer after this attribute.
             setattr(self, f"{value.name}_projection", layer)
         if given:
             raise ValueError(
                 f"value_layers has layers for {sorted(given)}, but embedded "
-                f"values are {[x.name for x in self._embedded]}."
+                f"values are {[x.name for x in self._embedded]}. Use their "
+                "names."
             )
 
     @property
@@ -177,9 +179,10 @@ class StructuredEtcModel(etc_model.EtcModel):
         global_query_positions=None,
         training=None,
     ):
-        """Encodes `features`, those of `build_encoder`; see `EtcModel.call`.
+        """Encodes a batch; see `EtcModel.call` for the other arguments.
 
-        Other entries of the dict are ignored.
+        `features` is a dict of the inputs of `build_encoder`; other entries are
+        ignored.
         """
         further = {}
         sentence_ids, breakpoints = "sentence_ids", "long_breakpoints"
@@ -223,7 +226,7 @@ class StructuredEtcModel(etc_model.EtcModel):
         )
 
     def _embed_value(self, value, features):
-        """Returns what a value adds to the embeddings of each input."""
+        """Returns the embeddings to add to the long and the global input."""
         values = features[value.name]
         if value.name not in self._given:
             values = tf.cast(values, self.compute_dtype)
@@ -243,14 +246,14 @@ class StructuredEtcModel(etc_model.EtcModel):
         return {source: added[source] for source in value.added_to}
 
     def _question_words(self, features):
-        """Returns global token ids, with the question's words as tokens."""
+        """Returns global token ids, with question words as token ids."""
         ids = features["global_token_ids"]
-        # [batch, global], 0 for tokens that are no words
+        # [batch, global], 0 for tokens that are not question words
         words = self._of_question(features, features["long_token_ids"])
         return tf.where(words > 0, tf.cast(words, ids.dtype), ids)
 
     def _of_question(self, features, values):
-        """Moves values of the question's long tokens to its global tokens."""
+        """Copies values of the question's long tokens to its global tokens."""
         return feature_utils.take_first_owned(
             values,
             tf.where(_is_question(features), features["long_sentence_ids"], -1),
@@ -267,7 +270,7 @@ class StructuredEtcModel(etc_model.EtcModel):
             _is_question(features) if has_question else None,
             self.config.max_absolute_position_embeddings,
         )
-        # [batch, global]; a token that is no word has the position of [CLS]
+        # [batch, global]; 0, the position of [CLS], except for question words
         global_positions = (
             self._of_question(features, positions)
             if has_question
@@ -301,17 +304,18 @@ def build_encoder(
     name: str = "etc_encoder",
     **options,
 ) -> tf.keras.Model:
-    """Builds a Keras model from compact features to encodings.
+    """Builds a functional encoder whose inputs are compact features.
 
-    The model makes masks and relative labels itself, on the device.
+    The features are token ids and owners; the model makes masks and relative
+    labels from them, on the device.
     `model.get_layer("etc_document_bert")` is the `StructuredEtcModel` inside;
     called with the same inputs and `return_attention_scores=True` it returns
     the attention probabilities.
 
-    `long_length` and `global_length` are static lengths of the inputs, with
-    which TPUs and XLA can compile; None for any. `dtype` is a dtype policy,
-    such as "mixed_bfloat16". `EtcConfig` and `StructuredEtcModel` describe the
-    other arguments and the errors.
+    `long_length` and `global_length` are static lengths of the inputs, which
+    TPUs and XLA need; None allows any length. `dtype` is a dtype policy, such
+    as "mixed_bfloat16". `EtcConfig` and `StructuredEtcModel` describe the other
+    arguments and the errors.
 
     Returns:
         A functional `tf.keras.Model`. Its input is a dict of `<int32>[batch,
@@ -322,7 +326,7 @@ def build_encoder(
         of `feature_utils.etc_features`. A layout: these, its links, and
         `<any>[batch, long_length or global_length, ...]` for each value that
         is embedded or used by a head.
-        Its output is a dict with the names in `outputs`: `long_output`
+        The output is a dict with the names in `outputs`: `long_output`
         `<float>[batch, long_length, hidden_size]` and `global_output`
         `<float>[batch, global_length, hidden_size]`.
     """

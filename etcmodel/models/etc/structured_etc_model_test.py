@@ -28,7 +28,7 @@ def _make_config(**kwargs):
 
 
 def _pad(batch, num):
-    """The same batch with more padding."""
+    """Returns the batch with more padding."""
     return {
         name: np.pad(
             x,
@@ -54,8 +54,8 @@ class OutputsTest(tf.test.TestCase, parameterized.TestCase):
         ),
     )
     @pytest.mark.both_kerases
-    def test_all_that_is_trained_has_a_gradient(self, used, options):
-        """Checks that exactly the trained weights have a gradient."""
+    def test_trainable_weights_have_a_gradient(self, used, options):
+        """Checks that other weights have none, too."""
         config = _make_config(**options)
         both, one = (
             encoder_lib.StructuredEtcModel(config, outputs=x)
@@ -84,7 +84,7 @@ class OutputsTest(tf.test.TestCase, parameterized.TestCase):
     @pytest.mark.both_kerases
     @parameterized.parameters(*encoder_lib.OUTPUTS)
     def test_freezing_and_unfreezing(self, used):
-        """Weights without gradient stay untrained, whatever was frozen."""
+        """Weights without gradient stay untrained after unfreezing."""
         encoder = build_encoder(_make_config(), outputs=[used])
         model = encoder.get_layer("etc_document_bert")
         stack = model.global_local_transformer_layers
@@ -108,7 +108,7 @@ class OutputsTest(tf.test.TestCase, parameterized.TestCase):
 
 class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
     def check_inputs(self, batch, structure="paragraphs", **expected):
-        """Checks the arguments of the call of the model inside."""
+        """Checks the arguments that the inner model is called with."""
         config = _make_config(
             max_absolute_position_embeddings=8, **expected.pop("config")
         )
@@ -126,7 +126,7 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(value, given[name][0])
 
     def test_positions_of_paragraphs(self):
-        # The question, one token, stands first.
+        # The question comes first; it has one token.
         batch = model_inputs.make_paragraphs()
         first = {name: x.copy() for name, x in batch.items()}
         first["global_token_type_ids"][:, 0] = 5
@@ -168,7 +168,9 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
         ("paragraphs", {}, {"use_links": False}),
         ("paragraphs", {"use_hard_g2l_mask": True}, {"flat_sequence": True}),
     )
-    def test_same_as_with_tensors(self, structure, hard_masks, options):
+    def test_descriptions_give_the_same_as_tensors(
+        self, structure, hard_masks, options
+    ):
         batch = (
             model_inputs.make_sentences()
             if structure == "sentences"
@@ -206,14 +208,14 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
         others = call_plain({}, {})
         for a, b in zip(expected, others, strict=True):
             self.assertNotAllClose(a, b, 1e-3, 1e-3)
-            # `full`, and the choice for long texts.
+            # `full` attention, and the implementation that long texts use.
         for longest in (256, 0):
             with mock.patch.object(dispatch, "MAX_AUTO_FULL_LENGTH", longest):
                 actual = encoder(batch)
             for a, b in zip(expected, actual, strict=True):
                 self.assertAllClose(a, b, 1e-5, 1e-5)
 
-    def test_nothing_of_the_size_of_a_mask(self):
+    def test_no_tensor_has_the_size_of_a_mask(self):
         long, global_, radius = 4096, 32, 20
         config = _make_config(
             hidden_size=8,
@@ -241,13 +243,13 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
                 loss = tf.add_n([tf.reduce_sum(x) for x in outputs.values()])
             return tape.gradient(loss, weights)
 
-        # A quarter of the global tokens' scores at a time.
+        # Chunks hold a quarter of the global tokens' scores.
         with mock.patch.object(streaming, "CHUNK_ELEMENTS", 2**15):
             shapes = _all_shapes(encode, features)
         smallest_mask = long * min(global_, 2 * radius + 1)
         self.assertIn([1, long, 16], shapes)
         self.assertLess(max(map(math.prod, shapes)), smallest_mask)
-        # A tensor of that size would be found.
+        # The check would find a tensor of that size.
         shapes = _all_shapes(SideInputs(radius, 4, "paragraphs"), features)
         for sizes in ((long, 2 * radius + 1), (long, global_), (global_, long)):
             self.assertIn([1, *sizes], shapes)
@@ -274,7 +276,7 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
 
 
 def _all_shapes(function, *inputs):
-    """Static shapes of all tensors of a function, bodies of loops included."""
+    """Returns the static shapes of a function's tensors, also in its loops."""
     graph = tf.function(function).get_concrete_function(*inputs).graph
     graph = graph.as_graph_def(add_shapes=True)
     nodes = [*graph.node]
@@ -282,7 +284,7 @@ def _all_shapes(function, *inputs):
         nodes += inner.node_def
     shapes = []
     for node in nodes:
-        # Its outputs count axes, so they are as small as a rank.
+        # This operation returns indices of axes, so its outputs are small.
         if node.op == "BroadcastGradientArgs":
             continue
         for shape in node.attr["_output_shapes"].list.shape:
@@ -313,14 +315,14 @@ class BuildEncoderTest(tf.test.TestCase, parameterized.TestCase):
             )
         for name, output in model(batch, training=True).items():
             self.assertNotAllClose(outputs[name], output)
-        # Other dtypes of ints do not change anything.
+        # Other int dtypes give the same outputs.
         as_int64 = {k: tf.constant(v, tf.int64) for k, v in batch.items()}
         self.assertAllClose(
             outputs["long_output"], model(as_int64)["long_output"], 1e-5
         )
 
     def test_keras_export(self):
-        """Runs with Keras 3; Keras 2 would export the inputs as a list."""
+        """Runs in Keras 3, since Keras 2 would export the inputs as a list."""
         model = build_encoder(_make_config())
         path = os.path.join(self.get_temp_dir(), "exported")
         model.export(path)

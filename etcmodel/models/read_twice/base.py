@@ -9,10 +9,11 @@ from etcmodel.ops import checks
 
 
 class ReadTwiceBase(encoder_layer.EncoderLayer):
-    """Base of models that add token and position embeddings and normalize them.
+    """Base class of models that embed tokens and positions.
 
-    `use_one_hot_embeddings` looks both up by products with one-hot vectors,
-    which is faster on TPUs for small tables.
+    The sum of both embeddings is normalized. `use_one_hot_embeddings` looks up
+    tokens and positions by products with one-hot vectors, which is faster on
+    TPUs for small tables.
     """
 
     config_class = ReadTwiceConfig

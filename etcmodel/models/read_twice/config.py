@@ -60,44 +60,47 @@ class ReadTwiceConfig(json_config.JsonConfig):
     `EtcConfig` describes the attributes that are not described here.
 
     Attributes:
-        use_sparse_memory_attention: whether only tokens that memories are made
-            of attend to memories: tokens of entity mentions, the first token of
-            each text block, or of the segment. Otherwise all tokens do.
-        max_seq_length: number of positions in a segment.
-        max_num_blocks_per_document: number of positions of segments.
-        cross_attention_pos_emb_mode: how "cross_attend_once" uses the positions
-            of segments, see `SideAttention`; None if it does not.
-        cross_attention_pos_emb_size: number of those positions, or the largest
-            relative one; None for `max_num_blocks_per_document`.
-        share_kv_projections: between tokens and memories, where one softmax
-            covers both.
+        use_sparse_memory_attention: whether only some tokens attend to
+            memories: those of entity mentions, the first of each text block, or
+            the first of the segment, by `summary_mode`. Otherwise all tokens
+            do.
+        max_seq_length: number of token positions in a segment.
+        max_num_blocks_per_document: number of segment positions in a document.
+        cross_attention_pos_emb_mode: how "cross_attend_once" uses segment
+            positions, see `SideAttention`; None to ignore them.
+        cross_attention_pos_emb_size: number of segment positions that
+            "cross_attend_once" can tell apart, or the largest relative
+            position; None for `max_num_blocks_per_document`.
+        share_kv_projections: whether tokens and memories share projections of
+            keys and values where one softmax covers both.
         grad_checkpointing_period: see `TransformerWithSideInputLayers`.
-        second_read_type: what reads again. "from_scratch": the layers of the
-            first read, from the embeddings, with tokens and memories in one
-            softmax. "new_layers": new layers on top of the first read, with
-            tokens and memories in one softmax. "cross_attend_once": one
-            attention to the memories on top of the first read, then new layers
-            without. "new_layers_cross_attention": new layers, each with its own
+        second_read_type: the layers of the second read. "from_scratch": the
+            layers of the first read again, starting from the embeddings, with
+            tokens and memories in one softmax. "new_layers": new layers on top
+            of the first read, with tokens and memories in one softmax.
+            "cross_attend_once": one attention to the memories on top of the
+            first read, then new layers without memories.
+            "new_layers_cross_attention": new layers, each with its own
             attention to the memories.
-        second_read_num_new_layers: number of layers of the second read; needed
-            by all but "from_scratch".
+        second_read_num_new_layers: number of layers of the second read;
+            required by all types except "from_scratch".
         second_read_num_cross_attention_heads: number of heads of the attention
-            to memories, 0 for one head without projections; needed by both
+            to memories, 0 for one head without projections; required by both
             cross-attention types.
         second_read_enable_default_side_input: whether that attention has a
-            no-op memory.
-        summary_mode: what memories are made of. "cls": the first token of a
-            segment. "text_block": the first and the last of each
+            no-op memory, which tokens can attend to instead of real memories.
+        summary_mode: the tokens that memories are made of. "cls": the first
+            token of a segment. "text_block": the first and the last of each
             `text_block_extract_every_x` tokens. "entity": the first and the
             last token of each entity mention.
         summary_postprocessing_type: how gathered memories are processed.
-            "none"; "linear": a dense layer with tanh; "pos": the position of
-            the segment is added, and the sum normalized; "transformer": as
-            "pos", then layers in which memories attend to each other.
+            "none"; "linear": a dense layer with tanh; "pos": adds the segment's
+            position and normalizes the sum; "transformer": as "pos", then
+            layers in which memories attend to each other.
         summary_postprocessing_num_layers: number of the "transformer" layers.
-        cross_attention_top_k: number of memories, those with the highest
-            scores, that a token attends to in "cross_attend_once" (ReadTwice
-            paper, Appendix C.4); None for all.
+        cross_attention_top_k: number of memories that a token attends to in
+            "cross_attend_once": those with the highest scores (ReadTwice paper,
+            Appendix C.4). None for all.
         text_block_extract_every_x: number of tokens of a text block.
         summary_padding_token_id: token id of padding.
     """
@@ -172,9 +175,9 @@ class ReadTwiceConfig(json_config.JsonConfig):
                 self._check_heads(name)
         elif self.second_read_enable_default_side_input:
             raise ValueError(
-                "second_read_enable_default_side_input: second_read_type "
-                f"'{self.second_read_type}' has no no-op memory, as tokens and "
-                "memories share a softmax."
+                "second_read_enable_default_side_input must be False: "
+                f"second_read_type '{self.second_read_type}' has no no-op "
+                "memory, as tokens and memories share a softmax."
             )
         if self.second_read_type != "cross_attend_once":
             for name in (
@@ -183,9 +186,9 @@ class ReadTwiceConfig(json_config.JsonConfig):
             ):
                 if getattr(self, name) is not None:
                     raise ValueError(
-                        f"{name} is {getattr(self, name)!r}, which only "
-                        "second_read_type 'cross_attend_once' can have, not "
-                        f"'{self.second_read_type}'."
+                        f"{name} is {getattr(self, name)!r}, but only "
+                        "second_read_type 'cross_attend_once' uses it, not "
+                        f"'{self.second_read_type}'. Set it to None."
                     )
         if (
             self.cross_attention_pos_emb_mode is not None
@@ -195,8 +198,8 @@ class ReadTwiceConfig(json_config.JsonConfig):
                 "cross_attention_pos_emb_mode is "
                 f"'{self.cross_attention_pos_emb_mode}', but "
                 "summary_postprocessing_type "
-                f"'{self.summary_postprocessing_type}' has positions of "
-                "segments, too. Only one of them can have any."
+                f"'{self.summary_postprocessing_type}' adds segment positions, "
+                "too. Use only one of them."
             )
 
     def _check_given(self, name, because):

@@ -14,7 +14,7 @@ _CROSS = dict(
 )
 _NEW_LAYERS = dict(second_read_type="new_layers", second_read_num_new_layers=2)
 
-# A file as the original code writes it.
+# A file that the original code wrote.
 _ORIGINAL_JSON = """{
   "attention_probs_dropout_prob": 0.1, "hidden_dropout_prob": 0.1,
   "cross_attention_pos_emb_mode": "simple_relative",
@@ -78,7 +78,7 @@ class ReadTwiceConfigTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         (dict(summary_padding_token_id=-1), "token_id is -1"),
-        (dict(num_attention_heads=7), r"hidden_size \(768\) is no multiple"),
+        (dict(num_attention_heads=7), r"hidden_size \(768\) is not a multiple"),
         (dict(second_read_type="thrice"), "'thrice'.*'from_scratch'"),
         (dict(summary_mode="words"), "'words'.*'text_block'"),
         (dict(summary_postprocessing_type="mlp"), "'mlp'.*'linear'"),
@@ -92,7 +92,7 @@ class ReadTwiceConfigTest(tf.test.TestCase, parameterized.TestCase):
         ),
         (
             _CROSS | dict(second_read_num_cross_attention_heads=7),
-            "no multiple of second_read_num_cross_attention_heads",
+            "not a multiple of second_read_num_cross_attention_heads",
         ),
         (
             _NEW_LAYERS | dict(second_read_enable_default_side_input=True),
@@ -113,7 +113,7 @@ class ReadTwiceConfigTest(tf.test.TestCase, parameterized.TestCase):
                 cross_attention_pos_emb_mode="absolute",
                 summary_postprocessing_type="pos",
             ),
-            "Only one of them can have any",
+            "Use only one of them",
         ),
         (
             dict(summary_postprocessing_type="transformer"),

@@ -7,13 +7,13 @@ from etcmodel.models.pretraining_heads import static_size
 from etcmodel.ops import collectives
 from etcmodel.ops import shapes
 
-# Keeps the mean over an item's partners defined when there are none.
+# Avoids a division by zero for an item without partners.
 _WEIGHT_EPSILON = 1e-5
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class BatchCoreferenceResolutionLoss(pair_loss.PairLoss):
-    """Trains memories of the same entity to be alike.
+    """Trains memories of the same entity to be similar.
 
     Two memories `m` and `m'` belong to one entity with the probability
     `sigmoid(M_m . M_m' + b0)`; the loss is the logistic loss of this
@@ -23,23 +23,22 @@ class BatchCoreferenceResolutionLoss(pair_loss.PairLoss):
 
         loss_i = sum_j w_ij bce_ij / (sum_j w_ij + 1e-5)
 
-    The sum over the items of all replicas is the loss of the batch.
+    The batch's loss is the sum over the items of all replicas.
 
-    The number of an item and of its replica determine the item's own row in the
-    global table. (The original code looks for an equal vector with the same id,
-    which also drops other mentions with equal vectors, such as those in the
+    An item's index and its replica determine the item's own row in the global
+    table. (The original code instead looks for an equal vector with the same
+    id. This also drops other mentions with equal vectors, such as those in the
     overlap of two segments. Here they are partners.)
 
-    For memories of mentions, pass the raw states and the labels of
-    `local_summary` and `global_summary`. For memories of segments, the labels
-    are documents, which are all known: `unknown_id=None`.
+    For memories of mentions, pass `states` and `labels` of `local_summary` and
+    `global_summary`. For memories of segments, labels are documents, which are
+    all known: set `unknown_id=None`.
 
     Args:
         apply_linear_layer: whether a dense layer without bias transforms the
             items (not their partners) first.
         padding_id: id of padding.
-        unknown_id: id of an item with an unknown entity; None if there is no
-            such id.
+        unknown_id: id of an item with an unknown entity; None if all are known.
         initializer_range: standard deviation of the dense layer's kernel.
     """
 
@@ -59,7 +58,7 @@ class BatchCoreferenceResolutionLoss(pair_loss.PairLoss):
         self.batch_coref_loss_bias = None
 
     def build(self, input_shape):
-        """Makes the weights; `item_states` needs a static last axis."""
+        """Creates the weights; `item_states` needs a static last axis."""
         size = static_size(self.name, "item_states", input_shape)
         if self.apply_linear_layer and self.linear is None:
             self.linear = self._make_dense("linear", size)
@@ -83,8 +82,8 @@ class BatchCoreferenceResolutionLoss(pair_loss.PairLoss):
     ):
         """Computes the loss of each item of this replica, `<float32>[items]`.
 
-        The loss is in nats, 0 for an item without partners, and float64 if the
-        layer's dtype is float64. Masks and weights get no gradient.
+        The loss is in nats and 0 for an item without partners. It is float64 if
+        the layer's dtype is float64. Masks and weights get no gradient.
 
         Args:
             item_states: `<float>[items, hidden_size]`, the same number on each
@@ -92,13 +91,13 @@ class BatchCoreferenceResolutionLoss(pair_loss.PairLoss):
             item_ids: `<int>[items]` entity of each.
             global_item_states: `<float>[all, hidden_size]`, from
                 `collectives.all_gather`.
-            global_item_ids: `<int>[all]`, likewise.
-            labels_mask: `<bool>[items, all]`, which pairs may be the same; the
-                others count as different, whatever their ids.
+            global_item_ids: `<int>[all]`, from `collectives.all_gather`, too.
+            labels_mask: `<bool>[items, all]`, which pairs may be of the same
+                entity; other pairs count as different, even with equal ids.
             labels_weight: `<float>[items, all]` weight of each pair.
 
         Raises:
-            ValueError: an argument has another rank, the vectors differ in
+            ValueError: an argument has the wrong rank, the vectors differ in
                 size, or the global table has too few rows.
         """
         # [items, hidden_size] and [all, hidden_size]

@@ -12,7 +12,7 @@ IDS = np.array([7, 8, 1, 7, 0, 8, 9, 1])
 
 
 def make_loss(seed=0, **kwargs):
-    """A built loss with random weights."""
+    """Returns a built loss with random weights."""
     layer = coreference_loss.BatchCoreferenceResolutionLoss(**kwargs)
     layer.build((None, HIDDEN))
     randomize(layer, seed)
@@ -20,7 +20,7 @@ def make_loss(seed=0, **kwargs):
 
 
 def make_items(seed=1):
-    """Vectors of all items, a mask and weights of pairs."""
+    """Returns all items' vectors, and a mask and weights of pairs."""
     rng = np.random.default_rng(seed)
     return (
         rng.normal(size=[ALL, HIDDEN]),
@@ -36,7 +36,7 @@ class BatchCoreferenceResolutionLossTest(
         layer = coreference_loss.BatchCoreferenceResolutionLoss()
         layer.build((None, 1))
         self.assertAllEqual(layer.batch_coref_loss_bias, [0.0])
-        # Probabilities of 1/4 for a product of 0, and of 3/4 for one of 1.
+        # A product of 0 gives a probability of 1/4, a product of 1 gives 3/4.
         layer.set_weights([np.array([-np.log(3.0)])])
         states = tf.constant([[1.0], [2 * np.log(3.0)], [0.0], [9.0], [9.0]])
         ids = tf.constant([5, 5, 7, 0, 1])
@@ -46,7 +46,7 @@ class BatchCoreferenceResolutionLossTest(
         )
 
     @parameterized.parameters(
-        # Every two of the four.
+        # Any two of the four items are partners.
         (False, {}, False, False),
         (True, {}, True, True),
         (False, dict(padding_id=8, unknown_id=9), True, False),
@@ -99,12 +99,12 @@ class BatchCoreferenceResolutionLossTest(
             )
         self.assertIsNone(tape.gradient(values, weight))
 
-    def test_equal_vectors_are_partners_but_for_the_item_itself(self):
+    def test_equal_vectors_are_partners_except_the_item_itself(self):
         layer = make_loss()
         layer.set_weights([np.zeros([1])])
         one, score = np.full([1, HIDDEN], 0.5), 0.25 * HIDDEN
         two, ids = np.concatenate([one, one]), np.array([7, 7])
-        # On one replica.
+        # One replica.
         self.assertAllEqual(layer(one, ids[:1], one, ids[:1]), [0.0])
         expected = np.log1p(np.exp(-score)) / (1 + 1e-5)
         self.assertAllClose(

@@ -14,21 +14,22 @@ from etcmodel.ops import shapes
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class ReadTwiceDecoderModel(base.ReadTwiceBase):
-    """Reads a text from left to right, with memories of documents.
+    """Decodes a text from left to right, with access to memories of documents.
 
-    Each layer attends to the token and those before it, and then to the
-    memories. The decoder has its own embedding tables. (The ReadTwice paper
-    does not describe it. The original code trains it to summarize stories and
-    to answer questions about them.) There is no head; a `LanguageModelHead` can
-    predict the next token from a token's output.
+    In each layer, a token attends to itself and earlier tokens, and then to the
+    memories. The decoder has its own embedding tables and no head; a
+    `LanguageModelHead` can predict the next token from a token's output. (The
+    ReadTwice paper does not describe the decoder. The original code trains it
+    to summarize stories and to answer questions about them.)
 
     Args:
-        config: sizes and dropout, those of the encoder; copied and validated.
-        num_layers_override: None for `config.num_hidden_layers`.
+        config: the encoder's configuration; copied and validated.
+        num_layers_override: number of layers; None for
+            `config.num_hidden_layers`.
         num_cross_attention_heads: number of heads of the attention to
             memories, 0 for one head without projections.
-        enable_default_side_input: whether to add one no-op memory, which is
-            learned and never masked.
+        enable_default_side_input: whether to add one learned no-op memory,
+            which is never masked.
         use_one_hot_embeddings: see `ReadTwiceModel`.
     """
 
@@ -80,30 +81,31 @@ class ReadTwiceDecoderModel(base.ReadTwiceBase):
         position_ids=None,
         training=None,
     ):
-        """Reads a batch of texts, `<float>[batch, length, hidden_size]`.
+        """Computes the output, `<float>[batch, length, hidden_size]`.
 
         Args:
             token_ids: `<int>[batch, length]`, a text in each row; or a dict of
                 arguments, as in `ReadTwiceModel.call`. No token attends to
-                `config.summary_padding_token_id`.
+                padding, `config.summary_padding_token_id`.
             side_input: `<float>[memories, hidden_size]`, one table for all
                 texts, such as `states` or `processed_states` of a
                 `ReadTwiceOutput`'s `global_summary`; None for no memories.
             token2side_input_att_mask: `<int or bool>[batch, memories]`, 1 where
                 a text may attend, such as `block_att_mask` of a
-                `ReadTwiceOutput`; or `[batch, length, memories]`; None for
-                everywhere. A text that sees no memory gets nothing from them.
+                `ReadTwiceOutput`; or `[batch, length, memories]`; None allows
+                all. For a text that may attend to no memory, the attention to
+                memories returns zeros.
             position_ids: `<int>[batch, length]`; 0, 1, 2, ... by default.
             training: whether dropout is applied.
 
         Raises:
             ValueError: texts are longer than `config.max_seq_length`, or a mask
-                has another rank or another number of columns.
+                has the wrong rank or number of columns.
         """
         if side_input is not None and token2side_input_att_mask is None:
             batch = shapes.get_shape_list(token_ids)[0]
             memories = shapes.get_shape_list(side_input)[-2]
-            # A mask of tokens alone would lack the columns of memories.
+            # The mask needs columns for the memories, too.
             token2side_input_att_mask = tf.ones([batch, memories], tf.bool)
         return self.transformer_with_side_inputs(
             self._embed(token_ids, position_ids, training),
@@ -116,7 +118,7 @@ class ReadTwiceDecoderModel(base.ReadTwiceBase):
         )
 
     def compute_output_shape(self, token_ids_shape):
-        """Returns the shape for `token_ids`' shape, or a dict of shapes."""
+        """Returns the output shape; accepts one shape or a dict of shapes."""
         if isinstance(token_ids_shape, Mapping):
             token_ids_shape = token_ids_shape["token_ids"]
         return (*token_ids_shape, self.config.hidden_size)
@@ -134,8 +136,8 @@ class ReadTwiceDecoderModel(base.ReadTwiceBase):
 def causal_mask(is_token) -> tf.Tensor:
     """Marks the tokens that each token may attend to: itself and earlier ones.
 
-    A text of two tokens and one of padding, `[[True, True, False]]`, gives
-    `[[[1, 0, 0], [1, 1, 0], [1, 1, 0]]]` (True and False), from and to.
+    For two tokens and padding, `[[True, True, False]]`, returns
+    `[[[1, 0, 0], [1, 1, 0], [1, 1, 0]]]` as booleans, `[batch, from, to]`.
     """
     length = shapes.get_shape_list(is_token, 2, "is_token")[1]
     positions = tf.range(length)

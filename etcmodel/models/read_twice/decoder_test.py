@@ -10,13 +10,13 @@ from testing.small_read_twice import make_config
 
 LENGTH, HIDDEN, MEMORIES = 5, 12, 4
 PADDING = 3
-# Padding at the end, and at the start, where a row attends to nothing.
+# Padding at the end, and at the start, where tokens attend to nothing.
 IDS = np.array([[5, 0, 9, 2, 3], [3, 7, 1, 1, 6], [4, 3, 3, 3, 3]], np.int32)
 MASK = np.array([[1, 0, 1, 0], [0, 1, 1, 1], [0, 0, 0, 0]], np.int32)
 
 
 def make_decoder(num_layers=2, heads=3, dtype=None, config=None, **kwargs):
-    """A built decoder with weights of all sizes but the norms' at random."""
+    """Returns a built decoder with random weights, except in normalizations."""
     config = dict(
         hidden_size=HIDDEN,
         max_seq_length=LENGTH + 1,
@@ -43,7 +43,7 @@ def make_memories():
 
 
 def reference(decoder, memories, side_mask=MASK, positions=None):
-    """The output from the decoder's weights, in float64."""
+    """Computes the output from the decoder's weights, in float64."""
     if positions is None:
         positions = np.arange(LENGTH)
     lookup = decoder.token_emb_lookup
@@ -118,7 +118,7 @@ class ReadTwiceDecoderModelTest(tf.test.TestCase, parameterized.TestCase):
         # No memories give the same result as masked memories.
         expected = reference(decoder, memories, 0 * MASK)
         self.assertAllClose(expected, decoder({"token_ids": IDS}))
-        # Positions, and a mask of each token.
+        # Given positions, and a mask for each token.
         positions = np.array([[5, 4, 3, 2, 1]] * 3)
         expected = reference(decoder, memories, MASK, positions)
         mask = np.repeat(MASK[:, None], LENGTH, axis=1)

@@ -1,6 +1,6 @@
 """Tests a document whose segments are on several replicas.
 
-The same batch is read on one device, on two logical CPU devices and by two
+Trains on the same batch on one device, on two logical CPU devices and in two
 processes.
 """
 
@@ -16,7 +16,7 @@ from testing.helpers import two_device_strategy
 
 
 def make_batch():
-    """Eight segments: documents 1 and 2 are on both replicas, 3 on one."""
+    """Returns eight segments: documents 1 and 2 span both replicas."""
     parts = [small_read_twice.make_batch(seed) for seed in (1, 2)]
     batch = {
         name: tf.concat([part[name] for part in parts], axis=0)[:8]
@@ -29,10 +29,10 @@ def make_batch():
 
 
 def run(strategy, weights, is_graph):
-    """One training step of SGD.
+    """Runs one training step of SGD.
 
     Args:
-        strategy: where to run.
+        strategy: the distribution strategy.
         weights: arrays to start with.
         is_graph: whether the step is a `tf.function`.
 
@@ -49,7 +49,7 @@ def run(strategy, weights, is_graph):
     number = strategy.num_replicas_in_sync
 
     def shard(context):
-        """The rows of one replica."""
+        """Returns the rows of one replica."""
         index, size = context.replica_id_in_sync_group, 8 // number
         return {
             name: x[index * size : (index + 1) * size]
@@ -67,7 +67,7 @@ def run(strategy, weights, is_graph):
         with tf.GradientTape() as tape:
             output = model(**inputs, training=True)
             hidden = output.final_hidden_states
-            # Not a symmetric function, as the outputs are normalized.
+            # A sum of squares would be constant, as the outputs are normalized.
             loss = tf.reduce_sum(tf.sin(hidden) * hidden[..., ::-1])
             local, everywhere = output.local_summary, output.global_summary
             loss += tf.reduce_sum(
@@ -100,7 +100,7 @@ def run(strategy, weights, is_graph):
 
 
 def _run_with_all_dtypes(strategy, weights, is_graph):
-    """Returns the results of `run`; half precision is cast before."""
+    """Checks gathering in half precision; returns the results of `run`."""
     for dtype in (tf.float16, tf.bfloat16):
         gathered = strategy.run(
             lambda dtype=dtype: collectives.all_gather(tf.ones([3, 2], dtype))
@@ -111,12 +111,12 @@ def _run_with_all_dtypes(strategy, weights, is_graph):
 
 
 def run_on_two_devices(weights):
-    """Runs on two logical devices of a process of its own."""
+    """Runs on two logical devices, in a separate process."""
     return _run_with_all_dtypes(two_device_strategy(), weights, False)
 
 
 def run_on_two_workers(weights):
-    """Runs one of two workers, each in a process of its own."""
+    """Runs one of two workers, each in a separate process."""
     return _run_with_all_dtypes(
         tf.distribute.MultiWorkerMirroredStrategy(), weights, True
     )
@@ -132,8 +132,8 @@ class ReadTwiceDistributionTest(tf.test.TestCase):
         cls.expected = run(tf.distribute.get_strategy(), cls.weights, False)
 
     def check(self, actual):
-        """Compares what a run gives with what one device gives."""
-        # Document 1 learns from all of its segments, wherever they are.
+        """Compares a distributed run's result with that of one device."""
+        # Document 1 gets gradients from all its segments, on any replica.
         self.assertEqual(
             (8, small_read_twice.LENGTH, 8), self.expected[1].shape
         )

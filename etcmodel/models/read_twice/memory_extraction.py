@@ -1,8 +1,8 @@
-"""The memory of ReadTwice: vectors for each segment of a document.
+"""Extracts the memory of ReadTwice: vectors for each segment of a document.
 
 A batch is a list of segments ("blocks") of one or more documents. `block_ids`
-holds the document of each segment, 0 for padding, and `block_pos` its number in
-the document, from 1.
+holds the document of each segment, 0 for padding. `block_pos` holds the
+segment's number in its document, from 1.
 """
 
 from typing import NamedTuple
@@ -26,13 +26,13 @@ class Summary(NamedTuple):
 
     Attributes:
         states: `<float>[memories, hidden_size]`, as extracted.
-        processed_states: `<float>[memories, hidden_size]`, what tokens attend
-            to; equal to `states` before memories are gathered.
+        processed_states: `<float>[memories, hidden_size]`, the vectors that
+            tokens attend to; equal to `states` before memories are gathered.
         block_ids: `<int32>[memories]` document of each, 0 for padding.
         block_pos: `<int32>[memories]` number of its segment in the document.
-        labels: `<int32>[memories]`, 0 for an absent memory. The id of the
-            entity in the mode "entity", 1 in "text_block", the document in
-            "cls".
+        labels: `<int32>[memories]`, 0 for padding. Otherwise, by
+            `summary_mode`: the entity's id in "entity", 1 in "text_block", the
+            document in "cls".
     """
 
     states: tf.Tensor
@@ -47,7 +47,7 @@ class SummaryExtractionOutput(NamedTuple):
 
     Attributes:
         local_summary: memories of this replica, segment by segment.
-        global_summary: memories of all replicas, one after the other.
+        global_summary: memories of all replicas, concatenated.
         block_att_mask: `<bool>[batch, memories]`, which memories the tokens of
             a segment may attend to.
         token_mask: `<bool>[batch, length]`, which tokens may attend to
@@ -61,11 +61,11 @@ class SummaryExtractionOutput(NamedTuple):
 
 
 def check_cross_block_attention_mode(cross_block_attention_mode: str) -> None:
-    """Raises a ValueError if there is no such mode."""
+    """Raises a ValueError for an unknown mode."""
     if cross_block_attention_mode not in CROSS_BLOCK_ATTENTION_MODES:
         raise ValueError(
-            "There is no cross_block_attention_mode "
-            f"{cross_block_attention_mode!r}. Expected one of "
+            f"cross_block_attention_mode is {cross_block_attention_mode!r}. "
+            "Expected one of "
             f"{', '.join(map(repr, CROSS_BLOCK_ATTENTION_MODES))}."
         )
 
@@ -79,21 +79,21 @@ def get_cross_block_att(
 ) -> tf.Tensor:
     """Marks the memories that a segment sees, `<bool>[batch, memories]`.
 
-    Segments of the documents 1 and 3 and memories of the documents 4, 1 and 3
-    give `[[0, 1, 0], [0, 0, 1]]` (False and True) in the mode "doc", and true
-    everywhere in "batch". `block_ids` are `<int>[batch]` and `all_block_ids`
-    `<int>[memories]`; the `block_pos` have the same shapes, and may be None in
-    "doc" and "batch". Modes:
+    Example: for segments of the documents 1 and 3 and memories of the documents
+    4, 1 and 3, "doc" gives `[[0, 1, 0], [0, 0, 1]]` (as booleans), and "batch"
+    is true everywhere. `block_ids` is `<int>[batch]` and `all_block_ids`
+    `<int>[memories]`. `block_pos` and `all_block_pos` have the same shapes, and
+    may be None in "doc" and "batch". Modes:
 
         doc           memories of the same document
         block         memories of the same segment
         other_blocks  memories of the document's other segments
         batch         all memories
 
-    Padding neither sees memories nor is seen.
+    Segments of padding see no memories, and memories of padding are not seen.
 
     Raises:
-        ValueError: there is no such mode.
+        ValueError: the mode does not exist.
     """
     check_cross_block_attention_mode(cross_block_attention_mode)
     # [batch, 1] and [1, memories]
@@ -179,12 +179,12 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
     ):
         """Extracts, gathers and processes memories.
 
-        `hidden_states` are the first read, `<float>[batch, length,
+        `hidden_states` is the output of the first read, `<float>[batch, length,
         hidden_size]`. The other arguments are those of `ReadTwiceModel.call`.
 
         Raises:
-            ValueError: annotations are missing in the mode "entity", or there
-                is no such attention mode.
+            ValueError: `summary_mode` is "entity" and annotations are missing,
+                or the attention mode does not exist.
         """
         block_ids = tf.cast(block_ids, tf.int32)
         block_pos = tf.cast(block_pos, tf.int32)
@@ -251,7 +251,10 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         return tf.tile(mask[tf.newaxis], [batch, 1])
 
     def _extract_text_blocks(self, hidden_states, token_ids):
-        """Makes states and labels of text blocks; skips ends of padding."""
+        """Returns states and labels of text blocks.
+
+        A block that begins or ends in padding has the label 0.
+        """
         every = self.config.text_block_extract_every_x
         batch, length, _ = shapes.get_shape_list(hidden_states)
         # [batch, blocks]; the last block may be shorter.
@@ -270,7 +273,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         return self._pool(hidden_states, begins, ends, labels), labels
 
     def _pool(self, hidden_states, begins, ends, labels):
-        """Makes a vector for each inclusive span, zeros for the label 0."""
+        """Returns a vector for each inclusive span, zeros for the label 0."""
         # [batch, spans, 2 * hidden_size]
         both = tf.concat(
             [
@@ -311,7 +314,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
         return Summary(states, states, block_ids, block_pos, labels)
 
     def _process(self, summary, cross_block_attention_mode, training):
-        """Makes the vectors to attend to, `<float>[memories, hidden_size]`."""
+        """Returns `processed_states`, `<float>[memories, hidden_size]`."""
         states = summary.states
         if self.cls_pool is not None:
             return self.cls_pool(states)
@@ -343,7 +346,7 @@ class SummaryExtraction(encoder_layer.ConfiguredLayer):
 def make_transformer(
     config: ReadTwiceConfig, num_hidden_layers: int, **options
 ) -> layers.TransformerWithSideInputLayers:
-    """Makes the Transformer layers of a configuration."""
+    """Creates a stack of Transformer layers with a configuration's sizes."""
     return layers.TransformerWithSideInputLayers(
         hidden_size=config.hidden_size,
         num_hidden_layers=num_hidden_layers,

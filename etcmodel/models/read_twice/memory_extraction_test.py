@@ -23,7 +23,7 @@ def make_config(**kwargs):
 
 
 def make_layer(seed=0, **kwargs):
-    """A built layer with random weights."""
+    """Returns a built layer with random weights."""
     layer = memory_extraction.SummaryExtraction(make_config(**kwargs))
     layer.build(None)
     rng = np.random.default_rng(seed)
@@ -32,9 +32,9 @@ def make_layer(seed=0, **kwargs):
 
 
 def make_call(seed=1):
-    """Two segments of document 5, one of 2, and one that is padding.
+    """Returns two segments of document 5, one of document 2, and padding.
 
-    Their mentions, with labels: [1, 2] 9 and [4, 4] 1; [0, 3] 9; [5, 6] 8.
+    Mentions and labels: [1, 2] 9 and [4, 4] 1; [0, 3] 9; [5, 6] 8.
     """
     rng = np.random.default_rng(seed)
     ids = rng.integers(1, 50, size=[4, LENGTH])
@@ -55,7 +55,7 @@ def make_call(seed=1):
 
 class GetCrossBlockAttTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        # As in the original's tests, and a row that is padding.
+        # The cases of the original code's tests, and a row of padding.
         ("doc", [[0, 1, 0, 1], [0, 0, 1, 0], [0, 1, 0, 1], [0] * 4]),
         ("batch", [[1] * 4, [1] * 4, [1] * 4, [0] * 4]),
         ("block", [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0] * 4]),
@@ -118,12 +118,12 @@ class SummaryExtractionTest(tf.test.TestCase, parameterized.TestCase):
             layer(**(call | dict(annotation_labels=None)))
 
     def test_text_blocks(self):
-        """Blocks of three tokens in segments of seven: the last has one."""
+        """Uses blocks of 3 tokens in segments of 7: the last block has one."""
         layer = make_layer(
             summary_mode="text_block", text_block_extract_every_x=3
         )
         labels = layer(**make_call()).local_summary.labels
-        # The second segment has five tokens, the last none.
+        # The second segment has five tokens, the last one is padding.
         self.assertAllEqual(labels, [1, 1, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0])
 
     def test_positions_beyond_the_table_count_as_its_last(self):

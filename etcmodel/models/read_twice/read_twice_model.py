@@ -1,4 +1,4 @@
-"""ReadTwice: reads segments, then again with the memory of the first read."""
+"""ReadTwice: reads segments twice, the second time with a shared memory."""
 
 import functools
 from collections.abc import Mapping
@@ -22,11 +22,13 @@ OUTPUTS = ("final_hidden_states", "first_read")
 
 
 class ReadTwiceOutput(NamedTuple):
-    """The result of `ReadTwiceModel`, with that of `SummaryExtractionOutput`.
+    """The result of `ReadTwiceModel`.
+
+    The other attributes are those of `SummaryExtractionOutput`.
 
     Attributes:
         final_hidden_states: `<float>[batch, length, hidden_size]` after the
-            second read; the first read if there is none.
+            second read, or after the first if there is no second read.
         first_read: `<float>[batch, length, hidden_size]` after the first.
     """
 
@@ -41,19 +43,20 @@ class ReadTwiceOutput(NamedTuple):
 class ReadTwiceModel(base.ReadTwiceBase):
     """The encoder of the ReadTwice paper (Zemlyanskiy et al., 2021).
 
-    It reads each segment of a document on its own, makes memories of all of
-    them, and reads once more, with the memories of the whole document. A batch
-    holds the segments of one or more documents. The replicas of a
+    It reads each segment of a document on its own, extracts memories from all
+    segments, and reads each segment again, now attending to the memories of the
+    whole document. A batch holds the segments of one or more documents. The
+    replicas of a
     `tf.distribute.Strategy` exchange memories, so the result does not depend on
     how the segments are sharded.
 
-    There is no head, and `fit` compares `final_hidden_states` with the targets.
-    Keras 3 exports no nested outputs; use `build_read_twice_encoder`, which
-    returns the same model as a functional one.
+    There is no head; `fit` compares `final_hidden_states` with the targets.
+    Keras 3 cannot export nested outputs; to export the model, use
+    `build_read_twice_encoder`, which returns it as a functional model.
 
     Args:
         config: sizes and variants; copied and validated.
-        use_one_hot_embeddings: look tokens and positions up by products with
+        use_one_hot_embeddings: look up tokens and positions by products with
             one-hot vectors, faster on TPUs for small tables.
     """
 
@@ -179,15 +182,14 @@ class ReadTwiceModel(base.ReadTwiceBase):
 
         Args:
             token_ids: `<int>[batch, length]`, a segment in each row; or a dict
-                from argument name to value; further arguments may be passed
-                separately.
+                of arguments by name; others may be passed separately.
             block_ids: `<int>[batch]` document of each segment, 0 for padding.
                 By default each segment is a document.
             block_pos: `<int>[batch]` number of the segment in its document,
                 from 1; all 1 by default.
             att_mask: `<int or bool>[batch, length, length]` or `[batch,
-                length]`, 1 where tokens may be attended to. By default these
-                are all but `config.summary_padding_token_id`.
+                length]`, 1 where tokens may be attended to. The default is all
+                tokens except `config.summary_padding_token_id`.
             position_ids: `<int>[batch, length]` positions in the segment; 0, 1,
                 2, ... by default.
             annotation_begins: `<int>[batch, mentions]` first token of each
@@ -198,8 +200,8 @@ class ReadTwiceModel(base.ReadTwiceBase):
             enable_side_inputs: bool, whether there is a second read.
             cross_block_attention_mode: see `get_cross_block_att`. "block" is
                 the paper's single-segment mode.
-            return_attention_scores: whether to return attention probabilities
-                before dropout, too, without recomputation.
+            return_attention_scores: whether to also return the attention
+                probabilities before dropout; disables gradient checkpointing.
             training: whether dropout is applied.
 
         Returns:
@@ -331,10 +333,10 @@ class ReadTwiceModel(base.ReadTwiceBase):
         )
 
     def compute_output_shape(self, token_ids_shape):
-        """Returns a `ReadTwiceOutput` of shapes, also for a dict of shapes.
+        """Returns a `ReadTwiceOutput` of shapes; also accepts a dict of shapes.
 
-        The number of memories is None: it depends on the mentions and on other
-        replicas.
+        The number of memories is None, since it depends on the number of
+        mentions and replicas.
         """
         if isinstance(token_ids_shape, Mapping):
             token_ids_shape = token_ids_shape["token_ids"]
@@ -380,10 +382,10 @@ def build_read_twice_encoder(
     """Builds a functional model that reads segments twice.
 
     `model.get_layer("read_twice")` is the `ReadTwiceModel` inside.
-    `long_length` and `num_mentions` are static sizes of a segment, with which
-    TPUs and XLA can compile; None for any. `dtype` is a dtype policy, such as
-    "mixed_bfloat16". `ReadTwiceModel` describes the other arguments and the
-    errors.
+    `long_length` and `num_mentions` are static numbers of tokens and mentions
+    in a segment, which TPUs and XLA need; None allows any. `dtype` is a dtype
+    policy, such as "mixed_bfloat16". `ReadTwiceModel` describes the other
+    arguments and the errors.
 
     The input is a dict of `<int32>` tensors, as in `ReadTwiceModel.call`:
     `token_ids`, `block_ids`, `block_pos` and, for memories of mentions,

@@ -20,7 +20,7 @@ from testing.small_read_twice import make_model
 
 class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        # All pairs of: second read, memories, postprocessing, and mode.
+        # Covers all pairs of: second read, memories, postprocessing, and mode.
         ("from_scratch", "cls", False, "none", "doc"),
         ("from_scratch", "entity", True, "linear", "block"),
         ("from_scratch", "text_block", False, "pos", "doc"),
@@ -104,7 +104,7 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual((5, LENGTH, memories), (len(x), *x.shape[2:]))
             self.assertEqual(0, np.max(x * hidden))
             self.assertGreater(np.max(x), 0)
-        # All keys of a token, in one softmax or in two.
+        # A token's probabilities sum to 1 in each softmax.
         has_own_softmax = name == "new_layers_cross_attention"
         for x in scores["first_read"] + scores["second_read"]:
             total = np.sum(x["main"], -1)
@@ -158,10 +158,10 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
     def test_number_of_parameters(self):
         """Expects 145 M as in Table 6: RoBERTa plus 15 M (section 4.1).
 
-        RoBERTa's 125 M hold the head that predicts tokens: a dense layer, a
+        RoBERTa's 125 M include its language model head: a dense layer, a
         normalization and a bias for each token.
         """
-        # A graph's variables take no memory.
+        # Variables in a graph take no memory.
         with tf.Graph().as_default():
             model = read_twice_model.ReadTwiceModel(
                 ReadTwiceConfig.from_preset("base")
@@ -174,8 +174,8 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
         roberta = (50265 + 512) * 768 + 2 * 768 + 12 * layer + head
         self.assertBetween(roberta, 124e6, 126e6)
         self.assertBetween(total - roberta, 14.5e6, 15.6e6)
-        # Two layers, the vectors of mentions, and the attention to them: its
-        # normalization, no-op memory and 21 scores of distances.
+        # Two layers, the dense layer for mentions, and the attention to
+        # memories: its normalization, no-op memory and 21 distance scores.
         self.assertEqual(
             total - roberta,
             2 * layer + (2 * 768 + 1) * 768 + 2 * 768 + 768 + 21,

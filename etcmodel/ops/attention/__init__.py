@@ -1,8 +1,8 @@
-"""Attention with structure, as pure tensor functions.
+"""Structured attention, as pure tensor functions.
 
-Queries attend to several groups of keys under one softmax, with masks and
-relative labels, as tensors or as descriptions. This package does not depend on
-Keras: weights come in as tensors.
+Queries attend to several groups of keys under one softmax. Masks and relative
+labels are tensors, or objects that describe them (see `masks.py`). This package
+does not depend on Keras: weights are passed as tensors.
 """
 
 from etcmodel.ops.attention.dispatch import dense_attention

@@ -3,7 +3,7 @@
 The long sequence is cut into blocks (paper, Appendix A). The keys that a block
 of queries may see are in its *window*: the block and `local_radius` positions
 on each side. Global keys and values are never copied into the blocks: their
-scores meet the local ones only in the softmax.
+scores are combined with the local ones only in the softmax.
 
 `LongQueries` and `GlobalQueries` describe one call of attention. `attend` takes
 the whole long sequence at once; `streaming` takes one chunk after another.
@@ -18,7 +18,7 @@ from etcmodel.ops.attention import masks
 from etcmodel.ops.attention import relative_ids as labels_lib
 from etcmodel.ops.attention import softmax
 
-# Minimum length of a block of queries; shorter ones make products slow.
+# Minimum length of a block of queries; shorter blocks make products slow.
 MIN_BLOCK_LEN = 64
 
 
@@ -28,7 +28,7 @@ class Chunk(NamedTuple):
     Attributes:
         start: int or `<int32>[]`, its first position.
         length: int or `<int32>[]`; the chunk may reach beyond the sequence.
-        draw: `<int32>[]`, number of the dropout's draw.
+        draw: `<int32>[]`, the index of the chunk's dropout mask.
     """
 
     start: object
@@ -36,7 +36,7 @@ class Chunk(NamedTuple):
     draw: object
 
     def positions(self, margin: int = 0) -> tf.Tensor:
-        """Returns its positions, and `margin` more on each side."""
+        """Returns the chunk's positions, and `margin` more on each side."""
         return self.start - margin + tf.range(self.length + 2 * margin)
 
 
@@ -79,8 +79,8 @@ class Windows:
 
         With a radius of 1 and blocks of 2, the rows `a b c`, `d e f` and
         `g h i` become `a b c 0`, `0 d e f` and `g h i 0`:
-        `<int>[batch, length, window]`. Call it once, before any loop: compiled
-        as part of a larger function, it would compute the place of each number
+        `<int>[batch, length, window]`. Call it once, before any loop: as part
+        of a larger compiled function, it would compute the place of each value
         again.
         """
         batch, length, _ = shapes.get_shape_list(band)
@@ -91,7 +91,7 @@ class Windows:
             tf.pad(band, [[0, 0], [0, blocks * b - length], [0, b]]),
             [batch, blocks, b * (window + 1)],
         )
-        # Each row is one slot shorter, so the n-th row moves by n.
+        # Each row loses one slot, so the n-th row moves by n.
         # [batch, blocks * block_len, window]
         shifted = tf.reshape(
             flat[:, :, : b * window], [batch, blocks * b, window]
@@ -99,20 +99,21 @@ class Windows:
         return shifted[:, :length]
 
     def in_band(self) -> tf.Tensor:
-        """Marks slots that queries of a block see, `[block_len, window]`."""
+        """Marks the slots that each query sees, `<bool>[block_len, window]`."""
         distance = tf.range(self.window) - tf.range(self.block_len)[:, None]
         return (distance >= 0) & (distance <= 2 * self.radius)
 
 
 class LongQueries:
-    """Long queries to the long keys around them, and to global keys.
+    """Attention from long queries to nearby long keys and to global keys.
 
     Attributes:
         rows: tensors `<any>[batch, long, ...]` by name, to be cut into chunks.
-        margins: number of positions beyond a chunk that each of `rows` needs.
+        margins: number of positions that each of `rows` needs on either side of
+            a chunk.
         whole: the other tensors that have gradients, by name.
-        unit: chunks are multiples of this many positions.
-        unit_elements: number of scores of a unit.
+        unit: the length of a chunk is a multiple of this number of positions.
+        unit_elements: number of scores per unit.
         are_rows: whether the queries are also cut into chunks.
     """
 
@@ -172,7 +173,7 @@ class LongQueries:
             self.whole |= {f"{name}_vectors": vectors, f"{name}_biases": biases}
 
     def key_blocks(self, rows, whole, chunk: Chunk) -> list[softmax.KeyBlock]:
-        """Returns the keys of a chunk of whole blocks, also beyond the end."""
+        """Returns the keys of a chunk, which may reach beyond the sequence."""
         # [batch, heads, queries, size]
         queries = softmax.scaled(softmax.heads_outer(rows["queries"]))
         # [batch, heads, blocks, window, x]
@@ -224,12 +225,12 @@ class LongQueries:
         return [*key_blocks, key_block]
 
     def fixed_key_blocks(self, whole) -> list[softmax.KeyBlock]:
-        """Returns no further keys that all queries attend to."""
+        """Returns an empty list: no keys are common to all chunks."""
         del whole
         return []
 
     def _local_allowed(self, rows, chunk):
-        """Returns the mask, `<bool>[1 or batch, queries, window]`."""
+        """Returns the local mask, `<bool>[1 or batch, queries, window]`."""
         r, b = self.windows.radius, self.windows.block_len
         window = self.windows.window
         position = chunk.positions(r)
@@ -258,7 +259,7 @@ class LongQueries:
 
 
 class GlobalQueries:
-    """Global queries to all global and all long keys; see `LongQueries`."""
+    """Attention from global queries to all keys; see `LongQueries`."""
 
     are_rows = False
 
@@ -268,11 +269,11 @@ class GlobalQueries:
         self.length = shapes.get_shape_list(long.keys)[1]
         batch, self.global_len, heads, _ = shapes.get_shape_list(queries)
         self.unit = 1
-        # Where chunks of a softmax start must not depend on the batch size,
-        # since the last digits of the answers would.
+        # If the batch size is unknown, chunks must not depend on it: the last
+        # digits of the results would differ between batch sizes.
         known_batch = batch if isinstance(batch, int) else 1
         self.unit_elements = known_batch * heads * self.global_len
-        # In the dtype of scores, so that gradients of chunks add up in it.
+        # Cast to the dtype of scores, in which gradients of chunks are summed.
         # [batch, heads, global, size]
         queries = softmax.scaled(
             softmax.to_score_dtype(softmax.heads_outer(queries))
@@ -358,7 +359,7 @@ class GlobalQueries:
 
 
 def attend(run: LongQueries | GlobalQueries) -> tf.Tensor:
-    """Attends to all keys at once, and keeps the scores."""
+    """Computes attention for the whole sequence at once; keeps the scores."""
     # An empty sequence counts as one position.
     length = run.length + tf.cast(run.length == 0, tf.int32)
     if isinstance(run.length, int):
@@ -368,7 +369,7 @@ def attend(run: LongQueries | GlobalQueries) -> tf.Tensor:
     for name, tensor in run.rows.items():
         margin = run.margins.get(name, 0)
         if tensor.dtype.is_floating:
-            # Its gradient is faster than the gradient of `cut`.
+            # The gradient of `tf.pad` is faster than that of `cut`.
             paddings = [[0, 0]] * tensor.shape.rank
             paddings[1] = [margin, chunk.length - run.length + margin]
             rows[name] = tf.pad(tensor, paddings)
@@ -388,7 +389,7 @@ def never_empty(tensor, length) -> tf.Tensor:
     """Adds a row to `<any>[batch, long, ...]` if it may be empty."""
     if isinstance(length, int) and length > 0:
         return tensor
-        # Without padding, which not all devices support for booleans.
+    # `tf.concat`, because some devices cannot pad booleans.
     batch, _, *rest = shapes.get_shape_list(tensor)
     return tf.concat([tensor, tf.zeros([batch, 1, *rest], tensor.dtype)], 1)
 

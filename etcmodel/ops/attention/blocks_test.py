@@ -32,7 +32,7 @@ class WindowsTest(tf.test.TestCase):
 
 
 class SparseTests(metaclass=parameterized.TestGeneratorMetaclass):
-    """Tests of an attention that a subclass of `testing.Cases` describes."""
+    """Tests the attention that a subclass of `testing.Cases` describes."""
 
     @parameterized.product(
         with_specs=[False, True, (4, 2)], use_one_hot=[False, True]
@@ -58,7 +58,7 @@ class SparseTests(metaclass=parameterized.TestGeneratorMetaclass):
             )
             testing.assert_all_close(self, expected, results, 1e-9, sizes)
 
-    def test_what_is_left_out(self):
+    def test_missing_arguments(self):
         for names in self.LEFT_OUT:
             case = self.make_case(np.random.default_rng(2), *self.SMALL)
             missing = [x for name in names for x in self.leave_out(case, name)]
@@ -122,12 +122,13 @@ class SparseTests(metaclass=parameterized.TestGeneratorMetaclass):
                 tolerance,
             )
 
-    def test_dropout_drops_of_both_pieces_alike_in_both_passes(self):
+    def test_both_passes_drop_the_same_pairs(self):
         case = self.make_case(np.random.default_rng(6), *self.DROPPED)
         dropout = attention.Dropout(0.4, tf.constant([1, 2]))
         attend = self.attention(case.given, "sparse", dropout=dropout)
         results = testing.run(attend, case.floats, case.upstream)
-        # The output is linear in the values: their gradients give it back.
+        # The output is linear in the values, so values times their gradients
+        # give the output.
         output = sum(
             np.vdot(case.floats[f"{piece}values"], results[f"{piece}values"])
             for piece in self.PIECES
@@ -143,11 +144,11 @@ class SparseTests(metaclass=parameterized.TestGeneratorMetaclass):
             without = self.attention(case.given, "sparse")(
                 **case.floats | values
             )
-            # Their sums are the same on average: six deviations are 15 %.
+            # The sums are equal on average; six standard deviations are 15 %.
             self.assertNotAllClose(with_drops, without)
             self.assertNear(np.sum(with_drops) / np.sum(without), 1, 0.15)
 
-    def test_each_piece_draws_for_itself(self):
+    def test_key_blocks_have_independent_dropout(self):
         draws = []
 
         class Recorded(attention.Dropout):
@@ -166,7 +167,7 @@ class LongQueriesTest(
     SparseTests, testing.LongCases, parameterized.TestCase, tf.test.TestCase
 ):
     def test_global_keys_are_not_copied_into_the_blocks(self):
-        # There are more global keys than keys of a window.
+        # There are more global keys than keys in a window.
         long_len, global_len = 16, 20
         case = self.make_case(np.random.default_rng(7), 1, long_len, 20, 1)
         self.leave_out(case, "labels")
@@ -178,8 +179,8 @@ class LongQueriesTest(
                 .get_concrete_function()
                 .graph
             )
-        # The scores of the global keys. In each of the 8 blocks of 2 queries,
-        # their 3 or 4 numbers a head would be more.
+        # The largest tensor holds the scores of the global keys. Copies of
+        # these keys in each of the 8 blocks of 2 queries would be larger.
         self.assertEqual(
             testing.largest_size(testing.all_operations(graph), tf.float64),
             long_len * global_len * testing.HEADS,

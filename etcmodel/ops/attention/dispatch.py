@@ -1,4 +1,4 @@
-"""Entry points of attention: checks arguments, chooses an implementation.
+"""Entry points of attention: check arguments and choose an implementation.
 
 The implementations give the same results. `full` computes all pairs and masks,
 `sparse` computes blocks and keeps their scores for the backward pass,
@@ -18,8 +18,7 @@ from etcmodel.ops.attention.relative_ids import DistanceLabels
 from etcmodel.ops.attention.relative_ids import PairLabels
 
 IMPLEMENTATIONS = ("auto", "streaming", "sparse", "full")
-# Longest static length for which `'auto'` uses the dense form of local
-# attention.
+# Longest static length for which `'auto'` chooses `'full'`.
 MAX_AUTO_FULL_LENGTH = 256
 
 
@@ -43,8 +42,10 @@ def long_attention(
         others: the global keys, or None. The mask is
             `<int32 or bool>[batch, long, global]` or a `LongGlobalMask`; the
             labels are `<int32>[batch, long, global]` or a `PairLabels`.
-        local_radius: how many positions a query sees to each side, at least 1.
-        table: the label vectors. A label beyond the table adds nothing.
+        local_radius: number of positions that a query sees on each side, at
+            least 1.
+        table: the label vectors. A label beyond the table adds nothing to the
+            score.
         dropout: dropout of the probabilities.
         implementation: one of `IMPLEMENTATIONS`.
 
@@ -52,8 +53,8 @@ def long_attention(
         `<float>[batch, long, heads, value_size]`.
 
     Raises:
-        ValueError: the implementation is unknown, a mask or labels have another
-            type or shape, or only one of the two kinds of keys has labels.
+        ValueError: the implementation is unknown, a mask or labels have the
+            wrong type or shape, or only `local` or only `others` has labels.
     """
     check_implementation(implementation)
     queries, local, others = check_long(queries, local, others, local_radius)
@@ -89,9 +90,10 @@ def global_attention(
     """Attends from global queries to all global and all long keys.
 
     Queries are `<float>[batch, global, heads, size_per_head]`. Masks are
-    `<int32 or bool>` and labels `<int32>`, `[batch, global, global]` and
-    `[batch, global, long]`, or, of the long keys, a `LongGlobalMask` and
-    `PairLabels`. The other arguments are those of `long_attention`.
+    `<int32 or bool>` and labels `<int32>`: `[batch, global, global]` for the
+    global keys, and `[batch, global, long]` for the long keys, which also take
+    a `LongGlobalMask` and `PairLabels`. For the other arguments, see
+    `long_attention`.
     """
     check_implementation(implementation)
     queries, own, long = check_global(queries, own, long)
@@ -133,9 +135,10 @@ _dense_attention = shared_graphs.shared(full.dense_attention)
 
 
 def choose_implementation(implementation: str, length: int | None) -> str:
-    """Resolves `'auto'` from what is known when the graph is built.
+    """Resolves `'auto'` from the static length of the long sequence.
 
-    Avoids "streaming" for export: converters to other formats reject its loops.
+    Avoids "streaming" for export, since converters to other formats reject its
+    loops.
     """
     if implementation != "auto":
         return implementation
@@ -154,7 +157,7 @@ def check_implementation(implementation: str) -> None:
 
 
 def check_long(queries, local, others, local_radius):
-    """Checks the arguments of `long_attention`; returns one dtype."""
+    """Checks the arguments of `long_attention`; casts them to one dtype."""
     queries = tf.convert_to_tensor(queries)
     width = 2 * local_radius + 1
     local = _checked(local, queries, width, masks.SegmentMask, BandLabels)
@@ -178,7 +181,7 @@ def check_long(queries, local, others, local_radius):
 
 
 def check_global(queries, own, long):
-    """Checks the arguments of `global_attention`; returns one dtype."""
+    """Checks the arguments of `global_attention`; casts them to one dtype."""
     queries = tf.convert_to_tensor(queries)
     own = _checked(own, queries, own.keys.shape[1])
     long = _checked(
@@ -194,7 +197,7 @@ def check_global(queries, own, long):
 
 
 def check_dense(queries, keys):
-    """Checks the arguments of `dense_attention`; returns one dtype."""
+    """Checks the arguments of `dense_attention`; casts them to one dtype."""
     queries = tf.convert_to_tensor(queries)
     return queries, _checked(keys, queries, keys.keys.shape[1])
 
@@ -229,7 +232,7 @@ def _check_spec(name, spec, allowed, queries, keys, are_long):
             f"a tensor or a {allowed.__name__}" if allowed else "a tensor"
         )
         raise ValueError(
-            f"{name} may be {expected}, but is a {type(spec).__name__}."
+            f"{name} must be {expected}, but is a {type(spec).__name__}."
         )
     long, others = queries, keys.keys
     if are_long:
@@ -240,7 +243,7 @@ def _check_spec(name, spec, allowed, queries, keys, are_long):
     ):
         for tensor in tensors:
             _check_shape(
-                f"what describes the {what} tokens of {name}",
+                f"each tensor for the {what} tokens of {name}",
                 tensor,
                 like.shape[:2],
             )
@@ -273,20 +276,20 @@ def _check_shape(name, tensor, expected, must_be_known=False):
 
 
 def _check_together(*pieces):
-    """Raises a ValueError if some keys have labels and some have none."""
+    """Raises a ValueError if only some of the keys have labels."""
     given = [
         f"{x.name}relative_att_ids" for x in pieces if x.labels is not None
     ]
     if 0 < len(given) < len(pieces):
         names = " and ".join(f"{x.name}relative_att_ids" for x in pieces)
         raise ValueError(
-            f"One softmax needs labels of all its keys or of none: give both "
-            f"{names}, or neither (only {given[0]} is given)."
+            f"A softmax needs labels of all its keys or of none. Give both "
+            f"{names}, or neither; got only {given[0]}."
         )
 
 
 def wide(table):
-    """Casts biases to the dtype of scores, in which gradients add up."""
+    """Casts a table's biases to the dtype of scores, to sum gradients in it."""
     if table is None:
         return None
     return table._replace(biases=softmax.to_score_dtype(table.biases))

@@ -15,9 +15,9 @@ IMPLEMENTATIONS = ("full", "sparse", "streaming")
 
 
 class SideLabels(attention.PairLabels):
-    """Labels whether a global token's number is below, equal or above.
+    """Labels whether a global token's index is below, equal or above.
 
-    A type of labels as a user would write it.
+    It is written as users would write their own labels.
     """
 
     columns = (3, 0, 2)
@@ -43,7 +43,7 @@ class ImplementationsTest(parameterized.TestCase, tf.test.TestCase):
         cases=[testing.LongCases, testing.GlobalCases],
         implementation=IMPLEMENTATIONS,
     )
-    def test_a_type_of_labels_from_outside(self, cases, implementation):
+    def test_user_defined_labels(self, cases, implementation):
         rng = np.random.default_rng(0)
         self.check(cases(), implementation, rng, "own type")
 
@@ -59,7 +59,7 @@ class ImplementationsTest(parameterized.TestCase, tf.test.TestCase):
         self.check(cases(), implementation, rng, "beyond", use_one_hot)
 
     def check(self, cases, implementation, rng, what, use_one_hot=False):
-        """Compares with the reference and with plain gradients."""
+        """Compares with the reference, and with gradients of full attention."""
         case = cases.make_case(rng, *cases.SMALL)
         batch, long_len = case.upstream.shape[:2]
         name, global_len = "side_relative_att_ids", cases.SMALL[2]
@@ -96,7 +96,7 @@ class ImplementationsTest(parameterized.TestCase, tf.test.TestCase):
                 case.floats,
                 case.upstream,
             )
-        # A label of zeros means none.
+        # A label with a zero vector and bias acts like no label.
         vocab_size = testing.VOCAB
         case.arrays = {
             x: np.where((ids < 0) | (ids >= vocab_size), vocab_size, ids)
@@ -116,7 +116,7 @@ class ImplementationsTest(parameterized.TestCase, tf.test.TestCase):
         testing.assert_all_close(self, expected, results)
 
     @parameterized.product(cases=[testing.LongCases, testing.GlobalCases])
-    def test_auto_looks_at_the_static_length_alone(self, cases):
+    def test_auto_depends_only_on_the_static_length(self, cases):
         longest = dispatch.MAX_AUTO_FULL_LENGTH
 
         def chosen(length, implementation="auto"):
@@ -161,8 +161,8 @@ class ImplementationsTest(parameterized.TestCase, tf.test.TestCase):
         for implementation in IMPLEMENTATIONS:
             self.assertEqual([implementation], chosen(300, implementation))
 
-    def test_an_unknown_size_of_the_batch_counts(self):
-        # 16 examples give as many chunks whether the number is known or not.
+    def test_unknown_batch_sizes_give_as_many_chunks(self):
+        # 16 examples give equally many chunks if their number is unknown.
         cases = testing.LongCases()
         case = cases.make_case(np.random.default_rng(2), 16, 64, 3, 2)
         attend = cases.attention(case.given, "streaming")
@@ -179,7 +179,7 @@ class ImplementationsTest(parameterized.TestCase, tf.test.TestCase):
         with (
             testing.chunks_of(elements, 8),
             mock.patch.object(streaming, "plan_chunks", plan_chunks),
-            # A called function could not return the plan's tensors.
+            # A function call could not return the tensors of the plan.
             mock.patch.object(
                 dispatch,
                 "_long_attention",
@@ -212,7 +212,7 @@ class ImplementationsTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class ChecksTest(parameterized.TestCase, tf.test.TestCase):
-    """Tests that all implementations detect mistakes in the same way."""
+    """Tests that all implementations raise the same errors."""
 
     def attend_long(self, implementation="streaming", **given):
         cases = testing.LongCases()
@@ -309,14 +309,16 @@ class ChecksTest(parameterized.TestCase, tf.test.TestCase):
         ):
             with self.assertRaisesRegex(
                 ValueError,
-                f"{name} may be a tensor or a {expected}, but is a "
+                f"{name} must be a tensor or a {expected}, but is a "
                 f"{type(wrong).__name__}",
             ):
                 attend(**{name: wrong})
-        with self.assertRaisesRegex(ValueError, "g2g_att_mask may be a tensor"):
+        with self.assertRaisesRegex(
+            ValueError, "g2g_att_mask must be a tensor"
+        ):
             self.attend_global(g2g_att_mask=pair_mask)
 
-    def test_labels_of_one_kind_of_keys_only(self):
+    def test_labels_of_only_some_keys(self):
         for attend, name in (
             (self.attend_long, "relative_att_ids"),
             (self.attend_long, "side_relative_att_ids"),

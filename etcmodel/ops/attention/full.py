@@ -1,7 +1,7 @@
-"""The plain form of attention: every query against every key.
+"""Plain attention: scores every query against every key.
 
-It computes the formula directly, for short inputs, for attention without
-structure, and as the reference of the other implementations.
+It computes the formula directly. It serves short inputs and unstructured
+attention, and is the reference for the other implementations.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def probabilities(
     pieces: Sequence[softmax.Keys],
     table: softmax.LabelTable | None = None,
 ) -> list[tf.Tensor]:
-    """Computes the probabilities of all pairs, a tensor for each group of keys.
+    """Computes the probabilities of all pairs, one tensor per group of keys.
 
     Each query may have its own keys, `<float>[batch, from, to, heads,
     size_per_head]`.
@@ -110,7 +110,7 @@ def band_to_square(band: tf.Tensor, local_radius: int) -> tf.Tensor:
         tf.pad(band, [[0, 0], [0, 0], [0, length]]),
         [batch, length * (width + length)],
     )
-    # Each row is one slot shorter, so the n-th row moves by n.
+    # Each row loses one slot, so the n-th row moves by n.
     # [batch, length, width + length - 1]
     shifted = tf.reshape(
         flat[:, : length * (width + length - 1)],

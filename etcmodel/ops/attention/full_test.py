@@ -62,8 +62,8 @@ class DenseAttentionTest(parameterized.TestCase, tf.test.TestCase):
             atol=1e-12,
         )
 
-    def test_dropout_of_each_piece_by_itself(self):
-        # Each of 40 keys in two pieces has 1/40, and its own value.
+    def test_pieces_have_independent_dropout(self):
+        # Each of 40 keys in two pieces has probability 1/40 and its own value.
         queries = tf.zeros([1, 30, 1, 2])
         values = tf.reshape(tf.eye(40), [1, 40, 1, 40])
         pieces = [
@@ -78,7 +78,7 @@ class DenseAttentionTest(parameterized.TestCase, tf.test.TestCase):
         # Three standard deviations of 600 draws are 0.053.
         self.assertBetween(first.mean(), 0.19, 0.31)
         self.assertBetween(second.mean(), 0.19, 0.31)
-        # Both keep 1/16 of the pairs, if they are independent.
+        # If they are independent, both keep 1/16 of the pairs.
         self.assertBetween((first & second).mean(), 0.03, 0.1)
 
     def test_no_keys_at_all_gives_zeros(self):

@@ -1,11 +1,12 @@
-"""Descriptions of masks, which take less memory than the tensors.
+"""Compact descriptions of masks, which take less memory than tensors.
 
-A mask or labels of all pairs take far more memory than what determines them: an
-id per token, or the distance. Wherever attention takes a mask or ids, it also
-takes an object of these classes. The streaming implementation makes each part
-of the mask when it needs it; the others make the tensor.
+A tensor with the mask or label of every pair takes far more memory than the ids
+or distances that determine it. Attention therefore also takes an object that
+describes the mask or the labels (`relative_ids.py`). The streaming
+implementation computes each part of the mask when it is needed; the other
+implementations compute the whole tensor.
 
-Descriptions are plain objects, not tensors: make them where the layers are
+Descriptions are plain objects, not tensors: create them where the layers are
 called (inside a layer's or model's `call`, or a `tf.function`), not between the
 layers of a functional model.
 """
@@ -18,22 +19,22 @@ from etcmodel.ops import shapes
 
 
 class AttentionSpec:
-    """Base class of objects that replace a mask or label ids."""
+    """Base class of objects that describe a mask or labels."""
 
     def long_tensors(self) -> list[tf.Tensor]:
-        """Returns tensors of long tokens, `<any>[batch, long, ...]`, to cut."""
+        """Returns the tensors to cut into chunks, `<any>[batch, long, ...]`."""
         return []
 
     def global_tensors(self) -> list[tf.Tensor]:
-        """Returns tensors of global tokens, `<any>[batch, global]`."""
+        """Returns the tensors for global tokens, `<any>[batch, global]`."""
         return []
 
 
 class SegmentMask(AttentionSpec):
     """Lets long tokens attend to nearby long tokens with an equal id.
 
-    For `l2l_att_mask`. With the ids `[[7, 7, 9]]` and a radius of 1 it is the
-    mask `[[0, 1, 1], [1, 1, 0], [0, 1, 0]]`.
+    Use it as `l2l_att_mask`. The ids `[[7, 7, 9]]` and a radius of 1 give the
+    mask `[[[0, 1, 1], [1, 1, 0], [0, 1, 0]]]`.
 
     Args:
         segment_ids: `<int>[batch, long]`, any values.
@@ -63,24 +64,26 @@ class SegmentMask(AttentionSpec):
 
 
 class LongGlobalMask(AttentionSpec):
-    """Tells which long and global tokens may attend to each other.
+    """Lets long and global tokens with equal ids attend to each other.
 
-    For `l2g_att_mask` and for `g2l_att_mask`, which takes the same object (not
-    a transposed one). A pair is allowed if the ids are equal and, if there are
-    `links`, one of them names the global token or one of the two tokens is
-    exempt.
+    Use the same object as `l2g_att_mask` and as `g2l_att_mask` (do not
+    transpose it). With `links`, a pair needs equal ids and also a link: one of
+    the long token's links must name the global token, unless one of the two
+    tokens is exempt.
 
-    With `long_ids=[[1, 1, 0]]`, `global_ids=[[1, 1]]` and
-    `links=[[[0, 1, 1]]]`, the long tokens' masks are 10, 01 and 00.
+    `long_ids=[[1, 1, 0]]`, `global_ids=[[1, 1]]` and `links=[[[0, 1, 1]]]` give
+    the mask `[[[1, 0], [0, 1], [0, 0]]]`.
 
     Args:
         long_ids: `<int>[batch, long]`, such as one id for each packed example
             and another id for padding.
         global_ids: `<int>[batch, global]`, the same ids.
         links: tensors `<int>[batch, long]`, each with indices of global tokens;
-            indices out of range are no link. None links all pairs.
-        exempt_long: `<int or bool>[batch, long]`, nonzero to need no links.
-        exempt_global: `<int or bool>[batch, global]`, nonzero likewise.
+            indices out of range link nothing. None links all pairs.
+        exempt_long: `<int or bool>[batch, long]`, nonzero for long tokens that
+            need no links.
+        exempt_global: `<int or bool>[batch, global]`, the same for global
+            tokens.
     """
 
     def __init__(
@@ -100,14 +103,14 @@ class LongGlobalMask(AttentionSpec):
         self.exempt_global = _as_bool(exempt_global)
 
     def long_tensors(self) -> list[tf.Tensor]:
-        """Returns the ids, the links and which tokens are exempt."""
+        """Returns the ids, the links and `exempt_long`."""
         tensors = [self.long_ids, *(self.links or [])]
         if self.exempt_long is not None:
             tensors.append(self.exempt_long)
         return tensors
 
     def global_tensors(self) -> list[tf.Tensor]:
-        """Returns the ids and which tokens are exempt."""
+        """Returns the ids and `exempt_global`."""
         tensors = [self.global_ids, self.exempt_global]
         return [x for x in tensors if x is not None]
 
@@ -152,14 +155,14 @@ class PairMask(AttentionSpec):
 
 
 def pair_mask(mask, from_global: bool = False):
-    """Converts a mask of either kind to a description; may transpose it."""
+    """Converts a mask to a description; `from_global` transposes a tensor."""
     if mask is None or isinstance(mask, AttentionSpec):
         return mask
     return PairMask(tf.linalg.matrix_transpose(mask) if from_global else mask)
 
 
 def band_mask_tensor(mask, local_radius: int) -> tf.Tensor | None:
-    """Converts an `l2l_att_mask` of either kind to a tensor, or None."""
+    """Converts an `l2l_att_mask` to a tensor; None stays None."""
     if isinstance(mask, SegmentMask):
         return mask.to_band(local_radius)
     return mask
@@ -176,8 +179,8 @@ def pair_mask_tensor(mask, from_global: bool = False) -> tf.Tensor | None:
 def linked(links: Sequence[tf.Tensor], global_len) -> tf.Tensor:
     """Marks the global tokens that are linked to long tokens.
 
-    The links `[[[0, 2, -1]]]` and 3 global tokens give `[[100, 001, 000]]`,
-    `<bool>[batch, part, global]`.
+    The links `[[[0, 2, -1]]]` and 3 global tokens give
+    `[[[1, 0, 0], [0, 0, 1], [0, 0, 0]]]`, as `<bool>[batch, part, global]`.
     """
     result = tf.constant(False)
     for link in links:

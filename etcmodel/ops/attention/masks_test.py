@@ -1,4 +1,4 @@
-"""See also `feature_utils/side_inputs_test.py`, which tests all kinds."""
+"""Tests masks and labels; see also `feature_utils/side_inputs_test.py`."""
 
 import numpy as np
 import tensorflow as tf
@@ -8,7 +8,7 @@ from etcmodel.ops import attention
 
 
 def _rows(text):
-    """`"011 110"` -> `[[0, 1, 1], [1, 1, 0]]`."""
+    """Converts `"011 110"` to `[[0, 1, 1], [1, 1, 0]]`."""
     return [[int(char) for char in row] for row in text.split()]
 
 
@@ -32,10 +32,10 @@ class BandTest(tf.test.TestCase, parameterized.TestCase):
         ([5, 5, 5, 1, 2, 3, 3], 3, [5, 1, 2, 3], 2),
         # No two neighbours are equal.
         ([4, 3, 0, 1, 2], 1, [4, 3, 0, 1, 2], 1),
-        # Only the ends make runs; the middle may, too.
+        # Only runs at the ends are merged, not those in the middle.
         ([1, 0, 0, 0, 2], 1, [1, 0, 0, 0, 2], 1),
         ([1, 0, 1], 1, [1, 0, 1], 1),
-        # Runs only.
+        # Two runs without a middle.
         ([4, 4, 4, 2, 2], 3, [4, 2], 2),
         ([4, 2, 2], 1, [4, 2], 2),
     )
@@ -60,7 +60,7 @@ class BandTest(tf.test.TestCase, parameterized.TestCase):
 
 class LongGlobalTest(tf.test.TestCase, parameterized.TestCase):
     def test_examples(self):
-        """Uses the examples of the docstrings."""
+        """Checks the examples of the docstrings."""
         mask = attention.LongGlobalMask(
             long_ids=[[1, 1, 0]], global_ids=[[1, 1]], links=[[[0, 1, 1]]]
         ).to_tensor()
@@ -82,12 +82,12 @@ class LongGlobalTest(tf.test.TestCase, parameterized.TestCase):
         num_links=[None, 1, 2], exempt=["", "long", "global", "long global"]
     )
     def test_definition(self, num_links, exempt):
-        """Whole and in parts, also compiled and of any length."""
+        """Checks whole masks and parts, also compiled with unknown lengths."""
         rng = np.random.default_rng(0)
         long_ids, global_ids = (rng.integers(0, 3, [2, n]) for n in (9, 4))
         is_linked = True
         if num_links:
-            # Out of range means none.
+            # Indices out of range link nothing.
             links = rng.integers(-2, 6, [num_links, 2, 9])
             # [links, batch, long, global]
             named = links[..., np.newaxis] == np.arange(4)
@@ -139,10 +139,10 @@ class LongGlobalTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(part, expected[:, 3:6])
 
     @parameterized.parameters(
-        # Labels of links, columns.
+        # Labels of the links, and the expected columns.
         ([8, 9, 8], [7, 8, 9]),
         ([9, 8, 6], [7, 9, 8, 6]),
-        # A link may have the label of those without any.
+        # A link may have the label of unlinked pairs.
         ([8, 8, 7], [7, 8, 7]),
         ([8, 8, 8], [7, 8]),
         (8, [7, 8]),

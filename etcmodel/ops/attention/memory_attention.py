@@ -1,8 +1,8 @@
-"""Attention to a memory: vectors that tokens see in addition to the text.
+"""Attention to a memory: vectors that tokens attend to besides the text.
 
-ReadTwice, section 2.1. All examples may share the memory. Here the heads are
-the first axis, so that one matrix product covers all positions of all examples,
-and a mask of a batch needs no axis for the heads.
+ReadTwice, section 2.1. All examples may share one memory. Heads are the first
+axis here: a shared memory then needs one matrix product per head for all
+examples, and a batch's mask needs no axis for the heads.
 """
 
 import functools
@@ -26,10 +26,14 @@ def in_chunks(
 ) -> tf.Tensor:
     """Attends a few examples at a time, without keeping scores.
 
-    Only the scores of a few examples exist at a time, about
-    `streaming.CHUNK_ELEMENTS`. Gradients are supported, but keep all scores.
-    `attend` gets the `examples`, `<any>[batch, ...]` or (except the first)
-    None, by name, for some rows; its output has the dtype of the first.
+    About `streaming.CHUNK_ELEMENTS` scores exist at a time. Gradients are
+    supported, but keep all scores.
+
+    Args:
+        attend: function that takes some rows of all `examples` as keyword
+            arguments. Its output has the dtype of the first of them.
+        examples: `<any>[batch, ...]` by name. All but the first may be None.
+        scores_per_example: number of scores, an int or `<int32>[]`.
     """
     examples = {
         name: None if x is None else tf.convert_to_tensor(x)
@@ -37,7 +41,7 @@ def in_chunks(
     }
     first = next(iter(examples.values()))
     batch = shapes.get_shape_list(first)[0]
-    # Tensors that all examples share are not cut.
+    # Tensors that all examples share (a first axis of 1) are not cut.
     cut = {
         name: x
         for name, x in examples.items()
@@ -45,16 +49,16 @@ def in_chunks(
     }
     _check_batches(cut, batch)
     number, _ = streaming.plan_chunks(batch, scores_per_example)
-    # Rounding up may leave nothing for the last chunks.
+    # Recomputed: `number` is rounded up, so fewer chunks may suffice.
     num_chunks = blocks.ceil_div(batch, number)
     if isinstance(batch, int) and batch < 3:
-        # Two chunks are merged into one.
+        # Two examples are never split, since two chunks are merged into one.
         return attend(**examples)
     if isinstance(num_chunks, int):
         if num_chunks < 2:
             return attend(**examples)
     else:
-        # Runs one empty chunk to infer the output shape.
+        # An empty batch runs one empty chunk, to infer the output shape.
         num_chunks = tf.maximum(num_chunks, 1)
         number = tf.minimum(number, batch)
 
@@ -76,8 +80,8 @@ def in_chunks(
     # [batch]
     position = tf.range(batch)
     position += tf.where(position < before, 0, number - rest)
-    # Two joined slices would crash: XLA ends the process on the gradient of an
-    # empty slice, in a batch of one.
+    # A gather, not two concatenated slices: in a batch of one, a slice would be
+    # empty, and XLA crashes on its gradient.
     # [batch, ...]
     output = tf.gather(rows, position)
     return tf.ensure_shape(output, [first.shape[0], *rows.shape[1:]])
@@ -87,11 +91,11 @@ def _check_batches(examples, batch):
     """Raises a ValueError unless all have the same number of examples."""
     for name, x in examples.items():
         number = shapes.get_shape_list(x)[0]
-        message = f"{name} has another number of examples than the others."
+        message = f"{name} and the first input differ in their batch size."
         if not (isinstance(number, int) and isinstance(batch, int)):
             tf.debugging.assert_equal(number, batch, message)
         elif number != batch:
-            raise ValueError(f"{message[:-1]}: {number}, not {batch}.")
+            raise ValueError(f"{message[:-1]}: {number}, expected {batch}.")
 
 
 def attend(
@@ -110,17 +114,17 @@ def attend(
             `<float>[to, heads, size]`, the same for all examples, and masks
             `<any>[batch, to]`, the same for all tokens of an example.
         dropout: dropout of the probabilities.
-        added_scores: added to the scores of the first piece,
+        added_scores: scores to add to those of the first piece,
             `<float>[heads, batch, main or 1, to]`.
         default_key: `<float>[heads, size]`, the no-op memory: one more key,
             never masked, whose value is zeros.
-        top_k: number of keys that a query attends to, those with the highest
-            scores, including the default key; more if scores are equal. None
-            for all.
+        top_k: number of keys that a query attends to: those with the highest
+            scores, counting the default key. Ties may add keys. None for all
+            keys.
 
     Returns:
         `<float>[batch, main, heads * size]`, zeros for a query without keys;
-        and the probabilities before dropout of each piece,
+        and each piece's probabilities before dropout,
         `<float>[heads, batch, main, to]`.
     """
     pieces = [
@@ -131,7 +135,8 @@ def attend(
     return _attend(queries, pieces, dropout, added_scores, default_key, top_k)
 
 
-# Its gradient reads four tensors of the size of the scores.
+# The gradient reads four tensors as large as the scores; inlined, they are
+# freed one by one (see `traces.once`).
 @functools.partial(shared_graphs.shared, is_inlined=True)
 def _attend(queries, pieces, dropout, added_scores, default_key, top_k):
     # [heads, batch, main, size]
@@ -210,7 +215,7 @@ def attention_scores(queries, keys) -> tf.Tensor:
 
 
 def weighted_sum(probs, values) -> tf.Tensor:
-    """Sums values by weight; they are shaped as keys of `attention_scores`."""
+    """Sums values weighted by `probs`; shapes are as in `attention_scores`."""
     probs = tf.cast(probs, values.dtype)
     if values.shape.rank == 4:
         return tf.matmul(probs, values)
@@ -230,9 +235,9 @@ def _per_head(function, tensor):
 def as_mask(att_mask, name: str) -> tf.Tensor | None:
     """Converts a mask to `<bool>[batch, from or 1, to]`; None stays None.
 
-    `[[1, 0], [1, 1]]`, of two examples and two keys, becomes
-    `[[[True, False]], [[True, True]]]`. A mask of another rank than 2 or 3
-    raises a ValueError.
+    `[[1, 0], [1, 1]]` (two examples, two keys) becomes
+    `[[[True, False]], [[True, True]]]`. Raises a ValueError unless the rank is
+    2 or 3.
     """
     if att_mask is None:
         return None
@@ -243,14 +248,13 @@ def as_mask(att_mask, name: str) -> tf.Tensor | None:
 
 
 def split_masks(att_mask, side_att_mask, main_input, side_input) -> list:
-    """Splits a mask into the main and the side part of `FusedSideAttention`.
+    """Splits a mask of `FusedSideAttention` into its main and its side part.
 
-    Two tokens and a side input of one row, all in one mask: `[[[1, 1, 0],
-    [0, 1, 1]]]` gives `[[[True, True], [False, True]]]` and `[[[False],
-    [True]]]`.
+    With two tokens and one side row, `[[[1, 1, 0], [0, 1, 1]]]` gives
+    `[[[True, True], [False, True]]]` and `[[[False], [True]]]`.
 
     Raises:
-        ValueError: a mask has another rank, or another number of columns.
+        ValueError: a mask has the wrong rank or number of columns.
     """
     att_mask = as_mask(att_mask, "att_mask")
     if att_mask is None or side_att_mask is not None:
@@ -262,9 +266,9 @@ def split_masks(att_mask, side_att_mask, main_input, side_input) -> list:
         rest = columns - main_len
         if rest < 0 or side_input.shape[-2] not in (None, rest):
             raise ValueError(
-                f"att_mask has {columns} columns, but {main_len} tokens and a "
-                f"side input of {side_input.shape[-2]} rows need one each. "
-                "Give a mask of the tokens alone together with side_att_mask."
+                f"att_mask has {columns} columns, expected one for each of "
+                f"{main_len} tokens and {side_input.shape[-2]} side rows. To "
+                "mask the tokens alone, also give side_att_mask."
             )
     # [batch, main or 1, main] and [batch, main or 1, side]
     return tf.split(att_mask, [main_len, side_len], axis=-1)
@@ -281,5 +285,5 @@ def check_columns(piece: softmax.Keys) -> None:
     if mask.shape[-1] != number:
         raise ValueError(
             f"A mask of {mask.shape[-1]} columns (shape {mask.shape}) does not "
-            f"fit {number} keys."
+            f"fit {number} keys. Give one column for each key."
         )

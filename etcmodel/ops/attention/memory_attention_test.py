@@ -9,7 +9,7 @@ from testing.attention_cases import reference_attention
 
 
 class AttendTest(parameterized.TestCase, tf.test.TestCase):
-    """Tests `attend`; see also tests of layers that attend to a memory."""
+    """Tests `attend`; see also the tests of `SideAttention`."""
 
     @parameterized.parameters(False, True)
     def test_equals_the_reference(self, is_shared):
@@ -67,8 +67,8 @@ class AttendTest(parameterized.TestCase, tf.test.TestCase):
 
 class InChunksTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
-        # Scores of an example, of which 12 fit; and how many are computed at a
-        # time, in chunks of about equal size (two chunks are merged into one).
+        # Scores per example (12 fit into a chunk), batch size, and expected
+        # examples per chunk and calls (two chunks are merged into one).
         (3, 7, 7, 1),
         (4, 7, 3, 3),
         (6, 8, 2, 4),
@@ -121,8 +121,8 @@ class InChunksTest(parameterized.TestCase, tf.test.TestCase):
         run(is_static=False)
 
     @parameterized.parameters(False, True)
-    def test_what_is_the_same_for_all(self, is_static):
-        """One row in a larger batch is broadcast."""
+    def test_shared_rows_are_broadcast(self, is_static):
+        """A first axis of 1 is broadcast to a larger batch."""
         rows = np.arange(10.0).reshape(5, 2)
         spec = tf.TensorSpec([5 if is_static else None, 2], tf.float64)
 
@@ -138,8 +138,8 @@ class InChunksTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(compute(rows), rows * [2.0, 3.0])
 
     @parameterized.parameters(False, True)
-    def test_another_number_of_examples(self, is_static):
-        """Raises an error instead of cutting it."""
+    def test_different_batch_sizes(self, is_static):
+        """Inputs with too many or too few examples raise an error."""
         spec = tf.TensorSpec([7 if is_static else None])
 
         @tf.function(input_signature=[spec])
@@ -154,7 +154,7 @@ class InChunksTest(parameterized.TestCase, tf.test.TestCase):
             attention_cases.chunks_of(1),
             self.assertRaisesRegex(
                 (ValueError, tf.errors.InvalidArgumentError),
-                "mask has another number of examples",
+                "mask .* differ in their batch size",
             ),
         ):
             compute(np.zeros([7], np.float32))

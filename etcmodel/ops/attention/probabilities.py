@@ -15,8 +15,8 @@ from etcmodel.ops.attention import masks
 from etcmodel.ops.attention import relative_ids as labels_lib
 from etcmodel.ops.attention import softmax
 
-# Number of long tokens whose pairs with all global tokens are described at
-# once, if some global tokens are selected.
+# With selected global queries, masks and labels are computed for this many long
+# tokens at a time.
 CHUNK_LEN = 512
 
 

@@ -21,7 +21,7 @@ def reference_probabilities(cases, case):
     start = 0
     for piece in cases.PIECES:
         batch, length = floats[f"{piece}keys"].shape[:2]
-        # One-hot values are weighed with the probabilities.
+        # With one-hot values, the outputs are the probabilities.
         one_hot = np.eye(total)[start : start + length]
         floats[f"{piece}values"] = np.broadcast_to(
             one_hot[np.newaxis, :, np.newaxis],
@@ -32,7 +32,7 @@ def reference_probabilities(cases, case):
 
 
 def band_of_square(square, radius):
-    """`[..., i, i + k - radius]` as `[..., i, k]`, 0 beyond the ends."""
+    """Gathers `[..., i, i + k - radius]` as `[..., i, k]`, 0 outside."""
     length = square.shape[-1]
     band = np.zeros((*square.shape[:-1], 2 * radius + 1))
     for i in range(length):
@@ -43,7 +43,7 @@ def band_of_square(square, radius):
 
 
 def rows_of(array, positions):
-    """`[batch, heads, from, to]` at some queries."""
+    """Gathers some queries' rows of `[batch, heads, from, to]`."""
     if positions is None:
         return array
     positions = np.broadcast_to(
@@ -63,7 +63,7 @@ def keys_of(case, piece, dtype=tf.float64):
 
 
 def arguments_of(cases, case, dtype=tf.float64):
-    """Queries and both kinds of keys, and the table."""
+    """Returns the queries, both groups of keys, and the label table."""
     floats = case.floats
     table = attention.LabelTable(
         *(tf.cast(floats[x], dtype) for x in ("emb_table", "bias_table"))
@@ -74,7 +74,7 @@ def arguments_of(cases, case, dtype=tf.float64):
 
 class LongScoresTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(with_specs=(False, True, (3, 4)), positions=CHOSEN)
-    def test_are_those_of_the_paper(self, with_specs, positions):
+    def test_equal_the_probabilities_of_the_paper(self, with_specs, positions):
         cases = testing.LongCases()
         rng = np.random.default_rng(1)
         case = cases.make_case(rng, *cases.SMALL, with_specs=with_specs)
@@ -139,7 +139,7 @@ class LongScoresTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "att_mask must have the shape"):
             attention.long_scores(ones, keys, None, 1)
 
-    def test_there_is_no_such_query(self):
+    def test_query_position_out_of_range(self):
         ones = tf.ones([1, 2, 1, 1])
         keys = attention.Keys(ones, ones)
         for positions in ([0, 2], [[-1]], tf.constant([3, 1])):
@@ -157,7 +157,9 @@ class GlobalScoresTest(parameterized.TestCase, tf.test.TestCase):
         positions=(None, [2, 0], [[0, 1, 2], [2, 1, 1]]),
         chunk_len=(4, 512),
     )
-    def test_are_those_of_the_paper(self, with_specs, positions, chunk_len):
+    def test_equal_the_probabilities_of_the_paper(
+        self, with_specs, positions, chunk_len
+    ):
         cases = testing.GlobalCases()
         rng = np.random.default_rng(1)
         case = cases.make_case(rng, *cases.SMALL, with_specs=with_specs)
@@ -181,7 +183,7 @@ class GlobalScoresTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class DenseScoresTest(tf.test.TestCase):
-    def test_are_those_of_the_paper(self):
+    def test_equal_the_probabilities_of_the_paper(self):
         rng = np.random.default_rng(1)
         inputs = testing.make_inputs(rng, 2, 5, 4, 2)
         tables = testing.make_tables(rng)
@@ -199,7 +201,7 @@ class DenseScoresTest(tf.test.TestCase):
 
 
 class MemoryTest(tf.test.TestCase):
-    def test_chosen_rows_of_a_long_text_alone(self):
+    def test_computes_only_the_selected_rows(self):
         length, global_len, heads, radius = 4096, 256, 2, 64
         rng = np.random.default_rng(1)
 
@@ -254,7 +256,7 @@ class MemoryTest(tf.test.TestCase):
         self.assertLess(
             testing.largest_size(operations, tf.float32), length * heads * 50
         )
-        # Nor is the description of all pairs.
+        # Masks and labels of all pairs are not computed, either.
         for dtype in (tf.bool, tf.int32):
             self.assertLess(
                 testing.largest_size(operations, dtype), length * global_len

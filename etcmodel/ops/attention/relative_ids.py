@@ -1,8 +1,8 @@
-"""Types of relative labels, one class each.
+"""Classes of relative labels, one for each way to determine them.
 
-A class gives the label of each pair of a query and a key. Its scores are
-products of each query with the vectors of the labels that occur
-(`RelativeLabels.products`), from which each pair selects one
+A class determines the label of each pair of a query and a key. To score labels,
+each query is multiplied by the vectors of all labels that occur
+(`RelativeLabels.products`). Each pair then selects one of these products
 (`softmax.choose`).
 """
 
@@ -17,7 +17,7 @@ from etcmodel.ops.attention import softmax
 
 
 class RelativeLabels(masks.AttentionSpec):
-    """Base class: the label of each pair of a query and a key.
+    """Base class of the labels of all pairs of a query and a key.
 
     Attributes:
         columns: the labels that occur, or None for the whole table. Scores are
@@ -27,11 +27,11 @@ class RelativeLabels(masks.AttentionSpec):
     columns: Sequence[int] | None = None
 
     def select(self, table: softmax.LabelTable) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the columns' `<float>[columns, heads, size]` and biases."""
+        """Returns the columns' vectors `[columns, heads, size]` and biases."""
         if self.columns is None:
             return table.vectors, table.biases
         vocab_size, heads, size = shapes.get_shape_list(table.vectors)
-        # A product, because the gradient of a product is a product.
+        # A one-hot product: its gradient is a product, too, not a scatter.
         # [columns, vocab_size]
         chosen = tf.one_hot(self.columns, vocab_size, dtype=table.vectors.dtype)
         flat = tf.matmul(
@@ -43,14 +43,14 @@ class RelativeLabels(masks.AttentionSpec):
         )
 
     def products(self, queries, vectors, biases) -> tf.Tensor:
-        """Scores columns, `<float>[batch, heads, queries, columns]`."""
+        """Scores the columns, `<float>[batch, heads, queries, columns]`."""
         # [heads, columns, size]
         vectors = tf.transpose(vectors, [1, 0, 2])
         # [heads, 1, columns]
         biases = tf.transpose(softmax.to_score_dtype(biases))[:, tf.newaxis]
         if vectors.shape[0] == 1:
-            # TensorFlow's product on CPUs, oneDNN's, crashes if it has to
-            # repeat the matrix of a single head along the batch.
+            # On CPUs, oneDNN's matrix product crashes if it must broadcast the
+            # matrix of a single head over the batch.
             products = tf.tensordot(queries, vectors[0], [[3], [1]])
         else:
             products = tf.matmul(queries, vectors, transpose_b=True)
@@ -63,7 +63,7 @@ class BandLabels(RelativeLabels):
     """Labels of long tokens and nearby long tokens."""
 
     def band_tensors(self, windows, dtype):
-        """Returns the tensors for `to_windows`: some to cut, and others."""
+        """Returns tensors for `to_windows`: those to cut, and the others."""
         del windows, dtype
         return [], []
 
@@ -84,7 +84,7 @@ class BandLabels(RelativeLabels):
 class DistanceLabels(BandLabels):
     """Labels of nearby long tokens that depend on the distance alone.
 
-    For `l2l_relative_att_ids`. Label `k` of the `2*local_radius + 1` labels
+    Use it as `l2l_relative_att_ids`. Label `k` of `2*local_radius + 1` labels
     belongs to the key `k - local_radius` positions ahead. With
     `DistanceLabels([2, 0, 1])` a token has label 0 for itself, 2 for the token
     before it and 1 for the one after.
@@ -105,7 +105,7 @@ class DistanceLabels(BandLabels):
 
     @property
     def columns(self) -> list[int]:
-        """The labels of `runs`."""
+        """The columns of `runs`."""
         return self.runs()[1]
 
     def to_band(self, batch_size, length) -> tf.Tensor:
@@ -116,10 +116,10 @@ class DistanceLabels(BandLabels):
         )
 
     def runs(self) -> tuple[int, list[int], int]:
-        """Splits the pattern into a run of one label, a middle and a run.
+        """Splits the pattern into a leading run, a middle and a trailing run.
 
-        5 5 5 1 2 3 3 is `(3, [5, 1, 2, 3], 2)`: the first column 3 times, the
-        middle columns once, and the last column twice.
+        The pattern 5 5 5 1 2 3 3 gives `(3, [5, 1, 2, 3], 2)`: the first column
+        3 times, the middle columns once, and the last column twice.
         """
         pattern = self.pattern
         lead = 1
@@ -134,13 +134,14 @@ class DistanceLabels(BandLabels):
         return lead, [pattern[0], *middle, pattern[-1]], trail
 
     def band_tensors(self, windows, dtype):
-        """Returns what spreads columns: `[block_len, columns, slots]`.
+        """Returns the tensor that spreads columns over slots of a window.
 
-        In the windows of a block, the first slots have the first label for all
-        queries, the last slots the last one. In between, the column of a slot
-        depends on the query but not on the block. A product with this tensor,
-        1 where a slot has a column, spreads the columns. (Shifting each row by
-        its index takes about as long, and far longer when compiled.)
+        In a block's window, the first slots have the first label for all
+        queries, and the last slots have the last label. In between, a slot's
+        column depends on the query but not on the block. The tensor, `<float>[
+        block_len, columns, slots]`, is 1 where a query's slot has a column, so
+        a product with it spreads the columns. (Shifting each row by its index
+        takes about as long, and far longer when compiled.)
         """
         lead, columns, trail = self.runs()
         block_len = windows.block_len
@@ -214,20 +215,24 @@ class BandIds(BandLabels):
 class PairLabels(RelativeLabels):
     """Labels of pairs of long and global tokens.
 
-    For your own type of labels, subclass this class, set `columns`, and define
+    To define your own labels, subclass this class, set `columns` and implement
     `long_tensors` and `part`; see `docs/architecture.md`.
     """
 
     def long_tensors(self) -> list[tf.Tensor]:
-        """Returns `<any>[batch, long, ...]` tensors, to cut along long."""
+        """Returns the tensors to cut into chunks, `<any>[batch, long, ...]`."""
         raise NotImplementedError
 
     def part(self, long_tensors: Sequence[tf.Tensor], global_len) -> tf.Tensor:
-        """Returns the labels of the cut `long_tensors` with global tokens.
+        """Returns the columns of a chunk of long tokens and all global tokens.
 
-        `<int32>[batch, part, global]`, indices into `columns` (or labels, if
-        `columns` is None); or, with two columns,
-        `<bool>[batch, part, global]`, true for the second.
+        The result is `<int32>[batch, part, global]`: indices into `columns`, or
+        labels if `columns` is None. With two columns it may be `<bool>[batch,
+        part, global]`, true for the second column.
+
+        Args:
+            long_tensors: the tensors of `long_tensors()`, cut to the chunk.
+            global_len: number of global tokens, an int or `<int32>[]`.
         """
         raise NotImplementedError
 
@@ -244,7 +249,7 @@ class PairLabels(RelativeLabels):
         return self.part_labels(self.long_tensors(), global_len)
 
     def part_labels(self, long_tensors, global_len) -> tf.Tensor:
-        """Returns labels, not columns: `<int32>[batch, part, global]`."""
+        """Returns the labels of a chunk, `<int32>[batch, part, global]`."""
         part = self.part(long_tensors, global_len)
         if self.columns is None:
             return part
@@ -278,21 +283,22 @@ class PairIds(PairLabels):
 class LongGlobalLabels(PairLabels):
     """Labels of linked long and global tokens, and one for all others.
 
-    For `l2g_relative_att_ids` and `g2l_relative_att_ids`, which takes the same
-    object (not a transposed one). With `links=[[[0, 1, -1]]]`, two global
-    tokens and the labels 8 (linked) and 7, the long tokens' labels are 87, 78
-    and 77. With the links `[[0, 1, -1]]` and `[[0, 0, -1]]`, which have the
-    labels 8 and 9, they are 97, 98 and 77.
+    Use the same object as `l2g_relative_att_ids` and as `g2l_relative_att_ids`
+    (do not transpose it). With two global tokens, `links=[[[0, 1, -1]]]`,
+    `linked=8` and `not_linked=7` give the labels `[[[8, 7], [7, 8], [7, 7]]]`.
+    The links `[[0, 1, -1]]` and `[[0, 0, -1]]` with `linked=[8, 9]` give
+    `[[[9, 7], [9, 8], [7, 7]]]`.
 
     Args:
         links: tensors `<int>[batch, long]`, each with indices of global tokens;
-            indices out of range are no link.
-        linked: the label of a pair that one of the links names; or one label
-            for each link, of which the last matching one counts.
+            indices out of range link nothing.
+        linked: the label of a linked pair; or one label for each link. If
+            several links match a pair, the last one counts.
         not_linked: the label of all other pairs.
 
     Raises:
-        ValueError: there are no links, or more or fewer labels than links.
+        ValueError: `links` is empty, or `linked` has neither one label nor one
+            for each link.
     """
 
     def __init__(
@@ -321,7 +327,7 @@ class LongGlobalLabels(PairLabels):
         return self.links
 
     def part(self, long_tensors: Sequence[tf.Tensor], global_len) -> tf.Tensor:
-        """Returns which label the links give; see `PairLabels.part`."""
+        """Returns the columns that the links give; see `PairLabels.part`."""
         if len(self.columns) == 2:
             return masks.linked(long_tensors, global_len)
         index = tf.constant(0)
@@ -338,10 +344,7 @@ def band_labels(ids, table: softmax.LabelTable | None) -> BandLabels | None:
 
     Args:
         ids: a `BandLabels`, `<int>[batch, long, 2*local_radius + 1]` or None.
-        table: determines how ids are looked up.
-
-    Returns:
-        A `BandLabels` or None.
+        table: its `use_one_hot_lookup` applies to the ids.
     """
     if ids is None or isinstance(ids, masks.AttentionSpec):
         return ids
@@ -351,7 +354,7 @@ def band_labels(ids, table: softmax.LabelTable | None) -> BandLabels | None:
 def pair_labels(
     ids, table: softmax.LabelTable | None, from_global: bool = False
 ) -> PairLabels | None:
-    """Converts labels of pairs to a description; may transpose them."""
+    """Converts labels to a description; `from_global` transposes a tensor."""
     if ids is None or isinstance(ids, masks.AttentionSpec):
         return ids
     if from_global:
@@ -379,7 +382,8 @@ def pair_label_tensor(
 def _choose_by_id(products, ids, use_one_hot_lookup):
     """Returns `label` and `chosen` of `softmax.KeyBlock` for any label ids.
 
-    The gradient of a one-hot product is a product; that of a gather a scatter.
+    The gradient of a one-hot lookup is a product, too; the gradient of a gather
+    is a scatter.
     """
     if not use_one_hot_lookup:
         return products, ids[:, tf.newaxis]

@@ -20,7 +20,7 @@ def make_table(rng, use_one_hot_lookup=False):
 
 
 def scores(label, chosen, num_keys):
-    """Computes the scores of labels from the result of a lookup."""
+    """Computes label scores from the result of a lookup."""
     products = tf.zeros([*label.shape[:3], num_keys], label.dtype)
     return softmax._scores(products, None, label, chosen)
 
@@ -49,7 +49,7 @@ class BandLabelsTest(parameterized.TestCase, tf.test.TestCase):
         with testing.chunks_of(1, block_len):
             windows = blocks.Windows(width // 2)
         rows, others = band_labels.band_tensors(windows, tf.float64)
-        # Scores of each query with each label.
+        # The score of each query with each label.
         of_label = rng.standard_normal((BATCH, HEADS, queries, VOCAB))
         columns = range(VOCAB) if with_ids else band_labels.columns
         label, chosen = band_labels.to_windows(
@@ -80,7 +80,7 @@ class PairLabelsTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(ids, spec.to_tensor(4))
         if of_global:
             ids = np.swapaxes(ids, 1, 2)
-        # Scores of each query with each label.
+        # The score of each query with each label.
         of_label = rng.standard_normal((BATCH, HEADS, len(ids[0]), VOCAB))
         label, chosen = spec.lookup(
             tf.constant(of_label[..., spec.columns]),
@@ -110,7 +110,7 @@ class PairLabelsTest(parameterized.TestCase, tf.test.TestCase):
         )
 
     def test_products_of_one_head(self):
-        """So many queries once crashed the process, also for gradients."""
+        """Checks that so many queries do not crash oneDNN, as they once did."""
         rng = np.random.default_rng(3)
         queries, vectors, biases = (
             tf.constant(rng.standard_normal(shape), tf.float32)

@@ -29,7 +29,7 @@ from etcmodel.ops import dropout
 from etcmodel.ops import shapes
 
 MASKED = -1e30
-# Below every score that takes part in a softmax.
+# Lower than every score that is not masked.
 LOWEST = -5e29
 # Maximum number of columns for `tf.where` in compiled code (an eighth of it
 # elsewhere); beyond it, `tf.gather`.
@@ -42,7 +42,7 @@ class LabelTable(NamedTuple):
     Attributes:
         vectors: `<float>[relative_vocab_size, heads, size_per_head]`.
         biases: `<float>[relative_vocab_size, heads]`.
-        use_one_hot_lookup: look up by a product, not by a gather.
+        use_one_hot_lookup: look labels up by a product instead of a gather.
     """
 
     vectors: tf.Tensor
@@ -56,7 +56,7 @@ class Keys(NamedTuple):
     Attributes:
         keys: `<float>[batch, to, heads, size_per_head]`.
         values: `<float>[batch, to, heads, value_size]`.
-        mask: a tensor or a description (`masks.py`); None for all.
+        mask: a tensor or a description (`masks.py`); None for all pairs.
         labels: a tensor or a description (`relative_ids.py`), or None.
         name: prefix of `att_mask` and `relative_att_ids` in error messages,
             such as `"l2g_"`.
@@ -70,7 +70,7 @@ class Keys(NamedTuple):
 
 
 class Dropout:
-    """Dropout of probabilities that can be drawn again.
+    """Dropout of probabilities, with masks that can be drawn again.
 
     The rate is a number or `<float>[]`, the seed `<int32>[2]`.
     """
@@ -80,7 +80,7 @@ class Dropout:
         self.seed = seed
 
     def factors(self, shape, index, dtype) -> tf.Tensor:
-        """Returns 0 or `1 / (1 - rate)`, equal for equal indices."""
+        """Draws factors: 0 or `1 / (1 - rate)`; the same for equal indices."""
         is_kept, scale = self._draw(shape, index)
         return tf.cast(tf.where(is_kept, scale, 0.0), dtype)
 
@@ -102,13 +102,14 @@ class KeyBlock:
             queries and keys.
         values: `<float>[batch, heads, keys, value_size]`; or, for each block
             of queries, `<float>[batch, heads, blocks, keys, value_size]`.
-        allowed: `<bool>[batch or 1, queries or 1, keys]`, or None for all.
+        allowed: `<bool>[batch or 1, queries or 1, keys]`; None for all pairs.
         label: `<float>[batch, heads, queries, keys]`, scores of the labels; or
             `<float>[batch, heads, queries, columns]` to select them from.
-        chosen: the column of each pair, `<int32>[batch, 1, queries, keys]`;
-            of two columns the second one, `<bool>[batch, 1, queries, keys]`.
+        chosen: the column of each pair, `<int32>[batch, 1, queries, keys]`; or,
+            with two columns, `<bool>[batch, 1, queries, keys]`, true for the
+            second.
         dropout: dropout of the probabilities, or None.
-        draw: `<int32>[]`, number of the dropout's draw for this block.
+        draw: `<int32>[]`, the index of this block's dropout mask.
     """
 
     products: tf.Tensor
@@ -141,7 +142,7 @@ class KeyBlock:
 
 
 class Attended(NamedTuple):
-    """Output of attention, with the statistics to compute probabilities.
+    """Output of attention, and the statistics that give the probabilities.
 
     Attributes:
         output: `<float32 or float64>[batch, heads, queries, value_size]`.
@@ -155,10 +156,10 @@ class Attended(NamedTuple):
 
 
 def attend(key_blocks: Sequence[KeyBlock]) -> Attended:
-    """Computes one softmax over several key blocks, and weights their values.
+    """Computes attention with one softmax over several key blocks.
 
     Gradients flow to `products`, `values` and `label` from the output alone:
-    `softmax_stats` count as constants.
+    `softmax_stats` are treated as constants.
     """
     differentiable = [
         name
@@ -205,7 +206,7 @@ def forward(key_blocks: Sequence[KeyBlock]) -> Attended:
         output += to_score_dtype(times(weights, block.values))
         # [batch, heads, queries, 1]
         total += sums
-    # The total is 0 for a query without any key.
+    # The total is 0 for a query without keys.
     total = tf.where(total <= 0, tf.ones_like(total), total)
     return Attended(
         output / total,
@@ -217,14 +218,14 @@ def forward(key_blocks: Sequence[KeyBlock]) -> Attended:
 def gradients(
     key_blocks: Sequence[KeyBlock], attended: Attended, d_output
 ) -> dict:
-    """Computes the gradients of key blocks, and their probabilities again.
+    """Computes the gradients of key blocks; recomputes the probabilities.
 
-    `attended` is the result of `forward` for these key blocks; or for more, if
-    the softmax is over all of them.
+    `attended` is the result of `forward` for these key blocks or, if they are
+    only a part of the softmax, for all of its key blocks.
 
     Returns:
-        Gradients by a block's number and the name of its attribute:
-        `"products"`, `"values"`, and `"label"` if it has one.
+        `(block number, attribute name)` -> gradient. The attributes are
+        `"products"`, `"values"` and, for a block with labels, `"label"`.
     """
     output, softmax_stats = attended
     # [batch, heads, queries, 1]
@@ -259,7 +260,7 @@ def gradients(
 
 
 def merge(parts: Sequence[Attended]) -> Attended:
-    """Combines `forward` of parts into one softmax; not differentiable."""
+    """Combines results of `forward` into one softmax; not differentiable."""
     maximum = functools.reduce(
         tf.maximum, [part.softmax_stats[..., :1] for part in parts]
     )
@@ -279,8 +280,8 @@ def merge(parts: Sequence[Attended]) -> Attended:
 def times(rows, matrices, transpose_b: bool = False) -> tf.Tensor:
     """Multiplies rows of queries by matrices, shared or one for each block.
 
-    The matrices are `<float>[batch, heads, a, b]`, or have one more axis,
-    `blocks`.
+    The matrices are `<float>[batch, heads, a, b]` or `<float>[batch, heads,
+    blocks, a, b]`.
     """
     if matrices.shape.rank == 4:
         return tf.matmul(rows, matrices, transpose_b=transpose_b)
@@ -294,7 +295,7 @@ def times(rows, matrices, transpose_b: bool = False) -> tf.Tensor:
 
 
 def _transposed_times(left, right, like):
-    """Sums outer products of queries' rows, in all or by block as `like`."""
+    """Multiplies transposed rows by rows; by block if `like` has blocks."""
     if like.shape.rank == 4:
         return tf.matmul(left, right, transpose_a=True)
     return tf.matmul(
@@ -316,7 +317,7 @@ def part(tensor, axis: int, start, size) -> tf.Tensor:
     times as long on a CPU as all the attention around it.
     """
     if custom_gradients.is_plain():
-        # Compiled by XLA, the gradient of `tf.slice` has no gradient itself.
+        # Compiled by XLA, `tf.slice` has no second derivatives.
         index = [slice(None)] * tensor.shape.rank
         index[axis] = slice(start, start + size)
         return tensor[tuple(index)]
@@ -328,9 +329,9 @@ def part(tensor, axis: int, start, size) -> tf.Tensor:
 
 
 def choose(columns, chosen) -> tf.Tensor:
-    """Selects each pair's column of its query.
+    """Selects one of the query's columns for each pair.
 
-    The columns are `<float>[batch, heads, queries, columns]`; a number in
+    The columns are `<float>[batch, heads, queries, columns]`. An index in
     `chosen` (see `KeyBlock`) that is out of range gives 0.
     """
     if chosen.dtype == tf.bool:
@@ -368,7 +369,7 @@ def choose(columns, chosen) -> tf.Tensor:
 
 @compilation.jit_if_large
 def choose_gradient(d_scores, chosen, *, num_columns):
-    """Computes gradients of the columns of `choose`, shaped as they are."""
+    """Computes the gradient of `choose` with respect to the columns."""
     if chosen.dtype == tf.bool:
         total = tf.reduce_sum(d_scores, axis=-1, keepdims=True)
         of_second = tf.reduce_sum(
@@ -376,7 +377,7 @@ def choose_gradient(d_scores, chosen, *, num_columns):
         )
         return tf.concat([total - of_second, of_second], axis=-1)
     if num_columns <= MAX_SELECTED_COLUMNS // 8:
-        # For so few columns this takes half the time of a sum by index.
+        # For so few columns, this takes half the time of a segment sum.
         # [batch, queries, heads, columns]
         sums = tf.matmul(
             tf.transpose(d_scores, [0, 2, 1, 3]),
@@ -394,7 +395,7 @@ def choose_gradient(d_scores, chosen, *, num_columns):
     sums = tf.math.unsorted_segment_sum(
         tf.reshape(rows, [-1, heads]),
         tf.reshape(
-            # Indices out of range count nowhere.
+            # `unsorted_segment_sum` ignores the index -1.
             tf.where(
                 (chosen >= 0) & (chosen < num_columns), first + chosen, -1
             ),
@@ -407,9 +408,8 @@ def choose_gradient(d_scores, chosen, *, num_columns):
     )
 
 
-# Three chains of elementwise operations, each compiled as a whole. They leave
-# out maxima and the spreading of labels over windows, which take longer when
-# compiled.
+# Three chains of elementwise operations, each compiled as a whole. Maxima and
+# the spreading of labels over windows stay outside: compiled, they are slower.
 
 
 def _plain_scores(products, bias, label, chosen):
@@ -420,7 +420,7 @@ def _plain_scores(products, bias, label, chosen):
         result += label
     if bias is not None:
         if products.dtype == tf.float16:
-            # Masked products may be infinite, and stay so after an addition.
+            # Masked products may be infinite, so adding the bias is not enough.
             result = tf.minimum(result, -LOWEST / 2)
         result += bias
     return result
@@ -473,8 +473,7 @@ def joint_softmax(scores, masks):
     # [..., 1]
     maxima = [tf.reduce_max(s, axis=-1, keepdims=True) for s in masked]
     maximum = tf.stop_gradient(functools.reduce(tf.maximum, maxima))
-    # Without any key the maximum is -inf, and with all keys masked it is
-    # `lowest`.
+    # The maximum is -inf if there are no keys, and `lowest` if all are masked.
     maximum = tf.maximum(maximum, lowest)
     weights = []
     for s, m in zip(masked, masks, strict=True):
@@ -487,7 +486,7 @@ def joint_softmax(scores, masks):
         operator.add,
         [tf.reduce_sum(w, axis=-1, keepdims=True) for w in weights],
     )
-    # A total is 0 (no keys) or at least 1 (the maximum's own).
+    # A total is 0 (no keys) or at least 1 (the weight of the maximum).
     total = tf.where(total > 0, total, tf.ones([], total.dtype))
     return [w / total for w in weights]
 
@@ -503,10 +502,10 @@ def to_score_dtype(tensor) -> tf.Tensor:
 
 
 def heads_outer(tensor) -> tf.Tensor:
-    """Swaps axes 1 and 2: `[batch, x, heads, y]`, `[batch, heads, x, y]`."""
+    """Transposes `[batch, x, heads, y]` to `[batch, heads, x, y]`, or back."""
     return tf.transpose(tensor, [0, 2, 1, 3])
 
 
 def scaled(queries) -> tf.Tensor:
-    """Divides by the root of the size before products, so none overflows."""
+    """Scales queries by `size**-0.5` before products, to avoid overflows."""
     return queries * tf.constant(queries.shape[-1] ** -0.5, queries.dtype)

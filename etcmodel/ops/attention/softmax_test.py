@@ -10,7 +10,7 @@ from etcmodel.ops.attention import softmax
 
 class JointSoftmaxTest(tf.test.TestCase):
     def test_computed_by_hand(self):
-        # Weights 1, 3 and 2, 4, of which 3 is masked.
+        # The weights are 1, 3 and 2, 4; 3 is masked.
         scores = [np.log([[1.0, 3.0]]), np.log([[2.0, 4.0]])]
         masks = [tf.constant([[True, False]]), None]
         probs = softmax.joint_softmax([tf.constant(x) for x in scores], masks)
@@ -28,7 +28,7 @@ class JointSoftmaxTest(tf.test.TestCase):
 
 class ChooseTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(
-        # Compiled or not; as columns, one by one, or by a gather.
+        # Compiled or not; selected by a few columns, more, or a gather.
         min_compiled=[0, 2**18],
         most_selected=[3, 8, 64, 8 * 64],
         columns=[3, 7],
@@ -36,7 +36,7 @@ class ChooseTest(parameterized.TestCase, tf.test.TestCase):
     def test_values_and_gradients(self, min_compiled, most_selected, columns):
         rng = np.random.default_rng(1)
         chosen = rng.integers(columns, size=(2, 1, 5, 9))
-        # Numbers of no column give 0.
+        # Indices out of range give 0.
         chosen[..., :4] = [-1, columns, -columns, 100]
         of_column = rng.standard_normal((2, 3, 5, columns))
         d_scores = rng.standard_normal((2, 3, 5, 9))

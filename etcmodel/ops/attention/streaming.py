@@ -1,8 +1,8 @@
-"""Attention to a chunk of the long sequence at a time.
+"""Computes attention for one chunk of the long sequence at a time.
 
 Scores exist for one chunk only: the forward pass keeps the output and each
-query's maximum and denominator of the softmax, and the backward pass computes
-the probabilities again from them. Memory therefore does not grow with heads x
+query's maximum and denominator of the softmax, and the backward pass recomputes
+the probabilities from them. Memory therefore does not grow with heads x
 length x window. The softmax of global queries, over the keys of all chunks, is
 computed in one pass (see `softmax.merge`).
 """
@@ -16,7 +16,8 @@ from etcmodel.ops import shapes
 from etcmodel.ops.attention import blocks
 from etcmodel.ops.attention import softmax
 
-# Maximum number of scores at a time: 12 MB, which fit into a CPU's cache.
+# Maximum number of scores at a time: 12 MB in float32, which fit into a CPU's
+# cache.
 CHUNK_ELEMENTS = 3 * 2**20
 
 
@@ -63,11 +64,11 @@ class _Stream:
         ]
 
     def differentiable(self):
-        """Lists tensors with gradients by name; those of `whole` as is."""
+        """Names the tensors with gradients; names from `rows` are pairs."""
         return [*((name, "row") for name in self.row_names), *self.run.whole]
 
     def join(self, rows, whole):
-        """Joins the tensors of `differentiable` into a list."""
+        """Lists the tensors in the order of `differentiable`."""
         return [*(rows[name] for name in self.row_names), *whole.values()]
 
     def split(self, tensors):
@@ -93,7 +94,7 @@ class _Stream:
         }
 
     def forward(self, rows, whole):
-        """Computes the output and the softmax statistics (rows: by chunk)."""
+        """Computes output and softmax statistics (by chunk if `are_rows`)."""
         run = self.run
         if not run.are_rows:
             attended = loop(
@@ -244,8 +245,8 @@ class _Stream:
         for name, array, last in zip(
             self.row_names, arrays, margins, strict=True
         ):
-            # [batch, padded length + 2 * margin, heads, x], which starts before
-            # the first position
+            # [batch, padded length + 2 * margin, heads, x], which starts
+            # `margin` positions before the sequence
             found = tf.concat(
                 [concat_chunks(array), tf.cast(last, run.dtype)], axis=1
             )
@@ -299,8 +300,8 @@ def plan_chunks(num_units, elements_per_unit):
     """Cuts units into chunks of about equal size.
 
     7 units with at most 3 per chunk make 3 chunks of 3. Two chunks are merged
-    into one: without a loop, this is faster, but takes more memory. No unit
-    counts as one.
+    into one, which needs no loop: this is faster, but takes more memory. Zero
+    units count as one.
 
     Returns:
         `(units of a chunk, number of chunks)`, ints if both arguments are.
@@ -331,7 +332,7 @@ def concat_chunks(array: tf.TensorArray) -> tf.Tensor:
 
 
 def loop(num_chunks, body, state) -> list:
-    """Runs `body` for each chunk with its index and a list of tensors."""
+    """Runs `body(index, *state)` for each chunk; returns the last state."""
     if isinstance(num_chunks, int) and num_chunks < 2:
         return list(body(0, *state)) if num_chunks else list(state)
 

@@ -15,7 +15,7 @@ from testing import attention_cases as testing
 
 class ChunksTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
-        # Units, how many a chunk may hold, length and number of chunks.
+        # Units, maximum per chunk, expected units per chunk and chunks.
         (7, 3, 3, 3),
         (9, 4, 3, 3),
         (10, 4, 4, 3),
@@ -40,14 +40,14 @@ class ChunksTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
-    """Tests of an attention that a subclass of `testing.Cases` describes."""
+    """Tests the attention that a subclass of `testing.Cases` describes."""
 
     def independent_parts(self, is_kept):
         """Draws parts of dropout's mask, each of the same shape."""
         raise NotImplementedError
 
     def streaming(self, given, **options):
-        """The attention as a function of its float inputs by name."""
+        """Returns the attention as a function of its float inputs by name."""
         return self.attention(given, "streaming", **options)
 
     def expect(self, case, keep=None):
@@ -56,7 +56,7 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
         )
 
     def run_case(self, case, elements=2**22, block_len=4, **options):
-        """Returns output and gradients for a chunk size."""
+        """Returns the output and the gradients for a chunk size."""
         with testing.chunks_of(elements, block_len):
             return testing.run(
                 self.streaming(case.given, **options),
@@ -67,7 +67,7 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
     @parameterized.parameters(False, True, ((4, 2),))
     def test_equals_the_reference_at_random_sizes(self, with_specs):
         rng = np.random.default_rng(int(bool(with_specs)))
-        # From one block, or one key, to all of them in a chunk.
+        # A chunk holds from one block (or key) up to all of them.
         for elements, block_len in (
             (1, 1),
             (1, 5),
@@ -87,7 +87,7 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
                 self, self.expect(case), results, 1e-9, message
             )
 
-    def test_what_is_left_out(self):
+    def test_missing_arguments(self):
         for i, names in enumerate(self.LEFT_OUT):
             rng = np.random.default_rng(3)
             case = self.make_case(rng, *self.SMALL)
@@ -102,14 +102,14 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
             testing.assert_all_close(self, expected, results, 1e-9, names)
 
     @parameterized.parameters(
-        # Type, whether masks and labels are described, rate of dropout.
+        # Dtype, whether masks and labels are descriptions, dropout rate.
         ("float32", False, 0),
         ("bfloat16", True, 0),
         ("bfloat16", (4, 2), 0),
         ("float16", False, 0),
         ("bfloat16", False, 0.25),
     )
-    def test_error_is_at_most_twice_that_of_the_plain_form(
+    def test_error_is_at_most_twice_that_of_full_attention(
         self, dtype, with_specs, rate
     ):
         rng = np.random.default_rng(4)
@@ -224,12 +224,12 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
             testing.largest_size(operations, tf.float64),
             testing.HEADS * from_len * to_len / 2,
         )
-        # The gradient of a gather of labels would be one of these.
+        # The gradient of gathering labels would be one of these operations.
         for operation in operations:
             self.assertNotRegex(operation.type, "Scatter|Segment")
 
     def factors(self, case, dropout):
-        """Dropout's factors, `[batch, heads, from, to]`, and allowed pairs.
+        """Returns dropout's factors and allowed pairs, for each head and pair.
 
         They follow from the outputs: the values are unit vectors, so that each
         output is a query's probabilities. Masked pairs have a factor of 0.
@@ -360,12 +360,12 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
         self.assertAllClose(
             keep[is_pair], np.where(kept, 1 / (1 - rate), 0), rtol=1e-6
         )
-        # Of 4,000 pairs, four deviations are 0.029.
+        # For 4,000 pairs, four standard deviations are 0.029.
         self.assertGreaterEqual(kept.size, 4000)
         self.assertNear(np.mean(kept), 1 - rate, 0.029)
         self.assertAllEqual(keep, factors([1, 2])[0])
-        # Two are equal with a probability of 0.58. Four deviations, of 144
-        # pairs or more, are 0.17 at most.
+        # Two masks agree on a pair with probability 0.58. For 144 pairs or
+        # more, four standard deviations are at most 0.17.
         other, _ = factors([1, 3])
         for first, second in (
             (kept, other[is_pair] != 0),
@@ -380,7 +380,7 @@ class LongQueriesTest(
 ):
     def independent_parts(self, is_kept):
         side = is_kept[..., 64:]
-        # The band of each block's four queries, unless cut at the ends.
+        # The band of each block's four queries, without blocks at the ends.
         bands = [
             np.stack(
                 [
@@ -420,13 +420,13 @@ class GlobalQueriesTest(
     tf.test.TestCase,
 ):
     def independent_parts(self, is_kept):
-        # Ten keys are a chunk.
+        # A chunk has ten keys.
         yield is_kept[0], is_kept[1]
         yield is_kept[:, 0], is_kept[:, 1]
         yield from itertools.combinations(np.split(is_kept, 10, axis=-1), 2)
 
     def test_maxima_may_come_in_any_order(self):
-        # Scores that differ by far more than float32 exponentials can.
+        # Exponentials of scores so far apart overflow in float32.
         keys = [-3e3, 1e3, 0.0, 2e3, 2e3, -1e3]
         for order in (keys, keys[::-1], sorted(keys)):
             column = tf.reshape(tf.constant(order), [1, 6, 1, 1])
@@ -447,7 +447,7 @@ class GlobalQueriesTest(
             self.assertAllClose(
                 results["g2l_values"],
                 tf.cast(column == 2e3, tf.float32) / 2,
-                # Near 2,000, float32 has few decimals.
+                # Near 2,000, float32 has few decimal places.
                 rtol=1e-4,
             )
             for value in results.values():

@@ -1,4 +1,4 @@
-"""Question answering: an answer, or none, with its evidence."""
+"""Question answering: the model, which also finds evidence or no answer."""
 
 import tensorflow as tf
 
@@ -20,7 +20,7 @@ class Answer(SpanAnswerModel):
         if options.answer_in_evidence and options.multiply_fact_probability:
             raise UserError(
                 "task.answer_in_evidence and task.multiply_fact_probability"
-                " are both true. Give one of them."
+                " are both true. Set only one of them."
             )
 
     @property
@@ -38,7 +38,7 @@ class Answer(SpanAnswerModel):
         no_answer = types[:, span_decoding.NONE]
         threshold = TASK.tuned.of(self.options)
         is_none = (no_answer >= threshold)[:, tf.newaxis]
-        # Keeps either the type "none" or the other three.
+        # Sets either the type "none" or the other three types to 0.
         # [batch, 3]
         others = tf.where(is_none, 0.0, 1.0) * types[:, : span_decoding.NONE]
         types = tf.concat(
@@ -63,7 +63,7 @@ class Answer(SpanAnswerModel):
         return {
             "answer": answers["answer"].decode("utf-8", "replace"),
             "no_answer_probability": float(answers["no_answer_probability"]),
-            # All units: gold evidence may be texts or a whole paragraph.
+            # All units, since gold evidence may be texts or a whole paragraph.
             "evidence": document_units.to_unit_predictions(
                 answers, self.options.evidence_threshold
             ),

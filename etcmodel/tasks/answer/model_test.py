@@ -8,7 +8,7 @@ from etcmodel.errors import UserError
 from etcmodel.tasks.answer.task import TASK
 
 _UNITS = ["Brno", "Žán is in Brno.", "Is it big?"]
-# A title and two sentences; the best span of each, in bytes.
+# The best span, in bytes, of a title and of two sentences.
 _CANDIDATES = {
     "global_units": [[-1, 0, 1, 2, -1]],
     "scores": [[-1e9, -3.0, -1.0, -2.0, -1e9]],
@@ -20,12 +20,12 @@ _CANDIDATES = {
 
 class AnswerTest(tf.test.TestCase, parameterized.TestCase):
     def _answer(self, types, fact=0.3, units=_UNITS, **options):
-        """Returns the answers to a record, and its prediction."""
+        """Decodes a record; returns the answers and the prediction."""
         model = TASK.make_model(options=TASK.options(**options))
         candidates = {"fact_probabilities": [[-1.0, 0.9, fact, 0.6, -1.0]]}
         candidates = _CANDIDATES | candidates
         if units is not _UNITS:
-            # No unit is in the input.
+            # The input has no units.
             candidates |= {
                 "global_units": [[-1] * 5],
                 "scores": [[-1e9] * 5],
@@ -60,7 +60,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         (0.4, [0.3, 0.2, 0.1, 0.4], 3, "", 0.4),
         (0.6, [0.1, 0.2, 0.15, 0.55], 1, "yes", 0.2),
         (1.0, [0.0, 0.05, 0.1, 0.85], 2, "no", 0.1),
-        # Above the threshold, although a span is more probable.
+        # "No answer" reaches the threshold, although a span is more probable.
         (0.05, [0.9, 0.02, 0.02, 0.06], 3, "", 0.06),
     )
     def test_no_answer(self, threshold, types, kind, text, probability):
@@ -81,7 +81,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         ),
     )
     def test_documents_without_text(self, units, options):
-        """The document is empty, or the question fills the input."""
+        """Without text in the input, the answer is none, yes or no."""
         answers, prediction = self._answer(
             [0.6, 0.2, 0.1, 0.1], units=units, **options
         )
@@ -97,7 +97,8 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         (False, 0.5, "Brno", 0.9 * 0.5),
         (True, 0.5, "big", 0.9 * 0.25),
         (True, 0.2, "Brno", 0.9 * 0.5),
-        # No unit is evidence: the most probable unit, which is the title.
+        # No unit reaches the threshold, so the most probable unit, the title,
+        # gives the answer.
         (True, 0.95, "Brno", 0.9 * 0.2),
     )
     def test_answer_in_evidence(self, wanted, threshold, text, probability):
@@ -109,7 +110,8 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(text, prediction["answer"])
         self.assertAllClose(probability, answers["answer_probability"])
 
-    # Scores of -1 and -2, plus the logarithms of `fact` and of 0.6.
+    # The units compared have span scores of -1 and -2, and fact probabilities
+    # of `fact` and 0.6.
     @parameterized.parameters(
         (0.25, "Brno", 0.9 * 0.5), (0.2, "big", 0.9 * 0.25)
     )
@@ -132,14 +134,14 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         (Selected(((0, 1),)), 1.0, 1.0),
-        # Evidence as text, and as a whole paragraph.
+        # Gold evidence is given as text, or as a whole paragraph.
         (Selected((), ("Is it big?",)), 1.0, 1.0),
         (Selected(((0, -1),)), 1.0, 0.5),
         (Selected((), ("Žán is in Brno.",)), 0.0, 0.0),
         (Selected(), 0.0, 0.0),
     )
     def test_evidence(self, right, precision, recall):
-        """The second sentence is predicted."""
+        """The predicted evidence is the second sentence."""
         answers, prediction = self._answer([0.9, 0.0, 0.0, 0.1])
         self.assertAllClose([0.3, 0.6], answers["unit_probabilities"])
         scores = question_answering.score(

@@ -60,7 +60,8 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
             view.long_sources[0],
             {name: view.features[name][0] for name in span_decoding.FIELDS},
         )
-        # Index of each paragraph's first unit. A group counts titles, too.
+        # Index of each paragraph's first unit. Units of a group include the
+        # title.
         first = {}
         for i, unit in enumerate(units):
             first.setdefault(unit.paragraph, i)
@@ -108,12 +109,12 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
     def describe(self, record):
         """Lists the names and values that `inspect` shows."""
         answers = [x.text for x in record.answers or ()]
-        told = "not told" if record.answers is None else "none"
+        told = "unknown" if record.answers is None else "none"
         return [*super().describe(record), ("answer", answers or told)]
 
 
 def _find_evidence(record, units) -> set[int] | None:
-    """Returns the labelled units of evidence; None if there are none."""
+    """Returns the indices of labelled evidence; None if it is not labelled."""
     if record.evidence is None:
         return None
     right = unit_positions.right_positions(
@@ -124,7 +125,7 @@ def _find_evidence(record, units) -> set[int] | None:
 
 
 def _guess_evidence(record, units, spans) -> set[int] | None:
-    """Returns the units with the answer; None if the text lacks it."""
+    """Returns the units that contain the answer; None if there are none."""
     if not spans and record.answer_type != "none":
         return None
     return {i for i, *_ in spans if units[i].text >= 0}
@@ -135,18 +136,19 @@ def find_spans(
 ) -> tuple[list[tuple[int, int, int]], int]:
     """Finds the answers of a record in its units.
 
-    An answer is at its place if that is known and in one unit. Otherwise it is
-    at all its occurrences, or those in evidence if there are any.
+    An answer with a known place inside one unit is labelled there. Any other
+    answer is labelled at all its occurrences in evidence or, if there are none,
+    at all its occurrences.
 
     Args:
-        record: the record.
+        record: a record of `datasets.question_answering`.
         units: from `document_units.list_units`.
         evidence: indices of the units of evidence; None if unknown.
 
     Returns:
         Unit, first byte and exclusive end of each place, in the order of the
-        answers; and how many answers moved: their place is in no unit, but they
-        occur elsewhere.
+        answers; and the number of answers that moved: no unit contains their
+        given place, but they occur elsewhere.
     """
     if record.answer_type != "span":
         return [], 0
@@ -164,7 +166,7 @@ def find_spans(
 
 
 def _find_place(record, units, place) -> tuple[int, int, int] | None:
-    """Returns unit and bytes of a place; None if it is in no single unit."""
+    """Returns a place's unit and bytes; None if it is not inside one unit."""
     paragraph = record.paragraphs[place.paragraph]
     before = sum(len(x) + 1 for x in paragraph[: place.text])
     start, end = before + place.start, before + place.end

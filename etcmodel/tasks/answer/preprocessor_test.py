@@ -6,10 +6,10 @@ from absl.testing import parameterized
 from etcmodel.tasks.answer.task import TASK
 from testing.records import RecordsTestCase
 
-# Two paragraphs, of two sentences and of one.
+# A paragraph of two sentences, and a paragraph of one.
 _STRING = "Žán is in Brno. Is Brno big?\n\nBrno is Brno."
 _TITLED = [{"title": "Brno", "text": _STRING}]
-# "- Brno" also occurs inside of another item.
+# The unit "- Brno" also occurs inside another unit.
 _ITEMS = "In Brno:\n- Brno z. B. Brno\n- Brno"
 _LISTS = [["Žán is in Brno. Is Brno big?", "Brno."], ["Brno is Brno."]]
 
@@ -24,7 +24,7 @@ class RecordsTest(RecordsTestCase):
     SIZES = {"long_length": 40, "global_length": 16}
 
     def _write(self, units, document, answers, split="dev", sizes=(), **row):
-        """Returns the stored values of a row of a data file, and the counts."""
+        """Stores a row of a data file; returns the stored values and counts."""
         sizes = {"units": units, **dict(sizes)}
         row = {"text": document, "answers": answers, **row}
         record = self.read({"question": "Where?", **row}, **sizes)
@@ -45,7 +45,7 @@ class RecordsTest(RecordsTestCase):
         return spans
 
     @parameterized.parameters(
-        # Offsets are characters: "Ž" and "á" are one each.
+        # Offsets count characters; "Ž" and "á" are one character each.
         ("sentences", _STRING, _at("Brno", 10), [(0, "Brno")]),
         ("sentences", _STRING, _at("Brno", 19), [(1, "Brno")]),
         ("sentences", _STRING, _at("Brno", 30), [(2, "Brno")]),
@@ -54,25 +54,25 @@ class RecordsTest(RecordsTestCase):
         ("sentences", _ITEMS, _at("Brno", 11), [(1, "Brno")]),
         ("sentences", _ITEMS, _at("Brno", 22), [(1, "Brno")]),
         ("sentences", _ITEMS, _at("Brno", 29), [(2, "Brno")]),
-        # The whole word.
+        # A part of a word is extended to the whole word.
         ("sentences", _STRING, _at("rno", 11), [(0, "Brno")]),
         # A title is unit 0; offsets do not count it.
         ("sentences", _TITLED, _at("Brno", 19), [(2, "Brno")]),
         ("sentences", _TITLED, _at("Brno", 30), [(3, "Brno")]),
-        # Offsets count a space between texts, and two between paragraphs.
+        # Offsets count one character between texts, and two between paragraphs.
         ("texts", _LISTS, _at("Brno", 19), [(0, "Brno")]),
         ("texts", _LISTS, _at("Brno", 29), [(1, "Brno")]),
         ("texts", _LISTS, _at("Brno", 44), [(2, "Brno")]),
         ("paragraphs", _LISTS, _at("Brno", 29), [(0, "Brno")]),
         ("paragraphs", _TITLED, _at("Brno", 19), [(1, "Brno")]),
-        # Two forms at their places.
+        # Two forms of the answer, each at its own place.
         (
             "sentences",
             _STRING,
             _at("in Brno", 7) + _at("Brno", 10),
             [(0, "in Brno"), (0, "Brno")],
         ),
-        # All occurrences, also in titles.
+        # Without offsets, all occurrences, also in titles.
         (
             "sentences",
             _TITLED,
@@ -90,7 +90,7 @@ class RecordsTest(RecordsTestCase):
         self.assertEqual(0, counts["answers_cut"])
 
     def test_answer_across_sentences(self):
-        """It is counted and not learned, unless units are paragraphs."""
+        """Counts such answers; learns them only if units are paragraphs."""
         answer = _at("Brno. Is", 10)
         for split in ("dev", "train"):
             stored, counts = self._write(
@@ -117,18 +117,18 @@ class RecordsTest(RecordsTestCase):
         # Answers without a place are not moved.
         _, counts = self._write("sentences", text, "Brno. Is")
         self.assertEqual(0, counts["answers_moved"])
-        # It does not occur elsewhere.
+        # An answer that does not occur elsewhere is not moved either.
         _, counts = self._write("sentences", _STRING, _at("Brno. Is", 10))
         self.assertEqual(0, counts["answers_moved"])
 
     @parameterized.parameters(
-        # Part of a word.
+        # The answer is a part of a word.
         (_at("rno", 11), 1),
         ("bi", 1),
         ("rno is Brno.", 1),
         (_at("Brno", 10), 0),
         ("Brno", 0),
-        # One exact answer is enough.
+        # Not counted if one of the answers is exact.
         (_at("rno", 11) + _at("Brno", 10), 0),
         (_at("n Brno. I", 8), 0),
         ("yes", 0),
@@ -139,7 +139,7 @@ class RecordsTest(RecordsTestCase):
         self.assertEqual(expected, counts["answers_with_more_text"])
 
     def test_answer_that_is_cut(self):
-        """The first sentence fills the input."""
+        """The answer is cut, since the first sentence fills the input."""
         args = ("sentences", _STRING, _at("big", 24))
         sizes = {"long_length": 8}
         stored, counts = self._write(*args, sizes=sizes)
@@ -152,12 +152,13 @@ class RecordsTest(RecordsTestCase):
         )
         self.assertIsNone(self._write(*args, "train", sizes)[0])
 
-    # Labels of two paragraphs with their units.
+    # The expected labels belong to two paragraphs, of two units and of one.
     @parameterized.parameters(
-        # The unit with the answer.
+        # Evidence defaults to the units with the answer.
         (_at("Brno", 19), {}, [1, 0, 1, 0, 0]),
         ("Brno", {}, [1, 1, 1, 1, 1]),
-        # Labelled evidence, by text or as a paragraph, with any answer.
+        # Labelled evidence is used with any answer; it may be given as text or
+        # as a whole paragraph.
         (
             _at("Brno", 19),
             {"evidence": ["Brno is Brno."]},
@@ -177,10 +178,10 @@ class RecordsTest(RecordsTestCase):
         stored, counts = self._write("sentences", _STRING, answers, **row)
         expected = [-1, -1, -1, *expected]
         while expected and expected[-1] == -1:
-            # Padding is not stored.
+            # Padding at the end is not stored.
             expected.pop()
         self.assertEqual(expected, stored["supporting_facts"])
-        # After the CLS, "where" and "?".
+        # Units after the CLS, "where" and "?".
         units = [
             x
             for i, x in zip(stored["global_units"], expected, strict=False)
@@ -194,7 +195,7 @@ class RecordsTest(RecordsTestCase):
         ("sentences", _STRING, [[1, -1]], [(2, "Brno"), (2, "Brno")]),
         ("texts", _LISTS, [[0, 1]], [(1, "Brno")]),
         ("paragraphs", _LISTS, [[1, 0]], [(1, "Brno"), (1, "Brno")]),
-        # The answer is not in the evidence.
+        # The evidence does not contain the answer.
         ("texts", [["Brno."], ["big"]], [[1, 0]], [(0, "Brno")]),
     )
     def test_answers_without_offsets_are_in_evidence(
@@ -220,7 +221,7 @@ class RecordsTest(RecordsTestCase):
                 self.assertEqual(int(name == counted), counts[name])
 
     def test_wrong_offsets_are_counted(self):
-        """The nearest occurrence is learned; "Oslo" does not occur."""
+        """Learns the nearest occurrence; drops answers that do not occur."""
         answers = _at("Brno", 17) + _at("Oslo", 0)
         stored, counts = self._write("sentences", _STRING, answers)
         self.assertEqual([(1, "Brno")], self._spans(stored))

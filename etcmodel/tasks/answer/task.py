@@ -20,8 +20,9 @@ class AnswerPreprocessingConfig(DocumentPreprocessingConfig):
     """Options for reading documents and answers; units cannot be blocks.
 
     Attributes:
-        evidence: units to learn as evidence: "labelled" ones, or the unit with
-            the "answer" where records label none.
+        evidence: units to learn as evidence: only "labelled" ones; or "answer",
+            which also learns units with the answer in records without labelled
+            evidence.
         evidence_field: the field with labelled evidence, if it is not
             "evidence" or "supporting_facts".
     """
@@ -39,8 +40,8 @@ class AnswerModelOptions:
     Attributes:
         answer_encoding: "span" for the first and last token of an answer,
             "bio" for a label of every token.
-        answer_places: with "span", how many occurrences of an answer are right
-            in training: the first ones.
+        answer_places: with "span", up to this many occurrences of an answer,
+            the first ones, are labelled as correct in training.
         query_ignore_hard_g2l: whether the question's global tokens attend to
             all long tokens despite the hard g2l mask.
         unit_prior: initial probability that a unit is evidence.
@@ -60,14 +61,14 @@ class AnswerOptions:
         no_answer_threshold: minimum probability of "no answer"; None: the value
             with the best metric on the validation data.
         evidence_threshold: minimum probability of evidence.
-        answer_in_evidence: whether the answer must be in one of those units, if
-            there are any.
+        answer_in_evidence: whether the answer must be in a unit that reaches
+            `evidence_threshold`, if there is one.
         max_answer_length: maximum length of an answer, in tokens.
-        supporting_fact_weight: weight of the loss of evidence, which is a sum
-            over all units; each other loss has the weight 1.
+        supporting_fact_weight: weight of the evidence loss, which is a sum over
+            all units; every other loss has weight 1.
         multiply_fact_probability: whether the answer is the span with the
-            highest product of its probability and that of its unit as evidence;
-            not together with answer_in_evidence.
+            highest product of span probability and evidence probability of its
+            unit; excludes answer_in_evidence.
     """
 
     no_answer_threshold: float | None = None

@@ -42,8 +42,8 @@ class DocumentHead(graph_layer.GraphLayer):
             )
         if num_outputs < 1:
             raise ValueError(
-                "there are no labels. Train on records that `preprocess "
-                "`task=classify`` wrote; they name the labels."
+                "there are no labels. Train on records that `preprocess` "
+                "wrote with `task=classify`; they name the labels."
             )
         self.num_outputs = num_outputs
         self.pooling = pooling
@@ -177,7 +177,7 @@ class Classify(EtcTaskModel):
         return list(self.sizes.get("labels", ()))
 
     def encoder_options(self):
-        """Returns {}: the defaults for paragraphs."""
+        """Returns no options; the defaults suit paragraphs."""
         return {}
 
     def head(self, config):
@@ -200,7 +200,7 @@ class Classify(EtcTaskModel):
         }
 
     def labels(self, features, fields):
-        """Returns `targets`, `<float32>[batch, labels]` or numbers."""
+        """Adds `targets`, `<float32>[batch, labels]`; numbers are scaled."""
         labels = dict(fields)
         ids, numbers = labels.pop("label_ids"), labels.pop("number")
         if self.kind == "number":

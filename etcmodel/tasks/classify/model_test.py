@@ -12,7 +12,7 @@ _NUMBERS = {"kind": "number", "label_mean": 10.0, "label_deviation": 2.0}
 
 
 def _sizes(kind, *counts):
-    """Returns sizes with the given counts of labels."""
+    """Returns sizes of a task whose labels have the given counts."""
     return {
         "kind": kind,
         "labels": ["a", "b", "ü"][: len(counts)],
@@ -25,7 +25,7 @@ def _make(sizes, **options):
 
 
 class PoolTest(tf.test.TestCase, parameterized.TestCase):
-    # Two tokens and padding; only padding.
+    # The first row has two tokens and padding, the second only padding.
     _VALUES = np.array(
         [[[1, -4], [3, -2], [9, 9]], [[5, 6], [7, 8], [9, 9]]], np.float32
     )
@@ -69,13 +69,13 @@ class PoolTest(tf.test.TestCase, parameterized.TestCase):
         before = head(**inputs)
         kernel = np.arange(8, dtype=np.float32).reshape([4, 2])
         head.word_logits.set_weights([kernel])
-        # Logarithms to the base 2, with a mean square of 5/4.
+        # Logarithms in base 2, with a mean square of 5/4.
         counts = np.array([[0, 2, 1, 0], [0] * 4]) / math.sqrt(5 / 4)
         self.assertAllClose(before + counts @ kernel, head(**inputs))
 
     @parameterized.parameters(
         ([1, 2, 1, 1, 3], [0, 2, 1, 0]),
-        # Twice as long.
+        # A text that is twice as long.
         ([1, 2, 1] * 2, [0, math.log2(5), math.log2(3), 0]),
         ([], [0, 0, 0, 0]),
     )
@@ -100,7 +100,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ([3, 1, 0], [2 / 3, 2, 1]),
         ([5, 5], [1, 1]),
-        # Three labels share twelve.
+        # Each of three labels should have a total weight of four.
         ([6, 3, 3], [2 / 3, 4 / 3, 4 / 3]),
     )
     def test_balanced_weights(self, counts, expected):
@@ -110,7 +110,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def _losses(self, task_model, logits, labels):
-        """Returns the losses of records with these indices of labels."""
+        """Returns the losses of records, given the indices of their labels."""
         labels = task_model.labels(
             {},
             {
@@ -123,7 +123,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         ({}, [_LOG2, 2 * _LOG2]),
-        # 0.8 and twice 0.1.
+        # The targets are 0.8 and twice 0.1.
         ({"label_smoothing": 0.3}, [1.2 * _LOG2, 1.9 * _LOG2]),
         ({"balanced": True}, [2 * _LOG2, 4 / 3 * _LOG2]),
         (
@@ -140,7 +140,8 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     @parameterized.parameters(
-        # -log of 1/2 and 3/4; of 1/2 and 1/4; of both labels.
+        # For each record, the sum of -log of the probabilities: of 1/2 and 3/4,
+        # of 1/2 and 1/4, and of 1/2 and 3/4.
         ({}, [math.log(8 / 3), math.log(8), math.log(8 / 3)]),
         (
             {"label_smoothing": 0.2},
@@ -150,7 +151,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
                 _LOG2 + 0.9 * math.log(4 / 3) + 0.1 * math.log(4),
             ],
         ),
-        # Weights of right labels: 2/3 and 2.
+        # The weights of gold labels are 2/3 and 2.
         (
             {"balanced": True},
             [
@@ -173,13 +174,13 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([0.0, 0.0], losses)
 
     def test_number(self):
-        """14 is two deviations above the mean of 10."""
+        """The number 14 is two standard deviations above the mean of 10."""
         task_model = _make(_NUMBERS)
         no_ids = tf.ragged.constant([[], []], tf.int32, 1)
         labels = task_model.labels(
             {}, {"number": tf.constant([14.0, 10.0]), "label_ids": no_ids}
         )
-        # Ragged labels are removed.
+        # The stored fields are removed.
         self.assertEqual(["targets"], [*labels])
         self.assertAllEqual([[2.0], [0.0]], labels["targets"])
         outputs = {"logits": tf.constant([[1.0], [-3.0]])}
@@ -189,7 +190,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
 
 class DecodingTest(tf.test.TestCase):
     def _predict(self, task_model, logits):
-        """Returns answers of a batch, and the last record's prediction."""
+        """Returns a batch's answers, and the last record's prediction."""
         answers = task_model.decode({"logits": tf.constant(logits)}, None, {})
         arrays = {x: y.numpy() for x, y in answers.items()}
         self.assertEqual({len(logits)}, {len(x) for x in arrays.values()})

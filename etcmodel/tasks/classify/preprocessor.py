@@ -48,7 +48,7 @@ class ClassifyPreprocessor(documents.DocumentPreprocessor):
     """Turns documents and, if there are any, queries into features."""
 
     SCHEMA = example_schema.etc_schema(
-        # Indices of the labels; none if they are unknown.
+        # Indices of the labels; empty if they are unknown.
         label_ids=example_schema.Field("list", example_schema.LABEL),
         number=example_schema.Field(
             "one", example_schema.LABEL, tf.float32, pad=0.0
@@ -67,7 +67,7 @@ class ClassifyPreprocessor(documents.DocumentPreprocessor):
         config = self.config
         names = ("paragraphs", "units")
         if self.kind == "blocks":
-            # Each text of the query is a group with one unit.
+            # Each block is a group of one unit.
             names = ("blocks", None)
         counts = self.count(record, view, names)
         if record.label is None or split == "predict":

@@ -16,7 +16,7 @@ _TEXT = "Jan sings. He paints.\n\nIt rains."
 
 
 def _read(*labels, split="train", text=_TEXT, **reading):
-    """Returns records of a text with these labels; None for no label."""
+    """Returns records of a text, one for each label; None for no label."""
     rows = [{"text": text, "query": "Who?", "label": x} for x in labels]
     format_ = classification.make_format(**reading)
     return list(format_.read_rows(rows, split))
@@ -46,7 +46,7 @@ class CompleteTest(tf.test.TestCase):
         for labels, values, expected in (
             ((3, 7, 3), {}, ("3", "7")),
             (("3", "7"), {}, ()),
-            # As `labels` are given in Python.
+            # Labels given in Python.
             (("3", "7"), {"labels_as_json": ("3",)}, ("3",)),
             ((3, 7), {"labels_as_json": ("9",)}, ("3", "7", "9")),
         ):
@@ -64,7 +64,7 @@ class CompleteTest(tf.test.TestCase):
 
     def test_numbers(self):
         config, _ = _complete(_read(1.5, 2.5, 2.5, 5.5))
-        # Squares of the differences from 3: 2.25, 0.25, 0.25, 6.25.
+        # The squared differences from the mean 3 are 2.25, 0.25, 0.25 and 6.25.
         self.assertEqual(("number", ()), (config.kind, config.labels))
         self.assertAllClose(
             (3.0, 1.5), (config.label_mean, config.label_deviation)
@@ -101,7 +101,7 @@ class RecordsTest(RecordsTestCase):
         stored, counts = self.store(record, kind=kind)
         self.assertEqual((ids, [gold]), (stored["label_ids"], stored["gold"]))
         self.assertEqual(0, counts["labels_not_in_training_data"])
-        # CLS, "who ?", and 3, 3 and 3 tokens in two paragraphs.
+        # The CLS, "who ?", and units of 3 tokens each in two paragraphs.
         self.assertEqual(
             (12, 2, 3),
             tuple(counts[x] for x in ("tokens", "paragraphs", "units")),
@@ -134,7 +134,7 @@ class RecordsTest(RecordsTestCase):
                 self.store(record, "train", kind=kind)
 
     def test_blocks(self):
-        """Nine tokens give three blocks of four; the query keeps its token."""
+        """Nine tokens fill three blocks; the query has its own token."""
         (record,) = _read("a")
         stored, counts = self.store(
             record, "train", kind="single", units="blocks", block_size=4

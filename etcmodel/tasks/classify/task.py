@@ -21,15 +21,16 @@ class ClassifyPreprocessingConfig(DocumentPreprocessingConfig):
 
     Attributes:
         label_kind: "single" for one label, "multiple" for any number of labels,
-            "number" for a number to predict; "auto" takes the kind of the
+            "number" for a number to predict; "auto" finds the kind from the
             training records.
-        kind: the kind of the training records.
-        labels: the labels; those of the training records by default.
-        labels_as_json: those of the labels that are whole numbers, true or
-            false in the training records, not strings.
+        kind: the label kind of the training records.
+        labels: the names of the labels; by default those of the training
+            records.
+        labels_as_json: labels that are whole numbers, true or false in the
+            training records, instead of strings.
         label_counts: how many training records have each label.
         label_mean: mean of the training records' numbers.
-        label_deviation: their standard deviation.
+        label_deviation: standard deviation of the training records' numbers.
     """
 
     label_kind: str = option("auto", one_of=list(classification.LABEL_KINDS))
@@ -45,12 +46,14 @@ class ClassifyPreprocessingConfig(DocumentPreprocessingConfig):
     def __post_init__(self):
         super().__post_init__()
         if self.kind and self.label_kind == "auto":
-            # Otherwise "3" in other records would be read as a label.
+            # Otherwise a label "3" in other records could be read as a number,
+            # or a number as a label.
             object.__setattr__(self, "label_kind", self.kind)
         if self.kind and self.label_kind != self.kind:
             raise ValueError(
                 f"label_kind is {self.label_kind!r}, but the labels of the "
-                f"training records are {self.kind!r}."
+                f"training records are {self.kind!r}. Use the same kind, or "
+                "'auto'."
             )
 
 
@@ -61,9 +64,9 @@ class ClassifyModelOptions:
     Attributes:
         pooling: vector to classify a document by: "cls", its global CLS token;
             "mean", the mean of the long tokens; "max", their maximum.
-        word_counts: whether a linear function of how often each word piece
-            occurs is learned beside the encoder and added to the logits (Cheng
-            et al., "Wide & Deep Learning for Recommender Systems", 2016).
+        word_counts: whether to add a linear function of the word-piece counts,
+            learned jointly with the encoder, to the logits (Cheng et al., "Wide
+            & Deep Learning for Recommender Systems", 2016).
     """
 
     pooling: str = option("mean", one_of=["mean", "max", "cls"])
@@ -77,8 +80,9 @@ class ClassifyOptions:
     Attributes:
         balanced: whether each label is weighted by the inverse of its
             frequency, so that every label has the same total weight.
-        label_smoothing: probability that all labels share.
-        threshold: minimum probability of a chosen label, if documents have
+        label_smoothing: share of the target probability that is spread evenly
+            over all labels.
+        threshold: minimum probability of a chosen label if documents may have
             several; None: the value with the best metric on the validation
             data.
     """

@@ -17,14 +17,14 @@ class TaskTest(tf.test.TestCase, parameterized.TestCase):
     def test_other_records_are_read_as_the_training_records(
         self, kind, label, expected
     ):
-        """Read on their own, 3 would be the label "3", and "a" one label."""
+        """Without the training records, 3 would be read as the label "3"."""
         config = TASK.make_preprocessing_config({"kind": kind})
         rows = TASK.format(config).read_rows([{"text": "x", "label": label}])
         (record,) = rows
         self.assertEqual(expected, record.label)
 
     def test_labels_match_those_of_the_training_records(self):
-        """A CSV file has "1.0" or "True" for 1 or true in a JSON file."""
+        """ "1.0" or "True" in a CSV file matches 1 or true in a JSON file."""
         for labels, label, expected in (
             (["0", "1"], "1.0", "1"),
             (["False", "True"], True, "True"),

@@ -1,4 +1,4 @@
-"""Options of the tasks for users' own documents; no TensorFlow."""
+"""Options of the tasks for users' own documents; needs no TensorFlow."""
 
 import dataclasses
 from typing import ClassVar
@@ -13,19 +13,20 @@ class DocumentPreprocessingConfig:
     Attributes:
         long_length: length of the long input.
         global_length: length of the global input.
-        units: parts with a global token, besides paragraphs: "sentences", which
-            the package finds; "texts" as given; only "paragraphs"; or, to
-            classify, "blocks" of equal length without structure. "auto":
-            "texts" if paragraphs are lists in the data, "blocks" if the data
-            have neither paragraphs nor sentences, otherwise "sentences".
-        block_size: tokens of a block.
+        units: the parts of a document that get a global token: "sentences",
+            which the package finds, and paragraphs; "texts" as given, and
+            paragraphs; only "paragraphs"; or, to classify, only "blocks" of
+            `block_size` tokens. "auto" is "texts" if paragraphs are lists in
+            the data, "blocks" if half of the records or more have neither
+            paragraphs nor sentences, otherwise "sentences".
+        block_size: number of tokens of a block.
         text_field: the field with the document, if it is not "text",
             "document", "paragraphs", "sections" or "context".
         query_field: the field with the question or the candidate labels, if it
             is not "query" or "question".
         id_field: the field with the record's id.
-        label_field: the field with the right answer, if it does not have the
-            task's own name.
+        label_field: the field with the gold answer, if it does not have the
+            task's default name.
         HAS_BLOCKS: whether units may be blocks.
     """
 

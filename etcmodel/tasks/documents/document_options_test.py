@@ -30,7 +30,7 @@ class DocumentOptionsTest(unittest.TestCase):
         fields = dataclasses.fields(DocumentPreprocessingConfig)
         names = {x.name for x in fields}
         self.assertLess({*document_options.READING}, names)
-        # Datasets have defaults.
+        # None by default, since each dataset has its own default fields.
         for field in fields:
             if field.name in document_options.READING:
                 self.assertIsNone(field.default)

@@ -1,4 +1,4 @@
-"""Scores of the units of documents: labels, losses and answers."""
+"""Labels, losses and decoding for models that score a document's units."""
 
 from collections.abc import Collection
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from etcmodel.feature_utils import ragged_rows
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline.preprocessor import RecordView
 
-# The unit of each global token, an index within the record; -1 for none.
+# Index of each global token's unit in the record; -1 if it has none.
 UNIT_FIELD = example_schema.Field("global", example_schema.DECODING, pad=-1)
 FIELDS = {
     "global_units": UNIT_FIELD,
@@ -25,7 +25,7 @@ FIELDS = {
 
 
 def unit_value(section: str) -> layout.Value:
-    """Returns the value of a layout that becomes `global_units`."""
+    """Returns the layout value that fills `global_units`."""
     return layout.Value(
         "global_units", section, "unit", source="global", pad=-1
     )
@@ -34,7 +34,7 @@ def unit_value(section: str) -> layout.Value:
 def describe_units(
     texts: tf.RaggedTensor, numbers: tf.RaggedTensor
 ) -> dict[str, tf.RaggedTensor]:
-    """Returns the `TEXT` fields of `documents.find_units`; graph code."""
+    """Returns the `TEXT` fields for `documents.Units`; graph code."""
     # [all units]
     paragraph = ragged_rows.index_in(
         ragged_rows.owners_in(texts), texts.row_splits
@@ -50,7 +50,7 @@ def describe_units(
 
 
 def list_units(text: Mapping[str, Any]) -> list[Unit]:
-    """Lists the units of a record, with titles, from `describe_units`."""
+    """Lists a record's units and titles from fields of `describe_units`."""
     return [
         Unit(int(p), int(n), content=x.decode("utf-8"))
         for p, n, x in zip(
@@ -65,15 +65,16 @@ def list_units(text: Mapping[str, Any]) -> list[Unit]:
 def label_globals(
     view: RecordView, section: int, right: Collection[int]
 ) -> tuple[list[int], int]:
-    """Labels the global tokens of a record with one row.
+    """Labels the global tokens of a record that is one row of the input.
 
-    The global tokens of a paragraph and of its title are right if one of its
-    units is. Example: the right unit 2 of a paragraph with a title (0) and
-    two sentences gives the labels `[1, 1, 0, 1]`.
+    If a unit is gold, the global tokens of its paragraph and of the paragraph's
+    title are labelled 1, too. Example: a paragraph has a title (unit 0) and two
+    sentences, and unit 2 is gold. The labels are `[1, 1, 0, 1]`.
 
     `section` is the index of the layout's section with the document, `right`
-    has the indices of the right units. Returns 1, 0, or -1 (no unit) for every
-    global token; and how many right units have a global token.
+    has the indices of the gold units. Returns 1, 0, or -1 (outside of the
+    document) for every global token, and the number of gold units that have a
+    global token.
     """
     paragraphs = view.text["unit_paragraphs"]
     titles = view.text["unit_numbers"] < 0
@@ -120,13 +121,13 @@ def decode_units(
 ) -> dict[str, tf.Tensor]:
     """Returns all units except titles, with their probabilities.
 
-    `global_units` are the units of global tokens and `probabilities` theirs,
-    `[batch, global]`; `text` is from `describe_units`.
+    `global_units` and `probabilities`, `[batch, global]`, are the unit and the
+    probability of each global token; `text` is from `describe_units`.
 
     Returns:
         `[batch, units]`: `units`, padded with ""; `unit_probabilities`, 0 for
-        units that were cut; `unit_paragraphs` and `unit_numbers`, the paragraph
-        of each and its number in it, -1 for padding.
+        units that were cut; `unit_paragraphs` and `unit_numbers`, each unit's
+        paragraph and its index in the paragraph, -1 for padding.
     """
     units = text["units"]
     first = tf.cast(units.row_starts(), tf.int32)[:, tf.newaxis]
@@ -153,7 +154,7 @@ def decode_units(
 def to_unit_predictions(
     answers: Mapping[str, np.ndarray], threshold: float
 ) -> list[Unit]:
-    """Lists the units of a record with their probabilities."""
+    """Lists a record's units; selects those that reach the threshold."""
     is_there = answers["unit_paragraphs"] >= 0
     return [
         Unit(

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from etcmodel.tasks.documents import document_units
 
-# A title and two sentences, an empty paragraph, and two sentences.
+# Paragraphs: a title and two sentences; no units; two sentences.
 _UNITS = ["T", "a b.", "Ü.", "d.", "e."]
 _PARAGRAPHS = [0, 0, 0, 2, 2]
 _NUMBERS = [-1, 0, 1, 0, 1]
@@ -43,7 +43,7 @@ class DescribeUnitsTest(tf.test.TestCase):
 
 class LabelGlobalsTest(tf.test.TestCase):
     def test_by_hand(self):
-        """A CLS, a query and the document; the last unit was cut."""
+        """The input has a CLS, a query and a document without its last unit."""
         sources = [(0, 0, 0, -1), (1, 0, 0, 0)]
         sources += [(2, 0, unit, -1) for unit in (-1, 0, 1, 2)]
         sources += [(2, 2, -1, -1), (2, 2, 0, -1), (-1, -1, -1, -1)]
@@ -59,10 +59,10 @@ class LabelGlobalsTest(tf.test.TestCase):
         )
         for right, of_units, kept in (
             ([], [0, 0, 0, 0, 0, 0], 0),
-            # The paragraph and its title are also right.
+            # The paragraph and its title are labelled 1, too.
             ([2], [1, 1, 0, 1, 0, 0], 1),
             ([1, 3], [1, 1, 1, 0, 1, 1], 2),
-            # The unit was cut, its paragraph was not.
+            # The unit was cut, but its paragraph was not.
             ([4], [0, 0, 0, 0, 1, 0], 0),
         ):
             self.assertEqual(
@@ -73,7 +73,7 @@ class LabelGlobalsTest(tf.test.TestCase):
 
 class UnitLossesTest(tf.test.TestCase):
     def test_by_hand(self):
-        """Probabilities are 1/2 and 3/4; -1 has no loss."""
+        """The probabilities are 1/2 and 3/4; the label -1 has no loss."""
         log3 = math.log(3)
         losses = document_units.unit_losses(
             tf.constant([[0.0, log3, log3, 9.0], [5.0, -5.0, 0.0, 1.0]]),
@@ -91,7 +91,7 @@ class DecodeUnitsTest(tf.test.TestCase):
             "unit_numbers": tf.ragged.constant([_NUMBERS, [2]][:number]),
         }
         return document_units.decode_units(
-            # The second token is the title's; "Ü." and "e." were cut.
+            # The second token belongs to the title; "Ü." and "e." were cut.
             tf.constant([[-1, 0, 1, 3, -1], [-1, -1, 0, -1, -1]][:number]),
             tf.constant(
                 [[0.9, 0.8, 0.7, 0.4, -1.0], [-1.0, 0.1, 0.2, 0.3, 0.4]][
@@ -118,7 +118,7 @@ class DecodeUnitsTest(tf.test.TestCase):
             self.assertAllClose(expected, made[name])
 
     def test_predictions_of_a_record(self):
-        """Omits padding; a probability equal to the threshold selects."""
+        """Omits padding; selects a probability that equals the threshold."""
         second = {x: y.numpy()[1] for x, y in self._decode(2).items()}
         (unit,) = document_units.to_unit_predictions(second, 0.25)
         self.assertEqual((1, 2, False, "f"), (*unit[:2], *unit[3:]))

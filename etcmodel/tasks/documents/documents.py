@@ -1,4 +1,4 @@
-"""Documents of titled sections, paragraphs and texts, for users' own tasks.
+"""Preprocesses users' own documents: titled paragraphs of texts.
 
 A request holds the titles and the texts of a document's paragraphs. The long
 input is a CLS token, the query and the paragraphs. The global input is a CLS
@@ -48,21 +48,22 @@ CLS = layout.Section(
     cut="keep",
     tokens=("cls",),
 )
-# Approximate; `sentences` also checks the text after the punctuation.
+# Marks that can end a sentence. This is an approximation: `sentences` also
+# checks the text after the mark.
 _MARKS = set(".!?…。！？।؟")
 _MARKS_ALONE = re.compile("[。！？।]")
-# Matches each run once, however long it is.
+# The lookbehind matches a run of marks only once, so that time is linear.
 _PUNCTUATION = re.compile(r"(?<![^\w\s])[^\w\s]+(?=\s|$)")
 
 
 class Units(NamedTuple):
-    """The units of documents.
+    """The texts of a batch's units, and their numbers.
 
     Attributes:
         texts: `<string>[batch, (paragraphs), (units)]`.
-        numbers: the number of each unit in its paragraph, from 0, -1 for a
-            title, `<int32>[batch, (paragraphs), (units)]`. Texts are counted as
-            given, including empty ones.
+        numbers: `<int32>[batch, (paragraphs), (units)]`, the index of each unit
+            in its paragraph, from 0; -1 for a title. For "texts", empty texts
+            are counted, too.
     """
 
     texts: tf.RaggedTensor
@@ -77,9 +78,9 @@ def find_units(
     """Finds the units of paragraphs; graph code.
 
     Example: the title `["Oslo"]` and texts `[["It rains. It snows.", "Why?"]]`
-    have the "sentences" `[["Oslo", "It rains.", "It snows.", "Why?"]]` of the
-    numbers `[[-1, 0, 1, 2]]`, and the "paragraphs" `[["Oslo", "It rains. It
-    snows. Why?"]]` `[[-1, 0]]`. An empty text is no unit.
+    give the "sentences" `[["Oslo", "It rains.", "It snows.", "Why?"]]`,
+    numbered `[[-1, 0, 1, 2]]`, and the "paragraphs" `[["Oslo", "It rains. It
+    snows. Why?"]]`, numbered `[[-1, 0]]`. Empty texts are left out.
 
     Titles are `<string>[batch, paragraphs]`, contents `<string>[batch,
     paragraphs, texts]`, padded with "" or ragged; `kind` is one of `UNITS`.
@@ -130,7 +131,8 @@ def find_units(
         paragraph = by_paragraph(index).values
         owner = ragged_rows.owners_in(paragraph)
         number = ragged_rows.index_in(owner, paragraph.row_splits)
-        # [all paragraphs]: 1 if there is a title, which is no sentence.
+        # [all paragraphs]: 1 if the paragraph has a title; sentences are
+        # numbered without it.
         titles = ragged_rows.sum_rows(tf.equal(index, -1), paragraph.row_splits)
         index = tf.cast(number - tf.gather(titles, owner), tf.int32)
     return Units(by_paragraph(found.values), by_paragraph(index))
@@ -139,7 +141,7 @@ def find_units(
 def make_layout(
     kind: str, query_level: str, values: Sequence[layout.Value] = ()
 ) -> layout.LayoutSpec:
-    """Makes the layout of documents for one of `UNITS`.
+    """Makes the layout of documents with units of a kind, one of `UNITS`.
 
     `query_level` and `values` are attributes of `DocumentPreprocessor`.
     """
@@ -168,7 +170,8 @@ class DocumentPreprocessor(EtcPreprocessor):
     """Turns a query and the paragraphs of a document into features.
 
     Attributes:
-        QUERY_LEVEL: parts of a query with a global token: "unit" or "token".
+        QUERY_LEVEL: which parts of a query get a global token: each "unit"
+            (text) or each "token".
         VALUES: values to lay out with the tokens.
     """
 
@@ -227,7 +230,7 @@ class DocumentPreprocessor(EtcPreprocessor):
         return "sentences" if self.config.units == "auto" else self.config.units
 
     def layout_spec(self):
-        """Makes the layout; see `make_layout`."""
+        """Makes the layout of the configured units; see `make_layout`."""
         return make_layout(self.kind, self.QUERY_LEVEL, self.VALUES)
 
     def build(
@@ -263,10 +266,10 @@ class DocumentPreprocessor(EtcPreprocessor):
 
     @staticmethod
     def raw(record):
-        """Converts a record; first paragraphs get their section's title.
+        """Converts a record; a section's title goes to its first paragraph.
 
-        The title of a section without paragraphs comes before the next title,
-        or in its own paragraph at the end.
+        If a section has no paragraphs, its title is put before the next title;
+        at the end of the document, it gets a paragraph of its own.
         """
         paragraphs, titles = [], []
         for section in record.sections:
@@ -289,7 +292,7 @@ class DocumentPreprocessor(EtcPreprocessor):
         view: RecordView,
         names: tuple[str | None, str | None] = ("paragraphs", "units"),
     ) -> dict[str, int]:
-        """Counts what was cut (see `count_cut`), and missing queries."""
+        """Counts cut units (see `count_cut`) and records without a query."""
         return {
             **record.counts,
             **count_cut(view, {"document": names}),
@@ -301,7 +304,7 @@ class DocumentPreprocessor(EtcPreprocessor):
         return [("query", ", ".join(record.query) or "none")]
 
     def name_global(self, record, section, group, unit):
-        """Names a token `[CLS]`, `query 0`, `par 2` or `unit 2.0`."""
+        """Names a global token: `[CLS]`, `query 0`, `par 2` or `unit 2.0`."""
         if section == "cls":
             return "[CLS]"
         if section == "query":
@@ -313,8 +316,8 @@ def to_blocks(token_ids: tf.RaggedTensor, size: int) -> tf.RaggedTensor:
     """Cuts the tokens of documents into blocks; graph code.
 
     `<int32>[batch, (paragraphs), (units), (tokens)]` becomes `[batch, (blocks),
-    (1), (tokens)]`. Example: `[[[[7, 8]], [[9]]]]` in blocks of two gives
-    `[[[[7, 8]], [[9]]]]`, and so does `[[[[7], [8, 9]]]]`.
+    (1), (tokens)]`. Example: in blocks of two, the paragraph of two units
+    `[[[[7], [8, 9]]]]` becomes `[[[[7, 8]], [[9]]]]`.
     """
     # [batch, (tokens)]
     tokens = ragged_rows.merge(ragged_rows.merge(token_ids))
@@ -338,7 +341,7 @@ def to_blocks(token_ids: tf.RaggedTensor, size: int) -> tf.RaggedTensor:
 
 
 def complete_units(config: Any, records: Iterable[Any]) -> Any:
-    """Completes a configuration with the units that the records have."""
+    """Resolves `units="auto"` of a configuration from the records."""
     finder = UnitsFinder(config.units, config.HAS_BLOCKS)
     for record in records:
         finder.see(record)
@@ -346,7 +349,7 @@ def complete_units(config: Any, records: Iterable[Any]) -> Any:
 
 
 def _has_sentence_end(text: str) -> bool:
-    """Tells whether punctuation that ends a word or the text has a mark."""
+    """Tells whether a text has punctuation that can end a sentence."""
     return bool(_MARKS_ALONE.search(text)) or any(
         not _MARKS.isdisjoint(x[0]) for x in _PUNCTUATION.finditer(text)
     )
@@ -356,7 +359,7 @@ class UnitsFinder:
     """Resolves `units="auto"` from all records.
 
     Args:
-        kind: "auto", or the given kind of units.
+        kind: the configured kind of units; "auto" is resolved.
         has_blocks: whether units may be blocks.
     """
 
@@ -390,7 +393,8 @@ class UnitsFinder:
                 "lists of texts, in the others strings. Use one form, or set "
                 "`units=texts` or `units=sentences`."
             )
-        # Some records may have a single sentence.
+        # Needs half of the records to be without structure, since structured
+        # data may also have some records of a single sentence.
         if self._has_blocks and 2 * self._structured <= self._total:
             return "blocks"
         return "sentences"

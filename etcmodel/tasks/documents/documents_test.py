@@ -134,7 +134,7 @@ class UnitsFinderTest(tf.test.TestCase, parameterized.TestCase):
         ('a ("b!")', True),
         ('"a.", b', True),
         ("a।b", True),
-        # Takes linear time.
+        # Would be slow if time were quadratic.
         ("." * 300_000 + "a", False),
     )
     def test_sentence_ends(self, text, expected):
@@ -162,7 +162,7 @@ class RawTest(tf.test.TestCase):
     def test_titles_of_sections(self):
         record = _record(
             ["A", [("a.", "b."), ("c.",)]],
-            # Headings without text, before others and at the end.
+            # Headings without text: before another heading, and at the end.
             ["B", []],
             ["", []],
             ["C", [("d.",)]],
@@ -201,7 +201,7 @@ class LayoutTest(tf.test.TestCase):
         return {name: x[0].numpy() for name, x in made.layout.features.items()}
 
     def test_sentences(self):
-        """CLS, q r, r; a title, "b ba.", "C"; "a b"."""
+        """Lays out a query of two texts and two paragraphs."""
         features = self._features()
         types_ = token_types
         self.assertAllEqual(
@@ -212,7 +212,7 @@ class LayoutTest(tf.test.TestCase):
             ],
             features["global_token_type_ids"],
         )
-        # A sentence and its paragraph; the query has no paragraph.
+        # Ids of sentences and paragraphs; the query has no paragraph.
         self.assertAllEqual(
             [-1, 1, 1, 2, 4, 5, 5, 5, 6, 8, 8] + [-1] * 9,
             features["long_sentence_ids"],
@@ -232,7 +232,7 @@ class LayoutTest(tf.test.TestCase):
             [-1, 1, 1, 2, 3, 3, 3, 3, 4, 4, 4] + [-1] * 9,
             features["long_sentence_ids"],
         )
-        # Local attention stays in a block.
+        # Local attention does not cross blocks.
         self.assertAllEqual(
             [1, 0, 0, 1, 0, 0, 0, 1, 0, 0, 1] + [0] * 9,
             features["long_paragraph_breakpoints"],

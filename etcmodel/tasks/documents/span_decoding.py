@@ -1,8 +1,8 @@
 """Decodes logits to answers and supporting facts; graph code.
 
 A *unit* is a title or a sentence, identified by the index of its global token.
-Functions named after sentences also take titles. Source: ETC paper, Appendix C
-(HotpotQA, Inference).
+Functions with "sentences" in their name also handle titles. Source: ETC paper,
+Appendix C (HotpotQA, Inference).
 """
 
 from typing import NamedTuple
@@ -14,9 +14,9 @@ from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils.text import word_cuts
 from etcmodel.pipeline import example_schema
 
-# Fields of examples: the start and exclusive end of each long token in its
-# unit, in bytes, -1 for tokens of no unit; and whether the token begins or ends
-# inside a word (see `word_cuts`).
+# Fields of examples, for each long token: its first byte and exclusive end in
+# its unit, -1 for tokens outside of units; and whether it begins or ends inside
+# a word (see `word_cuts`).
 FIELDS = {
     name: example_schema.Field("long", example_schema.DECODING, pad=pad)
     for name, pad in (
@@ -25,8 +25,8 @@ FIELDS = {
         ("long_word_cuts", 0),
     )
 }
-# Labels: 1, 0 or -1 for each global token; the type of the answer; the first
-# and the last token of each place of a span.
+# Labels: 1, 0 or -1 (no loss) for each global token; the type of the answer;
+# the first and the last token of each occurrence of a span answer.
 LABELS = {
     "supporting_facts": example_schema.Field(
         "global", example_schema.LABEL, pad=-1
@@ -38,7 +38,7 @@ LABELS = {
 
 
 def values(section: str) -> list[layout.Value]:
-    """Returns the values of a layout that become `FIELDS`."""
+    """Returns the layout values that fill `FIELDS`."""
     return [
         layout.Value(name, section, pad=field.pad)
         for name, field in FIELDS.items()
@@ -50,9 +50,11 @@ SPAN, YES, NO, NONE = range(4)
 # Labels of tokens in the "bio" encoding.
 BEGIN, INSIDE, OUTSIDE = 0, 1, 2
 _NEVER = -1e9
-# Penalty of spans that begin or end inside a word: below all whole words.
+# Penalty for spans that begin or end inside a word: they rank below all spans
+# of whole words.
 _CUT = -1e4
-# Penalty of single words, larger than the logarithms of two probabilities.
+# Penalty for a single word, used if a unit has no run of labels. It outweighs
+# the logarithms of two probabilities.
 _NO_RUN = -200.0
 
 
@@ -61,10 +63,10 @@ def is_answer_token(
 ) -> tf.Tensor:
     """Marks the tokens that can be part of an answer, `<bool>[batch, long]`.
 
-    These are the tokens of units. The CLS has the type of sentences, but no
-    sentence id. Example: types `[1, 3, 2, 1, 0]` and sentence ids `[-1, 1, 3,
-    4, -1]` of a CLS, a question token, a title, a sentence and padding give
-    `[False, False, True, True, False]`.
+    These are the tokens of titles and sentences. The CLS has the same type as
+    sentences, but no sentence id. Example: types `[1, 3, 2, 1, 0]` and sentence
+    ids `[-1, 1, 3, 4, -1]` of a CLS, a question token, a title, a sentence and
+    padding give `[False, False, True, True, False]`.
     """
     is_text = tf.equal(long_token_type_ids, token_types.SENTENCE) | tf.equal(
         long_token_type_ids, token_types.TITLE
@@ -76,10 +78,10 @@ class Spans(NamedTuple):
     """The best span of every unit, each field `[batch, global]`.
 
     Attributes:
-        scores: `<float32>`, logarithms of the ranking criterion, below -1e8
-            where there is no span.
-        begins, ends: `<int32>`, its first and last long token.
-        probabilities: `<float32>`.
+        scores: `<float32>`, logarithms of the values that rank spans, below
+            -1e8 for units without a span.
+        begins, ends: `<int32>`, the span's first and last long token.
+        probabilities: `<float32>`, the span's probability.
     """
 
     scores: tf.Tensor
@@ -94,13 +96,13 @@ def _log(probabilities: tf.Tensor) -> tf.Tensor:
 
 
 def _windows(values: tf.Tensor, width: int, pad: float | int) -> tf.Tensor:
-    """Gathers the next `width` values per position, [batch, long, width]."""
+    """Gathers `width` values from each position on, [batch, long, width]."""
     padded = tf.pad(values, [[0, 0], [0, width - 1]], constant_values=pad)
     return tf.signal.frame(padded, width, 1, axis=1)
 
 
 def _spans_of_begins_and_ends(logits, units, cuts, max_answer_length):
-    """Finds the best span of words from every token, by begin * end."""
+    """Finds the best span from every token on, by P(begin) * P(end)."""
     begin, end = (
         tf.nn.log_softmax(logits[f"answer_{name}_logits"])
         for name in ("begin", "end")
@@ -152,9 +154,9 @@ def _whole_words(labels, cuts):
 def _spans_of_labels(logits, units, cuts, max_answer_length):
     """Finds runs of begin and inside labels, by their mean probability.
 
-    A run begins at a "begin" label, or at an "inside" label that follows
-    neither; it stays within its unit. A word has the label of its first token.
-    A unit without a run gets the word with the most probable "begin".
+    A run begins at a "begin" label, or at an "inside" label that does not
+    continue a run; it stays within its unit. A word has the label of its first
+    token. A unit without a run gets the word with the most probable "begin".
     """
     probabilities = tf.nn.softmax(logits["answer_bio_logits"])
     # [batch, long]
@@ -203,7 +205,7 @@ def best_spans(
     A span lies in one unit and has at most `max_answer_length` tokens. It has
     whole words, unless there is no such span. Spans are ranked by the product
     of the probabilities of begin and end or, in the "bio" encoding, by the mean
-    probability of their labels; the first of equals is the best.
+    probability of their labels; of equal spans, the first is the best.
 
     `logits` are the model's outputs, other tensors are `<int32>[batch, long]`.
     """
@@ -220,7 +222,7 @@ def best_spans(
     )
     batch, length = tf.unstack(tf.shape(units))
     num_units = tf.shape(logits["supporting_fact_logits"])[1]
-    # Units are numbered across the batch; tokens in no unit are left out.
+    # Units are numbered across the batch; tokens outside of units are ignored.
     index = tf.where(
         can_be_part,
         units + tf.range(batch)[:, tf.newaxis] * num_units,
@@ -252,15 +254,15 @@ def best_spans(
 def select_candidates(
     logits, features, context, max_answer_length: int
 ) -> dict[str, tf.Tensor]:
-    """Selects a span and a probability for each unit.
+    """Selects each unit's best span and supporting-fact probability.
 
     `logits` are the model's outputs, `context` has `global_units` and `FIELDS`.
 
     Returns:
-        `answer_type_probabilities` `<float32>[batch, 3]`, and
-        `[batch, global]`: `global_units`, the unit of each global token, and
-        `fact_probabilities`, both -1 for none; `scores`, `probabilities`,
-        `starts` and `ends` (bytes) of its best span.
+        `answer_type_probabilities` `<float32>[batch, 3 or 4]`, and `[batch,
+        global]`: `global_units`, the unit of each global token, and
+        `fact_probabilities`, both -1 for tokens without a unit; `scores`,
+        `probabilities`, `starts` and `ends` (bytes) of the unit's best span.
     """
     spans = best_spans(
         logits,
@@ -294,17 +296,18 @@ def choose_sentences(
 ) -> tf.Tensor:
     """Chooses the unit whose best span is the answer, `<int32>[batch]`.
 
-    It is the unit with the best span among the predicted supporting facts, as
-    in the paper. If none of them has a span, it is the most probable unit with
-    a span; -1 if there is no span at all. Without a threshold, it is the unit
-    with the highest product of the probabilities of its span and of being a
-    supporting fact. Example: spans with the scores `[-1, -3, -2]` in units with
-    the probabilities `[0.1, 0.6, 0.7]` give, for the thresholds 0, 0.5 and 0.9,
-    the units 0, 2 and 2. Without a threshold, the sums of scores and
-    logarithms are `[-3.3, -3.5, -2.4]`, which gives the unit 2.
+    With a threshold, as in the paper, this is the unit with the best span among
+    the predicted supporting facts. If none of them has a span, it is the most
+    probable fact that has one. Without a threshold, it is the unit with the
+    highest product of span probability and fact probability. The result is -1
+    if no unit has a span. Example: spans with the scores `[-1, -3, -2]` in
+    units with the fact probabilities `[0.1, 0.6, 0.7]` give, for the thresholds
+    0, 0.5 and 0.9, the units 0, 2 and 2. Without a threshold, scores plus log
+    probabilities are `[-3.3, -3.5, -2.4]`, which gives unit 2.
 
-    `scores` are those of each unit's best span and `probabilities` those of
-    supporting facts (-1 for other tokens), `<float32>[batch, global]`.
+    `scores`, `<float32>[batch, global]`, belong to each unit's best span;
+    `probabilities`, of the same shape, are fact probabilities (-1 for other
+    tokens).
     """
     has_span = (scores > 0.1 * _NEVER) & (probabilities >= 0)
     among = tf.where(has_span, probabilities, -1.0)
@@ -315,7 +318,7 @@ def choose_sentences(
         scores += _log(probabilities)
     else:
         is_fact &= among >= tf.minimum(threshold, highest)
-    # One more column, in case there are no records.
+    # One more column, since `argmax` needs at least one.
     # [batch, global + 1]
     candidates = tf.pad(
         tf.where(is_fact, scores, 2.0 * _NEVER),
@@ -340,19 +343,18 @@ def decode_answers(
         units: all units of a record, `<string>[batch, (units)]`.
         paragraph_sizes: number of units of each paragraph,
             `<int>[batch, (paragraphs)]`.
-        threshold: minimum probability of a unit that is a supporting fact and
-            may have the answer, or None; see `choose_sentences`.
-        shape: numbers of paragraphs and of sentences, `<int>[2]`, at least
-            those of the texts, which are the default.
+        threshold: minimum fact probability of the answer's unit, or None; see
+            `choose_sentences`.
+        shape: minimum numbers of paragraphs and of sentences in the result,
+            `<int>[2]`; by default, the result is as small as the texts allow.
 
     Returns:
         `answer` `<string>[batch]` (as in the text, "yes" or "no"; "" for no
         answer), `answer_type` `<int32>[batch]` (0 span, 1 yes, 2 no, 3 no
-        answer, also without a text to answer from), `answer_probability`
-        `<float32>[batch]` (that of the type, times that of the span) and
-        `supporting_fact_probabilities`
-        `<float32>[batch, paragraphs, sentences]` (0 for sentences that are cut,
-        empty or padding).
+        answer or no text), `answer_probability` `<float32>[batch]` (the type's
+        probability; for a span, times the span's) and
+        `supporting_fact_probabilities` `<float32>[batch, paragraphs,
+        sentences]` (0 for sentences that are cut, empty or padding).
     """
     return {
         **decode_spans(chosen, units, threshold),
@@ -406,7 +408,7 @@ def decode_spans(
 
 
 def _by_paragraph(chosen, units, sizes, shape) -> tf.Tensor:
-    """Arranges probabilities, <float32>[batch, paragraphs, sentences]."""
+    """Returns fact probabilities, <float32>[batch, paragraphs, sentences]."""
     first = tf.cast(units.row_starts(), tf.int32)
     unit = chosen["global_units"]
     # [all units]
@@ -415,7 +417,7 @@ def _by_paragraph(chosen, units, sizes, shape) -> tf.Tensor:
         tf.reshape(tf.where(unit >= 0, unit + first[:, tf.newaxis], -1), [-1]),
         tf.size(units.flat_values),
     )
-    # An empty sentence between others has a global token, but is no fact.
+    # An empty sentence between others has a global token, but cannot be a fact.
     flat = tf.where(tf.equal(units.flat_values, ""), 0.0, flat)
     sizes = tf.cast(sizes.with_row_splits_dtype(tf.int64), tf.int64)
     # [batch, (paragraphs), (1 + sentences)]

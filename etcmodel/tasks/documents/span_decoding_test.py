@@ -9,7 +9,7 @@ from testing import span_answers
 
 
 def _decode(logits, features, context, text, threshold, longest=30, **shape):
-    """Returns the answers of a batch."""
+    """Selects candidates of a batch and decodes them to answers."""
     chosen = decoding.select_candidates(logits, features, context, longest)
     return decoding.decode_answers(chosen, **text, threshold=threshold, **shape)
 
@@ -42,7 +42,7 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
                 )
 
     def test_supporting_facts(self):
-        """Titles, empty sentences and cut sentences are no facts."""
+        """Titles, empty sentences and cut sentences are never facts."""
         records, logits = span_answers.random_batch(4, "span")
         expected = np.zeros([len(records), 4, 5])
         for i, record in enumerate(records):
@@ -64,7 +64,7 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("span", "bio")
     def test_compiles(self, encoding):
-        """Compiles with static shapes, as for a TPU."""
+        """Decoding compiles with XLA and static shapes, as for a TPU."""
         records, logits = span_answers.random_batch(7, encoding)
         features, context, _ = span_answers.inputs_of(records)
         choose = functools.partial(
@@ -77,14 +77,15 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
         has_span = expected["scores"] > -1e8
         for name, value in expected.items():
             got = result[name]
-            # Values of missing spans may differ.
+            # Units without a span may have any values.
             if name in ("scores", "probabilities", "starts", "ends"):
                 value, got = value[has_span], got[has_span]
             self.assertAllClose(value, got)
 
 
 class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
-    # A question of two words, a title of two, sentences of three words and one.
+    # The input: CLS, a question and a title of two tokens each, two sentences
+    # of three tokens and one, padding.
     RECORD = {
         "types": [1, 3, 3, 2, 2, 1, 1, 1, 1, 0],
         "sentences": [-1, 1, 2, 4, 4, 5, 5, 5, 6, -1],
@@ -98,7 +99,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
     }
 
     def _decode(self, begin, end, facts, cuts=None):
-        """Returns the answers for probabilities."""
+        """Returns the answer to a record with the given probabilities."""
         record = self.RECORD | ({} if cuts is None else {"cuts": cuts})
         begin, end, facts = (
             np.array([values], np.float32) + 1e-37
@@ -113,7 +114,8 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
         return _decode(logits, *span_answers.inputs_of([record], 10, 8), 0.5)
 
     def test_example(self):
-        # 0.5 * 0.1 < 0.3 * 0.4, and 0.5 * 0.4 is no span.
+        # The best product is 0.3 * 0.4: 0.5 * 0.1 is less, and the span
+        # of 0.5 * 0.4 would end before it begins.
         result = self._decode(
             [0, 0, 0, 0, 0, 0, 0.3, 0.2, 0.5, 0],
             [0, 0, 0, 0, 0, 0.5, 0, 0.4, 0.1, 0],
@@ -136,7 +138,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(expected, answer.decode())
 
     def test_whole_words(self):
-        """Spans have whole words unless there is no such span."""
+        """Spans of whole words come first, other spans second."""
         begin = [0, 0, 0, 0, 0, 0.1, 0.5, 0.3, 0.1, 0]
         end = [0, 0, 0, 0, 0, 0.3, 0.2, 0.5, 0, 0]
         facts = [0.1] * 5 + [0.9, 0.1, 0.1]
@@ -153,7 +155,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(
                 [0.8 * probability], result["answer_probability"], rtol=1e-3
             )
-        # The word has more tokens than an answer may have.
+        # The word has more tokens than the maximum length of an answer.
         logits = {
             f"answer_{name}_logits": np.log(np.array([x], np.float32) + 1e-9)
             for name, x in (("begin", begin), ("end", end))
@@ -170,22 +172,22 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(0, 1, 2, 9)
     def test_only_text(self, position):
-        """CLS, question and padding are no answers."""
+        """Tokens of CLS, question and padding are never answers."""
         begin = [1e-30] * 10
         begin[position] = 1.0
-        # The best of the tokens of units.
+        # The best of the tokens that can be answers.
         begin[8] = 1e-29
         facts = [0.9] * 4 + [0.1] * 3 + [0.9]
         self.assertEqual(b"Fin", self._decode(begin, begin, facts)["answer"][0])
 
     def test_runs(self):
-        """Finds each run of the reference if it is the most probable one."""
+        """Finds each run of the reference when it is the most probable."""
         labels = [2, 0, 1, 0, 2, 1, 1, 2, 0, 1]
         runs = [(1, 2), (3, 3), (5, 6), (8, 9)]
         self.assertEqual(runs, span_answers.find_runs(labels, [1] * 10))
         for labels, sure, expected in (
             *((labels, run, run) for run in runs),
-            # The first of equal runs.
+            # Of equal runs, the first one.
             ([2, 0, 2, 0, 0], (0, 4), (1, 1)),
         ):
             logits = 2.0 * np.eye(3, dtype=np.float32)[labels]
@@ -212,7 +214,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual([expected], chosen)
 
     def test_product_of_labels(self):
-        """0.9 * 0.5 is more than 0.45 * 0.8."""
+        """A unit of 0.9 * 0.5 ranks before a unit of 0.45 * 0.8."""
         labels = tf.constant([[[0.9, 0.05, 0.05], [0.45, 0.3, 0.25]]])
         facts = tf.constant([[0.5, 0.8]])
         spans = decoding.best_spans(

@@ -10,12 +10,12 @@ from etcmodel.feature_utils.text import word_cuts
 
 
 class FoundSpans(NamedTuple):
-    """Spans in the long input, without those that were cut.
+    """Token spans in the long input; spans that were cut are left out.
 
     Attributes:
-        begins, ends: first and last token of each.
-        num_inexact: number of spans with more text than was looked for: "South
-            Koreans" for "South Korea".
+        begins, ends: first and last token of each span.
+        num_inexact: number of spans that have more text than the answer,
+            because they are whole words: "South Koreans" for "South Korea".
     """
 
     begins: list[int]
@@ -24,7 +24,7 @@ class FoundSpans(NamedTuple):
 
 
 class SpanFinder:
-    """Finds spans of bytes of units as whole words in the long input.
+    """Finds the tokens of byte spans, as whole words in the long input.
 
     Args:
         section: index of the layout's section with the document.
@@ -50,7 +50,7 @@ class SpanFinder:
     def find(
         self, group: int, unit: int, start: int, end: int
     ) -> tuple[int, int] | None:
-        """Returns the first and last token; None if all were cut.
+        """Returns a span's first and last token; None if all were cut.
 
         `start` and `end` (exclusive) are bytes of the unit.
         """
@@ -67,7 +67,7 @@ class SpanFinder:
     def find_all(
         self, spans: Iterable[tuple[int, int, str, int, int]]
     ) -> FoundSpans:
-        """Finds spans: group, unit, the unit's text, first byte and end."""
+        """Finds spans of (group, unit, text of the unit, first byte, end)."""
         begins, ends, num_inexact = [], [], 0
         for group, unit, text, start, end in spans:
             found = self.find(group, unit, start, end)

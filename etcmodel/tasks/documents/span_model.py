@@ -1,4 +1,4 @@
-"""Models whose answer is a span of the text, yes or no, with its evidence.
+"""Models that answer with a span, yes or no, and find supporting facts.
 
 Source: ETC paper, Appendix C (HotpotQA).
 """
@@ -39,9 +39,8 @@ class SpanAnswerHead(graph_layer.GraphLayer):
         answer_encoding: "span" for the first and last token of an answer, "bio"
             for a label of every token.
         initializer_range: standard deviation of the initial weights.
-        unit_prior: initial probability that a sentence is a
-            supporting fact.
-        has_no_answer: whether "no answer" is also a type of answer.
+        unit_prior: initial probability that a sentence is a supporting fact.
+        has_no_answer: whether "no answer" is a fourth answer type.
     """
 
     def __init__(
@@ -70,7 +69,8 @@ class SpanAnswerHead(graph_layer.GraphLayer):
         self.has_no_answer = has_no_answer
         self.no_answer = None
         if has_no_answer:
-            # Separate from the others, which models without it share.
+            # A layer of its own, so that a checkpoint without this type can
+            # initialize the other types.
             self.no_answer = make_logits_layer(
                 1, initializer_range, "no_answer"
             )
@@ -109,7 +109,7 @@ class SpanAnswerHead(graph_layer.GraphLayer):
             `answer_type_logits` `<float32>[batch, 3 or 4]` (span, yes, no, no
             answer) and, depending on the encoding, `answer_begin_logits` and
             `answer_end_logits` `<float32>[batch, long]`, about -10,000 for
-            tokens in no title or sentence, or `answer_bio_logits`
+            tokens outside of titles and sentences, or `answer_bio_logits`
             `<float32>[batch, long, 3]` (begin, inside, outside).
         """
         long_output = tf.cast(long_output, tf.float32)
@@ -153,11 +153,11 @@ class SpanAnswerHead(graph_layer.GraphLayer):
 def bio_labels(
     begins: tf.Tensor, ends: tf.Tensor, length: int | tf.Tensor
 ) -> tf.Tensor:
-    """Returns answer spans as labels of tokens, `<int32>[batch, length]`.
+    """Converts answer spans to token labels, `<int32>[batch, length]`.
 
-    0 begin, 1 inside, 2 outside. Example: spans 1 to 2 and 4 to 4 of 6 tokens
-    give `[2, 0, 1, 2, 0, 2]`. `begins` and `ends` are first and last tokens,
-    `<int>[batch, spans]`; -1 is padding.
+    Labels are 0 (begin), 1 (inside) and 2 (outside). Example: in 6 tokens, the
+    answers from token 1 to 2 and at token 4 give `[2, 0, 1, 2, 0, 2]`. `begins`
+    and `ends` are first and last tokens, `<int>[batch, spans]`; -1 is padding.
     """
     position = tf.range(length, dtype=begins.dtype)
     # [batch, spans, length]
@@ -179,16 +179,16 @@ def bio_labels(
 
 
 def different_places(places: tf.RaggedTensor, number: int) -> tf.Tensor:
-    """Keeps the first `number` different places, `<int>[batch, number]`.
+    """Keeps the first `number` distinct places, `<int>[batch, number]`.
 
-    Missing ones are -1. Example: 2 of `[[4, 4, 7], [5]]`, `<int>[batch,
-    (places)]`, are `[[4, 7], [5, -1]]`.
+    Rows with fewer places are padded with -1. Example: with `number=2`, `[[4,
+    4, 7], [5]]`, `<int>[batch, (places)]`, becomes `[[4, 7], [5, -1]]`.
     """
     # [batch, places]
     dense = places.to_tensor(default_value=-1)
     # [batch, places, places]
     is_same = tf.equal(dense[:, :, tf.newaxis], dense[:, tf.newaxis])
-    # The first of equal places has none before it.
+    # Counts equal places up to and including each one: 1 for the first.
     earlier = tf.linalg.band_part(tf.cast(is_same, tf.int32), -1, 0)
     is_first = tf.equal(tf.reduce_sum(earlier, axis=2), 1) & (dense >= 0)
     order = tf.argsort(tf.cast(~is_first, tf.int32), stable=True)
@@ -198,13 +198,13 @@ def different_places(places: tf.RaggedTensor, number: int) -> tf.Tensor:
 
 
 def place_losses(logits: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Computes the loss of any right place, `<float32>[batch]`.
+    """Computes the loss of predicting any of the places, `<float32>[batch]`.
 
     The loss is the negative logarithm of the places' total probability (Clark
     and Gardner, "Simple and Effective Multi-Paragraph Reading Comprehension",
     2018, section 3.3); 0 without a place. Example: with probabilities 1/2, 1/4,
     1/4, the places 0 and 2 have the loss -log(3/4). Logits are `[batch,
-    length]`; places are `<int>[batch, places]`, all different, -1 is padding.
+    length]`; places are `<int>[batch, places]`, distinct, padded with -1.
     """
     is_place = places >= 0
     # [batch, places]
@@ -219,18 +219,18 @@ def place_losses(logits: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
 def example_losses(logits, labels) -> dict[str, tf.Tensor]:
     """Computes the losses of every example, each `<float32>[batch]`.
 
-    The total is their mean, by default with equal weights. Source: ETC paper,
-    Appendix C, and the original code: the supporting facts' loss is a sum over
-    titles, sentences and paragraphs; the loss of the "bio" encoding is a sum
-    over the tokens of titles and sentences.
+    The total loss is their mean; by default, their weights are equal. As in the
+    original code, the loss of supporting facts is a sum over titles, sentences
+    and paragraphs, and the loss of the "bio" encoding is a sum over the tokens
+    of titles and sentences. Source: ETC paper, Appendix C.
 
     Args:
         logits: the model's outputs.
         labels: `supporting_facts` `<int>[batch, global]` (1, 0, or -1 for
-            others), `answer_type` `<int>[batch]` and, by the encoding,
-            `answer_begin` and `answer_end` `<int>[batch, places]` (see
-            `place_losses`), or `answer_bio` `<int>[batch, long]` and
-            `is_answer_token` `<bool>[batch, long]`.
+            tokens without a loss), `answer_type` `<int>[batch]` and, depending
+            on the encoding, `answer_begin` and `answer_end` `<int>[batch,
+            places]` (see `place_losses`), or `answer_bio` `<int>[batch, long]`
+            and `is_answer_token` `<bool>[batch, long]`.
 
     Returns:
         `supporting_facts`, `answer_type`, and `answer_begin` and `answer_end`
@@ -270,7 +270,7 @@ class SpanAnswerModel(EtcTaskModel):
     HAS_NO_ANSWER: ClassVar[bool] = False
 
     def encoder_options(self):
-        """Exempts the CLS and, by an option, the question from the mask."""
+        """Exempts the CLS and optionally the question from the hard mask."""
         query = self.model_options.query_ignore_hard_g2l
         return exempt_from_hard_g2l(
             {token_types.CLS_GLOBAL: True, token_types.QUESTION_GLOBAL: query}
@@ -293,11 +293,11 @@ class SpanAnswerModel(EtcTaskModel):
         )
 
     def pretrained_heads(self, model):
-        """Returns the head, which all tasks with such answers share."""
+        """Returns the head, whose weights all span-answer tasks can load."""
         return [model.get_layer("output_layer")]
 
     def labels(self, features, fields):
-        """Makes the labels of `example_losses`."""
+        """Converts stored labels to the labels of `example_losses`."""
         labels = dict(fields)
         # [batch, (spans)]
         begins, ends = (
@@ -319,7 +319,7 @@ class SpanAnswerModel(EtcTaskModel):
         return labels
 
     def loss_names(self):
-        """Returns the names of the losses."""
+        """Returns the names of the losses, which depend on the encoding."""
         is_bio = self.model_options.answer_encoding == "bio"
         answer = ("answer_bio",) if is_bio else ("answer_begin", "answer_end")
         return ("supporting_facts", "answer_type", *answer)
@@ -336,7 +336,7 @@ class SpanAnswerModel(EtcTaskModel):
         return example_losses(outputs, labels)
 
     def select_candidates(self, outputs, features, context):
-        """Selects a span and a probability for each unit."""
+        """Selects each unit's best span; see `span_decoding`."""
         return span_decoding.select_candidates(
             outputs, features, context, self.options.max_answer_length
         )

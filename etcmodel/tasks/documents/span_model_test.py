@@ -7,7 +7,7 @@ from absl.testing import parameterized
 from etcmodel.tasks.documents import span_model as model_lib
 from testing.span_answers import logit_names
 
-# The CLS, a question of two words, two titles and three sentences, padding.
+# Types of a CLS, a question of two tokens, titles, sentences and padding.
 _TYPES = [1, 3, 3, 2, 1, 1, 1, 2, 2, 1, 0, 0]
 _SENTENCES = [-1, 1, 2, 4, 5, 5, 6, 8, 8, 9, -1, -1]
 _IS_TEXT = np.array([0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0, 0], bool)
@@ -75,7 +75,7 @@ class HeadTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(np.zeros_like(layer.bias), layer.bias)
 
     def test_prior_of_supporting_facts(self):
-        """The initial probability is the prior."""
+        """The initial probability of a supporting fact is `unit_prior`."""
         head = model_lib.SpanAnswerHead(initializer_range=1e-6, unit_prior=0.05)
         logits = head(*self.inputs)["supporting_fact_logits"]
         self.assertAllClose(tf.fill([2, 11], 0.05), tf.sigmoid(logits), 1e-3)
@@ -84,7 +84,7 @@ class HeadTest(tf.test.TestCase, parameterized.TestCase):
                 model_lib.SpanAnswerHead(unit_prior=prior)
 
     def test_no_answer(self):
-        """A fourth type has separate weights."""
+        """The fourth answer type has weights of its own."""
         head = self._randomized(model_lib.SpanAnswerHead(has_no_answer=True))
         types = head(*self.inputs)["answer_type_logits"]
         self.assertEqual([2, 4], types.shape)
@@ -138,7 +138,7 @@ class PlaceLossesTest(tf.test.TestCase):
         )
 
     def test_gradients(self):
-        """The probability minus the place's share of the right ones."""
+        """The gradient is the probability minus the share of the place."""
         logits = tf.constant(self._LOGITS)
         with tf.GradientTape() as tape:
             tape.watch(logits)

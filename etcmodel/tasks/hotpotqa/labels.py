@@ -21,14 +21,15 @@ class HotpotQALabels:
 
     Attributes:
         supporting_facts: 1 or 0 for every global token; -1 for tokens that
-            cannot be a fact. A paragraph and its title are facts if one of
-            their sentences is.
+            cannot be a fact. A paragraph and its title are facts if one of the
+            paragraph's sentences is.
         answer_type: 0 span, 1 yes, 2 no.
         begins, ends: first and last long token of each occurrence of the answer
             in titles of fact paragraphs and in supporting sentences.
-        num_inexact: see `FoundSpans`.
-        found: number of these occurrences, including those that were cut.
-        kept_facts: number of supporting sentences in the input.
+        num_inexact: number of occurrences with more text than the answer; see
+            `FoundSpans`.
+        found: number of occurrences, including those that were cut.
+        kept_facts: number of supporting sentences that were not cut.
     """
 
     supporting_facts: list[int]
@@ -41,7 +42,7 @@ class HotpotQALabels:
 
     @property
     def can_be_learned(self) -> bool:
-        """Whether there is an answer and at least one supporting fact."""
+        """Whether the input has an answer and at least one supporting fact."""
         has_answer = self.begins or self.answer_type != SPAN
         return bool(has_answer) and 1 in self.supporting_facts
 
@@ -56,11 +57,11 @@ def make_labels(
     """Makes the labels of a record that has an answer.
 
     Args:
-        record: the record.
+        record: a record that has an answer.
         context_section: index of the layout's section with the paragraphs.
         long_sources: `<int>[long, 4]` of `Layout`.
         global_sources: `<int>[global, 4]` of `Layout`.
-        token_places: `places` of a `SpanFinder`; labels are whole words.
+        token_places: `places` of a `SpanFinder`, which finds whole words.
     """
     facts = set(record.fact_positions)
     fact_paragraphs = {paragraph for paragraph, _ in facts}
@@ -86,7 +87,7 @@ def make_labels(
             (record.context[group], unit) for group, unit in places
         )
     ]
-    # Case does not matter in the official baseline either.
+    # Case is ignored, as in the official baseline.
     answer_type = _TYPES.get(record.answer.strip().lower(), SPAN)
     occurrences = []
     if answer_type == SPAN:

@@ -1,4 +1,4 @@
-"""Tests of labels by hand, and of those of real records."""
+"""Tests of labels, on hand-made and on real records."""
 
 import re
 
@@ -69,7 +69,7 @@ def _labels(answer, facts, context=_CONTEXT, cut=()):
 
 
 class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
-    """Uses these long tokens, and two of padding.
+    """Uses the following long tokens and two padding tokens.
 
     0 CLS, 1 2 question,
     3 Jan | 4 Jan 5 was 6 born 7 in 8 Brno 9 . | 10 He 11 paints 12 .
@@ -81,7 +81,8 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
         got = _labels("paints", [("Jan", 1), ("Brno", 0)])
         self.assertEqual(
             got.supporting_facts,
-            # CLS and question; paragraph, title and sentences; padding.
+            # CLS and question; a paragraph, its title and its sentences, ...;
+            # padding.
             [-1, -1, -1, 1, 1, 0, 1, 1, 1, 1, 0, 0, -1, -1],
         )
         self.assertEqual(got.kept_facts, 2)
@@ -91,16 +92,16 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertTrue(got.can_be_learned)
 
     @parameterized.parameters(
-        # Only titles of fact paragraphs, and facts.
+        # Labels occurrences in facts and in titles of their paragraphs only.
         ("Brno", [("Brno", 0)], [13, 14], [13, 14]),
         ("Brno", [("Brno", 2), ("Jan", 0)], [8, 13, 19], [8, 13, 19]),
         ("born in Brno", [("Jan", 0)], [6], [8]),
         ("in \u00d6tscher.", [("Brno", 2)], [21], [23]),
-        # A part of a word: all tokens that overlap it.
+        # For a part of a word, labels all tokens that overlap it.
         ("paint", [("Jan", 1)], [11], [11]),
         (".", [("Jan", 1)], [12], [12]),
         ("e pain", [("Jan", 1)], [10], [11]),
-        # The same fact twice.
+        # The record lists the same fact twice.
         ("paints", [("Jan", 1), ("Jan", 1)], [11], [11]),
     )
     def test_answers(self, answer, facts, begins, ends):
@@ -110,7 +111,7 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(got.kept_facts, len(set(facts)))
 
     def test_answer_inside_a_word(self):
-        """The tokens 7 to 9 are one word."""
+        """Tokens 7 to 9 are one word."""
         laid_out = _lay_out(_CONTEXT)
         laid_out[-1]["long_word_cuts"][7:10] = [2, 3, 1]
         for answer, expected in (("in", 7), ("in Brno", 7), ("born", 6)):
@@ -125,7 +126,7 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
         context = (Paragraph("A", ("South Koreans.", "South Korea")),)
         both = [("A", 0), ("A", 1)]
         made = _labels("South Korea", both, context)
-        # The second sentence has the exact word.
+        # The second sentence has exactly the answer.
         self.assertEqual((1, 0), (len(made.begins), made.num_inexact))
         made = _labels("South Korea", both[:1], context)
         self.assertEqual((1, 1), (len(made.begins), made.num_inexact))
@@ -155,12 +156,12 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
             [-1, -1, -1, 1, 1, 0, 1, 0, 0, 0, 0, 0, -1, -1],
         )
         self.assertEqual(got.kept_facts, 1)
-        # The title of its paragraph is not searched either.
+        # The title of the missing fact's paragraph is not searched either.
         got = _labels("Brno", [("Brno", 3)])
         self.assertEqual(got.supporting_facts, [-1] * 3 + [0] * 9 + [-1] * 2)
         self.assertEqual((got.kept_facts, got.found), (0, 0))
         self.assertFalse(got.can_be_learned)
-        # Nor can yes or no be learned without facts.
+        # Yes and no cannot be learned without facts either.
         self.assertFalse(_labels("yes", [("Brno", 3)]).can_be_learned)
         self.assertFalse(_labels("yes", []).can_be_learned)
 
@@ -175,7 +176,7 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(
             got.supporting_facts, [-1] * 3 + [1, 1, 1, 0, 0, 0, 0, -1, -1]
         )
-        # Only the second one has two sentences.
+        # Only the second paragraph has two sentences.
         got = _labels("sings", [("Jan", 1)], context)
         self.assertEqual(got.begins, [12])
         self.assertEqual(
@@ -207,7 +208,7 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
 class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("bert_uncased_vocab.txt", set()),
-        # Adjacent punctuation is one piece.
+        # Adjacent punctuation marks are one piece.
         (
             "gpt2.model",
             {("International Watch Co.,", "International Watch Co.")},

@@ -25,7 +25,7 @@ class HotpotQA(SpanAnswerModel):
         return TASK.tuned.of(self.options)
 
     def encoder_options(self):
-        """Exempts CLS and question from the hard mask, as the options say."""
+        """Exempts the CLS and optionally the question from the hard mask."""
         options = self.model_options
         exempt = exempt_from_hard_g2l(
             {

@@ -14,7 +14,7 @@ from etcmodel.training import evaluation
 
 
 class LabelsTest(tf.test.TestCase):
-    """Three records: an answer that occurs twice, "yes", an unknown answer."""
+    """Uses three records: an answer that occurs twice, "yes", and no answer."""
 
     FIELDS = {
         "supporting_facts": np.array([[-1, 1, 0], [-1, 0, 1], [-1, -1, -1]]),
@@ -75,7 +75,7 @@ class PredictTest(tf.test.TestCase, parameterized.TestCase):
     def _predict(self, threshold, answer=b"Moravia"):
         answers = {
             "answer": answer,
-            # A record of two paragraphs, padded to three.
+            # A record of two paragraphs, padded to three paragraphs.
             "supporting_fact_probabilities": np.array(
                 [[0.5, 0.49, 0.0], [0.9, 0.0, 0.0], [0.0, 0.0, 0.0]], np.float32
             ),
@@ -88,7 +88,8 @@ class PredictTest(tf.test.TestCase, parameterized.TestCase):
         (0.5, [("Jan", 0), ("Brno", 0)]),
         (0.6, [("Brno", 0)]),
         (0.95, []),
-        # Sentences that are cut, empty or padding have 0 and are no facts.
+        # Cut, empty and padding sentences have the probability 0 and are never
+        # facts.
         (0.0, [("Jan", 0), ("Jan", 1), ("Brno", 0)]),
     )
     def test_facts(self, threshold, expected):
@@ -105,8 +106,9 @@ class PredictTest(tf.test.TestCase, parameterized.TestCase):
 class ScoreTest(tf.test.TestCase, parameterized.TestCase):
     """Two records, their candidates and the official metrics.
 
-    The first record's answer is "town" up to the threshold 0.5, and the right
-    one above it. Its only fact is the only predicted one from 0.6 to 0.8.
+    The first record's answer is "town" up to the threshold 0.5, and the gold
+    answer above it. With thresholds from 0.6 to 0.8, exactly its one gold fact
+    is predicted.
     """
 
     RECORDS = (
@@ -150,7 +152,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
                 ],
                 np.float32,
             ),
-            # Titles and empty units have no span.
+            # Titles and empty units have no spans.
             "scores": np.array(
                 [[-1e9, -1e9, -1e9, -1, -1e9, -2, -1e9], [-1e9] * 7], np.float32
             ),
@@ -177,10 +179,10 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_metrics(self):
-        """The second record lacks a fact, the first has an additional word.
+        """The first record's answer has an extra word, the second lacks a fact.
 
-        "né Émile X" has a precision of 2/3 and a recall of 1. Above 0.5, all
-        other facts are right.
+        "né Émile X" has a precision of 2/3 and a recall of 1. Above the
+        threshold 0.5, all predicted facts are correct.
         """
         self.chosen["fact_probabilities"][1, 6] = 0.2
         self.chosen["starts"][0, 5] = 1
@@ -215,7 +217,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(0.0, 0.3, 0.6, 0.7, 1.0)
     def test_chooses_the_best_threshold(self, threshold):
-        """Facts have at least this probability; empty sentences are none."""
+        """Facts reach the threshold; empty sentences are never facts."""
         facts = self.chosen["fact_probabilities"]
         facts[0, 3] = threshold - 0.001
         facts[0, 4:6] = max(threshold, 1e-6)

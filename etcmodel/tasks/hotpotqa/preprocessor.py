@@ -59,8 +59,8 @@ LAYOUT = layout.LayoutSpec(
 class HotpotQAPreprocessor(EtcPreprocessor):
     """Turns questions and paragraphs into features.
 
-    Stored `units` are a record's units (titles and sentences) in one row:
-    the first title, its sentences, the second title, ...
+    Stored `units` are a record's units (titles and sentences) in one list: the
+    first title, its sentences, the second title, ...
     """
 
     INPUTS = {
@@ -100,8 +100,8 @@ class HotpotQAPreprocessor(EtcPreprocessor):
         units=example_schema.Field("list", example_schema.TEXT, tf.string),
         # Predictions name supporting facts by titles.
         titles=example_schema.Field("list", example_schema.TEXT, tf.string),
-        # Number of units of each paragraph, with its title; 0 for a paragraph
-        # without text.
+        # Number of units of each paragraph, including its title; 0 for a
+        # paragraph without text.
         paragraph_sizes=example_schema.Field("list", example_schema.TEXT),
         # See `labels.HotpotQALabels`.
         **span_decoding.LABELS,
@@ -166,7 +166,7 @@ class HotpotQAPreprocessor(EtcPreprocessor):
 
     @staticmethod
     def raw(record):
-        """Returns question, titles and sentences."""
+        """Returns the question, titles and sentences of a record."""
         return {
             "question": record.question,
             "titles": [paragraph.title for paragraph in record.context],
@@ -224,12 +224,12 @@ class HotpotQAPreprocessor(EtcPreprocessor):
         )
         return [
             ("question", record.question),
-            ("answer", "not told" if record.answer is None else record.answer),
-            ("supporting facts", facts or "not told"),
+            ("answer", "unknown" if record.answer is None else record.answer),
+            ("supporting facts", facts or "unknown"),
         ]
 
     def name_global(self, record, section, group, unit):
-        """Names a token `[CLS]`, `par 2`, `title 2` or `sent 2.0`."""
+        """Names a global token: `[CLS]`, `par 2`, `title 2` or `sent 2.0`."""
         if section == "cls":
             return "[CLS]"
         if unit < 0:

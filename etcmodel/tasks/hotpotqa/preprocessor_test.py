@@ -17,7 +17,7 @@ from etcmodel.tasks.hotpotqa.task import HotpotQAPreprocessingConfig
 from testing.helpers import write_vocab
 from testing.records import RecordsTestCase
 
-# A vocabulary with the ids in the words: "w51" has the id 51.
+# A vocabulary whose words name their ids: "w51" has the id 51.
 _VOCAB = [f"w{i}" for i in range(110)]
 _VOCAB[:6] = ["[PAD]", *(f"[unused{i}]" for i in range(5))]
 _VOCAB[100:104] = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -58,7 +58,7 @@ def dense_inputs(records, paragraphs=0, sentences=0):
 
 
 def plain(encoded, index=0):
-    """Returns all values of one record of a batch as lists."""
+    """Returns all values of one record of a batch, as lists."""
     made = encoded.layout
     dense = {
         **made.features,
@@ -93,13 +93,13 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def _check(self, record, sizes, **expected):
-        """Compares values of one record; counts as `context__tokens`."""
+        """Compares values of one record; `context__tokens` means a count."""
         got = plain(self._preprocessor(*sizes)(*ragged_inputs([record])))
         for name, value in expected.items():
             self.assertEqual(value, got[name.replace("__", ".")], name)
 
     def test_worked_example(self):
-        """The original's example; its global tokens all have the type 0."""
+        """Reproduces the original code's example, except global token types."""
         pad = [0] * 4
         self._check(
             _EXAMPLE,
@@ -157,7 +157,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
             ("w51", [("w61 " * 9, ["w71", "w72 " * 9, "w73"])]),
             (5, 9),
             long_token_ids=[101, 51, 71, 73, 0],
-            # No sentence has the type of a title.
+            # Only titles have the token type of titles.
             long_token_type_ids=[1, 3, 1, 1, 0],
             global_units=[_X] * 3 + [1, 3] + [_X] * 4,
         )
@@ -188,7 +188,7 @@ class FeaturesTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     _ODD = (
-        # Empty texts keep their places.
+        # Empty titles and sentences keep their positions.
         ("w51", [("", ["w71"]), ("", []), ("w62", ["", "w72", ""])]),
         _EXAMPLE,
         ("", []),
@@ -229,7 +229,8 @@ _RECORD = HotpotQARecord(
     answer="Moravia",
     supporting_facts=(("Jan", 0), ("Brno", 0)),
 )
-# 1 CLS, 7 of the question; titles of 1 token, sentences of 6, 3, 5 and 4.
+# Tokens of the CLS, the question, and two paragraphs of a title and two
+# sentences.
 _TOKENS = 1 + 7 + (1 + 6 + 3) + (1 + 5 + 4)
 
 
@@ -258,7 +259,8 @@ class RecordsTest(RecordsTestCase):
             ],
             titles=[b"Jan", b"Brno"],
             paragraph_sizes=[3, 3],
-            # The CLS and 7 tokens of the question; a paragraph, its title, ...
+            # Global tokens: the CLS and 7 of the question; a paragraph, its
+            # title, ...
             global_units=[_X] * 8 + [_X, 0, 1, 2, _X, 3, 4, 5],
             supporting_facts=[_X] * 8 + [1, 1, 1, 0, 1, 1, 1, 0],
             answer_type=[0],
@@ -296,7 +298,7 @@ class RecordsTest(RecordsTestCase):
 
     @parameterized.parameters(
         {"answer": "Bohemia"},
-        # Not in a supporting fact.
+        # The answer occurs, but not in a supporting fact.
         {"answer": "big"},
         {"supporting_facts": (("Jan", 0),)},
         {"answer": "\ud83d"},
@@ -315,7 +317,8 @@ class RecordsTest(RecordsTestCase):
         self._check(
             counts, supporting_facts=1, supporting_facts_not_in_context=2
         )
-        # The score counts them as missed.
+        # The stored gold facts are complete, so that the score counts them as
+        # missed.
         self.assertEqual([*map(list, facts)], json.loads(stored["gold"][0])[1])
         record = _change(supporting_facts=(("Brno", 2),), answer="yes")
         stored, counts = self.store(record, "train")
@@ -345,13 +348,13 @@ class RecordsTest(RecordsTestCase):
             answer_begins=[],
         )
         self.assertIsNone(self.store(_RECORD, "train", long_length=23)[0])
-        # One of the answer's places is left.
+        # One of the answer's occurrences is left.
         stored, counts = self.store(
             _change(answer="Brno"), "train", long_length=23
         )
         self.assertEqual(counts["answers_cut"], 0)
         self.assertEqual(stored["answer_begins"], [13, 18])
-        # Room for the second paragraph's own token, and no room for it.
+        # The second paragraph's own token just fits, or just does not fit.
         for global_length, paragraphs_cut in ((13, 0), (12, 1)):
             _, counts = self.store(_RECORD, global_length=global_length)
             self._check(
@@ -394,7 +397,7 @@ class RecordsTest(RecordsTestCase):
                 stored[name][begin] for name in ("long_starts", "long_ends")
             )
             self.assertIn(b"Moravia", [text[start:end] for text in units])
-        # Predictions name facts by the titles of the file.
+        # Gold facts have the titles as written in the file.
         _, facts = json.loads(stored["gold"][0])
         self.assertEqual([["?", 0], [title, 0]], facts)
         self.assertEqual([b"?", b"", title.encode()], stored["titles"])

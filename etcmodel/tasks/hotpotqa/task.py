@@ -29,15 +29,16 @@ class HotpotQAModelOptions:
     Attributes:
         answer_encoding: "span" for the first and last token of an answer,
             "bio" for a label of every token.
-        answer_places: with "span", maximum number of occurrences of an answer
-            that are right in training; the original only uses the first.
+        answer_places: with "span", up to this many occurrences of an answer are
+            labelled as correct in training; the original code only labels the
+            first.
         query_ignore_hard_g2l: whether the question's global tokens attend to
             all long tokens despite the hard g2l mask, as the global CLS does;
-            the original leaves them masked.
+            the original code does not exempt them.
         flat_sequence: whether to ignore paragraphs (an ablation).
-        unit_prior: initial probability that a sentence is a
-            supporting fact. About 1 in 20 is: 0.05 saves the first hundreds of
-            steps of a short training.
+        unit_prior: initial probability that a sentence is a supporting fact.
+            About 1 sentence in 20 is one, so 0.05 saves several hundred steps
+            at the start of training.
     """
 
     answer_encoding: str = "span"
@@ -56,11 +57,11 @@ class HotpotQAOptions:
             None: the value with the best metric on the validation data.
         max_answer_length: maximum length of an answer, in tokens.
         supporting_fact_weight: weight of the supporting facts' loss, which is a
-            sum over titles, sentences and paragraphs; each other loss has the
+            sum over titles, sentences and paragraphs; every other loss has
             weight 1.
         multiply_fact_probability: whether the answer is the span with the
-            highest product of its probability and that of its sentence as a
-            supporting fact. The original takes the most probable span of the
+            highest product of span probability and fact probability of its
+            sentence. The original code takes the most probable span of the
             sentences above the threshold.
     """
 
@@ -79,8 +80,9 @@ TASK = TaskSpec(
     model="etcmodel.tasks.hotpotqa.model:HotpotQA",
     model_options=HotpotQAModelOptions,
     options=HotpotQAOptions,
-    # Section 4.1 and Appendix C: rates of 3e-5 and 5e-5, 3 to 9 epochs, batches
-    # of 32 and 64; the examples whose answer is in the paragraphs.
+    # ETC paper, section 4.1 and Appendix C: learning rates of 3e-5 and 5e-5, 3
+    # to 9 epochs, batches of 32 and 64. Only examples whose answer is in the
+    # paragraphs are counted.
     recipe={
         "num_examples": 90431,
         "epochs": 9,

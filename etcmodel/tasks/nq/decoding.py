@@ -1,8 +1,8 @@
 """Decodes the logits of windows to the answers of a page; graph code.
 
-Source: ETC paper, Appendix C (NQ, Inference): first the best start, then the
-best end after it. A score is a logit minus that of the CLS, which means no
-answer; of all windows of a page, the one with the best span decides.
+Source: ETC paper, Appendix C (NQ, Inference). The best start is chosen first,
+then the best end after it. A score is a logit minus the logit of the CLS, which
+stands for no answer. The window with the best score gives the answer of a page.
 """
 
 from typing import NamedTuple
@@ -20,11 +20,12 @@ class WindowAnswers(NamedTuple):
     """The best answers of each window, in words of its page.
 
     Starts are first words, -1 for none; ends are exclusive. Positions are
-    `<int32>[windows]`, scores `<float32>[windows]`, relative to no answer.
+    `<int32>[windows]`, scores `<float32>[windows]`. A score of 0 means that an
+    answer is as probable as none.
 
     Attributes:
         yes_no: 0 neither, 1 yes, 2 no, `<int32>[windows]`.
-        yes_no_score: score of yes or no, relative to no answer.
+        yes_no_score: score of the better of yes and no.
     """
 
     long_start: tf.Tensor
@@ -38,7 +39,7 @@ class WindowAnswers(NamedTuple):
 
 
 def _best_span(start_logits, end_logits, words, max_words):
-    """Returns start word, exclusive end word and score of the best span."""
+    """Returns the best span: start word, exclusive end word and score."""
     is_page = words >= 0
     # [windows, long]
     start = tf.where(is_page, start_logits - start_logits[:, :1], _NEVER)
@@ -113,9 +114,9 @@ def nearest_candidate(
     candidate_starts: tf.Tensor,
     candidate_ends: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Finds starts and ends of the candidates nearest to spans, `<int32>[n]`.
+    """Finds the start and end of each span's nearest candidate, `<int32>[n]`.
 
-    Without candidates they are the spans themselves; a start of -1 stays -1.
+    Without candidates, the spans are returned; a start of -1 stays -1.
     Example: 4-8 and the candidates 0-9, 3-8 and 9-12 give 3-8. Candidates are
     `<int32>[n, candidates]`; -1 is padding.
     """
@@ -125,7 +126,7 @@ def nearest_candidate(
     )
     far = distance.dtype.max
     distance = tf.where(candidate_starts >= 0, distance, far)
-    # One more, in case there are no candidates.
+    # One more column, since `argmin` needs at least one.
     distance = tf.pad(distance, [[0, 0], [0, 1]], constant_values=far)
     best = tf.argmin(distance, axis=1)
     is_there = (tf.reduce_min(distance, axis=1) < far) & (start >= 0)
@@ -138,7 +139,7 @@ def nearest_candidate(
 
 
 def _best_window(scores, record, batch):
-    """Returns the window with the best score of each record, [batch]."""
+    """Returns each record's window with the best score, [batch]."""
     best = tf.math.unsorted_segment_max(scores, record, batch)
     window = tf.range(tf.size(record))
     first = tf.math.unsorted_segment_min(
@@ -148,7 +149,7 @@ def _best_window(scores, record, batch):
         record,
         batch,
     )
-    # The limit only matters without windows.
+    # Without windows, the index would be out of range.
     return tf.minimum(first, tf.maximum(tf.size(record) - 1, 0))
 
 
@@ -170,7 +171,7 @@ def decode_pages(
         record: the page of each window, `<int32>[windows]`.
         candidate_starts: `<int32>[batch, candidates]`; -1 is padding.
         candidate_ends: the same shape.
-        null_threshold: answers need a higher score.
+        null_threshold: only answers with a higher score are returned.
 
     Returns:
         `long_answer_start`, `long_answer_end`, `short_answer_start`,
@@ -201,7 +202,7 @@ def decode_pages(
         tf.gather(answers.yes_no_score, of_long),
         tf.gather(answers.short_score, of_short),
     )
-    # The answer, its score, and the value for no answer.
+    # Each output's value, its score, and its value for no answer.
     found = {
         "long_answer_start": (long_start, long_score, -1),
         "long_answer_end": (long_end, long_score, -1),
@@ -241,7 +242,7 @@ def make_prediction(
     short_score: float,
     yes_no: int,
 ) -> NQPrediction:
-    """Converts values of `decode_pages` for the official metrics."""
+    """Converts one page's outputs of `decode_pages` to a prediction."""
     short = ((short_start, short_end),) if short_start >= 0 else ()
     return NQPrediction(
         long_answer=(long_start, long_end),

@@ -16,7 +16,7 @@ def _padded(candidates) -> np.ndarray:
 def decode(
     logits, words, record, candidates, null_threshold=0.0, max_words=38
 ) -> dict[str, list]:
-    """Decodes; takes the arguments of `reference_pages`."""
+    """Decodes pages; has the same arguments as `reference_pages`."""
     padded = _padded(candidates)
     answers = decoding.answer_windows(
         {name: tf.constant(value) for name, value in logits.items()},
@@ -38,16 +38,16 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
     def test_random_batches(self, seed, null_threshold):
         rng = np.random.default_rng(seed)
         logits, words, record, candidates = nq_answers.random_batch(rng)
-        # Windows are in any order.
+        # The order of windows is random.
         order = rng.permutation(len(record))
         logits = {name: value[order] for name, value in logits.items()}
         words, record = words[order], record[order]
         if null_threshold is None:
-            # Equals the score of an answer, which is then not given.
+            # An answer whose score equals the threshold is not returned.
             decoded = decode(logits, words, record, candidates, max_words=7)
             kind = "long" if seed % 2 else "short"
             null_threshold = decoded[f"{kind}_answer_score"][0]
-        # A low limit, so that it matters.
+        # A limit that is low enough to matter.
         decoded = decode(
             logits, words, record, candidates, null_threshold, max_words=7
         )
@@ -61,14 +61,14 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class HandMadeTest(tf.test.TestCase):
-    # A CLS, a token of the question, a separator, seven tokens of the page (two
-    # of the word 11, none of 14), a separator, padding.
+    # Words of a CLS, a question token, a separator, seven page tokens (two of
+    # word 11, none of word 14), a separator and padding.
     WORDS = [-1, -1, -1, 11, 11, 12, 13, 15, 16, 17, -1, -1]
 
     def test_example(self):
         logits = nq_answers.zero_logits(1, len(self.WORDS))
         for name, values in {
-            # Tokens outside of the page are no answers.
+            # Tokens outside of the page are never answers.
             "short_answer_start": {1: 9.0, 2: 9.0, 4: 2.0, 10: 9.0},
             # The most probable end is before the start.
             "short_answer_end": {3: 8.0, 5: 1.0, 11: 9.0},
@@ -79,7 +79,7 @@ class HandMadeTest(tf.test.TestCase):
         }.items():
             for position, value in values.items():
                 logits[f"{name}_logits"][0, position] = value
-        # The long answer is 12-17; two candidates are equally near.
+        # The predicted span is 12-17; two candidates are equally near.
         candidates = [[(0, 9), (10, 17), (12, 19), (9, 40)]]
         arguments = logits, [self.WORDS], [0], candidates
         expected = {
@@ -94,7 +94,7 @@ class HandMadeTest(tf.test.TestCase):
         decoded = decode(*arguments)
         for name, value in expected.items():
             self.assertEqual([value], decoded[name], name)
-        # "No" instead of a short answer.
+        # "No" replaces the short answer.
         logits["answer_type_logits"][0, 0] = -1.0
         logits["answer_type_logits"][0, 2] = 4.5
         expected.update(

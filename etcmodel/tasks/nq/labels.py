@@ -14,9 +14,9 @@ NULL, YES, NO, LONG, SHORT = 0, 1, 2, 3, 4
 class WindowLabels(NamedTuple):
     """The labels of one window.
 
-    Starts and ends are the first and last long tokens of the answers, 0 (the
+    Starts and ends are the first and last long tokens of the answers, or 0 (the
     CLS) if the window does not show them. A short answer of several spans is
-    labelled from the first to the last.
+    labelled from the start of the first span to the end of the last.
     """
 
     short_answer_start: int
@@ -38,9 +38,9 @@ def answer_type(annotation: Annotation) -> int:
 def choose_annotation(annotations: Sequence[Annotation]) -> Annotation:
     """Chooses the annotator's answer to train on.
 
-    By the official metrics, a page has an answer if two of five annotators
-    found one. Then the first answer is chosen, otherwise the first annotation
-    without an answer.
+    As in the official metrics, a page has an answer if at least two of five
+    annotators found one. In this case, the first answer is chosen, otherwise
+    the first annotation without an answer.
     """
     answered = [x for x in annotations if answer_type(x) != NULL]
     nothing = [x for x in annotations if answer_type(x) == NULL]
@@ -67,16 +67,16 @@ def make_window_labels(
 ) -> list[WindowLabels]:
     """Makes the labels of all windows of a page.
 
-    A window that shows one end of a span is labelled with that end. A window
-    that shows neither end is null. The long answer decides that if there is no
-    short answer or the answer is yes or no, otherwise the short answer.
+    A window that shows one end of a span is labelled with that end. The type is
+    null if the window shows neither end of the deciding span: the short answer
+    for the type short, the long answer for other types.
 
     Example: the words are `[5, 5, 6, 7]`, windows of 3 and 2 tokens start at 0
     and 2, the short answer is the word 6, and the page starts at position 4 of
     the long input. The short answers are (6, 6) and (4, 4).
 
     Args:
-        annotation: the answer.
+        annotation: the answer to label.
         piece_words: the word of every token of the page, `<int>[tokens]`.
         starts: first token of each window, `<int>[windows]`.
         sizes: number of tokens of each window, `<int>[windows]`.

@@ -1,4 +1,4 @@
-"""Tests of Natural Questions' `labels`."""
+"""Tests of the labels of windows of Natural Questions."""
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +18,7 @@ NULL, YES, NO, LONG, SHORT = range(5)
 
 
 def annotation(long=(-1, -1), short=(), yes_no="none"):
-    """Makes an annotation of spans of words."""
+    """Makes an annotation; spans are in words."""
     return Annotation(*long, tuple(short), yes_no)
 
 
@@ -39,7 +39,7 @@ class AnswerTypeTest(tf.test.TestCase, parameterized.TestCase):
         (annotation((3, 9), [(4, 5)]), SHORT),
         (annotation((3, 9), yes_no="yes"), YES),
         (annotation((3, 9), yes_no="no"), NO),
-        # Yes and no before short, short before long.
+        # Yes and no take precedence over short, short over long.
         (annotation((3, 9), [(4, 5)], "yes"), YES),
         (annotation((3, 9), [(4, 5)], "no"), NO),
         (annotation(yes_no="yes"), YES),
@@ -54,7 +54,7 @@ class ChooseAnnotationTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("L", 0),
         ("-", 0),
-        # One of several is not enough, two are.
+        # One answer of several annotators is not enough, two are.
         ("-L---", 0),
         ("L----", 1),
         ("-L--S", 1),
@@ -69,7 +69,7 @@ class ChooseAnnotationTest(tf.test.TestCase, parameterized.TestCase):
             "S": annotation((3, 9), [(4, 5)]),
             "Y": annotation((3, 9), yes_no="yes"),
         }
-        # Different objects, compared by identity.
+        # Distinct objects, since they are compared by identity.
         answers = [
             Annotation(x.long_start, x.long_end, x.short_answers, x.yes_no)
             for x in map(of_kind.get, kinds)
@@ -94,7 +94,7 @@ def _reference(answer, words, windows, page_start):
 
     made = []
     for window in windows:
-        # All pieces of a short answer, and what is between them.
+        # A short answer extends from its first span to its last.
         ends = sorted(answer.short_answers)
         short = [0, 0]
         if ends:
@@ -103,7 +103,7 @@ def _reference(answer, words, windows, page_start):
         kind = {"yes": YES, "no": NO}.get(answer.yes_no)
         if kind is None and ends:
             kind = SHORT
-        # Yes and no depend on the long answer.
+        # Yes and no depend on the long answer, too.
         seen = short if kind == SHORT else long
         made.append((*short, *long, (kind or LONG) if any(seen) else NULL))
     return made
@@ -114,11 +114,12 @@ class WindowLabelsTest(tf.test.TestCase, parameterized.TestCase):
         got = make(annotation((5, 8), [(6, 7)]), [5, 5, 6, 7], [(0, 3), (2, 2)])
         self.assertEqual([x[:2] for x in got], [(6, 6), (4, 4)])
         self.assertEqual([x.answer_type for x in got], [SHORT, SHORT])
-        # The long answer is all of the page.
+        # The long answer is the whole page.
         self.assertEqual([x[2:4] for x in got], [(4, 0), (0, 5)])
 
     @parameterized.named_parameters(
-        # The long answer has the tokens 3 to 6, the short one 4 and 5.
+        # Named by what the windows show. The long answer has tokens 3 to 6, the
+        # short answer tokens 4 and 5.
         ("all", (0, 10), (8, 9, 7, 10, SHORT)),
         ("half_short_at_the_end", (1, 4), (7, 0, 6, 0, SHORT)),
         ("half_short_at_the_start", (5, 5), (0, 4, 0, 5, SHORT)),
@@ -133,7 +134,7 @@ class WindowLabelsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(got, WindowLabels(*expected))
 
     def test_random_answers(self):
-        """Words have any number of tokens, windows any size."""
+        """Compares random words, windows and answers with a plain reference."""
         rng = np.random.default_rng(0)
         kinds = set()
         for _ in range(300):
@@ -198,7 +199,7 @@ class RealPagesTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def _check(self, record, answer, got, words, html):
-        """Compares labels of windows with the words of an annotation."""
+        """Compares the labels of windows with the words of an annotation."""
         is_word = ~np.array(record.is_html)
 
         def ends(start, end):
@@ -215,7 +216,7 @@ class RealPagesTest(tf.test.TestCase, parameterized.TestCase):
         ]
         for label, window in zip(got, words, strict=True):
             for token, right in zip(label[:4], expected, strict=True):
-                # Every window that shows an end labels it.
+                # Every window that shows an end of a span labels it.
                 self.assertEqual(token > 0, right in window)
                 if token:
                     self.assertEqual(right, window[token])

@@ -13,7 +13,7 @@ from etcmodel.tasks.nq import decoding
 # Null, yes, no, long and short; see `labels`.
 NUM_ANSWER_TYPES = 5
 
-# Predictions for every long token.
+# Every long token has a logit for each of these.
 POSITIONS = (
     "short_answer_start",
     "short_answer_end",
@@ -24,9 +24,10 @@ POSITIONS = (
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class NQHead(graph_layer.GraphLayer):
-    """Computes four logits of every long token, and the answer type.
+    """Computes four logits of every long token, and answer-type logits.
 
-    The CLS gives the type. Source: ETC paper, Appendix C (NQ, Fine-Tuning).
+    Answer types are computed from the CLS. Source: ETC paper, Appendix C (NQ,
+    Fine-Tuning).
     """
 
     def __init__(self, initializer_range=0.02, name="nq_head", **kwargs):
@@ -55,8 +56,8 @@ class NQHead(graph_layer.GraphLayer):
         Returns:
             `answer_type_logits` `<float32>[batch, 5]` (null, yes, no, long,
             short) and, for each name of `POSITIONS`, `<name>_logits`
-            `<float32>[batch, long]`, about -10,000 for tokens outside of the
-            page and the CLS, which means that there is no answer.
+            `<float32>[batch, long]`, about -10,000 for tokens other than the
+            page's and the CLS. The CLS stands for no answer.
         """
         long_output = tf.cast(long_output, tf.float32)
         # [batch, long, 4]
@@ -101,7 +102,7 @@ class NQ(EtcTaskModel):
         )
 
     def losses(self, outputs, labels):
-        """Computes the cross entropy of each (ETC paper, Appendix C)."""
+        """Computes each cross entropy (ETC paper, Appendix C)."""
         return {
             name: tf.nn.sparse_softmax_cross_entropy_with_logits(
                 labels=labels[name], logits=outputs[f"{name}_logits"]
@@ -129,7 +130,7 @@ class NQ(EtcTaskModel):
         )
 
     def to_prediction(self, answers, text):
-        """Returns the best answers of any score; metrics set thresholds."""
+        """Returns the best answers of any score; metrics choose thresholds."""
         return decoding.make_prediction(
             *(answers[name].item() for name in decoding.DECODED)
         )

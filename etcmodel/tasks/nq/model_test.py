@@ -49,7 +49,7 @@ class HeadTest(tf.test.TestCase):
             np.array(x)
             for x in (head.answer_type.kernel, head.answer_type.bias)
         )
-        # The first token has the types: null, yes, no, long, short.
+        # Types are computed from the first token: null, yes, no, long, short.
         self.assertAllClose(
             self.inputs[:, 0] @ kernel + bias,
             logits["answer_type_logits"],
@@ -65,7 +65,7 @@ class TaskModelTest(tf.test.TestCase):
         logits = {
             name: rng.normal(size=[3, 6]).astype(np.float32) for name in _NAMES
         }
-        # Masked positions have no share.
+        # Masked positions have a probability of 0.
         for value in logits.values():
             value[:, 1:3] = -10000.0
         types = rng.uniform(size=[3, 5]) + np.eye(5)[[0, 1, 2]]
@@ -103,7 +103,7 @@ class TaskModelTest(tf.test.TestCase):
             "best_short_answer_end": [3, -1, -1],
             "short_answer_score": np.array([-4.0, 1.5, -2e9], np.float32),
             "best_yes_no": np.array([0, 2, 1], np.int32),
-            # Answers above the threshold are not scored.
+            # The outputs above the threshold are not used for the score.
             "long_answer_start": [-1, 6, -1],
             "long_answer_end": [-1, 11, -1],
             "yes_no": [0, 0, 0],

@@ -1,10 +1,10 @@
-"""Natural Questions: turns windows of pages into EtcFeatures; the layout.
+"""Natural Questions: turns windows of pages into EtcFeatures.
 
 Long input of a window (ETC paper, Appendix C): a CLS token, the question, a
 separator, a part of the page, a separator. Global input: a CLS token, one for
 each token of the question, and one for each long-answer candidate (mostly
 paragraphs) that the window shows. Words outside of candidates are left out.
-Answers are words, so pages are split into words first, then into tokens.
+Answers are given as word positions, so each word is tokenized separately.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ def _section(name, token_type_id=token_types.QUESTION, **more):
     )
 
 
-# The question precedes every window of its page.
+# Every window of a page starts with the question.
 LAYOUT = layout.LayoutSpec(
     sections=(
         _section(
@@ -96,7 +96,7 @@ class NQPreprocessor(EtcPreprocessor):
             for name in labels.WindowLabels._fields
         },
     )
-    # Limits the memory for a long page.
+    # Long pages have many windows; this limits the memory they need.
     rows_at_once = 4
 
     def layout_spec(self):
@@ -129,7 +129,7 @@ class NQPreprocessor(EtcPreprocessor):
         """Builds the features of the windows of a batch.
 
         A page of n tokens has `1 + ceil(max(n - room, 0) / stride)` windows,
-        where `room` is what the question leaves of `long_length`.
+        where `room` is the number of page tokens that fit into one window.
 
         Args:
             question: `<string>[batch]`.
@@ -141,8 +141,8 @@ class NQPreprocessor(EtcPreprocessor):
             candidate_ends: the word after the last one, with the same shape.
 
         Returns:
-            The features of all windows; the windows of a page are in order.
-            `piece_words`, for labels, has the word of every token of the page.
+            The features of all windows; the windows of a page are in order. For
+            labels, `piece_words` has the word of every token of the page.
         """
         # [batch, (tokens)]
         question_ids = self.tokenizer.tokenize(tokenizers.sanitize(question))
@@ -191,7 +191,7 @@ class NQPreprocessor(EtcPreprocessor):
 
     @staticmethod
     def raw(record):
-        """Returns question, words and candidates."""
+        """Returns the question, words and candidates of a record."""
         return {
             "question": record.question,
             "tokens": record.tokens,
@@ -201,7 +201,7 @@ class NQPreprocessor(EtcPreprocessor):
         }
 
     def labels(self, record, view, split):
-        """Returns labels; training keeps only a share of null windows."""
+        """Returns labels; training samples windows without an answer."""
         counts = {
             "tokens": len(view.host["piece_words"]),
             "words": len(record.tokens),
@@ -219,7 +219,7 @@ class NQPreprocessor(EtcPreprocessor):
             view.host["piece_words"],
             view.windows["starts"],
             view.windows["sizes"],
-            # Follows the CLS and the separator.
+            # The page follows the CLS, the question and a separator.
             view.counts["question"].kept_tokens + 2,
         )
         is_null = np.array([x.answer_type == labels.NULL for x in made])
@@ -258,11 +258,11 @@ class NQPreprocessor(EtcPreprocessor):
         ]
         return [
             ("question", record.question),
-            ("answers", "; ".join(answers) or "not told"),
+            ("answers", "; ".join(answers) or "unknown"),
         ]
 
 
 def _is_kept(record, window: int, rate: float) -> bool:
-    """Samples windows at a rate, reproducibly by the record's id."""
+    """Samples windows at a rate, reproducibly: hashes the record's id."""
     digest = hashlib.blake2b(f"{record.id} {window}".encode(), digest_size=4)
     return int.from_bytes(digest.digest(), "big") < rate * 2**32

@@ -51,12 +51,12 @@ _RECORD = NQRecord(
     ),
     source=Source("nq.jsonl", 3),
 )
-# In no candidate.
+# An annotation outside of all candidates.
 _OUTSIDE = Annotation(5, 6, ((5, 6),), "none")
 
 
 def _changed(**changes):
-    """Returns the record with changes."""
+    """Returns a copy of the record with changed fields."""
     return msgspec.structs.replace(_RECORD, **changes)
 
 
@@ -74,13 +74,13 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
                 TASK, make_config(12, 4, 2), write_vocab(folder, VOCAB)
             )
         cls.preprocessor = cls.writer.preprocessor
-        # Tracing takes longer than all of these tests.
+        # Runs eagerly: tracing would take longer than all of these tests.
         cls.enterClassContext(tasks.without_tracing())
         made = on_host(cls.writer.preprocess([_RECORD]))
         cls.view = RecordView(made, 0)
 
     def _label(self, record, split, rate=1.0, unanswerable=None):
-        """Returns the labels of a record with rates of null windows."""
+        """Labels a record with the given sampling rates of null windows."""
         config = dataclasses.replace(
             self.preprocessor.config,
             include_unknown_rate=rate,
@@ -90,7 +90,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
             return self.preprocessor.labels(record, self.view, split)
 
     def _stored(self, record, split):
-        """Returns the values of each stored window, and the counts."""
+        """Stores a record; returns the values of each window, and counts."""
         (written,) = tasks.encode_records(self.writer, [record], split)
         return [stored_values(x) for x in written.examples], written.counts
 
@@ -101,9 +101,10 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
     def test_stored_windows(self):
         windows, counts = self._stored(_RECORD, "dev")
         self.assertLen(windows, 2)
-        # Pieces: 107 201 202 203 108 107 204 205 206 250 108. The labels are of
-        # the first annotation: the tokens 5 to 10, and 7 to 9. The first window
-        # shows no end of the short answer.
+        # The page has the tokens 107 201 202 203 108 107 204 205 206 250 108.
+        # Labels are those of the first annotation: its long answer has tokens 5
+        # to 10, its short answer 7 to 9. The first window shows neither end of
+        # the short answer.
         for window, labels, ids, words in (
             (
                 0,
@@ -136,7 +137,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(
             {
                 "tokens": 11,
-                # Of both windows, with the question.
+                # Includes the question of both windows.
                 "tokens_stored": 24,
                 "tokens_unknown": 0,
                 "words": 11,
@@ -158,9 +159,9 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertNoCommonElements(stored, [*WindowLabels._fields, "gold"])
         self.assertNotIn("answers", counts)
 
-    # An answer, rates of pages with and without one, split; kept windows, and
-    # counts: answers, answers in no window, windows without an answer, windows
-    # left out.
+    # Arguments: the answer, rates for pages with and without an answer, and the
+    # split; the kept windows, and counts of answers, answers in no window,
+    # windows without an answer and windows left out.
     @parameterized.parameters(
         (None, (0.0, None), "dev", [0, 1], [1, 0, 1, 0]),
         (None, (0.0, None), "train", [1], [1, 0, 1, 1]),
@@ -190,7 +191,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertEqual(_labels(0, 0, 0, 0, 0), labelled.rows[i])
 
     def test_sampling(self):
-        """Sampling is random and reproducible."""
+        """Each window is kept at its rate, the same in every run."""
         records = [
             _changed(id=str(i), annotations=(_NO_ANSWER,)) for i in range(600)
         ]
@@ -212,7 +213,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
         # deviations.
         self.assertAllClose([0.25, 0.25], quarter.mean(0), atol=0.09)
         self.assertAllClose(0.0625, quarter.all(1).mean(), atol=0.05)
-        # A higher rate keeps all windows of a lower one.
+        # A higher rate keeps all windows that a lower rate keeps.
         self.assertTrue(np.all(quarter <= kept(0.35)))
 
     def test_page_without_candidates(self):

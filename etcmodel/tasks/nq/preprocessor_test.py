@@ -23,7 +23,7 @@ _PAD = (-1, -1)
 def inputs_of(pages):
     """Returns dense arguments of `NQPreprocessor.build`.
 
-    Pages are tuples of a question, words (tags begin with "<"), and spans.
+    Each page is a question, words (tags begin with "<") and candidate spans.
     """
     width = max(len(words) for _, words, _ in pages)
     most = max(len(spans) for _, _, spans in pages)
@@ -57,7 +57,7 @@ def plain(made):
 def _random_page(rng, size, html):
     """Makes a page of `size` words.
 
-    Returns the page for `inputs_of`, and the question and the pieces for
+    Returns the page for `inputs_of`, and its question and pieces for
     `plain_windows`.
     """
     words, tokens = [], []
@@ -87,8 +87,8 @@ def _random_page(rng, size, html):
     return (text, words, spans), question, pieces
 
 
-# The original's worked example: six tokens in the candidates 0 and 2, and a
-# word in no candidate.
+# The worked example of the original code: six tokens in the candidates 0 and 2,
+# and a word outside of candidates.
 EXAMPLE = (
     "t11 t12",
     ["t201", "t202", "t203", "t99", "t204", "t205", "t206"],
@@ -100,7 +100,7 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        # Tracing takes longer.
+        # Runs eagerly: tracing would take longer.
         cls.enterClassContext(without_tracing())
         with tempfile.TemporaryDirectory() as folder:
             cls.tokenizer = tokenizers.WordpieceTokenizer(
@@ -142,13 +142,13 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
         for name, value in {"starts": [0], "sizes": [6]}.items():
             self.assertEqual(made.layout.windows[name].to_list(), [value])
         self.assertAllEqual(made.layout.counts["question"].kept_tokens, [2])
-        # All candidates can be answers, even empty ones.
+        # All candidates are stored, even empty ones.
         text = {x: y.to_list() for x, y in made.text.items()}
         self.assertEqual(
             text,
             {"candidate_starts": [[0, 3, 4]], "candidate_ends": [[3, 3, 7]]},
         )
-        # Checks the reference of other tests.
+        # Checks the reference that other tests use.
         pieces = [(201 + i, i + i // 3, 2 * (i // 3)) for i in range(6)]
         self.assertEqual(
             plain_windows([11, 12], pieces, _SPECIAL, make_config(12, 4, 2)),
@@ -170,14 +170,14 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         ((16, 5, 3), {"global_length": 7}),
-        # The minimum: one global token for the page; windows of one token.
+        # Minimal sizes: one global token for the page, windows of one token.
         ((16, 5, 3), {"global_length": 5}),
         ((9, 1, 5), {}),
-        # Windows do not overlap.
+        # Windows that do not overlap.
         ((12, 7, 2), {"include_html_tokens": False}),
-        # No question.
+        # Without a question.
         ((8, 3, 0), {}),
-        # The original is off by one at the padding.
+        # Fixed blocks; here the original code is off by one at the padding.
         *(
             ((12, 4, 2), {"global_length": 13, "fixed_block_size": size})
             for size in (1, 4, 5, 40)
@@ -185,7 +185,7 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
         ((12, 4, 2), {"global_length": 3, "fixed_block_size": 4}),
     )
     def test_random_pages(self, sizes, more):
-        """Pages of all sizes in one batch equal the reference."""
+        """Compares a batch of pages of all sizes with the reference."""
         config = make_config(*sizes, **more)
         rng = np.random.default_rng(1)
         pages, expected, record, question_tokens = [], [], [], []
@@ -206,12 +206,12 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(got, want)
         counts = made.layout.counts
         self.assertAllEqual(counts["question"].kept_tokens, question_tokens)
-        # No token of a page is lost.
+        # The windows contain every token of a page.
         self.assertAllEqual(
             counts["page"].kept_tokens, [len(x) for x in piece_words]
         )
         self.assertEqual(made.host["piece_words"].to_list(), piece_words)
-        # Words that each window shows.
+        # The words that each window shows.
         starts, sizes = (
             made.layout.windows[x].values for x in ("starts", "sizes")
         )

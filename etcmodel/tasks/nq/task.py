@@ -11,7 +11,7 @@ from etcmodel.pipeline.spec import NoOptions
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.pipeline.spec import read_experiments
 
-# A CLS and two separators.
+# Special tokens of a window: a CLS and two separators.
 NUM_SPECIAL_TOKENS = 3
 
 
@@ -20,15 +20,15 @@ class NQPreprocessingConfig:
     """Sizes; the defaults are the paper's.
 
     Attributes:
-        long_length: length of the long input: of a window.
+        long_length: length of the long input, which holds one window of a page.
         global_length: length of the global input.
         stride: tokens of the page from the start of one window to the next.
         question_length: maximum number of tokens of a question.
-        include_html_tokens: whether HTML tags are in the input, as one of two
-            tokens: an opening or a closing one.
+        include_html_tokens: whether HTML tags are in the input; all opening
+            tags have the same token id, all closing tags another.
         fixed_block_size: the paper's ablation "fixed blocks": the global input
-            has only one token for each block of so many long tokens; 0 for the
-            structure of the page.
+            has only one token for each block of this many long tokens; 0 for
+            one token for each candidate.
         include_unknown_rate: for pages with an answer, share of the windows
             without it that is kept for training.
         include_unknown_rate_for_unanswerable: the same for pages without an
@@ -46,7 +46,7 @@ class NQPreprocessingConfig:
 
     @property
     def unanswerable_rate(self) -> float:
-        """The share for pages without an answer."""
+        """Share of windows kept for training, of pages without an answer."""
         if self.include_unknown_rate_for_unanswerable is None:
             return 4.0 * self.include_unknown_rate
         return self.include_unknown_rate_for_unanswerable
@@ -66,7 +66,7 @@ class NQPreprocessingConfig:
             raise ValueError(
                 f"long_length is {self.long_length}: a question of "
                 f"question_length={self.question_length} leaves no room for "
-                "the page."
+                "the page. Raise long_length or lower question_length."
             )
         if not 0 < self.stride <= room:
             raise ValueError(
@@ -86,8 +86,8 @@ class NQPreprocessingConfig:
             needed = self.question_length + 2
         if self.global_length < needed:
             raise ValueError(
-                f"global_length is {self.global_length}, but at least {needed} "
-                "are needed."
+                f"global_length is {self.global_length}, expected at least "
+                f"{needed}."
             )
 
 
@@ -96,8 +96,8 @@ class NQOptions:
     """Options for choosing answers.
 
     Attributes:
-        null_threshold: minimum score of an exported model's answers,
-            exclusive. At 0 an answer is as probable as none.
+        null_threshold: an exported model returns answers with a higher score
+            than this. At a score of 0, an answer is as probable as no answer.
         max_short_answer_words: maximum length of a short answer.
     """
 
@@ -114,8 +114,9 @@ TASK = TaskSpec(
     model="etcmodel.tasks.nq.model:NQ",
     model_options=NoOptions,
     options=NQOptions,
-    # Section 4.1 and Appendix C: rates of 3e-5 and 5e-5, 3 or 5 epochs, for
-    # large models 2 or 3. Steps are counted for one example a page.
+    # ETC paper, section 4.1 and Appendix C: learning rates of 3e-5 and 5e-5, 3
+    # or 5 epochs, for large models 2 or 3. The number of steps assumes one
+    # example per page.
     recipe={
         "num_examples": 307373,
         "epochs": 5,

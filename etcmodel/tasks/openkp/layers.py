@@ -9,7 +9,7 @@ from etcmodel.layers.activations import get_activation
 from etcmodel.layers.normalization import LayerNormalization
 from etcmodel.models.heads import MASKED_LOGIT
 
-# Least and greatest values in pixels, of a node and of its parent.
+# Ranges of positions and sizes in pixels, for a node and for its parent.
 _RANGES = {
     "x": (-50.0, 1500.0),
     "width": (0.0, 1500.0),
@@ -24,7 +24,8 @@ _OTHER_FLAGS = (
     "parent_is_leaf",
     "parent_is_bold",
 )
-# Flags that form the kind; the first is the most significant bit.
+# Flags whose combination is the kind of a node; the first is the most
+# significant bit.
 _CROSSED = ("is_block", "is_heading", "is_bold")
 # The maximum font size of each bucket except the last.
 _FONT_SIZES = (0.0, *map(float, range(8, 25)), 29.0, 34.0, 39.0, 44.0, 49.0)
@@ -58,7 +59,7 @@ def visual_classes(features: tf.Tensor) -> tf.Tensor:
 
 
 def visual_numbers(features: tf.Tensor) -> tf.Tensor:
-    """Scales positions and sizes, clipped to their ranges, and flags.
+    """Clips and scales positions and sizes, and appends flags.
 
     The results are in [-1, 1]: `<float32>[..., 20]` to `[..., 8 + 5]`. For
     widths from 0 to 1,500, 728 becomes -0.02933, and 9,000 becomes 1.
@@ -76,7 +77,7 @@ def _take(features, names):
 
 
 class _Layer(graph_layer.GraphLayer):
-    """Shared arguments; `number` counts dense layers, or words of a phrase."""
+    """Base class. `number` is that of dense layers, or of words of a phrase."""
 
     def __init__(
         self,
@@ -116,7 +117,7 @@ class _Layer(graph_layer.GraphLayer):
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class VisualEmbedding(_Layer):
-    """Embeds a node's appearance, to be added to its tokens' embeddings.
+    """Embeds a node's appearance; the result is added to token embeddings.
 
     Kinds and font sizes have embeddings; positions, sizes and other flags go
     through `number` dense layers, in float32. Source: ETC paper, Appendix C
@@ -138,7 +139,8 @@ class VisualEmbedding(_Layer):
                 f"dense_{i}",
                 hidden_size,
                 activation=get_activation(self.hidden_act),
-                # Adjacent lines have equal numbers in half precision.
+                # In half precision, the positions of adjacent lines would be
+                # equal.
                 dtype="float32",
             )
             for i in range(number)
@@ -169,9 +171,10 @@ class VisualEmbedding(_Layer):
 class NgramHead(_Layer):
     """Computes a logit for every phrase of at most `number` words.
 
-    A word is the sum of its tokens, a phrase a convolution over its words, and
-    its logit a dense layer of that. Convolutions are computed as matrix
-    products, which is faster. Source: ETC paper, Appendix C (OpenKP).
+    The vectors of a word's tokens are summed, a convolution over the words
+    gives the vector of each phrase, and a dense layer gives its logit.
+    Convolutions are computed as matrix products, which is faster. Source: ETC
+    paper, Appendix C (OpenKP).
     """
 
     def __init__(self, hidden_size: int, number: int = 5, **kwargs):
@@ -218,9 +221,9 @@ class NgramHead(_Layer):
     def call(self, long_output, words):
         """Computes the logits, `<float32>[batch, number, long]`.
 
-        Row n - 1 at position i has the logit of the n words from word i + 1 on,
-        or -10,000 if there are no such words. `words` are the numbers of the
-        tokens' words, from 1, 0 for none, `<int32>[batch, long]`.
+        Row n - 1 has, at position i, the logit of the phrase of n words that
+        starts with word i + 1; -10,000 beyond the last word. `words` has the
+        number of each token's word, from 1; 0 for none, `<int32>[batch, long]`.
         """
         # [batch, long, hidden_size]
         embedded = self.word_norm(sum_words(long_output, words))

@@ -9,19 +9,19 @@ from etcmodel.tasks.openkp import layers
 
 
 def node(**values):
-    """Returns the features of a node, 0 by default."""
+    """Returns the features of a node; features that are not given are 0."""
     return [float(values.get(name, 0)) for name in FEATURES]
 
 
 class VisualTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        # From the original's tests.
+        # From the tests of the original code.
         *((0, 0), (1, 1), (8, 1), (9, 2), (12, 5), (20, 13), (24, 17)),
         *((25, 18), (29, 18), (30, 19), (35, 20), (44, 21), (49, 22)),
         *((50, 23), (99, 23), (8.5, 1), (9.5, 3)),
     )
     def test_font_buckets(self, size, bucket):
-        """Halves are rounded to even numbers."""
+        """Font sizes are rounded; halves are rounded to even numbers."""
         got = layers.visual_classes(
             tf.constant([node(font_size=size), node(parent_font_size=size)])
         )
@@ -70,7 +70,7 @@ class VisualTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(looked_up @ classes + hidden, got, 1e-5)
 
     def test_half_precision_keeps_positions(self):
-        """Scaled heights of 40 and 45 are equal in bfloat16."""
+        """In bfloat16, the scaled heights of 40 and 45 would be equal."""
         layer = layers.VisualEmbedding(
             6, initializer_range=0.5, dtype="mixed_bfloat16"
         )
@@ -146,7 +146,8 @@ class NgramHeadTest(tf.test.TestCase, parameterized.TestCase):
         head = layers.NgramHead(64)
         head.build((None, None, 64))
         for i, convolution in enumerate(head.convolutions):
-            # The deviation of a normal distribution truncated at two.
+            # Standard deviation of a normal distribution truncated at two
+            # deviations.
             expected = 0.88 * 0.02 / np.sqrt(i + 1)
             kernel = convolution.get_weights()[0]
             self.assertAllClose(expected, kernel.std(), rtol=0.1)

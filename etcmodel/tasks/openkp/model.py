@@ -10,8 +10,8 @@ from etcmodel.tasks.openkp import layers
 from etcmodel.tasks.openkp import ngrams
 from etcmodel.tasks.openkp.preprocessor import LAYOUT
 
-# Numbers of predicted keyphrases, and of the phrases they are chosen from:
-# phrases with the same words are merged.
+# Number of predicted keyphrases, and of the best phrases before those with the
+# same words are merged.
 NUM_PREDICTIONS = 5
 _NUM_CANDIDATES = 100
 
@@ -49,14 +49,16 @@ def phrase_losses(
 ) -> tf.Tensor:
     """Computes the cross entropy of the phrases of pages, `<float32>[batch]`.
 
-    The targets of keyphrases are equal; the loss is 0 without keyphrases. With
-    smoothing s, all phrases of the page share `s / (1 + s)`. Example: one
-    keyphrase among four phrases of equal logits has the loss log 4.
+    All keyphrases have the same target probability; without keyphrases, the
+    loss is 0. With smoothing s, the share `s / (1 + s)` of the target is spread
+    evenly over all phrases of the page. Example: one keyphrase among four
+    phrases of equal logits has the loss log 4.
 
     Args:
         logits: `<float32>[batch, sizes, long]`.
-        label_starts: `<int32>[batch, labels]`, first word, -1 for none.
-        label_sizes: `<int32>[batch, labels]`, number of words.
+        label_starts: `<int32>[batch, labels]`, first word of each keyphrase, -1
+            for padding.
+        label_sizes: `<int32>[batch, labels]`, its number of words.
         smoothing: 0 or more.
     """
     batch, sizes, length = tf.unstack(tf.shape(logits))
@@ -90,7 +92,7 @@ def join_words(
     offset = tf.range(tf.reduce_max(tf.pad(tf.reshape(sizes, [-1]), [[0, 1]])))
     # [batch, n, most]
     is_part = offset < sizes[..., tf.newaxis]
-    # [batch, words + 1]: at least one column. The last is empty.
+    # [batch, words + 1]: the last column is empty text.
     padded = tf.pad(words.to_tensor(""), [[0, 0], [0, 1]], constant_values="")
     # Copies as few words as possible, since they may be long.
     last = tf.shape(padded)[1] - 1
@@ -101,10 +103,11 @@ def join_words(
 
 
 def first_of_equals(texts: tf.Tensor, number: int) -> tf.Tensor:
-    """Finds the first of equal texts that are not empty.
+    """Finds the first occurrence of each text that is not empty.
 
-    Maps `<string>[batch, n]` to `<int32>[batch, number]`. Example: for "b",
-    "a", "b", "" and "c" the first four are 0, 1, 4 and 5; n (5) means none.
+    Returns up to `number` indices, padded with n: `<string>[batch, n]` to
+    `<int32>[batch, number]`. Example: for "b", "a", "b", "" and "c" and
+    `number=4`, they are 0, 1, 4 and 5.
     """
     size = tf.shape(texts)[1]
     # [batch, n, n]
@@ -119,7 +122,7 @@ def first_of_equals(texts: tf.Tensor, number: int) -> tf.Tensor:
 
 
 def _initial(config):
-    """Returns the encoder's options that the task's layers share."""
+    """Returns the encoder's settings that the task's layers use, too."""
     names = ("hidden_act", "initializer_range")
     return {name: getattr(config, name) for name in names}
 
@@ -179,7 +182,7 @@ class OpenKP(EtcTaskModel):
         }
 
     def labels(self, features, fields):
-        """Returns the keyphrases, at most three."""
+        """Pads the keyphrases of each page to three."""
         return {
             **fields,
             **{
@@ -202,14 +205,14 @@ class OpenKP(EtcTaskModel):
         }
 
     def _logits(self, outputs, context):
-        """Returns the logits that the softmax normalizes."""
+        """Returns the logits for the softmax; with `max_loss`, joined ones."""
         logits = outputs["ngram_logits"]
         if not self.options.max_loss:
             return logits
         return join_occurrences(logits, context["first_occurrences"])
 
     def select_candidates(self, outputs, features, context):
-        """Selects the most probable phrases, each once if within a node."""
+        """Selects the most probable phrases; merges equal ones within nodes."""
         logits = self._logits(outputs, context)
         batch, sizes, length = tf.unstack(tf.shape(logits))
         # [batch, 1]
@@ -217,7 +220,7 @@ class OpenKP(EtcTaskModel):
             tf.reshape(logits, [batch, sizes * length]), axis=1, keepdims=True
         )
         joined = join_occurrences(logits, context["first_occurrences"])
-        # [batch, sizes * long + 100]: at least a hundred.
+        # [batch, sizes * long + 100]: at least 100 columns for `top_k`.
         joined = tf.pad(
             tf.reshape(joined, [batch, sizes * length]),
             [[0, 0], [0, _NUM_CANDIDATES]],
@@ -236,7 +239,8 @@ class OpenKP(EtcTaskModel):
     def decode(self, candidates, owner, text):
         """Decodes keyphrases, "" for missing ones, and their probabilities.
 
-        Case does not matter. The best occurrence gives the probability.
+        Phrases that differ only in case are merged; the most probable
+        occurrence gives the probability.
         """
         # [batch, 100]
         phrases = join_words(

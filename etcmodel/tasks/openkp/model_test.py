@@ -18,7 +18,7 @@ def _log_softmax(values):
 
 class JoinOccurrencesTest(tf.test.TestCase):
     def test_worked_example(self):
-        """The words are "a b a" and "b b", phrases have up to two words."""
+        """Joins phrases of up to two words in "a b a" and "b b"."""
         logits = tf.constant(
             [
                 [[1.0, 2.0, 3.0], [4.0, 5.0, -10000.0]],
@@ -38,7 +38,7 @@ class JoinOccurrencesTest(tf.test.TestCase):
 
 
 class LossTest(tf.test.TestCase):
-    # Pages of three and two words, phrases of up to two words.
+    # Logits of pages of three and two words, with phrases of up to two words.
     _LOGITS = (
         ((1.0, 2.0, 0.5), (3.0, -1.0, -10000.0)),
         ((0.0, 4.0, -10000.0), (1.0, -10000.0, -10000.0)),
@@ -61,7 +61,7 @@ class LossTest(tf.test.TestCase):
     def test_keyphrases_share_the_probability(self):
         one, other = map(_log_softmax, self._FLAT)
         self.assertAllClose(
-            # The first word and the first two words; the last word.
+            # Keyphrases: the first word and the first two words; the last word.
             [-(one[0] + one[3]) / 2, -other[1]],
             self._losses(
                 [[0, 0, -1], [1, -1, -1]],
@@ -71,7 +71,7 @@ class LossTest(tf.test.TestCase):
         )
 
     def test_smoothing(self):
-        """Unlike the original, only phrases of the page have a share."""
+        """Unlike in the original code, only phrases of the page get a share."""
         one, other = map(_log_softmax, self._FLAT)
         expected = []
         for log_probabilities, label in ((one, 3), (other, 1)):
@@ -85,7 +85,7 @@ class LossTest(tf.test.TestCase):
         )
 
     def test_max_loss(self):
-        """The occurrence with the greatest logit counts for its phrase."""
+        """Uses the greatest logit of all occurrences of a phrase."""
         joined = _log_softmax([1.0, 2.0, 3.0, -1.0])
         other = _log_softmax(self._FLAT[1])
         self.assertAllClose(
@@ -130,7 +130,7 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_best_phrases(self):
-        """ "b" occurs twice; phrases have up to two words."""
+        """Merges the two occurrences of "b"; phrases have up to two words."""
         logits = np.full([2, 2, 6], -10000.0, np.float32)
         logits[0, 0] = [1, 2, 8, 7, -5, -4]
         logits[0, 1, :5] = [6, -3, 5.5, -2, -6]
@@ -158,7 +158,7 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_phrases_across_nodes_are_merged_by_text(self):
-        """ "a b" is in one node, and "A b" crosses two."""
+        """Merges "a b" in one node with "A b" across two nodes."""
         words = tf.ragged.constant([["a", "b", "A", "b"]])
         nodes = tf.ragged.constant([[0, 0, 1, 2]])
         first = ngrams.first_occurrences(words, nodes).to_tensor()
@@ -197,7 +197,7 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
             name: tf.zeros([1, *x.shape[1:]], x.dtype)
             for name, x in model.input.items()
         }
-        # The input has visual features in any case.
+        # The input has visual features even if they are not used.
         self.assertEqual([1, 2, 20], inputs["visual"].shape)
         encoder = model.get_layer("etc_encoder")
         with mock.patch.object(

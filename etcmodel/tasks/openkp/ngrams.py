@@ -1,4 +1,4 @@
-"""Numbers and finds phrases of a page's words, and first occurrences."""
+"""Phrases of a page: numbers of words, first occurrences, keyphrases."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,8 +10,8 @@ from etcmodel.datasets.normalized_texts import normalize
 from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils.layout.contents import record_splits
 
-# Maximum numbers of words of a phrase, and of keyphrases of a page in training
-# (ETC paper, Appendix C).
+# Maximum number of words of a phrase, and maximum number of keyphrases of a
+# page in training (ETC paper, Appendix C).
 MAX_WORDS = 5
 MAX_PHRASES = 3
 
@@ -39,12 +39,12 @@ def number_words(words: tf.RaggedTensor) -> VisibleWords:
     `[[0, 0, 1]]`.
     """
     splits = words.with_row_splits_dtype(tf.int64).nested_row_splits
-    # [tokens], of the page
+    # [tokens]: the page of each token.
     owner = ragged_rows.owners(record_splits(splits))
     flat = words.flat_values
     is_same = (flat[1:] == flat[:-1]) & (owner[1:] == owner[:-1])
     is_first = tf.concat([tf.ones_like(flat[:1], tf.bool), ~is_same], axis=0)
-    # [tokens + 1], number of first tokens before each
+    # [tokens + 1]: number of words that start before each token.
     before = tf.pad(tf.cumsum(tf.cast(is_first, tf.int32)), [[1, 0]])
     starts = tf.gather(before, record_splits(splits))
     first = tf.where(is_first)[:, 0]
@@ -66,12 +66,13 @@ def number_words(words: tf.RaggedTensor) -> VisibleWords:
 def first_occurrences(
     words: tf.RaggedTensor, nodes: tf.RaggedTensor
 ) -> tf.RaggedTensor:
-    """Returns how far back each phrase of a page first occurs; graph code.
+    """Counts the words back to the first equal phrase of a page; graph code.
 
-    Case does not matter. Phrases that cross nodes are all different. Example:
-    the words `a b`, `A b` of two nodes have `[[0, 0, ...], [0, 0, ...], [2, 2,
-    0, ...], [2, 0, ...]]`, for phrases of one word, of two words, and so on:
-    `<int32>[batch, (words), 5]`. Words and their nodes are `[batch, (words)]`.
+    Case is ignored. A phrase that crosses nodes equals no other. Example: the
+    words `a b`, `A b` of two nodes give `[[0, 0, ...], [0, 0, ...], [2, 2, 0,
+    ...], [2, 0, ...]]`: for each word, the distances of the phrases of one
+    word, two words and so on that start there, `<int32>[batch, (words), 5]`.
+    Words and their nodes are `[batch, (words)]`.
     """
     page = ragged_rows.owners_in(words)
     # [words]
@@ -101,7 +102,7 @@ def _shift(values, number):
 
 
 def _number(first, second):
-    """Numbers different pairs of `<int64>[n]`, each less than 2**31."""
+    """Numbers the distinct pairs of two `<int64>[n]`, each less than 2**31."""
     return tf.unique(first * 2**32 + second, tf.int64).idx
 
 
@@ -113,11 +114,12 @@ def normalize_word(text: str) -> str:
 def find_phrases(
     phrases: Sequence[str], words: Sequence[str], nodes: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Finds first word and number of words of phrases within a node.
+    """Finds phrases within a node, as (first word, number of words).
 
-    Returns first occurrences in the order of the phrases, each once, at most
-    `MAX_PHRASES`. Example: "star trek" is (1, 2) in the words "star", "star",
-    "trek" of the nodes 0, 1, 1. Words are results of `normalize_word`.
+    Returns the first occurrence of each phrase, in the order of the phrases, at
+    most `MAX_PHRASES`. Example: "star trek" is (1, 2) in the words "star",
+    "star", "trek" of the nodes 0, 1, 1. `words` are results of
+    `normalize_word`.
     """
     sought = dict.fromkeys(map(normalize_word, phrases))
     places = {word: [] for phrase in sought for word in phrase.split()[:1]}

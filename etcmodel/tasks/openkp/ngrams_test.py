@@ -6,7 +6,7 @@ from etcmodel.tasks.openkp import ngrams
 
 class NumberWordsTest(tf.test.TestCase):
     def test_worked_example(self):
-        """A page's first word may have the number of the last word before."""
+        """Adjacent words of two pages with the same index are distinct."""
         words = tf.ragged.constant(
             [[[0, 0, 2], [3]], [], [[], [3, 3], [5]]],
             ragged_rank=2,
@@ -28,7 +28,7 @@ class NumberWordsTest(tf.test.TestCase):
 
 class FirstOccurrencesTest(tf.test.TestCase):
     def test_by_plain_python(self):
-        """Compares with the first phrase with the same words in one node."""
+        """Compares with a search for the first equal phrase inside a node."""
         rng = np.random.default_rng(0)
         rows = [rng.choice(["a", "A", "b", "É", "é"], n) for n in (40, 0, 7)]
         nodes = [np.sort(rng.integers(0, 6, len(row))) for row in rows]
@@ -63,7 +63,7 @@ class FindPhrasesTest(tf.test.TestCase):
     def test_within_a_node(self):
         self.assertEqual([(1, 2)], self._find(" Star  TREK"))
         self.assertEqual([(0, 1)], self._find("star"))
-        # A part of a word, and phrases across nodes.
+        # Not found: a part of a word, and phrases across nodes.
         self.assertEqual([], self._find("sta", "star star", "season star"))
 
     def test_unicode_forms_and_html_entities_are_equal(self):

@@ -1,8 +1,8 @@
-"""OpenKP: turns pages into EtcFeatures; the layout (ETC paper, Appendix C).
+"""OpenKP: turns pages into EtcFeatures; defines the layout.
 
-Long input: the words of all nodes of a page. Global input: a token for each
-node. Visual features are added to the embeddings of a node's global token and
-of its words.
+Long input (ETC paper, Appendix C): the words of all nodes of a page. Global
+input: a token for each node. Visual features are added to the embeddings of a
+node's global token and of its words.
 """
 
 import dataclasses
@@ -26,8 +26,8 @@ from etcmodel.tasks.documents import documents
 from etcmodel.tasks.openkp import ngrams
 
 _NUM_FEATURES = len(openkp.FEATURES)
-# The first node that does not fit and all later ones are left out. A very first
-# node that does not fit is cropped.
+# The first node that does not fit and all later ones are left out. If it is the
+# first node of the page, it is truncated instead.
 _NODES = layout.Section(
     "nodes",
     token_types.SENTENCE,
@@ -35,7 +35,7 @@ _NODES = layout.Section(
     breaks=False,
     cut="tail",
 )
-# The word of the page of each token, from 1.
+# The number of each token's word in the page, from 1.
 _WORDS = layout.Value("words", "nodes", embed=())
 LAYOUT = layout.LayoutSpec(
     [_NODES],
@@ -77,7 +77,7 @@ class OpenKPPreprocessor(EtcPreprocessor):
     LAYOUT = LAYOUT
     SCHEMA = example_schema.etc_schema(
         LAYOUT.encoder_inputs,
-        # See `ngrams.first_occurrences`; indexed by the word's number less one.
+        # See `ngrams.first_occurrences`; position i belongs to word i + 1.
         first_occurrences=example_schema.Field(
             "long", example_schema.CONTEXT, pad=0, size=ngrams.MAX_WORDS
         ),
@@ -117,15 +117,15 @@ class OpenKPPreprocessor(EtcPreprocessor):
             node_features: `<float>[batch, nodes, 20]`, see `openkp.FEATURES`.
 
         Returns:
-            The features. For labels: `word_nodes`, the node of every visible
-            word, 0 for all in fixed blocks. The output `is_refused` marks pages
-            whose nodes overlap, are out of order or outside of the words, have
-            padding between them, or a feature that is not finite. These pages
-            get no nodes.
+            The features and, for labels, `word_nodes`: the node of every
+            visible word, or 0 with fixed blocks. The output `is_refused` marks
+            pages whose nodes overlap, are out of order, extend beyond the words
+            or have padding between them, or that have a feature that is not
+            finite. These pages get no nodes.
 
         Raises:
-            tf.errors.InvalidArgumentError: when run, if sizes of inputs do not
-                match.
+            tf.errors.InvalidArgumentError: at run time, if sizes of inputs do
+            not match.
         """
         words = texts.without_padding(words)
         # [batch]
@@ -187,7 +187,7 @@ class OpenKPPreprocessor(EtcPreprocessor):
 
     @staticmethod
     def raw(record):
-        """Returns words and nodes."""
+        """Returns the words and nodes of a record."""
         return {
             "words": record.words,
             "node_starts": [node.start for node in record.nodes],
@@ -198,13 +198,13 @@ class OpenKPPreprocessor(EtcPreprocessor):
     def labels(self, record, view, split):
         """Labels the first occurrence of each keyphrase.
 
-        Uses the annotation with the most phrases in the text.
+        Of several annotations, uses the one with the most phrases in the text.
         """
         if view.host["is_refused"]:
             raise record.error(
                 "impossible nodes",
                 problem=(
-                    "nodes overlap, are not in order or no spans of the words, "
+                    "nodes overlap, are not in order or not inside the words, "
                     "or a feature is not finite"
                 ),
             )
@@ -245,7 +245,7 @@ class OpenKPPreprocessor(EtcPreprocessor):
     def describe(self, record):
         """Lists the names and values that `inspect` shows."""
         phrases = "; ".join(", ".join(x) for x in record.annotations or ())
-        return [("keyphrases", phrases or "not told")]
+        return [("keyphrases", phrases or "unknown")]
 
     def name_global(self, record, section, group, unit):
         """Names a node by font size and first words: `26 pt: Online Doctor`."""
@@ -259,7 +259,8 @@ class OpenKPPreprocessor(EtcPreprocessor):
 
 def _has_wrong_nodes(num_words, starts, ends, looks) -> tf.Tensor:
     """Marks pages with an impossible node, `<bool>[batch]`."""
-    # [batch, nodes]: the end of the previous node, none after padding
+    # [batch, nodes]: the end of the previous node; after padding the maximum,
+    # which rejects any further node.
     before = tf.where(starts >= 0, ends, tf.int32.max)
     before = tf.pad(before, [[0, 0], [1, 0]])[:, :-1]
     most = tf.cast(num_words, tf.int32)[:, tf.newaxis]

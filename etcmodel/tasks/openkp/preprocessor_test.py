@@ -14,7 +14,7 @@ from testing.records import RecordsTestCase
 from testing.records import stored_values
 from testing.tasks import encode_records
 
-# From the original's tests, in two nodes.
+# From the tests of the original code, divided into two nodes.
 _TEXT = "Star Trek Discovery Season 1 Jason Isaacs Jason Isaacs and Doug"
 
 
@@ -51,7 +51,7 @@ class FeaturesTest(RecordsTestCase):
         )
 
     def _build(self, record, *sizes):
-        """Returns name -> features of a record."""
+        """Returns the features of a record by name."""
         made = self._writer(*sizes).preprocess([record])
         values = {**made.layout.features, **made.layout.values, **made.context}
         return {name: x[0].numpy().tolist() for name, x in values.items()}
@@ -67,7 +67,7 @@ class FeaturesTest(RecordsTestCase):
         return [stored.get(x, []) for x in names], written.counts
 
     def test_small_example(self):
-        """The original's worked example."""
+        """Reproduces the worked example of the original code."""
         got = self._build(_record(), 16, 4)
         pieces = "star trek discovery season 1 jason isaac ##s jason isaac ##s"
         pad = [0] * 3
@@ -92,7 +92,7 @@ class FeaturesTest(RecordsTestCase):
         self.assertAllEqual(first, got["first_occurrences"])
 
     def test_fixed_blocks(self):
-        """Phrases may cross nodes, and nodes may be cut."""
+        """With fixed blocks, phrases may cross nodes, and nodes may be cut."""
         got = self._build(_record(), 16, 4, 4)
         self.assertEqual(
             [*np.repeat([0, 1, 2, 3], 4)[:13], -1, -1, -1],
@@ -100,7 +100,7 @@ class FeaturesTest(RecordsTestCase):
         )
         self.assertEqual(_ids("[unused0] " * 4), got["global_token_ids"])
         self.assertAllEqual(np.zeros([4, 20]), got["visual"])
-        # From the original's tests.
+        # From the tests of the original code.
         labels, _ = self._label((("jason isaacs", "star trek"),), 16, 4, 4)
         self.assertEqual([[5, 0], [2, 2]], labels)
         self.assertAllEqual([2, 2], np.array(got["first_occurrences"])[7, :2])
@@ -115,7 +115,7 @@ class FeaturesTest(RecordsTestCase):
         ((12, 4), ((0, 6), (6, 11)), 6, 1),
         ((12, 1), ((0, 6), (6, 11)), 6, 1),
         ((12, 4), ((0, 1), (1, 11), (11, 11)), 1, 1),
-        # A first node that is too long is cropped.
+        # If the first node is too long, it is truncated.
         ((12, 4), ((0, 11),), 12, 1),
     )
     def test_cuts(self, sizes, spans, tokens, nodes):
@@ -129,14 +129,14 @@ class FeaturesTest(RecordsTestCase):
         )
         self.assertEqual([*_ids("trek 1 doug"), 0, 0, 0], got["long_token_ids"])
         self.assertEqual([1, 2, 3, 0, 0, 0], got["words"])
-        # A node without words has a global token.
+        # A node without words still has a global token.
         self.assertEqual([0, 0, 2, -1, -1, -1], got["long_sentence_ids"])
         self.assertEqual(3, np.count_nonzero(got["global_token_ids"]))
 
     def _request(self, starts, ends, looks):
-        """Builds three pages of five words, with these nodes in the second.
+        """Builds three pages of five words; the second has the given nodes.
 
-        The others have a node for each of their first words.
+        The other pages have one node for each of their first words.
         """
         size = len(starts)
         begins, behind = np.arange(size), np.arange(len(ends)) + 1
@@ -163,13 +163,13 @@ class FeaturesTest(RecordsTestCase):
         self.assertAllEqual(np.zeros_like(values), values, message)
 
     def test_impossible_nodes_are_refused(self):
-        """The pages before and after are not affected."""
+        """The pages before and after the refused one are not affected."""
         for starts, ends in (
             ((0, 1), (2, 3)),
             ((3, 0), (4, 2)),
             ((2, -1), (1, -1)),
             ((0, -1, 3), (2, -1, 5)),
-            # After the last word; not -1.
+            # A node that ends after the last word; padding other than -1.
             ((0, 3), (2, 6)),
             ((0, 7), (2, 7)),
             ((0, -5), (2, 5)),
@@ -189,7 +189,7 @@ class FeaturesTest(RecordsTestCase):
             self._check_refused((0, 1, -1), (1, 2, -1), tf.constant(looks))
 
     def test_impossible_record_raises(self):
-        """Records made in Python have no earlier check."""
+        """Readers check files earlier, but not records made in Python."""
         writer = self._writer(16, 4)
         for split in ("train", "predict"):
             with self.assertRaisesRegex(
@@ -205,12 +205,12 @@ class FeaturesTest(RecordsTestCase):
         self.assertLen(written.examples, 1)
 
     def test_labels(self):
-        """Labels first occurrences, of the annotation with the most."""
+        """Labels first occurrences, of the annotation with most phrases."""
         labels, counts = self._label(
             (("doug",), ("STAR TREK", "jason isaacs", "Jason", "x y z a b c")),
             *(16, 4),
         )
-        # The original's example, with "jason" added.
+        # The example of the original code, with "jason" added.
         self.assertEqual([[0, 7, 5], [2, 2, 1]], labels)
         for name, number in (
             ("keyphrases", 4),

@@ -15,8 +15,8 @@ class OpenKPPreprocessingConfig:
         long_length: length of the long input.
         global_length: length of the global input: maximum number of nodes.
         fixed_block_size: the paper's ablation "fixed blocks": the global input
-            has one token for each block of so many long tokens; 0 for one for
-            each node.
+            has one token for each block of this many long tokens; 0 for one
+            token for each node.
     """
 
     long_length: int = 4096
@@ -45,7 +45,7 @@ class OpenKPModelOptions:
     Attributes:
         visual_in_global: whether the visual features of nodes are added to
             their global tokens.
-        visual_in_long: whether they are added to the words of the nodes.
+        visual_in_long: whether they are added to the words of their nodes.
         visual_layers: number of dense layers for positions, sizes and flags.
     """
 
@@ -61,7 +61,8 @@ class OpenKPOptions:
     Attributes:
         max_loss: whether to learn the most probable occurrence of a phrase
             instead of the first.
-        label_smoothing: probability that all phrases of a page share.
+        label_smoothing: share of the target probability that is spread evenly
+            over all phrases of a page.
     """
 
     max_loss: bool = False
@@ -77,7 +78,8 @@ TASK = TaskSpec(
     model="etcmodel.tasks.openkp.model:OpenKP",
     model_options=OpenKPModelOptions,
     options=OpenKPOptions,
-    # Section 4.1 and Appendix C: rates of 3e-5 and 5e-5, 2 or 3 epochs.
+    # ETC paper, section 4.1 and Appendix C: learning rates of 3e-5 and 5e-5, 2
+    # or 3 epochs.
     recipe={
         "num_examples": 133374,
         "epochs": 3,

@@ -21,8 +21,8 @@ def lay_out(
 ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
     """Lays stored texts out as inputs of the encoder; graph code.
 
-    Example: two texts in one example, with the sentences `5 6` and `7`, and
-    `8 9`, with room for 6 tokens and 4 sentences:
+    Example: one example with room for 6 tokens and 4 sentences has two texts.
+    The first has the sentences `5 6` and `7`, the second the sentence `8 9`:
 
         long_token_ids    5 6 7 8 9  0      global_token_ids    1 1 1 0
         sentence_ids      0 0 1 2 2 -1      global_breakpoints  0 1 1 0
@@ -35,12 +35,12 @@ def lay_out(
         sentence_token_id: id of the global token of every sentence.
 
     Returns:
-        The inputs, `<int32>[batch, long or global length]`, and whether tokens
-        continue a word, `<int32>[batch, long_length]`.
+        The inputs, `<int32>[batch, long or global length]`, and `<int32>[batch,
+        long_length]`, 1 for tokens that continue a word.
     """
     tokens = stored["token_ids"]
     lengths = stored["sentence_lengths"]
-    # The batch as one row; 1 at the end of each text.
+    # The batch is flattened; 1 marks the end of each text.
     # [sentences]
     is_last = _marks(
         tf.cumsum(stored["text_lengths"].values) - 1,
@@ -70,7 +70,7 @@ def lay_out(
 
 
 def _marks(places, values, like):
-    """Scatters values to places, with 0 elsewhere, shaped as `like`."""
+    """Scatters values into zeros of the shape of `like`."""
     return tf.tensor_scatter_nd_max(
         tf.zeros_like(like), places[:, tf.newaxis], values
     )
@@ -81,7 +81,8 @@ class EtcPretraining(PretrainingModel):
 
     def build(self, config, **options):
         """Builds an `EtcPretrainModel`."""
-        # Texts have no question, even if fine-tuned models have one.
+        # Texts have no question, even if the encoder's configuration allows for
+        # one.
         config.question_words_in_global = False
         return EtcPretrainModel(
             config,
@@ -91,14 +92,14 @@ class EtcPretraining(PretrainingModel):
         )
 
     def loss_factors(self):
-        """Returns the weights, by default the paper's 0.8 and 0.2."""
+        """Returns the loss weights, by default the paper's 0.8 and 0.2."""
         return {
             "mlm_loss": self.options.mlm_weight,
             "cpc_loss": self.options.cpc_weight,
         }
 
     def metric_names(self):
-        """Returns the names; `cpc_chance` is the accuracy of guessing."""
+        """Returns the metrics; `cpc_chance` is the accuracy of guessing."""
         names = []
         if self.options.mlm_weight > 0:
             names += ["mlm_loss", "mlm_accuracy"]
@@ -125,7 +126,7 @@ class EtcPretraining(PretrainingModel):
         return terms
 
     def inputs_and_labels(self, inputs, fields, data):
-        """Masks a batch.
+        """Masks sentences and words of a batch.
 
         In evaluation the masks depend only on the example.
 
@@ -169,7 +170,7 @@ class EtcPretraining(PretrainingModel):
                 max_sentences=math.floor(
                     sizes["global_length"] * cpc_fraction + 0.5
                 ),
-                # Twice the masked share.
+                # Room for twice the masked share of the tokens.
                 max_tokens=math.ceil(2 * cpc_fraction * sizes["long_length"]),
             )
             features |= {f"taken_{k}": x for k, x in taken._asdict().items()}
@@ -185,7 +186,8 @@ class EtcPretraining(PretrainingModel):
                 [tf.shape(token_ids)[0], 2], data.seed, None, None
             )
         else:
-            # Seeds from the text; overflow does not matter.
+            # Seeds are computed from the text. Sums may overflow, which is
+            # harmless.
             seeds = tf.stack(
                 [
                     tf.reduce_sum(token_ids, axis=1),

@@ -27,7 +27,7 @@ def _experiment():
 
 class LayOutTest(tf.test.TestCase):
     def test_by_hand(self):
-        # An example of two texts, and one of a single text.
+        # The first example has two texts, the second has one.
         stored = {
             "token_ids": [[5, 6, 7, 8, 9], [4, 3]],
             "is_continuation": [[0, 1, 0, 0, 1], [0, 1]],
@@ -80,7 +80,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         return task, task.build_inputs(data)
 
     def test_batches(self):
-        """Sentences have four tokens; the last one is a period."""
+        """Each sentence has four tokens, the last of which is a period."""
         _, data = self._batches(self._params(cpc_fraction_to_mask=0.25))
         for features, labels in data:
             features = {k: x.numpy() for k, x in features.items()}
@@ -92,7 +92,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
             is_token = owners >= 0
             for row in range(4):
                 hidden = np.unique(owners[row][tokens[row] == _CPC_MASK])
-                # A quarter of 14 or 7 sentences.
+                # A quarter of 14 or 7 sentences is masked.
                 number = len(np.unique(owners[row][is_token[row]]))
                 if not tokens[row].any():
                     continue  # Padding of the last batch.
@@ -120,7 +120,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         params.task.train_data.shuffle_buffer_size = 1
         params.task.train_data.global_batch_size = 10
         _, data = self._batches(params, is_training=True)
-        # A batch has all ten examples.
+        # The batch size covers all ten examples.
         first, second = (x["long_token_ids"].numpy() for x, _ in data.take(2))
         texts = [
             {tuple(np.where(row == _CPC_MASK)[0]) for row in batch}
@@ -260,15 +260,15 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
     def test_impossible_options(self):
         params = self._params()
         for name, value, message in (
-            ("mlm_fraction_to_mask", 15.0, "15.0, but must be a fraction"),
-            ("cpc_fraction_to_mask", -0.1, "must be a fraction"),
+            ("mlm_fraction_to_mask", 15.0, "15.0, but must be from 0 to 1"),
+            ("cpc_fraction_to_mask", -0.1, "must be from 0 to 1"),
             ("cpc_weight", -1.0, "must be at least 0"),
         ):
             with self.assertRaisesRegex(UserError, f"task.{name}.*{message}"):
                 _TASK(params.task.replace(**{name: value}))
-        with self.assertRaisesRegex(UserError, "nothing to learn"):
+        with self.assertRaisesRegex(UserError, "All loss weights are 0"):
             _TASK(params.task.replace(cpc_weight=0.0, mlm_weight=0.0))
-        with self.assertRaisesRegex(UserError, "no preprocessing_config.json"):
+        with self.assertRaisesRegex(UserError, "config.json is missing"):
             _TASK(_CONFIG())
         params.task.model.encoder.relative_vocab_size = 5
         with self.assertRaisesRegex(UserError, "relative_vocab_size"):

@@ -1,4 +1,4 @@
-"""Preprocesses documents for ETC's pre-training; packs several together."""
+"""Preprocesses documents for ETC's pre-training; packs short ones together."""
 
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ class Sentences(NamedTuple):
     """The sentences of some documents, one after the other.
 
     Attributes:
-        numbers: `<int64>[documents]` number of sentences of each.
-        lengths: `<int64>[sentences]` number of tokens of each.
+        numbers: `<int64>[documents]` number of sentences of each document.
+        lengths: `<int64>[sentences]` number of tokens of each sentence.
         token_ids: `<int32>[tokens]`.
         is_continuation: `<int32>[tokens]` whether a token continues a word.
     """
@@ -40,8 +40,8 @@ def divide(
 ) -> Iterator[tuple[int, int]]:
     """Divides a document between sentences into the longest possible parts.
 
-    Example: sentences of 3, 3, 2, 6 and 1 tokens become, with at most 8 tokens
-    and 3 sentences, the parts from 0 to 3 and from 3 to 5. No sentence may be
+    Example: with at most 8 tokens and 3 sentences, sentences of 3, 3, 2, 6 and
+    1 tokens are divided into the parts (0, 3) and (3, 5). No sentence may be
     longer than `long_length`.
     """
     start = used = 0
@@ -92,11 +92,11 @@ class PretrainPreprocessor(Preprocessor):
 
     @staticmethod
     def raw(record):
-        """Returns the text."""
+        """Returns the text of a record."""
         return {"text": record.text}
 
     def view(self, batch, index):
-        """Returns one record of a result of `build`, as arrays."""
+        """Returns one document of a batch of `build`, as arrays."""
         first, last = (batch.numbers[:x].sum() for x in (index, index + 1))
         start, end = (batch.lengths[:x].sum() for x in (first, last))
         return Sentences(
@@ -107,11 +107,11 @@ class PretrainPreprocessor(Preprocessor):
         )
 
     def examples(self, record, view, split):
-        """Returns examples; divides a document into texts that fit."""
+        """Returns the examples of a document, divided into texts that fit."""
         del record, split
         size = self.config.long_length
         lengths = view.lengths[view.lengths > 0]
-        # Longer sentences are split into pieces.
+        # Sentences that are too long are split into pieces.
         pieces = [
             min(size, length - start)
             for length in lengths.tolist()
@@ -131,7 +131,8 @@ class PretrainPreprocessor(Preprocessor):
                 },
             )
         ends = np.cumsum([0, *pieces])
-        # A part never begins with the continuation of a word.
+        # The first token of a part counts as the start of a word, even if a
+        # word was split there.
         parts = list(divide(pieces, size, self.config.global_length))
         view.is_continuation[ends[[start for start, _ in parts]]] = 0
         texts = [
@@ -150,7 +151,7 @@ class PretrainPreprocessor(Preprocessor):
         return Examples(texts, counts)
 
     def summarize(self, counts, number):
-        """Adds how well texts are packed.
+        """Adds statistics of how well texts are packed.
 
         `packing_efficiency` is the share of the long inputs that is text.
         """

@@ -15,7 +15,7 @@ from testing.tasks import encode_records
 
 class DivideTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        # Divided by tokens or sentences; full parts; no sentences.
+        # Divided by tokens or by sentences; full parts; no sentences.
         ([3, 3, 2, 6, 1], 8, 3, [(0, 3), (3, 5)]),
         ([3, 3, 2, 6, 1], 7, 9, [(0, 2), (2, 3), (3, 5)]),
         ([1, 1, 1, 1, 1], 9, 2, [(0, 2), (2, 4), (4, 5)]),
@@ -57,7 +57,7 @@ class PretrainPreprocessorTest(tf.test.TestCase):
             "The cats saw a dog. One\n\nTwo cows.", "A cat."
         )
         (example,) = map(self._read, first.examples)
-        # An empty line also ends a sentence.
+        # An empty line ends a sentence, too.
         self.assertEqual(
             {
                 "words": "the cat ##s saw a dog . one two [UNK] .",
@@ -100,7 +100,7 @@ class PretrainPreprocessorTest(tf.test.TestCase):
         )
         self.assertEqual(1, written.counts["sentences_divided"])
         self.assertEqual(1, written.counts["documents_divided"])
-        # The second part of a cut word is no continuation.
+        # The second part of a split word is not marked as a continuation.
         (written,) = self._write("A one two cats.", long_length=4)
         _, rest = map(self._read, written.examples)
         self.assertEqual("##s .", rest["words"])
@@ -123,7 +123,7 @@ class PretrainPreprocessorTest(tf.test.TestCase):
         self.assertLen(enough.examples, 1)
 
     def test_packing(self):
-        """Packs texts within both limits."""
+        """Packs texts up to either limit, of tokens or of sentences."""
         config = PretrainPreprocessingConfig(
             long_length=8, global_length=3, min_sentences=1
         )

@@ -45,7 +45,8 @@ def mask_sentences(
     possible; their tokens become the token for masked sentences. Other words
     are chosen as a whole, each with the same probability. Their tokens are
     targets: 80 % become the mask token, 10 % any token below `vocab_size`, and
-    10 % stay. The same seed, `<int32>[2]`, gives the same masks, also with XLA.
+    10 % stay. The same seed, `<int32>[2]`, gives the same masks, with and
+    without XLA.
 
     Example: `the cat ##s . a dog .`, with the sentences 0 and 1. If sentence 1
     and the word `cats` are chosen, the text becomes
@@ -54,10 +55,12 @@ def mask_sentences(
 
     `is_continuation` is 1 for tokens that continue a word, `is_text` False for
     tokens that are never masked, all `[batch, long]`; `sentence_ids` hold the
-    global token of each token's sentence, or any other number for none.
+    global token of each token's sentence; a number outside of the global input
+    means no sentence.
 
     Raises:
-        ValueError: a fraction is out of its range, or `token_ids` is no matrix.
+        ValueError: a fraction is out of its range, or `token_ids` is not a
+            matrix.
     """
     random_masks.check_fraction("cpc_fraction", cpc_fraction)
     random_masks.check_fraction("mlm_fraction", mlm_fraction)
@@ -80,7 +83,7 @@ def mask_sentences(
             batch_dims=1,
         )
     )
-    # 0 of 10: another token; 1: the same token; 2 to 9: the mask.
+    # Drawn from 0 to 9. 0: a random token; 1: the same token; 2 to 9: the mask.
     kind = random_masks.random_ints(shape, seeds[2], 10)
     others = random_masks.random_ints(shape, seeds[3], vocab_size)
     replaced = tf.where(
@@ -101,7 +104,8 @@ class TakenSentences(NamedTuple):
         sentences: `<int32>[batch, n]`, their global tokens, in order.
         weights: `<float32>[batch, n]`, 1 for a sentence with tokens.
         token_ids: `<int32>[batch, m]`, one sentence after the other.
-        owners: `<int32>[batch, m]`, which of the `n` sentences; -1 for padding.
+        owners: `<int32>[batch, m]`, the index of each token's sentence among
+            the `n`; -1 for padding.
     """
 
     sentences: tf.Tensor
@@ -117,10 +121,11 @@ def take_sentences(
     max_sentences: int,
     max_tokens: int,
 ) -> TakenSentences:
-    """Takes sentences out of texts: `is_taken`, `<bool>[batch, global]`.
+    """Takes the sentences of `is_taken`, `<bool>[batch, global]`, out of texts.
 
-    They are concatenated to save padding; masks separate them. The last ones
-    may be cut. Ids of sentences ascend.
+    They are concatenated to save padding; attention masks separate them.
+    Sentences beyond `max_sentences` and tokens beyond `max_tokens` are dropped.
+    Sentence ids must ascend.
 
     Example: for the tokens `11 12 21 22 23 31` of the sentences `0 0 1 1 1 2`,
     with `is_taken=[0, 1, 1]`, `max_sentences=3` and `max_tokens=5`:
@@ -131,7 +136,7 @@ def take_sentences(
     is_taken = tf.cast(is_taken, tf.bool)
     # [batch, n]
     sentences, _ = gathering.true_positions(is_taken, max_sentences)
-    # [batch, global], the number of each among the taken sentences
+    # [batch, global]: index of each sentence among those taken.
     number = tf.cumsum(tf.cast(is_taken, tf.int32), axis=1) - 1
     # [batch, m]
     positions, is_token = gathering.true_positions(
@@ -170,13 +175,13 @@ def _choose_sentences(is_sentence, seed, fraction):
     # [batch, 1]
     number = tf.reduce_sum(tf.cast(is_sentence, tf.float32), 1, keepdims=True)
     number = tf.cast(tf.floor(number * fraction + 0.5), tf.int32)
-    # [batch, global], number of earlier ones in the row
+    # [batch, global]: each sentence's rank in the row's random order.
     rank = tf.argsort(tf.argsort(draws, axis=1, stable=True), axis=1)
     return is_sentence & (rank < number)
 
 
 def _of_global(values, ids):
-    """Gathers the value of each token's global token, or False."""
+    """Gathers the value of each token's global token; False if it has none."""
     length = shapes.get_shape_list(values)[1]
     ids = tf.cast(ids, tf.int32)
     is_tied = (ids >= 0) & (ids < length)

@@ -10,7 +10,7 @@ MASK, SENTENCE, TEXT, VOCAB = 13, 14, 50, 200
 def make_case(batch, sentences, length):
     """Makes sentences of two-token words that end with a special token.
 
-    Has a global token without a sentence, and padding.
+    Each row also has a global token without a sentence, and padding.
     """
     ids = np.repeat(np.arange(1, sentences + 1), length)
     ids = np.tile([*ids, -1, -1], [batch, 1]).astype(np.int32)

@@ -15,10 +15,10 @@ class PretrainPreprocessingConfig:
     """Sizes of stored examples; the defaults are the paper's.
 
     Attributes:
-        long_length: tokens of an example: of a part of a long document, or of
-            several short ones.
+        long_length: number of tokens of an example, which holds a part of a
+            long document or several short documents.
         global_length: maximum number of sentences of an example.
-        min_sentences: documents with fewer are left out.
+        min_sentences: documents with fewer sentences are left out.
         documents: how to split plain text files into documents: "blank_lines"
             at empty lines, "file" for one document per file, "wikitext" at
             articles of the WikiText corpora; "auto" for "wikitext" if the file
@@ -46,10 +46,11 @@ class PretrainOptions:
     Attributes:
         cpc_fraction_to_mask: share of the sentences that is masked for CPC.
         mlm_fraction_to_mask: share of the other words that is masked for MLM.
-        max_predictions: masked tokens of an example that are predicted; 0 for
-            a quarter of its length.
-        mlm_weight: weight of the loss of masked tokens, 0 for none.
-        cpc_weight: weight of the CPC loss; both are divided by their sum.
+        max_predictions: maximum number of masked tokens of an example that are
+            predicted; 0 for a quarter of the long length.
+        mlm_weight: weight of the masked-token loss, 0 for none.
+        cpc_weight: weight of the CPC loss, 0 for none. Both weights are divided
+            by their sum.
     """
 
     cpc_fraction_to_mask: float = 0.1
@@ -69,9 +70,9 @@ TASK = TaskSpec(
     options=PretrainOptions,
     has_answers=False,
     reading=("documents",),
-    # Section 4.1 and Appendix C. The paper does not give the warm-up: a tenth
-    # of the steps. By default (section 4.2) global tokens only see their own
-    # sentences.
+    # ETC paper, section 4.1 and Appendix C. The paper does not give the number
+    # of warm-up steps; here it is a tenth of all steps. With the hard mask
+    # (section 4.2), global tokens only attend to their own sentences.
     recipe={
         "batch_size": 512,
         "validation_batch_size": 512,

@@ -15,7 +15,7 @@ from etcmodel.feature_utils.text.tokenizers import sanitize
 from etcmodel.tasks.read_twice import segments
 
 _WORD = r"\p{Lu}[\p{L}\p{M}\p{N}]*(?:['’\-]\p{L}[\p{L}\p{M}\p{N}]*)*"
-# Between two capitalized words of one name.
+# What may stand between two capitalized words of a name.
 _BETWEEN = r"[ \t]+(?:(?:of|de|von|van|du|la|le)[ \t]+)?"
 _SPAN = rf"{_WORD}(?:{_BETWEEN}{_WORD})*"
 # Words that are capitalized at the beginning of a sentence without being names.
@@ -47,7 +47,7 @@ def find_mentions(texts: tf.Tensor) -> segments.Mentions:
     )
     names = pieces.values
     # Removes leading common words, as in "The Hague" or "In Brno". A span of
-    # only common words is no name.
+    # only common words is not a name.
     leading = rf"(?i)^(?:{_COMMON_WORD}[ \t]+)+"
     stripped = tf.strings.regex_replace(names, leading, "")
     is_name = tf.strings.regex_full_match(names, _SPAN)

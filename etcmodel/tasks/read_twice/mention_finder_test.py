@@ -10,7 +10,7 @@ FIND = tf.function(
 
 
 def found(mentions, texts):
-    """Returns the texts of all mentions of each text."""
+    """Returns the words of all mentions, for each text."""
     rows = []
     for text, begins, ends in zip(
         texts,

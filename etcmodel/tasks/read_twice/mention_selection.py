@@ -13,16 +13,16 @@ def select_mentions(
 ) -> tf.RaggedTensor:
     """Selects mentions of different entities, spread over each segment.
 
-    Each entity's first mention is selected before all second mentions, second
-    before third, and so on. If only a part of, say, the second mentions fits,
+    First mentions of all entities are selected before second mentions, second
+    before third, and so on. If, for example, not all second mentions fit,
     evenly spaced ones are selected. Mentions of unknown entities count as
     second mentions. `labels`, `<int32>[segments, (mentions)]`, are in order.
 
-    Example: of the labels `[7, 7, 8, 7, 9]`, three are selected at 0, 2 and 4;
-    of `[5, 6, 7, 8]`, two are selected at 0 and 2.
+    Example: with `max_mentions=3`, the labels `[7, 7, 8, 7, 9]` are selected at
+    0, 2 and 4; with `max_mentions=2`, `[5, 6, 7, 8]` at 0 and 2.
 
     Returns:
-        Whether each is selected, `<bool>[segments, (mentions)]`.
+        Whether each mention is selected, `<bool>[segments, (mentions)]`.
     """
     labels = labels.with_row_splits_dtype(tf.int64)
     segment = ragged_rows.owners_in(labels)
@@ -37,14 +37,14 @@ def select_mentions(
     room = tf.clip_by_value(max_mentions - before, 0, count)
 
     def passed(index):
-        """Counts the selected ones before an index."""
+        """Counts the selected mentions before an index."""
         return (index * room + count // 2) // count
 
     return labels.with_values(passed(index + 1) > passed(index))
 
 
 def _number_equals(keys: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Counts keys that are less, equal and before, and equal, per key."""
+    """Counts, for each key, smaller keys, earlier equal keys and equal keys."""
     order = tf.argsort(keys, stable=True)
     # [keys], sorted
     keys = tf.gather(keys, order)

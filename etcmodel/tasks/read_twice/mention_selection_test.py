@@ -1,4 +1,4 @@
-"""Tests of `mention_selection`."""
+"""Tests of selecting mentions."""
 
 import collections
 
@@ -28,7 +28,7 @@ def by_rounds(row, most):
     selected = set()
     for _, places in sorted(rounds.items()):
         room = min(most - len(selected), len(places))
-        # Evenly spaced: the middles of equal parts.
+        # Evenly spaced mentions are at the middles of equal parts.
         steps = (np.arange(room) + 0.5) * len(places) / max(room, 1)
         selected |= {places[int(np.ceil(x)) - 1] for x in steps}
     return [place in selected for place in range(len(row))]
@@ -47,7 +47,7 @@ class SelectMentionsTest(tf.test.TestCase, parameterized.TestCase):
         ("none", [], 2, []),
     )
     def test_by_hand(self, labels, most, expected):
-        # Segments are independent.
+        # The other segments check that segments are independent.
         first, row, last = select([[7], labels, [7]], most)
         self.assertEqual(([True], [True]), (first, last))
         self.assertEqual(expected, np.nonzero(row)[0].tolist())

@@ -2,7 +2,8 @@
 
 A document is cut into segments of a fixed number of tokens. Each segment starts
 with the same tokens: the CLS token, or the CLS and a question. Segments may
-overlap. Mentions are spans of the text, and spans of tokens in a segment.
+overlap. Mentions are given as spans of the text and returned as spans of tokens
+in a segment.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ _NUM_ENTITIES = 2**31 - 3
 
 
 class Mentions(NamedTuple):
-    """Spans of documents, each `<int32>[documents, (mentions)]`, in order.
+    """Mentions in documents, each `<int32>[documents, (mentions)]`, in order.
 
     Begins and exclusive ends are bytes; labels are entities, 1 if unknown.
     """
@@ -35,7 +36,8 @@ class SegmentConfig:
     Fields of type `int` are at least 1, or the `min_value` of their metadata.
 
     Attributes:
-        block_length: tokens of a segment: the CLS and at least one of text.
+        block_length: number of tokens of a segment: the CLS and at least one
+            token of text.
         max_num_annotations: maximum number of mentions of a segment. Mentions
             of different entities are kept, spread over the segment, before
             repeated ones.
@@ -62,12 +64,12 @@ class Segments(NamedTuple):
     Attributes:
         token_ids: `<int32>[segments, block_length]`, 0 after the last token.
         is_continuation: same shape, 1 for tokens that continue a word.
-        documents: `<int32>[segments]`, index of the document of each.
-        block_pos: its number in the document, from 1.
+        documents: `<int32>[segments]`, index of each segment's document.
+        block_pos: `<int32>[segments]`, its position in the document, from 1.
         annotation_begins: `<int32>[segments, max_num_annotations]`, first token
             of each mention.
-        annotation_ends: its last token.
-        annotation_labels: its entity, 0 for padding.
+        annotation_ends: same shape, the mention's last token.
+        annotation_labels: same shape, the mention's entity, 0 for padding.
         mentions_cut: `<int32>[segments]`, number of mentions that did not fit.
     """
 
@@ -82,9 +84,9 @@ class Segments(NamedTuple):
 
 
 def entity_labels(names: tf.Tensor) -> tf.Tensor:
-    """Numbers entities, equal everywhere for the same name.
+    """Hashes the names of entities; equal names always get equal labels.
 
-    `<string>[...]` ids of entities, such as "Q42", give `<int32>[...]`: 1 for
+    Maps names or ids such as "Q42", `<string>[...]`, to `<int32>[...]`: 1 for
     "", hashes from 2 on for others.
     """
     hashes = tf.strings.to_hash_bucket_fast(names, _NUM_ENTITIES) + 2
@@ -94,7 +96,7 @@ def entity_labels(names: tf.Tensor) -> tf.Tensor:
 
 
 def locate_spans(starts, ends, span_begins, span_ends):
-    """Finds first and last tokens of spans of text; last < first for none.
+    """Finds the first and last token of each span; last < first if none.
 
     All are `<int32>[documents, (tokens)]` or `[documents, (spans)]`, in bytes;
     ends are exclusive. Example: the tokens of "Jan lives in Brno" are at 0-3,
@@ -129,7 +131,7 @@ def locate_spans(starts, ends, span_begins, span_ends):
 
 
 class Windows(NamedTuple):
-    """The tokens and text of each segment, each `<int32>[segments]`."""
+    """Each segment's text, first token and end token, `<int32>[segments]`."""
 
     texts: tf.Tensor
     starts: tf.Tensor
@@ -139,7 +141,7 @@ class Windows(NamedTuple):
 def find_windows(
     is_continuation: tf.RaggedTensor, room: tf.Tensor, overlap: int = 0
 ) -> Windows:
-    """Cuts texts into windows that may overlap; empty texts have none.
+    """Cuts texts into windows that may overlap; empty texts give none.
 
     A window of `room` tokens (`<int32>[texts]`) starts with the last `overlap`
     tokens of the previous one, or fewer, so that it starts with a whole word.
@@ -181,7 +183,7 @@ def find_windows(
             all_ends,
         )
 
-    # At least once, to know the number of texts.
+    # Runs at least once, so that the arrays have the number of texts.
     number, _, _, all_starts, all_ends = tf.while_loop(
         lambda number, starts, *_: (
             tf.equal(number, 0) | tf.reduce_any(starts < limits)
@@ -251,9 +253,9 @@ def lay_out_mentions(
     """Lays out the mentions that begin in each segment.
 
     `first_tokens` (in order), `last_tokens` and `labels` are `<int32>[texts,
-    (mentions)]`. Mentions without a token (last < first) are left out; those
-    that extend beyond a segment are cut. `shift`, `<int32>[segments]`, is the
-    number of tokens before a segment's own. If a segment has more than
+    (mentions)]`. Mentions without a token (last < first) are left out; mentions
+    that extend beyond their segment are cut. `shift`, `<int32>[segments]`, is
+    the number of tokens before a segment's own. If a segment has more than
     `max_mentions`, `mention_selection` selects some.
 
     Returns:
@@ -320,7 +322,7 @@ def cut_into_segments(
     cls_id: int,
     config: SegmentConfig,
 ) -> Segments:
-    """Cuts documents into segments; documents without tokens have none.
+    """Cuts documents into segments; documents without tokens give none.
 
     Tokens are `<int32>[documents, (tokens)]`, mentions as for
     `lay_out_mentions`. Example: with segments of 4 tokens, the tokens 11, 12,

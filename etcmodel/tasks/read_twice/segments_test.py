@@ -28,7 +28,7 @@ class LocateSpansTest(tf.test.TestCase):
 
 class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
     def cut(self, ids, mentions, length=4, most=2):
-        """Mentions are (first, last, label)."""
+        """Cuts documents; mentions are (first token, last token, label)."""
         columns = [
             [[mention[i] for mention in row] for row in mentions]
             for i in range(3)
@@ -45,7 +45,7 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
         output = self.cut(
             [[11, 12, 13, 14, 16], [], [21, 22, 23]],
             [
-                # The second mention is cut, the third has no token.
+                # The second mention is cut, the third has no tokens.
                 [(0, 0, 5), (2, 3, 6), (3, 2, 7), (4, 4, 1)],
                 [(0, -1, 5)],
                 [(0, 2, 8), (1, 1, 9), (2, 2, 10)],
@@ -126,7 +126,7 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
         ),
     )
     def test_overlaps_start_with_a_word(self, overlap, expected):
-        """The original's example, and a text that starts with a long word."""
+        """Cuts the original example, and a text with a long first word."""
         ids = ragged(
             [
                 [1, 2, 3, 10, 11, 20, 21, 22, 23, 31, 32, 33, 34],
@@ -168,7 +168,7 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([2, 3, 4, 5, 4, 5, 2], windows.ends)
 
     def test_mentions_in_overlaps(self):
-        """Each window has the mentions that begin in it."""
+        """A window has all mentions that begin in it, also in its overlaps."""
         windows = segments.Windows(
             tf.constant([0, 0, 1]),
             tf.constant([0, 3, 0]),

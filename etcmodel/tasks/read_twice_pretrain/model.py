@@ -1,4 +1,4 @@
-"""ReadTwice's pre-training: masked words and mentions of one entity."""
+"""ReadTwice's pre-training: masked words and coreferent mentions."""
 
 import tensorflow as tf
 
@@ -22,18 +22,18 @@ from etcmodel.pipeline.task_model import masked_language_model
 class PretrainModel(tf.keras.Model):
     """ReadTwice with a head for masked tokens and the coreference loss.
 
-    The constructor builds it. Source: ReadTwice paper, section 2.2 and
-    Appendix B.
+    The constructor creates the variables. Source: ReadTwice paper, section 2.2
+    and Appendix B.
 
     Args:
         use_coreference: whether to train memories of the same entity to be
-            alike; needs memories of entity mentions.
-        cross_block_attention_mode: memories that a segment sees; "block" is
-            the paper's single-segment mode.
+            similar; needs a configuration with memories of entity mentions.
+        cross_block_attention_mode: memories that a segment attends to; "block"
+            is the paper's single-segment mode.
 
     Raises:
-        ValueError: the configuration or the mode is impossible, or a
-            coreference loss lacks memories of entity mentions.
+        ValueError: the configuration or the mode is invalid, or the coreference
+            loss has no memories of entity mentions.
     """
 
     def __init__(
@@ -48,7 +48,8 @@ class PretrainModel(tf.keras.Model):
         if use_coreference and config.summary_mode != "entity":
             raise ValueError(
                 "The coreference loss needs memories of entity mentions, but "
-                f"summary_mode is '{config.summary_mode}'. Switch it off."
+                f"summary_mode is '{config.summary_mode}'. Set "
+                "summary_mode='entity', or switch the loss off."
             )
         check_cross_block_attention_mode(cross_block_attention_mode)
         self.cross_block_attention_mode = cross_block_attention_mode
@@ -80,8 +81,8 @@ class PretrainModel(tf.keras.Model):
         Returns:
             `logits` `<float32>[batch, predictions, vocab_size]` and, with a
             coreference loss, `<float32>[batch * mentions]`:
-            `coreference_losses` of each memory, and `is_coreferent`, 1 for
-            those of a known entity.
+            `coreference_losses` of the memories, and `is_coreferent`, 1 for
+            memories of a known entity.
         """
         inputs = dict(inputs)
         positions = inputs.pop("masked_positions")
@@ -124,7 +125,7 @@ class ReadTwicePretraining(PretrainingModel):
         )
 
     def loss_factors(self):
-        """Returns the weights; that of masked tokens is 1."""
+        """Returns the loss weights; the masked-token loss has weight 1."""
         return {
             "mlm_loss": 1.0,
             "coreference_loss": self.options.coreference_weight,
@@ -219,7 +220,8 @@ class ReadTwicePretraining(PretrainingModel):
             masked.is_target, options.max_predictions_per_block or length // 4
         )
         is_entity = tf.gather(masked.is_entity, positions, batch_dims=1)
-        # An example has whole documents.
+        # Documents do not cross examples, so an example shows how many segments
+        # they have.
         is_multi = span_loss.get_multi_doc_mask(features["block_ids"])
         labels = {
             "label_ids": tf.gather(token_ids, positions, batch_dims=1),

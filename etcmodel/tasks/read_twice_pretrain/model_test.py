@@ -68,7 +68,7 @@ class PretrainModelTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(["logits"], list(model(make_inputs())))
 
     def test_gradients_reach_all_weights(self):
-        """Biases of keys have none: they shift all scores of a query."""
+        """Only biases of keys have no gradient: softmax cancels them."""
         model = make_model()
         with tf.GradientTape() as tape:
             outputs = model(make_inputs(), training=True)
@@ -84,7 +84,7 @@ class PretrainModelTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllInRange(gradient, -1e4, 1e4)
             if tf.reduce_max(tf.abs(gradient)) < 1e-4:
                 unreached.append(variable)
-        # One in each of the two reads.
+        # One such bias in each of the two reads.
         self.assertEqual([[8], [8]], [list(x.shape) for x in unreached])
         for variable in unreached:
             self.assertIn("bias", variable.name)

@@ -23,7 +23,7 @@ from etcmodel.tasks.read_twice import mention_finder
 from etcmodel.tasks.read_twice import segments
 
 _MENTIONS = ("records", "mentions")
-# Fields of segments that `segments.Segments` also has.
+# Stored fields that are copied from `segments.Segments`.
 _SEGMENT_FIELDS = (
     "token_ids",
     "is_continuation",
@@ -38,7 +38,7 @@ class PretrainPreprocessingConfig(segments.SegmentConfig):
     """Sizes of stored examples.
 
     Attributes:
-        num_blocks_per_example: segments of an example.
+        num_blocks_per_example: number of segments of an example.
         documents: how to split plain text files into documents: "blank_lines"
             at empty lines, "file" for one document per file, "wikitext" at
             articles of the WikiText corpora; "auto" for "wikitext" if the file
@@ -66,7 +66,7 @@ class PretrainPreprocessor(Preprocessor):
         # First byte and exclusive end of each given mention.
         "mention_starts": RawInput(tf.int32, _MENTIONS),
         "mention_ends": RawInput(tf.int32, _MENTIONS),
-        # Its entity, empty if unknown.
+        # The mention's entity; empty if it is unknown.
         "mention_entities": RawInput(tf.string, _MENTIONS),
     }
     SCHEMA = ExampleSchema(
@@ -75,7 +75,7 @@ class PretrainPreprocessor(Preprocessor):
         ),
         token_ids=Field("block", INPUT, size="block_length"),
         is_continuation=Field("block", CONTEXT, size="block_length"),
-        # A number of each document; 0 for padding.
+        # Number of the segment's document; 0 for padding.
         block_ids=Field("block", INPUT),
         # Position of the segment in its document, from 1.
         block_pos=Field("block", INPUT),
@@ -111,7 +111,7 @@ class PretrainPreprocessor(Preprocessor):
             rows(mention_ends),
             entities.with_values(segments.entity_labels(entities.values)),
         )
-        # An empty text needs no search.
+        # Texts that are not searched are replaced by empty ones.
         found = mention_finder.find_mentions(tf.where(find_mentions, text, ""))
         mentions = segments.Mentions(
             *(
@@ -123,7 +123,7 @@ class PretrainPreprocessor(Preprocessor):
 
     @staticmethod
     def raw(record):
-        """Returns the text and its given mentions."""
+        """Returns the text of a record and its given mentions."""
         mentions = _byte_spans(record)
         return {
             "text": record.text,
@@ -134,12 +134,12 @@ class PretrainPreprocessor(Preprocessor):
         }
 
     def view(self, batch, index):
-        """Returns one record of a result of `build`, as arrays."""
+        """Returns one record of a batch of `build`, as arrays."""
         rows = batch.documents == index
         return segments.Segments(*(x[rows] for x in batch))
 
     def examples(self, record, view, split):
-        """Returns examples; divides a long document into parts."""
+        """Returns the examples of a document; divides it if it is long."""
         del split
         size = self.config.num_blocks_per_example
         number = len(view.documents)
@@ -175,7 +175,8 @@ class PretrainPreprocessor(Preprocessor):
 def _byte_spans(document: Document) -> list[tuple[int, int, str]]:
     """Converts the given mentions to bytes: begin, end and entity.
 
-    "Ján in Brno" with a mention from 7 to 11 gives one from 8 to 12.
+    Example: the mention in "Ján in Brno" from character 7 to 11 is from byte 8
+    to 12.
     """
     mentions = document.mentions or ()
     if document.text.isascii():

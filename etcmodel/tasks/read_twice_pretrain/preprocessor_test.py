@@ -63,7 +63,7 @@ class FeaturesTest(tf.test.TestCase):
         )
         found = Document("b", "jan Jan. Brno jan")
         (first, second) = encode_records(writer, [given, found], "train")
-        # 8 tokens, four in a segment.
+        # The document has 8 tokens, four in each segment.
         (stored,) = map(read, first.examples)
         self.assertAllEqual(
             stored["token_ids"],
@@ -73,7 +73,7 @@ class FeaturesTest(tf.test.TestCase):
         self.assertAllEqual(stored["block_pos"], [1, 2])
         self.assertLen(set(stored["block_ids"]), 1)
         self.assertAllEqual(stored["annotation_begins"], [1, 4, 2, 0])
-        # The third, "Brno.", does not fit beside two others.
+        # The third mention, "Brno.", is over the maximum of two.
         self.assertAllEqual(stored["annotation_ends"], [1, 4, 2, 0])
         jan, brno, he, none = stored["annotation_labels"]
         self.assertEqual((jan, 0), (he, none))
@@ -82,7 +82,7 @@ class FeaturesTest(tf.test.TestCase):
             first.counts,
             {
                 "tokens": 8,
-                # With the CLS token of each segment.
+                # Includes the CLS of each segment.
                 "tokens_stored": 10,
                 "tokens_unknown": 0,
                 "segments": 2,

@@ -17,13 +17,14 @@ class PretrainOptions:
     Attributes:
         mlm_fraction_to_mask: share of the words outside of mentions to mask.
         mlm_entity_fraction_to_mask: share of the mentions to mask.
-        mlm_max_consecutive_masks: maximum number of words masked in a row.
+        mlm_max_consecutive_masks: maximum number of consecutive masked words.
         mention_mask_mode: "whole_mention", "whole_entity" or
             "whole_entity_batch"; see `entity_masking.mask_tokens`.
-        max_predictions_per_block: masked tokens of a segment that are
-            predicted; 0 for a quarter of the segment.
-        coreference_weight: weight of the coreference loss next to that of
-            masked tokens, 0 for none. Both are divided by their sum.
+        max_predictions_per_block: maximum number of masked tokens of a segment
+            that are predicted; 0 for a quarter of the segment's length.
+        coreference_weight: weight of the coreference loss, 0 for none; the
+            masked-token loss has weight 1. Both weights are divided by their
+            sum.
     """
 
     mlm_fraction_to_mask: float = 0.15
@@ -46,8 +47,8 @@ TASK = TaskSpec(
     has_answers=False,
     reads_segments=True,
     reading=("documents",),
-    # Section 4.1. The paper only gives the optimizer's name and the number of
-    # steps; the other values are the original code's.
+    # ReadTwice paper, section 4.1. The paper only gives the optimizer and the
+    # number of steps; the other values come from the original code.
     recipe={
         "batch_size": 512,
         "validation_batch_size": 512,

@@ -41,7 +41,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_memories_tell_masked_entities(self):
-        """Compares memories and none (ReadTwice paper, Table 4)."""
+        """Evaluates with and without memories (ReadTwice paper, Table 4)."""
         directory = self.get_temp_dir()
         train = write_small_records(
             directory, 500, "read_twice_pretrain", seed=1
@@ -88,9 +88,9 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
             )
             with open(output, encoding="utf-8") as file:
                 results[mode] = json.load(file)
-            # Other words are random: one of 20.
+            # Other words are drawn from 20, so they cannot be predicted.
             self.assertLess(results[mode]["other_accuracy"], 0.15)
-        # Chance is also one in 20.
+        # Without memories, entities are guessed: chance is 1 in 20.
         self.assertLess(results["block"]["entity_accuracy"], 0.2)
         self.assertGreater(results["doc"]["entity_accuracy"], 0.4)
 
@@ -106,7 +106,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
             [2 * BLOCKS, SEGMENT_LENGTH], list(features["token_ids"].shape)
         )
         ids = features["block_ids"].numpy()
-        # Documents are whole, with three segments each.
+        # Examples have whole documents, of three segments each.
         for number in set(ids.tolist()) - {0}:
             self.assertAllEqual(
                 [1, 2, 3], features["block_pos"].numpy()[ids == number]
@@ -120,7 +120,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         rows = np.arange(2 * BLOCKS)[:, None]
         positions = features["masked_positions"].numpy()
         self.assertTrue(masked[rows, positions][weights > 0].all())
-        # Masked mentions are entities, and other masked words are not.
+        # `is_entity` is 1 for masked mentions, 0 for other masked words.
         names = np.array(PRETRAINING_VOCAB)[labels["label_ids"]]
         is_entity = labels["is_entity"].numpy()
         for name, weight, entity in zip(
@@ -130,7 +130,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertEqual("e" if entity else "w", name[0])
 
     def test_copies_of_a_document_are_different_documents(self):
-        """Otherwise a repeated example would show masked words."""
+        """If not, one copy would reveal the masked words of the other."""
         params = self._params()
         params.task.train_data.global_batch_size = 40 * BLOCKS
         task = _TASK(params.task)
@@ -151,7 +151,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
         self.assertGreater(len(first), 1)
         ids, masked = [], []
         for batches in (first, second):
-            # Document numbers start anew in each batch.
+            # Document numbers start again in each batch.
             numbers = [x["block_ids"].numpy() for x, _ in batches]
             ids.append(
                 np.concatenate(

@@ -1,4 +1,4 @@
-"""Labels the answers to a question in segments."""
+"""Labels answers in the segments of a document."""
 
 from collections.abc import Sequence
 
@@ -17,22 +17,22 @@ def label_answers(
     spans: Sequence[tuple[int, int]],
     max_answers: int,
 ) -> tuple[np.ndarray, int]:
-    """Labels the answers that are whole in each segment.
+    """Labels the answers that lie completely inside each segment.
 
-    Labels are whole words. Answers that are parts of words are only labelled if
-    the segment has no others.
+    Labels are whole words. An answer that is a part of a word is only labelled
+    if the segment has no exact answer.
 
     Args:
         starts: first byte of each token, -1 for other tokens,
             `<int32>[segments, length]`.
-        ends: its exclusive end.
-        cuts: see `word_cuts`.
+        ends: exclusive end of each token.
+        cuts: whether each token begins or ends inside a word; see `word_cuts`.
         spans: first byte and exclusive end of each answer, in order.
-        max_answers: maximum number of labels of a segment.
+        max_answers: maximum number of answers labelled in a segment.
 
     Returns:
-        `<int32>[3, segments, max_answers]`: first and last token of each, and 1
-        for an answer; and the number of answers that did not fit.
+        `<int32>[3, segments, max_answers]`: first token, last token, and 1 (0
+        for padding) of each answer; and the number of answers that did not fit.
     """
     labels = np.zeros([3, len(starts), max_answers], np.int32)
     cut = 0

@@ -6,7 +6,7 @@ from etcmodel.tasks.read_twice_qa.labels import label_answers
 
 class LabelsTest(tf.test.TestCase):
     def test_by_hand(self):
-        """Labels answers of whole tokens that are in one segment."""
+        """Labels answers of whole tokens that lie inside a segment."""
         starts = np.array([[-1, 0, 4, 6, 10], [-1, 6, 10, 14, -1]])
         ends = np.array([[-1, 3, 6, 9, 13], [-1, 9, 13, 16, -1]])
         whole = np.zeros_like(starts)
@@ -14,8 +14,8 @@ class LabelsTest(tf.test.TestCase):
             starts,
             ends,
             whole,
-            # The second is a part of a token, the third is only in the first
-            # segment, the fourth only in the second, the last in none.
+            # The second answer is a part of a token. The third is only in the
+            # first segment, the fourth only in the second, the last in neither.
             [(6, 9), (5, 6), (0, 6), (10, 16), (9, 10), (12, 20)],
             3,
         )
@@ -23,7 +23,7 @@ class LabelsTest(tf.test.TestCase):
         self.assertAllEqual([[3, 2, 0], [1, 3, 0]], labels[1])
         self.assertAllEqual([[1, 1, 0], [1, 1, 0]], labels[2])
         self.assertEqual(0, cut)
-        # A part of a token, without other answers.
+        # An answer that is a part of a token, without other answers.
         labels, cut = label_answers(starts, ends, whole, [(6, 8)], 1)
         self.assertAllEqual([[[3], [1]], [[3], [1]], [[1], [1]]], labels)
         # An answer that extends beyond the segment.
@@ -39,13 +39,14 @@ class LabelsTest(tf.test.TestCase):
         """Labels the whole word if there is no exact answer."""
         starts = np.array([[-1, 0, 4, 6, 10, -1], [-1, 6, 10, 14, 16, -1]])
         ends = np.array([[-1, 4, 6, 9, 13, -1], [-1, 9, 13, 16, 19, -1]])
-        # The first two tokens are a word, the last word is cut; the second
-        # segment begins inside a word.
+        # In the first segment, the first two tokens are one word, and the last
+        # word is cut. The second segment begins inside a word.
         cuts = np.array([[0, 2, 1, 0, 2, 0], [0, 1, 0, 2, 1, 0]])
         for spans, expected in (
             ([(0, 4)], [[1, 2], [0, 0]]),
             ([(4, 6), (14, 16)], [[1, 2], [3, 4]]),
-            # The first segment has an exact answer.
+            # The first segment has an exact answer, so the other is not
+            # labelled.
             ([(0, 4), (6, 9)], [[3, 3], [1, 1]]),
             ([(10, 13)], [[4, 4], [2, 2]]),
         ):

@@ -22,19 +22,21 @@ from etcmodel.tasks.read_twice_qa.labels import ANSWER_TYPES
 
 # Maximum number of a document's spans whose texts are compared.
 _MAX_TEXTS = 64
-# Overlapping segments find the same places.
+# Number of best places before equal ones are merged: overlapping segments find
+# the same places.
 _MAX_PLACES = 2 * _MAX_TEXTS
-# Spans have higher scores.
+# Scores of spans are above this, scores of padding below.
 _LEAST_SCORE = span_prediction.MASKED_LOGIT / 2
-# Penalty of spans that begin or end inside a word: below all whole words.
+# Penalty for spans that begin or end inside a word: they rank below all spans
+# of whole words.
 _CUT = -1e4
 
 
 class ReadTwiceQA(AnswerModel):
-    """Finds spans of a document; rows are segments.
+    """Answers with a span of a document; each row is a segment.
 
     Losses and selection depend on the whole batch, over all replicas. Raises a
-    ValueError if an option is impossible.
+    ValueError if an option is invalid.
 
     Attributes:
         HAS_OPTIONS: whether an answer may be "yes" or "no".
@@ -49,7 +51,8 @@ class ReadTwiceQA(AnswerModel):
     def __init__(self, model_options, options, sizes=None):
         super().__init__(model_options, options, sizes or {})
         mode = model_options.cross_block_attention_mode
-        # In other modes answers would depend on the rest of the batch.
+        # In other modes, an answer would depend on other documents of the
+        # batch.
         if mode not in ("doc", "block"):
             raise ValueError(
                 f"cross_block_attention_mode is {mode!r}, expected 'doc' or "
@@ -76,8 +79,8 @@ class ReadTwiceQA(AnswerModel):
 
         Args:
             config: configuration of the encoder.
-            block_length: tokens of a segment.
-            num_annotations: mentions of a segment.
+            block_length: number of tokens of a segment.
+            num_annotations: number of mentions of a segment.
             **options: further arguments of `ReadTwiceModel`.
 
         Returns:
@@ -146,15 +149,15 @@ class ReadTwiceQA(AnswerModel):
         }
 
     def encoder(self, model):
-        """Returns the encoder inside."""
+        """Returns the encoder of a model."""
         return model.get_layer("read_twice")
 
     def pretrained_heads(self, model):
-        """Returns the span head of a run trained on other answers."""
+        """Returns the span head, which runs of other tasks can initialize."""
         return [model.get_layer("span_prediction")]
 
     def inputs_and_labels(self, inputs, fields, data):
-        """Makes inputs and labels; weights of a document sum to 1."""
+        """Makes inputs and labels; the weights of each document sum to 1."""
         del data
         labels = dict(fields)
         # [records, 2]
@@ -172,7 +175,7 @@ class ReadTwiceQA(AnswerModel):
         }
 
     def metric_names(self):
-        """Adds the span loss by number of segments of a document."""
+        """Adds the span losses of documents of one and several segments."""
         return [
             *super().metric_names(),
             "span_loss_multi_blocks",
@@ -191,7 +194,7 @@ class ReadTwiceQA(AnswerModel):
         }
 
     def loss_names(self):
-        """Returns the names of the losses."""
+        """Returns the names of the losses; only some tasks have options."""
         return ("span", "option") if self.HAS_OPTIONS else ("span",)
 
     def losses(self, outputs, labels):
@@ -218,7 +221,7 @@ class ReadTwiceQA(AnswerModel):
         return {name: x.losses * number for name, x in found.items()}
 
     def select_candidates(self, outputs, features, context):
-        """Finds the best spans of whole words in each segment, by bytes."""
+        """Finds each segment's best spans of whole words, as bytes."""
         options = self.options
         cuts = context["word_cuts"]
         # [segments, block_length, 2]
@@ -250,16 +253,16 @@ class ReadTwiceQA(AnswerModel):
     def decode(self, candidates, owner, text):
         """Finds the most confident answer of each document.
 
-        A softmax over the best spans of the document gives their confidence;
-        `combine` combines the confidences of spans with equal text, without
-        case and punctuation.
+        A softmax over the best spans of the document gives their confidence.
+        Confidences of spans with equal text, ignoring case and punctuation, are
+        combined as `combine` says.
         """
         document = tf.convert_to_tensor(text["document"])
         batch = tf.size(document)
-        # [batch]: the first byte of the text, if it is a part.
+        # [batch]: first byte of the text; 0 unless it is a part of a document.
         first = text.get("document_start", tf.zeros([batch], tf.int32))
         nothing = 4 * span_prediction.MASKED_LOGIT
-        # [batch, spans]: at least as many as are compared.
+        # [batch, spans]: padded, since `top_k` needs enough columns.
         scores = tf.pad(
             _of_each(candidates["span_scores"], owner, batch, nothing),
             [[0, 0], [0, _MAX_PLACES]],
@@ -277,7 +280,7 @@ class ReadTwiceQA(AnswerModel):
             return scores, tf.gather(places, best, batch_dims=1)
 
         scores, places = keep(_MAX_PLACES, scores, places)
-        # [batch, places, places]: each place counts once.
+        # [batch, places, places]: equal places are merged.
         is_same = tf.reduce_all(
             tf.equal(places[:, :, tf.newaxis], places[:, tf.newaxis]), axis=3
         )
@@ -291,7 +294,7 @@ class ReadTwiceQA(AnswerModel):
         )
         is_span = (scores > _LEAST_SCORE) & (places[..., 0] < places[..., 1])
         places = tf.where(is_span[..., tf.newaxis], places, 0)
-        # One by one, to hold one copy of a document at a time.
+        # One span at a time, so that memory holds one copy of a document.
         texts = tf.map_fn(
             lambda x: tf.strings.substr(
                 tf.gather(document, x[0]),
@@ -328,7 +331,7 @@ class ReadTwiceQA(AnswerModel):
         return answers
 
     def _of_equal_texts(self, texts, confidence):
-        """Computes the confidence of each text, `<float32>[batch, texts]`."""
+        """Combines confidences of equal texts, `<float32>[batch, texts]`."""
         # [batch, texts]
         words = tf.strings.strip(
             tf.strings.regex_replace(
@@ -348,7 +351,7 @@ class ReadTwiceQA(AnswerModel):
         return reduce(each, axis=2)
 
     def _with_options(self, candidates, owner, answers, batch):
-        """Sets "yes" or "no" where that is the most probable option."""
+        """Replaces the answer by "yes" or "no" where that is more probable."""
         number = len(ANSWER_TYPES)
         # [batch, segments * 3]: all options in all segments, as in training.
         probs = tf.nn.softmax(

@@ -1,4 +1,4 @@
-"""Tests of `model`: how answers follow from logits, by hand."""
+"""Tests of the model: answers for given logits, losses, gradients."""
 
 import math
 
@@ -30,7 +30,7 @@ def choose(scores, starts, ends, **more):
 
 
 class AnswerTest(tf.test.TestCase, parameterized.TestCase):
-    # "Jan" twice, in different case, and "Brno" once.
+    # "Jan" occurs twice, in different case, and "Brno" once.
     text = "Jan. Brno, JAN é"
     chosen = choose(
         [[1.0, 0.5], [0.7, _NONE], [_NONE, _NONE]],
@@ -40,7 +40,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(("max", b"Brno", 5, 9), ("sum", b"JAN ", 11, 15))
     def test_equal_texts(self, combine, answer, start, end):
-        """The sum of equal texts is higher than the best span."""
+        """With "sum", equal texts together beat the best single span."""
         found = make_model(combine=combine).decode(
             self.chosen,
             tf.constant([0, 0, 1]),
@@ -54,7 +54,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose([best / total, 0], found["answer_score"])
 
     def test_a_part_of_a_document(self):
-        """The part begins at byte 5; places are those of the document."""
+        """The part begins at byte 5; positions are those of the document."""
         found = make_model().decode(
             {name: x[:1] for name, x in self.chosen.items()},
             tf.constant([0]),
@@ -81,7 +81,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_places_in_two_segments_count_once(self):
-        # Spans with different ends are different.
+        # Spans with different ends are different places.
         found = make_model(combine="sum").decode(
             choose(
                 [[1.0, 0.9, 0.5], [0.8, 0.9, _NONE]],
@@ -108,7 +108,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([0, 0], found["answer_score"])
 
     def test_options(self):
-        """The most probable option of all segments decides."""
+        """The answer type is the most probable option of all segments."""
         model = make_model(model_lib.HotpotQA)
         for logits, option, answer, start in (
             ([[2.0, 0.0, 1.0], [0.0, 1.9, 0.0]], 0, b"Brno", 5),
@@ -133,7 +133,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
                 )
 
     def test_document_without_a_span(self):
-        """The answer is empty, yes or no."""
+        """Without a span, the answer is empty, yes or no."""
         found = make_model(model_lib.HotpotQA).decode(
             choose(
                 [[_NONE], [_NONE]],
@@ -159,12 +159,13 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         chosen = make_model(
             decode_max_size=2, decode_top_k=2
         ).select_candidates({"span_logits": tf.constant(logits)}, {}, context)
-        # The third token, and the first two; three tokens are too many.
+        # The best spans are the third token and the first two tokens; three
+        # tokens would be too many.
         self.assertAllClose([[6, 5]], chosen["span_scores"])
         self.assertAllEqual([[[20, 21], [10, 18]]], chosen["span_bytes"])
 
     def test_choose_whole_words(self):
-        """Parts of words have the lowest scores."""
+        """Spans with parts of words have lower scores than other spans."""
         logits = np.full([2, 3, 2], -1e6, np.float32)
         logits[:, 1:] = [[3, 4], [2, 5]]
         chosen = make_model(
@@ -216,7 +217,7 @@ class ModelTest(tf.test.TestCase):
         return task_model, model, inputs
 
     def test_losses_and_gradients(self):
-        """Each segment has the loss of its document."""
+        """The loss of each segment is the loss of its document."""
         task_model, model, inputs = self._make(model_lib.HotpotQA)
         ids = inputs["block_ids"].numpy()
         numbers = np.array([(ids == x).sum() if x else 0 for x in ids])

@@ -1,4 +1,4 @@
-"""Segments of documents, and the division of documents."""
+"""Segments of documents, and the division of long documents into parts."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ class Passages(NamedTuple):
     Attributes:
         token_ids: ids of the tokens; the question comes first.
         prefix_length: number of tokens of the question.
-        documents: index of the document.
-        parts: index of the part of the document.
-        block_pos: number of the segment in the document, from 1.
+        documents: index of the segment's document.
+        parts: index of the segment's part of the document.
+        block_pos: position of the segment in the document, from 1.
         annotation_begins: first token of each mention.
         annotation_ends: its last token.
         annotation_labels: its entity, 0 for padding.
@@ -49,7 +49,7 @@ class Passages(NamedTuple):
     tokens_cut: tf.Tensor
 
     def of_document(self, index: int) -> "Passages":
-        """Returns the segments of one document. Eager, or of arrays."""
+        """Returns the segments of one document; not for graph code."""
         rows = self.documents == index
         *segments_, tokens_cut = self
         return Passages(
@@ -85,7 +85,7 @@ class Parts(NamedTuple):
     mention_labels: tf.RaggedTensor
 
     def of_questions(self, documents: tf.Tensor) -> "Parts":
-        """Repeats parts for each question's document, `<int32>[questions]`."""
+        """Gathers the parts of questions' documents, `<int32>[questions]`."""
         numbers = tf.gather(self.numbers, documents)
         _, *values = self
         return Parts(
@@ -97,11 +97,11 @@ class Parts(NamedTuple):
 def skip_space(
     texts: tf.Tensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor
 ) -> tf.RaggedTensor:
-    """Moves starts of tokens behind their leading white space; graph code.
+    """Moves the start of each token past leading white space; graph code.
 
-    SentencePiece's tokens include it. A token of only white space starts at
-    its end. Example: in the text "in  Brno", the tokens from 0 to 2 and from 2
-    to 8 start at 0 and 4.
+    SentencePiece's tokens include the space before a word. The start of a token
+    of only white space is its end. Example: in the text "in  Brno", the tokens
+    from 0 to 2 and from 2 to 8 get the starts 0 and 4.
 
     Args:
         texts: `<string>[texts]`.
@@ -124,15 +124,15 @@ def skip_space(
 def part_size(number, max_size: int):
     """Returns how many segments each part of a document has.
 
-    Parts are as few as possible, and equal except the last one. Example: 10
-    segments with at most 4 per part are those from 0 to 4, from 4 to 8 and from
-    8 to 10; 6 are two parts of 3. Also takes `<int>[...]` as graph code.
+    There are as few parts as possible, all equal except the last one. Example:
+    with at most 4 segments per part, 10 segments have parts of 4, 4 and 2, and
+    6 segments have two parts of 3. `number` may be a tensor, `<int>[...]`.
     """
     return -(-number // -(-number // max_size))
 
 
 def count_documents(block_pos: tf.Tensor) -> tf.Tensor:
-    """Counts the documents begun up to each segment; graph code.
+    """Counts the documents that start up to each segment; graph code.
 
     Example: positions `[1, 2, 1, 1, 2]` give `[1, 1, 2, 3, 3]`.
     """
@@ -144,16 +144,18 @@ def number_blocks(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Divides documents into parts that can be read together; graph code.
 
-    Example: with at most 2 segments, a document of 3 and one of 1 have the
-    parts `[1, 1, 2, 3]`, and their segments the numbers `[1, 2, 1, 1]`.
+    Example: with at most 2 segments per part, the segments of a document of 3
+    and a document of 1 are in the parts `[1, 1, 2, 3]`, numbered
+    `[1, 2, 1, 1]`.
 
     Args:
         documents: `<int32>[segments]`, ascending.
-        block_pos: `<int32>[segments]` number in the document, from 1.
+        block_pos: `<int32>[segments]` position in the document, from 1.
         max_size: maximum number of segments of a part.
 
     Returns:
-        The part of each segment, and its number in it, `<int32>[segments]`.
+        The part of each segment and its position in the part, from 1,
+        `<int32>[segments]`.
     """
     # [segments]
     number = tf.gather(tf.math.segment_max(block_pos, documents), documents)
@@ -168,16 +170,16 @@ def part_of_document(
     first: int,
     number: int,
 ) -> dict[str, Any]:
-    """Returns the part of a document for some segments, and its start.
+    """Returns the text of some segments of a document, and its first byte.
 
     The part extends to the start of the next segments, or farther if they
     overlap. The first part starts at byte 0; the last one ends with the
-    document. Example: `b" Jan. Eve."` has two segments for `Jan` and `.` (bytes
-    1 to 5), which get bytes 0 to 6, and one for `Eve`, which gets bytes 6 to
-    10.
+    document. Example: the first two segments of `b" Jan. Eve."` have the tokens
+    `Jan` and `.` (bytes 1 to 5), the third one has `Eve`. The part of the first
+    two is bytes 0 to 6, the part of the third is bytes 6 to 10.
 
     Args:
-        document: in UTF-8.
+        document: the text in UTF-8.
         token_starts: first byte of each token, -1 for those of the question and
             padding, `<int>[segments, length]`.
         token_ends: exclusive ends of the tokens, same shape.

@@ -7,7 +7,7 @@ from etcmodel.tasks.read_twice_qa import passages
 
 class PartsTest(tf.test.TestCase, parameterized.TestCase):
     def test_number_blocks_by_hand(self):
-        """Documents have 3, 1 and 6 segments; 2 or 4 are read together."""
+        """Divides documents of 3, 1 and 6 segments into parts."""
         documents = tf.constant([0, 0, 0, 2, 3, 3, 3, 3, 3, 3])
         block_pos = tf.constant([1, 2, 3, 1, 1, 2, 3, 4, 5, 6])
         for most, expected_ids, expected_pos in (

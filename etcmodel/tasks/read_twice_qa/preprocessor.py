@@ -51,7 +51,7 @@ from etcmodel.tasks.read_twice_qa.passages import part_of_document
 from etcmodel.tasks.read_twice_qa.passages import part_size
 from etcmodel.tasks.read_twice_qa.passages import skip_space
 
-# Separates the parts of a document that have their own segments.
+# Separates the parts of a document, if they have their own segments.
 PART_SEPARATOR = "\n\n"
 # The model's inputs for a segment, besides its tokens.
 BLOCK_FIELDS = ("block_ids", "block_pos", "prefix_length")
@@ -73,8 +73,8 @@ class QuestionPreprocessingConfig(segments.SegmentConfig):
         block_overlap: maximum number of tokens of the document that a segment
             shares with the previous one.
         max_question_length: maximum number of tokens of a question.
-        num_blocks_per_example: segments of an example: maximum number that is
-            read together. A longer document is divided.
+        num_blocks_per_example: maximum number of segments of an example, which
+            are read together. A longer document is divided.
     """
 
     block_overlap: int = dataclasses.field(
@@ -91,7 +91,8 @@ class QuestionPreprocessingConfig(segments.SegmentConfig):
             raise ValueError(
                 f"block_length is {self.block_length}, but a question of "
                 f"max_question_length={self.max_question_length} tokens and "
-                f"block_overlap={self.block_overlap} need {needed}."
+                f"block_overlap={self.block_overlap} need {needed}. "
+                "Raise block_length."
             )
 
 
@@ -102,8 +103,8 @@ class NarrativeQAPreprocessingConfig(QuestionPreprocessingConfig):
     Attributes:
         data_split: set of questions to read: "train", "valid", "test" or
             "all".
-        min_rouge_l_oracle_score: minimum ROUGE-L, from 0 to 1, of a span with
-            an answer that it is a label for.
+        min_rouge_l_oracle_score: minimum ROUGE-L, from 0 to 1, between an
+            answer and a span for the span to be labelled.
     """
 
     data_split: str = option("all", is_noted=False)
@@ -129,8 +130,8 @@ class QuestionPreprocessor(Preprocessor):
     Attributes:
         PARTS: whether parts of a document, separated by an empty line, have
             their own segments.
-        SENTENCE_CASE: whether an answer's first capital may be ignored; see
-            `find_answers`.
+        SENTENCE_CASE: whether the case of an answer's first letter may be
+            ignored; see `find_answers`.
     """
 
     INPUTS: ClassVar[Mapping[str, RawInput]] = {
@@ -163,8 +164,8 @@ class QuestionPreprocessor(Preprocessor):
         # The answer's type, and whether the segment is in a supporting part.
         option=Field("block", LABEL),
         is_supporting=Field("block", LABEL),
-        # Number of the segment in the record, and number of segments that the
-        # model reads together with it.
+        # Index of the segment in the record, and number of segments that the
+        # model reads together, including this one.
         window=Field("block", CONTEXT),
         num_blocks=Field("block", CONTEXT),
         **{
@@ -182,7 +183,8 @@ class QuestionPreprocessor(Preprocessor):
         document=Field("one", TEXT, tf.string),
         document_start=Field("one", TEXT),
     )
-    # Enough for most questions of a book, which is then tokenized once.
+    # Most books have fewer questions, and equal documents of a batch are
+    # tokenized once.
     RECORDS_AT_ONCE = 32
     PARTS: ClassVar[bool] = False
     SENTENCE_CASE: ClassVar[bool] = True
@@ -195,7 +197,8 @@ class QuestionPreprocessor(Preprocessor):
     def build(self, question: tf.Tensor, document: tf.Tensor) -> Passages:
         """Builds the segments of a batch, `<string>[batch]` each.
 
-        Equal documents are tokenized once; one without tokens has no segments.
+        Equal documents are tokenized once. A document without tokens has no
+        segments.
         """
         config, special = self.config, self.tokenizer.special_ids
         # [batch, (tokens)]
@@ -303,25 +306,25 @@ class QuestionPreprocessor(Preprocessor):
 
     @staticmethod
     def raw(record):
-        """Returns the question and the document."""
+        """Returns the question and the document of a record."""
         return {"question": record.question, "document": record.text}
 
     def view(self, batch, index):
-        """Returns one record of a result of `build`, as arrays."""
+        """Returns one record of a batch of `build`, as arrays."""
         return batch.of_document(index)
 
     def examples(self, record, view, split):
-        """Returns examples; divides a long document into parts.
+        """Returns the examples of a record; divides a long document.
 
-        A document without tokens raises a RecordError in training; otherwise it
-        has a segment of padding, whose example stores the right answer.
+        A document without tokens raises a RecordError in training. Otherwise it
+        gets one segment of padding, so that its example keeps the gold answer.
         """
         number = len(view.documents)
         if not number and split == "train":
             raise record.error(
                 "no tokens",
                 problem=(
-                    "the vocabulary has no token of its text, "
+                    "the vocabulary has no token for its text, "
                     f"{show(record.text)}"
                 ),
             )
@@ -397,7 +400,7 @@ class QuestionPreprocessor(Preprocessor):
         )
 
     def _part(self, record, values, start, size, number) -> dict[str, Any]:
-        """Returns the values of the segments from `start` on."""
+        """Returns the values of up to `size` segments from `start` on."""
         part = {name: x[start : start + size] for name, x in values.items()}
         read = len(part["window"])
         return {
@@ -433,7 +436,7 @@ class QuestionPreprocessor(Preprocessor):
         )
 
     def batch_of_stored(self, serialized):
-        """Makes a batch of examples; each part of a record has an answer."""
+        """Makes a batch of stored examples; each part gets an answer."""
         inputs, fields = self.SCHEMA.parse(
             serialized,
             dataclasses.asdict(self.config),
@@ -458,7 +461,7 @@ class QuestionPreprocessor(Preprocessor):
         )
 
     def example_of_raw(self, **inputs):
-        """Returns a stored example of raw inputs of one record."""
+        """Converts the raw inputs of one record to a stored example."""
         record = types.SimpleNamespace(
             id="warm-up",
             text=inputs["document"].numpy()[0].decode("utf-8"),
@@ -491,7 +494,7 @@ class QuestionPreprocessor(Preprocessor):
 
     @property
     def rows_at_once(self):
-        """Returns the number of segments that are read together."""
+        """The number of segments that are read together."""
         return self.config.num_blocks_per_example
 
 
@@ -504,28 +507,28 @@ class HotpotQAPreprocessor(QuestionPreprocessor):
 
     def answer_type(self, record):
         """Returns the answer type and the supporting paragraphs."""
-        # Case does not matter in the official baseline either.
+        # Case is ignored, as in the official baseline.
         answer = record.answers[0].strip().lower()
         kinds = labels.ANSWER_TYPES
         number = kinds.index(answer) if answer in kinds[1:] else 0
         return number, record.supporting_parts
 
     def find(self, record):
-        """Finds spans; yes and no have none."""
+        """Finds spans; the answers yes and no have none."""
         return [] if self.answer_type(record)[0] else super().find(record)
 
 
-# Cached, since the questions of a story are adjacent.
+# Cached, since the questions about a story are adjacent.
 @functools.lru_cache(maxsize=4)
 def _words(text: str) -> oracle.Words:
     return oracle.Words(text)
 
 
 class NarrativeQAPreprocessor(QuestionPreprocessor):
-    """Labels spans with the best ROUGE-L, as answers are free texts."""
+    """Labels spans with the best ROUGE-L, since answers are free text."""
 
     def find(self, record):
-        """Finds the answers, and all places of the spans of best ROUGE-L."""
+        """Finds the places of the answers and of spans of best ROUGE-L."""
         words = _words(record.text)
         answers = [x.strip().rstrip(" .") for x in record.answers]
         similar = [

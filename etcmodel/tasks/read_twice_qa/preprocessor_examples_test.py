@@ -22,7 +22,7 @@ from testing.helpers import real_data_path
 
 class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
     def _write(self, task, records, vocab, split="train", **sizes):
-        """Returns counts, and parsed and raw values of packed examples."""
+        """Writes examples; returns counts, parsed values and stored texts."""
         spec = registry.get(task)
         config = spec.make_preprocessing_config(sizes)
         writer = example_maker.of_task(spec, config, vocab)
@@ -53,7 +53,7 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
         return [x.counts for x in made], fields, texts
 
     def _answers(self, fields, texts):
-        """Returns record -> texts that the labels mark."""
+        """Returns the texts that the labels mark, by record."""
         found, number = {}, -1
         ids = fields["block_ids"].numpy()
         for row, block_id in enumerate(ids):
@@ -76,7 +76,7 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
         return found
 
     def test_long_document_is_divided(self):
-        """Training omits parts without an answer."""
+        """Training leaves out parts without an answer."""
         path, vocab = reading.write_small_triviaqa(self.get_temp_dir(), 5)
         record = list(triviaqa.FORMAT.read(path))[4]
         record = msgspec.structs.replace(record, missing_pages=2)
@@ -95,7 +95,7 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
             self.assertLen(fields, number)
             self.assertEqual(1, counts["records_divided"])
             self.assertEqual(2, counts["evidence_pages_missing"])
-            # Parts of two, two and one segments.
+            # The parts have two, two and one segments.
             self.assertEqual(5, counts["segments"])
             self.assertAllEqual([1, 2], fields[0]["block_pos"])
             self.assertAllEqual([2, 2], fields[0]["num_blocks"])
@@ -107,7 +107,7 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(list(range(5))[: 2 * number], windows)
             self.assertLen({int(x["block_ids"][0]) for x in fields}, number)
             marked.append([fields[0][x] for x in preprocessor.LABEL_FIELDS])
-            # Training stores neither the text nor places of tokens.
+            # Training stores neither the text nor byte offsets of tokens.
             self.assertEqual(split == "dev", "document" in texts[0])
             self.assertEqual(split == "dev", "token_starts" in texts[0])
         self.assertAllEqual(*marked)
@@ -128,7 +128,7 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_counts_and_supporting_parts(self):
-        """One answer occurs too often, one is yes, one is not in the text."""
+        """One answer occurs too often, one is "yes", one does not occur."""
         _, vocab = reading.write_small_triviaqa(self.get_temp_dir(), 1)
         parts = ("It rains.", "Paris, Paris, Paris.", "Rome rains.")
         records = [
@@ -182,7 +182,8 @@ class ExamplesTest(tf.test.TestCase, parameterized.TestCase):
                 "read_twice_triviaqa", [record], vocab, split
             )
             self.assertEqual(0, counts["segments"])
-            # Padding; `block_pos` marks the start of the record.
+            # The segment is padding; its `block_pos` marks the start of the
+            # record.
             self.assertFalse(fields["block_ids"].numpy().any())
             self.assertFalse(fields["num_blocks"].numpy().any())
             self.assertEqual(1, fields["block_pos"].numpy().sum())

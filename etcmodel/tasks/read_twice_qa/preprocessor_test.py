@@ -53,7 +53,7 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
         ]
 
     def test_by_hand(self):
-        """Segments overlap by whole words."""
+        """Segments overlap in whole words."""
         processor = self._make()
         document = "It rains in  a bigger city. Jan lives here."
         made = processor(
@@ -87,8 +87,8 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
                     token.decode().removeprefix("##"),
                     document[start:end].lower(),
                 )
-        # "Jan" is a mention in the third segment; capitalized common words at
-        # the start of a sentence are none.
+        # "Jan" is a mention in the third segment. Capitalized common words at
+        # the start of a sentence are not mentions.
         self.assertAllEqual([0, 0, 7, 0], made.annotation_begins[:, 0])
         self.assertAllEqual([0, 0, 7, 0], made.annotation_ends[:, 0])
         self.assertAllEqual(
@@ -108,7 +108,7 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([2, 0], made.tokens_cut)
 
     def test_parts_have_separate_segments(self):
-        """Places are bytes of the whole document; parts may be empty."""
+        """Offsets are bytes of the whole document; parts may be empty."""
         processor = self._make(preprocessor.HotpotQAPreprocessor)
         documents = ["é it rains.\n\n\n\nJan", "Jan\n\nin Brno"]
         made = processor(tf.constant(["a", "a"]), tf.constant(documents))
@@ -130,7 +130,7 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(text, document[last - len(text) : last])
 
     def test_space_is_no_part_of_an_answer(self):
-        """SentencePiece's tokens include it."""
+        """SentencePiece's tokens include the space before a word."""
         processor = preprocessor.QuestionPreprocessor(
             make_config(block_length=30, max_question_length=5),
             tokenizers.make_tokenizer(real_data_path("vocab/gpt2.model")),
@@ -148,11 +148,11 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
             for start, end in zip(starts, ends, strict=True)
         }
         self.assertContainsSubset(["He", "left", "Paris", "("], found)
-        # Tokens of only space are empty.
+        # Tokens of only white space become empty.
         self.assertNotRegex("".join(found), r"\s")
 
     def test_equal_documents_are_tokenized_once(self):
-        """Each question has the same segments as alone."""
+        """Every question gets the same segments as in a batch of its own."""
         processor = self._make()
         documents = ["It rains. Jan lives in Brno.", "Jan lives here."]
         questions = ["Who lives in a?", "who", "is it"]
@@ -178,7 +178,7 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
                 )
 
     def test_invalid_utf8(self):
-        """Places are bytes of the sanitized text."""
+        """Offsets are bytes of the sanitized text."""
         processor = self._make()
         document = tf.constant([b"\xff jan"])
         made = processor(tf.constant(["a"]), document)
@@ -205,8 +205,9 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
     def test_answers_of_narrativeqa(self):
         """The final period of an answer is ignored.
 
-        It is a separate word in the files, which answers are compared without
-        (Appendix C.4). Otherwise any period would be as similar as "Dain".
+        In the files, the period is a separate word, and answers are compared
+        without it (Appendix C.4). If it counted, any period would be as similar
+        as "Dain".
         """
         record = narrativeqa.NarrativeQARecord(
             id="1",
@@ -215,7 +216,7 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
             answers=("a slave .", "Dain .", "."),
         )
         spec = registry.get("read_twice_narrativeqa")
-        # Also accepts a whole number.
+        # A whole number is also accepted.
         config = spec.make_preprocessing_config({"min_rouge_l_oracle_score": 0})
         config = dataclasses.replace(config, min_rouge_l_oracle_score=0.5)
         processor = preprocessor.NarrativeQAPreprocessor(config, None)
@@ -225,7 +226,7 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_answers_of_narrativeqa_in_any_case(self):
-        """Finds answers in other case by similarity."""
+        """ROUGE-L finds answers in other case."""
         text = "The old mill stood. By the old mill he sat. OLD MILL RUINS."
         record = narrativeqa.NarrativeQARecord(
             id="1", question="Where?", text=text, answers=("Old Mill", "")
@@ -246,11 +247,11 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
             [0, 14],
         ),
         (preprocessor.QuestionPreprocessor, "read_twice_triviaqa", [0, 14]),
-        # Answers are copied from the text.
+        # HotpotQA's answers are copied from the text.
         (preprocessor.HotpotQAPreprocessor, "read_twice_hotpotqa", [0]),
     )
     def test_first_letter_of_answers(self, processor, task, expected):
-        """Free answers may be capitalized."""
+        """Free-text answers may begin with a capital letter."""
         record = answer_only.ReadingRecord(
             id="1",
             question="Who?",

@@ -17,11 +17,11 @@ class Options:
     """Options for choosing answers.
 
     Attributes:
-        decode_top_k: number of spans of each segment that are compared, and of
-            them the best 64 of a document.
+        decode_top_k: number of best spans of each segment; the best 64 of a
+            document are compared.
         decode_max_size: maximum number of tokens of an answer.
-        combine: confidence of a text found several times: the highest ("max"),
-            or the total ("sum").
+        combine: confidence of an answer that is found several times: the
+            highest ("max") or the total ("sum").
     """
 
     decode_top_k: int = 40
@@ -53,8 +53,9 @@ def _task(name: str, summary: str, dataset, **values) -> TaskSpec:
         summary=summary,
         dataset=dataset,
         model_options=ReadTwiceModelOptions,
-        # A batch is 128 segments; steps are counted as if all examples were
-        # full. The best epoch, by validation, may come before the last.
+        # Batch sizes count segments. The number of steps assumes that all
+        # examples are full. The best checkpoint, by validation, may come before
+        # the last epoch.
         recipe={
             "batch_size": 128,
             "validation_batch_size": 128,

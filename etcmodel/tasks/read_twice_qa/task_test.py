@@ -17,11 +17,12 @@ class TaskTest(tf.test.TestCase, parameterized.TestCase):
         task = self._experiment(name)
         self.assertEqual((top, size), (task.decode_top_k, task.decode_max_size))
         config = task.model.encoder.to_config(99)
-        # Appendix C.4.
+        # ReadTwice paper, Appendix C.4.
         self.assertEqual(100, config.cross_attention_top_k)
 
     @parameterized.parameters(
-        # All tokens read memories of segments; mentions read those of mentions.
+        # Sparse cross attention: with memories of mentions, only mentions read
+        # them; with memories of segments, all tokens do.
         ("", "entity", "doc", True),
         ("_single_segment", "entity", "block", True),
         ("_cls", "cls", "doc", False),

@@ -1,4 +1,4 @@
-"""Tests of the Model Garden task of ReadTwice's questions."""
+"""Tests of training and evaluating ReadTwice on questions."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ class TrainerTest(tf.test.TestCase):
 
     def setUp(self):
         super().setUp()
-        # Some tests change the files.
+        # Copied, since some tests change the files.
         self.records = os.path.join(
             tempfile.mkdtemp(dir=self.directory), "records"
         )
@@ -43,7 +43,7 @@ class TrainerTest(tf.test.TestCase):
         return task_factory.get_task(self.params)
 
     def test_documents_count_once(self):
-        """Weights of a document's segments sum to 1; padding has 0."""
+        """The weights of each document sum to 1; padding has weight 0."""
         task = self._task()
         documents = segments = 0.0
         for inputs, labels in task.build_inputs(self.params.validation_data):
@@ -58,7 +58,7 @@ class TrainerTest(tf.test.TestCase):
         self.assertEqual(17, segments)
 
     def test_losses_and_metrics(self):
-        """Losses of a batch are means over documents."""
+        """The losses of a batch are means over its documents."""
         task = self._task()
         model = task.build_model()
         metrics = task.build_metrics(training=False)
@@ -90,7 +90,7 @@ class TrainerTest(tf.test.TestCase):
             )
 
     def test_records_without_text_are_wrong(self):
-        """One of three records has no text; others get the labelled answer."""
+        """Of three records, two get the labelled answer, one has no text."""
         write, sizes = tasks.SMALL_RECORDS["read_twice_triviaqa"]
         directory = os.path.join(self.get_temp_dir(), "with_empty")
         path, vocab_file = write(directory, 3)
@@ -126,7 +126,7 @@ class TrainerTest(tf.test.TestCase):
         self.assertAllClose(200 / 3, metrics["exact_match"])
 
     def test_finds_a_damaged_example(self):
-        """The example has several records and segments."""
+        """The error names one of several records in the example."""
         task = self._task()
         self.assertIsNone(damaged_records.find(task))
         (*_, path) = find_files(self.records)
@@ -137,7 +137,7 @@ class TrainerTest(tf.test.TestCase):
         with tf.io.TFRecordWriter(path, options) as writer:
             writer.write(first)
             writer.write(example.SerializeToString())
-        # Otherwise sizes of files would show the damage.
+        # Without this, the noted sizes of files would reveal the damage.
         note_file = os.path.join(self.records, "preprocessing_config.json")
         note = read_json(note_file)
         del note["shards"], note["checksum"]
@@ -149,7 +149,9 @@ class TrainerTest(tf.test.TestCase):
 
     def test_configurations_that_do_not_fit(self):
         self.params.trim_batches = True
-        with self.assertRaisesRegex(UserError, "trim_batches is not for"):
+        with self.assertRaisesRegex(
+            UserError, "trim_batches is not supported by"
+        ):
             self._task()
         self.params.trim_batches = False
         self.params.model.cross_block_attention_mode = "page"
@@ -164,7 +166,7 @@ class TrainerTest(tf.test.TestCase):
             os.path.join(os.path.dirname(path), "preprocessing_config.json")
         )
         with self.assertRaisesRegex(
-            UserError, "no preprocessing_config.json beside"
+            UserError, "preprocessing_config.json is missing beside"
         ):
             self._task()
 

@@ -68,7 +68,7 @@ class Select(EtcTaskModel):
     ANSWER_AXES = {**document_units.UNIT_AXES, "is_selected": ("units",)}
 
     def encoder_options(self):
-        """Exempts the CLS and, by an option, the query from the hard mask."""
+        """Exempts the CLS and optionally the query from the hard mask."""
         query = self.model_options.query_ignore_hard_g2l
         return exempt_from_hard_g2l(
             {token_types.CLS_GLOBAL: True, token_types.QUESTION_GLOBAL: query}

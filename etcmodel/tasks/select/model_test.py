@@ -7,7 +7,8 @@ from etcmodel.models import EtcConfig
 from etcmodel.tasks.select.task import TASK
 from testing import model_inputs
 
-# A paragraph, and 3/4, 1/2 and 1/4 for a title and two units.
+# Logits of a paragraph, and of the probabilities 3/4, 1/2 and 1/4 of a title
+# and two units.
 _LOG3 = math.log(3)
 _LOGITS = ((9.0, _LOG3, 0.0, -_LOG3),)
 _TEXT = {
@@ -31,7 +32,7 @@ class SelectTest(tf.test.TestCase):
         self.assertAllClose([expected], loss)
 
     def test_threshold(self):
-        """The default is 0.5."""
+        """Selects units by the given threshold, or by the default 0.5."""
         for threshold, expected in (
             (None, [True, False]),
             (0.6, [False, False]),
@@ -59,7 +60,7 @@ class SelectTest(tf.test.TestCase):
             )
 
     def test_prior(self):
-        """The initial probability is the prior."""
+        """The initial probability of a unit is `unit_prior`."""
         config = EtcConfig.from_preset(
             "tiny", vocab_size=20, num_hidden_layers=1, initializer_range=1e-6
         )

@@ -1,4 +1,4 @@
-"""Selection: turns documents into features, and labels right units."""
+"""Selection: turns documents into features, and labels gold units."""
 
 from etcmodel.datasets import unit_positions
 from etcmodel.feature_utils import layout

@@ -19,14 +19,14 @@ class RecordsTest(RecordsTestCase):
     SIZES = {"long_length": 24, "global_length": 12}
 
     def _write(self, units, document, selected, split="dev", **sizes):
-        """Returns the stored values of a row of a data file, and the counts."""
+        """Stores a row of a data file; returns the stored values and counts."""
         sizes["units"] = units
         row = {"text": document, "query": "Who?", "selected": selected}
         return self.store(self.read(row, **sizes), split, **sizes)
 
-    # After a CLS and two tokens of the query.
+    # Expected labels of global tokens after the CLS and two of the query.
     @parameterized.parameters(
-        # Two paragraphs, of two units and of one.
+        # A paragraph of two units, and a paragraph of one.
         ("sentences", _STRING, ["He paints."], [1, 0, 1, 0, 0], 1),
         ("sentences", _STRING, [], [0, 0, 0, 0, 0], 0),
         ("sentences", _STRING, [[0, -1]], [1, 1, 1, 0, 0], 2),
@@ -37,7 +37,7 @@ class RecordsTest(RecordsTestCase):
         ("texts", _LISTS, [[0, 0], [2, 0]], [1, 1, 1, 0, 0, 1, 1], 2),
         ("texts", _LISTS, [["Jan", 2]], [1, 1, 0, 1, 0, 0, 0], 1),
         ("texts", _LISTS, [[0, 0, 1], [], [0]], [1, 1, 0, 1, 0, 0, 0], 1),
-        # A title and a paragraph; a paragraph.
+        # A paragraph with a title, and a paragraph without.
         ("paragraphs", _LISTS, [[0, 2]], [1, 1, 0], 1),
         ("paragraphs", _LISTS, [2], [0, 0, 1], 1),
         ("paragraphs", _STRING, ["It rains."], [0, 1], 1),
@@ -47,7 +47,7 @@ class RecordsTest(RecordsTestCase):
             stored, counts = self._write(units, document, selected, split=split)
             self.assertEqual(
                 [-1, -1, -1, *expected],
-                # Stored without padding.
+                # Padding is not stored.
                 stored["is_relevant"],
             )
             self.assertEqual(
@@ -73,9 +73,9 @@ class RecordsTest(RecordsTestCase):
         self.assertEqual([b"[[[0, 2]], []]"], stored["gold"])
 
     def test_missing_units_are_left_out_of_training(self):
-        """One is cut, one is empty."""
+        """The selected unit is cut, or not in the document."""
         for args, sizes, counted in (
-            # CLS, "who ?" and the first of two sentences.
+            # Room for the CLS, "who ?" and the first of two sentences.
             (("sentences", _STRING, ["It rains."]), {"long_length": 6}, "cut"),
             (("texts", _LISTS, [[0, 1]]), {}, "not_in_document"),
         ):

@@ -26,8 +26,9 @@ class SelectModelOptions:
     """Model options.
 
     Attributes:
-        unit_prior: initial probability that a unit is selected. The share of
-            selected units in the data saves the first training steps.
+        unit_prior: initial probability that a unit is selected. Training
+            converges faster if it is close to the share of selected units in
+            the data.
         query_ignore_hard_g2l: whether the query's global tokens attend to all
             long tokens despite the hard g2l mask.
     """

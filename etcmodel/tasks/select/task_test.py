@@ -18,7 +18,7 @@ class TaskTest(tf.test.TestCase):
     def test_positions_depend_on_units(self):
         self.assertEqual(((0, 1),), self._read("texts", [[0, 1]]))
         self.assertEqual(((0, 1),), self._read("auto", [[0, 1]]))
-        # The whole paragraph.
+        # Selecting a text selects the whole paragraph.
         self.assertEqual(((0, -1),), self._read("paragraphs", [[0, 1]]))
         self.assertEqual(((1, -1),), self._read("paragraphs", [1]))
         with self.assertRaisesRegex(RecordError, "Leave `units` out"):

@@ -1,6 +1,6 @@
 """Finds mentions of candidates in text by string matching; graph code.
 
-Source: paper, Appendix C (WikiHop): candidate answers are linked to their
+Source: ETC paper, Appendix C (WikiHop): candidate answers are linked to their
 mentions, "where mentions are determined only by string matching".
 """
 
@@ -13,11 +13,11 @@ import tensorflow as tf
 from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils.text.tf_text import tf_text
 
-# Replaces a word boundary while words are cut.
+# Marks word boundaries while texts are split into words.
 _MARK = "\x1f"
 _WORD = r"[\p{L}\p{N}\p{M}_]+|[^\p{L}\p{N}\p{M}_\s\p{Z}]"
 _KEYS = 2**31 - 1
-# Lengths of runs of tokens, 1, 2, 4 and so on.
+# Lengths of runs of tokens: 1, 2, 4 and so on.
 _POWERS = 2 ** np.arange(62)
 
 
@@ -26,10 +26,10 @@ def link_mentions(
 ) -> tf.RaggedTensor:
     """Finds the candidates that every token mentions; graph code.
 
-    A candidate is mentioned where its tokens are adjacent within one text. In
-    overlapping mentions, a token belongs to several candidates, of which the
-    `max_mentions` with the greatest indices count. A candidate without tokens
-    has no mentions.
+    A candidate is mentioned where its tokens are adjacent within one text.
+    Where mentions overlap, a token mentions several candidates; the
+    `max_mentions` candidates with the greatest indices are kept. A candidate
+    without tokens has no mentions.
 
     All candidates are matched at once: step k holds the positions at which the
     first k tokens of some candidate start. The work is at most the length of
@@ -40,11 +40,11 @@ def link_mentions(
     [1, 0], [-1, -1]], [[0, -1]]`.
 
     Args:
-        keys: numbers that identify tokens, not negative: ids, or keys of
-            `tokenize_with_keys`. `<int32>[batch, ..., (texts), (tokens)]`.
+        keys: `<int32>[batch, ..., (texts), (tokens)]`, non-negative numbers
+            that identify tokens: token ids, or keys of `tokenize_with_keys`.
         candidates: keys, `<int32>[batch, (candidates), (tokens)]`.
-        max_mentions: maximum number of candidates of a token; if above 1, the
-            result has one more axis.
+        max_mentions: maximum number of candidates per token; if it is above 1,
+            the result has one more axis.
     """
     keys = keys.with_row_splits_dtype(tf.int64)
     candidates = candidates.with_row_splits_dtype(tf.int64)
@@ -74,8 +74,8 @@ def link_mentions(
 
 
 def _greatest(values: tf.Tensor, width: int) -> tf.Tensor:
-    """Returns the greatest distinct values of rows, descending, then -1."""
-    # Processes whole columns: rows are many and short.
+    """Returns each row's greatest distinct values, padded with -1."""
+    # Processes whole columns, since there are many short rows.
     columns = tf.unstack(values, axis=1)
     found = []
     for _ in range(width):
@@ -98,13 +98,12 @@ def _match(
     # State: step, its level, longer candidates, the node of their first tokens,
     # positions that still match one, their node, and the links so far. A node
     # represents all candidates of a record with the same beginning; in step 0
-    # it is the record. With the next key it makes the number
-    # `node * _KEYS + key`, whose rank among all of these numbers is the next
-    # node.
+    # it is the record. The next node is the rank of the number `node * _KEYS +
+    # key`, with the next key, among all such numbers.
     #
-    # A mention of n tokens is not written token by token, but as the two runs
-    # of 2**level tokens, with 2**level <= n < 2**(level + 1), that cover it.
-    # Row `level` of the links has the tokens at which such runs start.
+    # A mention of n tokens is stored as two runs of 2**level tokens that cover
+    # it, with 2**level <= n < 2**(level + 1). Row `level` of the links is
+    # indexed by the token at which a run starts.
     def step(k, level, candidate, candidate_node, position, node, linked):
         longer = tf.where(tf.gather(lengths, candidate) > k)[:, 0]
         candidate = tf.gather(candidate, longer)
@@ -117,7 +116,8 @@ def _match(
         inside = tf.where(position + k < tf.gather(ends, position))[:, 0]
         position = tf.gather(position, inside)
         number = tf.gather(node, inside) * _KEYS + tf.gather(text, position + k)
-        # The last one is beyond all numbers and equals none.
+        # `searchsorted` may return an index beyond all numbers; its -1 equals
+        # no number.
         padded = tf.concat([known, [-1]], axis=0)
         node = tf.searchsorted(known, number, out_type=tf.int64)
         match = tf.where(tf.equal(tf.gather(padded, node), number))[:, 0]
@@ -169,12 +169,12 @@ def _match(
 
 
 def _maximum(values) -> tf.Tensor:
-    """Returns the maximum of non-negative numbers; 0 without numbers."""
+    """Returns the maximum of non-negative numbers; 0 for no numbers."""
     return tf.reduce_max(tf.concat([values, [0]], axis=0))
 
 
 def _greatest_of_nodes(nodes, numbers, width) -> tf.Tensor:
-    """Returns the greatest numbers of each node, `[nodes, width]`, or -1."""
+    """Returns each node's greatest numbers, `[nodes, width]`, or -1."""
     best = []
     for _ in range(width):
         best.append(
@@ -190,7 +190,7 @@ def _greatest_of_nodes(nodes, numbers, width) -> tf.Tensor:
 
 
 def _link(linked, runs, values) -> tf.Tensor:
-    """Adds links to runs, and keeps the greatest ones."""
+    """Adds links to runs; keeps the greatest of each run."""
     # [runs, 2 * width]
     links = tf.concat([tf.gather(linked, runs), values], axis=1)
     return tf.tensor_scatter_nd_update(
@@ -199,7 +199,7 @@ def _link(linked, runs, values) -> tf.Tensor:
 
 
 def _halve_runs(linked, top) -> tf.Tensor:
-    """Divides runs of 2**top tokens and fewer down to single tokens."""
+    """Halves the runs, of up to 2**top tokens, down to single tokens."""
     size, width = tf.shape(linked, tf.int64)[1], linked.shape[2]
 
     def halve(level, runs):
@@ -223,9 +223,9 @@ def _halve_runs(linked, top) -> tf.Tensor:
 class Words(NamedTuple):
     """Words of texts: runs of letters and digits, or single other characters.
 
-    Each Chinese character is a word, since no spaces separate words there. Keys
-    are hashes of the lower-cased words in Unicode's normal form C; starts and
-    exclusive ends are in bytes. All are `<int32>[n, (words)]`.
+    Each Chinese character is a word, since Chinese has no spaces between words.
+    Keys are hashes of the lower-cased words in Unicode's normal form C; starts
+    and exclusive ends are in bytes. All are `<int32>[n, (words)]`.
     """
 
     keys: tf.RaggedTensor
@@ -243,7 +243,7 @@ def split_words(texts: tf.Tensor) -> Words:
     # `\0` is several times as fast as a group.
     marked = tf.strings.regex_replace(texts, r"\p{Han}", rf"{_MARK}\0{_MARK}")
     marked = tf.strings.regex_replace(marked, _WORD, rf"{_MARK}\0{_MARK}")
-    # Words and the text between them: nothing is lost.
+    # Words and the text between them, so that lengths add up to positions.
     # [n, (pieces)]
     pieces = tf.strings.split(marked, _MARK)
     sizes = pieces.with_values(tf.strings.length(pieces.values))
@@ -274,12 +274,12 @@ def link_word_mentions(
     candidates: tf.RaggedTensor,
     max_mentions: int = 1,
 ) -> tf.RaggedTensor:
-    """Finds mentions like `link_mentions`, but by words, in any case.
+    """Finds mentions like `link_mentions`, but matches words, in any case.
 
-    For tokenizers that keep the case, or whose tokens depend on the preceding
-    text, such as SentencePiece. A token belongs to the word in which it ends;
-    the exclusive `token_ends` are in bytes, `<int32>[batch, ..., (texts),
-    (tokens)]`.
+    This suits tokenizers that keep the case, or whose tokens depend on the
+    preceding text, such as SentencePiece. A token belongs to the word in which
+    it ends; the exclusive `token_ends` are in bytes, `<int32>[batch, ...,
+    (texts), (tokens)]`.
 
     Example: in "in New York" with the tokens `_in _New _York`, which end at
     the bytes `2 6 11`, the candidates "york" and "new york" give `-1 1 1`.
@@ -312,7 +312,7 @@ def link_word_mentions(
         [[-1], place(words.ends.values, words.ends)], axis=0
     )
     inside = last < tf.gather(padded_ends, word + 1)
-    # The first place is for tokens in no word.
+    # The first row is for tokens outside of words.
     padding = [[1, 0]] + [[0, 0]] * (max_mentions > 1)
     links = tf.pad(linked.values, padding, constant_values=-1)
     return token_ends.with_flat_values(

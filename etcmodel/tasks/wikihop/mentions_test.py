@@ -1,4 +1,4 @@
-"""Tests of `mentions`."""
+"""Tests of finding mentions of candidates."""
 
 import json
 import random
@@ -20,7 +20,7 @@ def ragged(values, rank=2):
 
 
 def find(texts, candidates, most=1):
-    """Finds mentions in one record, in plain Python."""
+    """Finds the mentions in one record in plain Python."""
     result = []
     for text in texts:
         linked = [set() for _ in text]
@@ -42,10 +42,10 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
         ([[7, 8, 9], [8]], [[8], [7, 8], [9, 8]], [[1, 1, -1], [0]]),
         # Overlapping mentions of one candidate.
         ([[5, 6, 5, 6, 5]], [[5, 6, 5]], [[0, 0, 0, 0, 0]]),
-        # The later candidate counts, also if it is shorter.
+        # The candidate with the greater index is kept, even if it is shorter.
         ([[1, 2, 3]], [[1, 2, 3], [2]], [[0, 1, 0]]),
         ([[1, 2, 3]], [[2], [1, 2, 3]], [[1, 1, 1]]),
-        # Not across texts.
+        # Mentions do not cross texts.
         ([[1], [2]], [[1, 2]], [[-1], [-1]]),
         # Candidates without tokens, equal candidates, no candidates.
         ([[1, 2]], [[], [1], [1]], [[2, -1]]),
@@ -79,7 +79,8 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
                 [tokens(kinds, 12) for _ in range(rng.randint(0, 4))]
                 for _ in range(batch)
             ]
-            # Short candidates, and longer ones that are halved.
+            # Short candidates, and candidates long enough for runs to be
+            # halved.
             most = rng.choice([4, 13])
             candidates = [
                 [tokens(kinds, most) for _ in range(rng.randint(0, 6))]
@@ -98,7 +99,7 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(linked.to_list(), [[[0, 0, -1]]])
 
     def test_many_candidates_with_the_same_beginning(self):
-        """5,000 candidates and 50,000 tokens, all of the same word."""
+        """Matches 5,000 candidates in 50,000 tokens, all of the same word."""
         linked = mentions.link_mentions(
             ragged([[[1] * 50_000]]), ragged([[[1] * 3 + [2]] * 5000])
         )
@@ -131,7 +132,7 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(chinese.starts.to_list(), [[0, 1, 4, 7, 9]])
         same = mentions.split_words(tf.constant(["DR . ünal", "dr.u\u0308nal"]))
         self.assertAllEqual(words.keys[0], same.keys[0])
-        # The other Unicode normal form.
+        # The same word in the other Unicode normal form.
         self.assertAllEqual(words.keys[0], same.keys[1])
 
     def test_word_mentions(self):
@@ -150,7 +151,7 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
 
 class RealRecordsTest(tf.test.TestCase):
     def test_words(self):
-        """Exactly the tokens of words in mentions are linked."""
+        """Links exactly the tokens of the words of mentions."""
         with open(real_data_path("wikihop/train_22.json")) as file:
             records = json.load(file)[:8]
         tokenizer = tokenizers.make_tokenizer(

@@ -47,7 +47,7 @@ def decode_answers(
     """Selects the most probable candidate.
 
     Candidate i is global position i (ETC paper, Appendix C). Of candidates that
-    differ only in case or outer spaces, the first counts. Example:
+    differ only in case or outer spaces, only the first is kept. Example:
 
         decode_answers([[1.0, 3.0, -10000.0]], [["oslo", "rome"]])
         -> answer ["rome"], answer_index [1],
@@ -55,9 +55,9 @@ def decode_answers(
 
     Returns:
         `answer` `<string>[batch]` as given, "" without candidates;
-        `answer_index` `<int32>[batch]`, -1 without; `candidate_probabilities`
-        `<float32>[batch, candidates]`, 0 for padding, repeated ones and those
-        beyond the global length.
+        `answer_index` `<int32>[batch]`, -1 without candidates;
+        `candidate_probabilities` `<float32>[batch, candidates]`, 0 for padding,
+        repeated candidates and candidates beyond the global length.
     """
     num_candidates = tf.shape(candidates)[1]
     missing = tf.maximum(num_candidates - tf.shape(logits)[1], 0)
@@ -101,7 +101,7 @@ class WikiHop(EtcTaskModel):
     }
 
     def encoder_options(self):
-        """Exempts candidates and query from the hard mask, by options."""
+        """Optionally exempts candidates and query from the hard mask."""
         options = self.model_options
         exempt = {
             token_types.CANDIDATE_GLOBAL: options.candidate_ignore_hard_g2l,
@@ -155,7 +155,7 @@ class WikiHop(EtcTaskModel):
         # [batch, candidates]
         choices = text["candidates"].to_tensor(
             default_value="",
-            # As wide as the request, if there is one.
+            # As wide as the candidates of the request, if there is one.
             shape=tf.stack([-1, text.get("num_candidates", -1)]),
         )
         return decode_answers(candidates["logits"], choices)

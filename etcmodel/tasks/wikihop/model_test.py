@@ -83,7 +83,7 @@ class LossTest(tf.test.TestCase):
         self.assertAllClose(expected, self._measure(label_smoothing=0.3))
 
     def test_rows_of_padding_have_a_finite_loss(self):
-        """Their weight is 0, but NaN would remain."""
+        """Their weight is 0, but 0 times NaN would be NaN."""
         self.types = tf.constant([[6, 6, 6, 5], [0, 0, 0, 0]])
         for smoothing in (0.0, 0.3):
             losses = self._measure(label_smoothing=smoothing)
@@ -99,7 +99,7 @@ class DecodingTest(tf.test.TestCase, parameterized.TestCase):
             ([b"Rome", b"c"], [1, 2]),
             [[*_softmax([1.0, 3.0]), 0.0], _softmax([0.5, -1.0, 2.0])],
         ),
-        # Equal candidates count once, with the first one's logit.
+        # Equal candidates are merged; the logit of the first one is used.
         (
             "equal",
             [[1.0, 2.0, 3.0, 9.0], [1.0, 4.0, 5.0, -10000.0]],
@@ -149,7 +149,7 @@ class DecodingTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(
                 [2, width], answers["candidate_probabilities"].shape
             )
-        # The official file has the candidate as written.
+        # The prediction file has the candidate as written.
         answer = {"answer": answers["answer"].numpy()[0]}
         self.assertEqual(" B", task_model.to_prediction(answer, None))
 

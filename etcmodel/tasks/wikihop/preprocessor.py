@@ -30,8 +30,8 @@ from etcmodel.tasks.wikihop import mentions
 # mentions "york", "new york" and "new york city".
 MAX_MENTIONS = 3
 
-# The query is placed first, then the candidates. If documents do not fit, those
-# with the most sentences lose their last ones.
+# The query gets its place first, then the candidates. If documents do not fit,
+# the last sentences of the longest documents are cut.
 LAYOUT = layout.LayoutSpec(
     sections=(
         layout.Section(
@@ -129,7 +129,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
         return raw, {"candidates": lines.to_tensor()}
 
     def layout_spec(self):
-        """Returns the layout with the most sentences that a record can have."""
+        """Returns the layout with `max_num_sentences` as a limit."""
         return LAYOUT.with_section(
             "documents", max_units=self.config.max_num_sentences
         )
@@ -147,7 +147,8 @@ class WikiHopPreprocessor(EtcPreprocessor):
             sentences.split_sentences(
                 tokenizers.sanitize(without_padding(supports))
             ),
-            # Only the first of equal candidates is the answer and has mentions.
+            # Only the first of equal candidates can be the answer and has
+            # mentions.
             names.with_values(
                 tf.where(is_first_of_equals(names), names.values, "")
             ),
@@ -177,7 +178,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
         )
 
     def _tokenize_documents(self, documents, candidates):
-        """Returns tokens of sentences, and the candidates they mention."""
+        """Returns the tokens of sentences and the candidates they mention."""
         if self.tokenizer.lower_case:
             ids, keys = self.tokenizer.tokenize_with_keys(documents)
             _, sought = self.tokenizer.tokenize_with_keys(candidates)
@@ -189,7 +190,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
 
     @staticmethod
     def raw(record):
-        """Returns query, candidates and documents."""
+        """Returns the query, candidates and documents of a record."""
         return {
             "query": record.query,
             "candidates": record.candidates,
@@ -197,7 +198,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
         }
 
     def labels(self, record, view, split):
-        """Returns the right candidate and the counts of a record."""
+        """Returns the gold candidate and the counts of a record."""
         query, candidates = (view.counts[x] for x in ("query", "candidates"))
         total = len(record.candidates)
         for why, field, unit, number, kept in (
@@ -259,18 +260,18 @@ class WikiHopPreprocessor(EtcPreprocessor):
         """Lists the names and values that `inspect` shows."""
         return [
             ("query", record.query),
-            ("answer", "not told" if record.answer is None else record.answer),
+            ("answer", "unknown" if record.answer is None else record.answer),
         ]
 
     def name_global(self, record, section, group, unit):
-        """Names a candidate by its text; others `doc 2` or `sent 2.1`."""
+        """Names a candidate by its text, others `doc 2` or `sent 2.1`."""
         if section == "candidates":
             return record.candidates[group]
         return f"doc {group}" if unit < 0 else f"sent {group}.{unit}"
 
 
 def is_first_of_equals(candidates: tf.RaggedTensor) -> tf.Tensor:
-    """Tells whether a candidate has no equal before it in its record.
+    """Marks candidates that equal no earlier candidate of their record.
 
     Example: normalized `[["rome", "oslo", "rome"], ["rome"]]` gives
     `[True, True, False, True]`.

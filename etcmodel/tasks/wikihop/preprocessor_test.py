@@ -46,7 +46,7 @@ class FeaturesTest(RecordsTestCase):
         ).preprocessor
 
     def test_small_example(self):
-        """The original's worked example."""
+        """Reproduces the worked example of the original code."""
         processor = self._preprocessor(20, 14)
         made = processor(
             ["place_of x"],
@@ -106,7 +106,7 @@ class FeaturesTest(RecordsTestCase):
         self.assertAllEqual(made["l2g_linked_ids"][0], [2, -1, 2] + [-1] * 7)
 
     def test_mentions_link_to_the_first_of_equal_candidates(self):
-        """Each candidate keeps its own token."""
+        """Every candidate keeps its own global token."""
         made = self._features(
             ["of", "of"],
             [["big", "Rome", "rome "], ["rome", "x", ""]],
@@ -134,7 +134,7 @@ class RecordsTest(RecordsTestCase):
 
     def test_stored_labels_and_counts(self):
         stored, counts = self.store(_RECORD)
-        # The label ignores case and outer spaces.
+        # The answer is compared without case and outer spaces.
         self.assertEqual([1.0], stored["label_id"])
         for name, texts in (
             ("example_id", [b"a"]),
@@ -146,7 +146,8 @@ class RecordsTest(RecordsTestCase):
         self.assertEqual(
             counts,
             {
-                # 2 of the candidates, 2 of the query, 5 of each sentence.
+                # 2 tokens of the candidates, 2 of the query and 5 of each
+                # sentence.
                 "tokens": 19,
                 "tokens_cut": 0,
                 "tokens_stored": 19,
@@ -158,7 +159,7 @@ class RecordsTest(RecordsTestCase):
                 "sentences": 3,
                 "sentences_cut": 0,
                 "records_cut": 0,
-                # "Poland" in the documents.
+                # The mention of "Poland" in the documents.
                 "links": 1,
                 "candidates_without_mention": 1,
                 "answers_without_mention": 0,
@@ -186,8 +187,8 @@ class RecordsTest(RecordsTestCase):
         self.assertEqual([0.0], stored["label_id"])
         self.assertLen(stored["global_token_ids"], 16)
         types = stored["global_token_type_ids"]
-        # Four options, six tokens of the question, two paragraphs. Sentences
-        # have the type 0.
+        # Global tokens: four options, six of the question, and those of two
+        # paragraphs, whose sentences have the type 0.
         self.assertEqual(
             {
                 token_types.CANDIDATE_GLOBAL: 4,
@@ -198,13 +199,13 @@ class RecordsTest(RecordsTestCase):
         )
 
     def test_counts_what_is_cut(self):
-        """`layout/engine_test` checks the order."""
+        """Checks counts; `layout/engine_test` checks the order of cuts."""
         for sizes, expected in (
-            # The last sentence of the longer document.
+            # Cuts the last sentence of the longer document.
             ({"long_length": 14}, {"tokens": 5, "sentences": 1}),
-            # All sentences, but no document's global token.
+            # Cuts all sentences, but not the global tokens of documents.
             ({"long_length": 4}, {"tokens": 15, "sentences": 3}),
-            # Room for one document and one sentence of it.
+            # Keeps one document and one of its sentences.
             (
                 {"global_length": 6},
                 {"tokens": 10, "sentences": 2, "documents": 1},
@@ -224,7 +225,7 @@ class RecordsTest(RecordsTestCase):
             )
 
     def test_nested_candidates(self):
-        """A token links to at most three candidates."""
+        """A token is linked to at most three candidates."""
         record = WikiHopRecord(
             "c",
             "country",
@@ -240,7 +241,7 @@ class RecordsTest(RecordsTestCase):
             [
                 [*own, 2, 3, 3],
                 [*[-1] * 9, 1, 2, 1],
-                # "york" is in four candidates.
+                # "york" is in four candidates, of which three are kept.
                 [*[-1] * 10, 1],
             ],
         )
@@ -257,14 +258,14 @@ class RecordsTest(RecordsTestCase):
         )
         writer = self.writer(long_length=50, global_length=40)
         for record, message in (
-            # The query takes one of 40 tokens.
+            # The query takes one of the 40 tokens.
             (
                 many,
                 r"only 39 of 50 candidates .* 50 \(long\) and 40 \(global\)",
             ),
             (long, r"'query': only \d+ of 99 tokens fit"),
         ):
-            # The second of a batch.
+            # The error names the second record of the batch.
             with self.assertRaisesRegex(
                 RecordError,
                 rf"d.json, record 3 \(id 'b'\).*{message}.*`global_length`",
@@ -297,7 +298,7 @@ class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("gpt2.model", "bert_uncased_vocab.txt")
     def test_a_record_does_not_depend_on_its_batch(self, vocab):
-        """Nor on padding."""
+        """A record's features do not depend on padding either."""
         processor = self._preprocessor(vocab)
         together = processor(*self._inputs(self.records)).layout.features
         self.assertCountEqual(
@@ -320,13 +321,13 @@ class RealRecordsTest(tf.test.TestCase, parameterized.TestCase):
         tokens = made["global_token_ids"].numpy()
         for kind, token in ((6, 42), (5, 41), (7, 43)):
             self.assertAllEqual(np.unique(tokens[types == kind]), [token])
-        # Record 0: mentions of candidates in whatever case.
+        # Record 0 mentions candidates in upper and lower case.
         linked = made["l2g_linked_ids"].numpy()
         ids_ = made["long_token_ids"].numpy()[0, linked[0] == 1]
         pieces = processor.tokenizer.id_to_token(ids_).numpy().tolist()
         self.assertIn("▁Olympic".encode(), pieces)
         self.assertIn("▁ol".encode(), pieces)
-        # Not of the candidates' own tokens alone.
+        # Links include tokens of documents, not only the candidates' own.
         in_documents = made["long_token_type_ids"] == 1
         self.assertAllGreater(np.sum((linked >= 0) & in_documents, axis=1), 5)
 

@@ -15,7 +15,8 @@ class WikiHopPreprocessingConfig:
         long_length: length of the long input; None for the longest record of a
             batch (nothing is cut then).
         global_length: length of the global input; None likewise.
-        max_num_sentences: maximum number of sentences of a record's documents.
+        max_num_sentences: maximum number of sentences of all documents of a
+            record together.
     """
 
     long_length: int | None = 4096
@@ -48,7 +49,8 @@ class WikiHopOptions:
     """Options of the loss.
 
     Attributes:
-        label_smoothing: share of the probability that all candidates share.
+        label_smoothing: share of the target probability that is spread evenly
+            over all candidates.
     """
 
     label_smoothing: float = 0.0
@@ -63,7 +65,8 @@ TASK = TaskSpec(
     model="etcmodel.tasks.wikihop.model:WikiHop",
     model_options=WikiHopModelOptions,
     options=WikiHopOptions,
-    # Section 4.1 and Appendix C: rates of 1e-5 to 5e-5, 5, 10 or 15 epochs.
+    # ETC paper, section 4.1 and Appendix C: learning rates of 1e-5 to 5e-5, 5,
+    # 10 or 15 epochs.
     recipe={
         "num_examples": 43738,
         "epochs": 15,

@@ -1,4 +1,4 @@
-"""Tests of WikiHop's sizes and experiments, and of old files."""
+"""Tests that the task reads files of the original code."""
 
 import os
 
@@ -11,7 +11,7 @@ from etcmodel.training import trainer
 
 class TaskTest(tf.test.TestCase):
     def test_reads_files_of_the_original_code(self):
-        """Files are uncompressed, padded, and have no configuration."""
+        """The files are uncompressed and padded, and have no configuration."""
         task_class, config_class = trainer.task_classes(TASK)
         params = config_class()
         params.model.long_length, params.model.global_length = 6, 4
