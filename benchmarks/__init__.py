@@ -1,7 +1,7 @@
-"""Timed comparisons, and what small models learn."""
+"""Benchmarks: time, memory, and the metrics of small trained models."""
 
 import os
 
-# Before TensorFlow starts: without its messages, of which every process of a
-# benchmark would print some.
+# Set before TensorFlow is imported, because each process of a benchmark would
+# print its messages.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

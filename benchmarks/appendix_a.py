@@ -1,14 +1,14 @@
-"""Attention of the long tokens as the ETC paper's Appendix A describes it.
+"""Attention of the long tokens as in the ETC paper's Appendix A.
 
-The package's attention is measured against it. It stores everything, in plain
-TensorFlow operations and in the dtype of the inputs.
+This is the baseline for the package's attention. It uses plain TensorFlow
+operations in the dtype of the inputs, and keeps all intermediate results.
 
-*   Long tokens are cut into blocks of `radius + 1`; a block of queries meets
-    the keys of three blocks, and the global keys, which are copied into every
-    block. Masks and labels are spread over the same slots.
-*   Scores with all label vectors are computed once; the one that a pair's label
-    stands for is gathered.
-*   A masked pair has 10,000 taken from its score.
+*   Long tokens are split into blocks of `radius + 1`. A block of queries
+    attends to three blocks of keys, and to the global keys, which are copied
+    into every block. Masks and labels have the same layout.
+*   The scores with all label vectors are computed once. The score of a pair's
+    label is gathered from them.
+*   Masking subtracts 10,000 from the score of a pair.
 """
 
 import contextlib
@@ -21,17 +21,20 @@ from etcmodel.ops.attention import dispatch
 
 
 def attend(queries, local, others, radius, table, dropout) -> tf.Tensor:
-    """Computes `dispatch.long_attention` for static shapes and tensors."""
+    """Computes `dispatch.long_attention`, for static shapes only.
+
+    Masks and labels must be tensors.
+    """
     batch, length, heads, size = queries.shape
     block = radius + 1
 
     def with_side(slots, side):
-        """Joins `[batch * blocks, 3 * block + global, heads, size]`."""
+        """Appends global slots: `[batch * blocks, 3 * block + global, ...]`."""
         blocks = slots.shape[0] // batch
         return tf.concat([slots, tf.repeat(side, blocks, axis=0)], axis=1)
 
     def pairs(band, side):
-        """Joins `[batch * blocks, block, 3 * block + global]`."""
+        """Returns `[batch * blocks, block, 3 * block + global]`."""
         side = _join(_cut(side, block))
         return tf.concat([_band_to_slots(band), side], axis=-1)
 
@@ -62,14 +65,14 @@ def attend(queries, local, others, radius, table, dropout) -> tf.Tensor:
 
 
 def replaces_sparse() -> contextlib.AbstractContextManager:
-    """Uses it as the attention of layers whose implementation is "sparse"."""
+    """Replaces the implementation "sparse" by `attend` in a with block."""
     return mock.patch.object(
         dispatch, "_long_attention", lambda implementation, *call: attend(*call)
     )
 
 
 def _cut(tensor, block):
-    """Cuts and pads to `[batch, blocks, block, ...]`."""
+    """Splits padded tokens into blocks: `[batch, blocks, block, ...]`."""
     batch, length, *inner = tensor.shape
     missing = -length % block
     tensor = tf.pad(tensor, [[0, 0], [0, missing], *[[0, 0] for _ in inner]])
@@ -79,12 +82,15 @@ def _cut(tensor, block):
 
 
 def _join(blocks):
-    """Returns `[batch, blocks, ...]` as `[batch * blocks, ...]`."""
+    """Reshapes `[batch, blocks, ...]` to `[batch * blocks, ...]`."""
     return tf.reshape(blocks, [-1, *blocks.shape[2:]])
 
 
 def _three_blocks(tensor, block):
-    """Each block between its neighbours, `[batch * blocks, 3 * block, ...]`."""
+    """Joins each block with its neighbours: `[batch * blocks, 3 * block, ...]`.
+
+    Neighbours that do not exist are 0.
+    """
     blocks = _cut(tensor, block)
     rank = blocks.shape.rank
     padded = tf.pad(blocks, [[int(axis == 1)] * 2 for axis in range(rank)])
@@ -94,7 +100,7 @@ def _three_blocks(tensor, block):
 
 
 def _band_to_slots(band):
-    """Spreads a band over three blocks, `[batch * blocks, b, 3 * b]`.
+    """Converts a band to the slots of three blocks: `[batch * blocks, b, 3 b]`.
 
     Slots before the first and after the last token are 0.
     """
@@ -103,8 +109,8 @@ def _band_to_slots(band):
     # [batch, blocks, block, width]
     rows = _cut(band, block)
     outer = rows.shape[:2]
-    # Row i begins in column i + 1: a row that is one too long pushes the next
-    # one by one.
+    # Row i must begin in column i + 1. Rows are padded to one more column than
+    # needed, so that reshaping shifts each row by one more.
     rows = tf.pad(rows, [[0, 0]] * 3 + [[0, 3 * block + 1 - width]])
     flat = tf.reshape(rows, [*outer, block * (3 * block + 1)])
     flat = tf.pad(flat, [[0, 0], [0, 0], [1, 0]])[..., : 3 * block**2]

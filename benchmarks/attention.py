@@ -1,11 +1,11 @@
 r"""Time and memory of the attention of the long tokens.
 
-Measures queries, keys and values that are there already: local attention with
-global side keys, masks and labels under one softmax, forward or with all
-gradients, in graph mode or compiled by XLA. Implementations are those of the
-package (`att_implementation`; `full` computes all pairs) and the recipe of the
-paper's Appendix A (`appendix_a`). They are compared with the time of the matrix
-products alone (`gemm_floor.py`).
+Measures local attention with global side keys, masks and labels under one
+softmax, given queries, keys and values: forward or with all gradients, in graph
+mode or compiled by XLA. Implementations are those of the package
+(`att_implementation`; `full` computes all pairs) and that of the paper's
+Appendix A (`appendix_a`). The baseline is the time of the matrix products alone
+(`gemm_floor.py`).
 
     python -m benchmarks.attention --lengths=4096 --modes=graph \
         --implementations=sparse,appendix_a --output=FOLDER
@@ -21,7 +21,7 @@ from etcmodel.layers import QkvRelativeLocalAttention
 
 
 def make_step(case: harness.Case) -> measure.Step:
-    """Makes the step; see `harness.compile_step`."""
+    """Returns the step of a case; see `harness.compile_step`."""
     sizes = case.sizes
     heads = (sizes.heads, sizes.head_size)
     long = (sizes.batch, sizes.long_length, *heads)

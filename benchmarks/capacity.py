@@ -1,14 +1,15 @@
-r"""Measures the longest text that fits a training step, and its memory.
+r"""Measures time and memory of a training step on long texts.
 
-One training step of the whole encoder (embeddings, all layers, gradients of all
-weights, plain stochastic gradient descent) with gradient checkpointing:
+This shows the longest text that fits into memory. The step trains the whole
+encoder (embeddings, all layers, gradients of all weights, plain stochastic
+gradient descent) with gradient checkpointing:
 
     python -m benchmarks.capacity --lengths=8192,65536
 
-The loss is a fixed function of the outputs; the head of a task is small. Each
-length runs in a process of its own. Columns are the seconds of the step, the
-peak of the process's resident memory, and its memory before the step (weights,
-inputs, libraries).
+The loss is a fixed function of the outputs, because the head of a task is
+small. Each length runs in a new process. Columns are the seconds of the step,
+the peak of the process's resident memory, and its memory before the step
+(weights, inputs, libraries).
 """
 
 import time
@@ -29,9 +30,9 @@ _SENTENCE_LENGTH = 27
 def make_step(
     config: models.EtcConfig, long_length: int, global_length: int
 ) -> Callable[[], tf.Tensor]:
-    """Makes a model, a row of text and a training step.
+    """Returns a training step of a new model on a row of text.
 
-    The step changes the weights and returns the loss, `<float32>[]`.
+    The step updates the weights and returns the loss, `<float32>[]`.
     """
     encoder = models.build_encoder(
         config, long_length=long_length, global_length=global_length
@@ -68,7 +69,7 @@ def make_features(
     vocab_size: int, long_length: int, global_length: int
 ) -> dict[str, np.ndarray]:
     """Makes random text in sentences, each with a global token."""
-    # As many sentences as there are global tokens for, or fewer.
+    # Sentences are longer if there are too few global tokens.
     size = max(_SENTENCE_LENGTH, -(-long_length // global_length))
     sentence_ids = np.arange(long_length) // size
     num_sentences = sentence_ids[-1] + 1
@@ -92,7 +93,7 @@ def measure_step(
     long_length: int,
     global_length: int,
 ) -> program.Line:
-    """Measures one length in this process."""
+    """Measures a step for one length in this process."""
     config = models.EtcConfig.from_preset(preset, **overrides)
     step = make_step(config, long_length, global_length)
     before = measure.status_bytes("VmRSS")

@@ -1,10 +1,10 @@
-"""Lists operations of training steps that a TPU cannot run, or runs slowly.
+"""Lists operations in training steps that a TPU cannot run, or runs slowly.
 
-Compiles the whole step of each experiment with XLA at static sizes, for this
-machine: with dropout, one layer, and generated records. Lists operations on the
-host, transfers to it, strings, dynamic sizes, 64-bit floats and custom calls.
-Embeddings are products with one-hot vectors, as docs/distributed.md advises for
-a TPU. Needs Keras 2:
+Compiles the whole step of each experiment with XLA for this machine, at static
+sizes: one layer with dropout, on generated records. Lists operations on the
+host, transfers to the host, strings, dynamic sizes, 64-bit floats and custom
+calls. Embeddings are looked up by products with one-hot vectors, as
+docs/distributed.md advises for a TPU. Needs Keras 2:
 
     TF_USE_LEGACY_KERAS=1 python -m benchmarks.compiled_steps
 """
@@ -29,7 +29,7 @@ _ENCODER = {
 
 def make_step(experiment: str):
     """Returns the training step of an experiment, and a batch for it."""
-    # Needs Keras 2.
+    # Imported first, because it explains that Keras 2 is needed.
     from etcmodel.training import trainer
 
     # isort: split
@@ -42,7 +42,7 @@ def make_step(experiment: str):
     name = EXPERIMENTS[experiment]
     registry.register_experiments(name)
     params = exp_factory.get_exp_config(experiment)
-    # ReadTwice counts segments: batches are multiples of an example's.
+    # Batch sizes of ReadTwice count segments, so this is one example.
     size = pretraining.BLOCKS
     models.shrink_experiment(params, models.small_records(name), size)
     params.task.model.encoder.override(_ENCODER)

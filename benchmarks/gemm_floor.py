@@ -1,14 +1,14 @@
-"""The matrix products that no implementation can avoid, and their time.
+"""Times the matrix products that attention or a layer needs: their GEMM floor.
 
-A floor for global-local attention and for a whole layer: each product on its
-own, on random numbers, and nothing else. The local band is cut as in the
-paper's Appendix A, blocks of `radius + 1` queries against three blocks of keys.
-Projections of one input are one product, and global queries meet global and
-long keys in one. In a training step each product `C = A B` is followed by
-`dA = dC B^T` and `dB = A^T dC`; nothing is computed a second time.
+The floor of global-local attention, or of a whole layer, is the time of these
+products alone, each on random numbers. The local band is split as in the
+paper's Appendix A, into blocks of `radius + 1` queries and three blocks of
+keys. All projections of an input are one product, and so are the products of
+global queries with global and long keys. In a training step, each product
+`C = A B` is followed by `dA = dC B^T` and `dB = A^T dC`, without recomputation.
 
-Each product reads its factors from memory and writes its result there. Code
-that keeps scores in a cache, and never writes them, may be faster than that.
+Each product reads its factors from memory and writes its result to memory. Code
+that keeps scores in the CPU's cache can be faster than this floor.
 """
 
 import dataclasses
@@ -31,9 +31,9 @@ MODES = ("graph", "xla")
 class Sizes:
     """Sizes of the attention and of its input.
 
-    `radius` is the number of long tokens that a long token sees to each side;
-    there are `relative_vocab_size` labels, and distances beyond
-    `relative_pos_max_distance` have the same one.
+    `radius` is the number of long tokens that a long token sees to each side.
+    There are `relative_vocab_size` labels; all distances beyond
+    `relative_pos_max_distance` share a label.
     """
 
     batch: int
@@ -47,17 +47,20 @@ class Sizes:
 
     @property
     def hidden_size(self) -> int:
-        """Size of all heads together, and of both streams."""
+        """Hidden size of the long and the global tokens."""
         return self.heads * self.head_size
 
     @property
     def num_blocks(self) -> int:
-        """Blocks of `radius + 1` long tokens in a row."""
+        """Number of blocks of `radius + 1` long tokens in a row."""
         return math.ceil(self.long_length / (self.radius + 1))
 
 
 class Product(NamedTuple):
-    """A product of two (stacks of) matrices, of which b may be transposed."""
+    """Shapes of a product of (stacks of) matrices a and b.
+
+    With `transpose_b`, b is transposed.
+    """
 
     name: str
     shape_a: tuple[int, ...]
@@ -66,7 +69,7 @@ class Product(NamedTuple):
 
     @property
     def flops(self) -> int:
-        """Additions and multiplications of the forward pass."""
+        """Number of additions and multiplications in the forward pass."""
         columns = self.shape_b[-2 if self.transpose_b else -1]
         return 2 * math.prod(self.shape_a) * columns
 
@@ -127,7 +130,10 @@ def layer_products(
 
 
 def _label_product(name, sizes, length):
-    """Queries with all label vectors, which the rows of a batch share."""
+    """Returns the product of queries with all label vectors.
+
+    All rows of a batch share the label vectors.
+    """
     heads, size = sizes.heads, sizes.head_size
     labels = (heads, sizes.relative_vocab_size, size)
     return Product(name, (heads, sizes.batch * length, size), labels, True)
@@ -136,16 +142,16 @@ def _label_product(name, sizes, length):
 class Floor:
     """Times a list of products.
 
-    The floor is the sum of the medians of all products. The time of a call
-    without any work counts once.
+    The floor is the sum of the medians of all products. The overhead of a call
+    is subtracted from each product, and counted once.
 
     Args:
         products: the products.
         dtype: dtype of the factors.
-        with_gradients: whether each is followed by those of its gradients.
+        with_gradients: whether to also time the products of the gradients.
 
     Attributes:
-        steps: what to time, by name.
+        steps: (mode, product) -> step to time.
     """
 
     def __init__(
@@ -180,12 +186,14 @@ class Floor:
     def evaluate(
         self, milliseconds: Mapping[Hashable, Sequence[float]]
     ) -> dict[str, dict[str, Any]]:
-        """Computes the floor from the milliseconds of the steps.
+        """Computes the floor from the times of the steps.
+
+        Args:
+            milliseconds: key of a step -> its times.
 
         Returns:
-            For each mode `median_ms`, `gflop`, `gflop_per_s`, and `products`
-            with `name` and these same fields of each product, without the
-            call.
+            Mode -> `median_ms`, `gflop`, `gflop_per_s`, and `products`: a list
+            of dicts with `name` and the same fields for each product.
         """
         floors = {}
         for mode in MODES:
@@ -193,7 +201,7 @@ class Floor:
                 float(np.median(milliseconds[mode, x])) for x in self._products
             )
             products = [
-                # The smallest ones are no longer than the clock's jitter.
+                # Times of the smallest products are within the clock's jitter.
                 {"name": x.name} | self._rate(max(time - call, 1e-6), [x])
                 for x, time in zip(self._products[1:], times, strict=True)
             ]

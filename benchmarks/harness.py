@@ -1,15 +1,11 @@
-"""Shared by the benchmarks of attention and of a layer.
+"""Measurements for the benchmarks of attention and of a layer.
 
-Has cases (an implementation under one set of conditions), their inputs and the
-measurement: interleaved times, compared with the time of the matrix products
-alone, and memory.
+A case is an implementation under one set of conditions. Each case runs in a new
+process, so a case that runs out of memory does not affect the others. Times are
+interleaved and compared with the time of the matrix products alone.
 
-Each case has a process of its own. A case that runs out of memory ends its own
-process only.
-
-The text fills 90 % of each row with sentences of 27 tokens, or longer ones
-where there are too few global tokens for that. Each sentence has a global token
-of its own.
+Text fills 90 % of each row. Sentences have 27 tokens, or more if there are too
+few global tokens, because each sentence has its own global token.
 """
 
 import collections
@@ -35,13 +31,13 @@ from benchmarks import measure
 from benchmarks import program
 from etcmodel import feature_utils
 
-# Not the package's; its masks and labels are always tensors.
+# Implementation outside the package. It needs masks and labels as tensors.
 _RECIPE = "appendix_a"
 
 _SENTENCE_LENGTH = 27
-# How many arrays of the size of the scores are alive at once, about: scores,
-# those of the labels as gathered and as transposed, probabilities; and in a
-# training step their gradients.
+# Estimated number of arrays of the size of the scores that are alive at once:
+# scores, gathered label scores, transposed label scores and probabilities, and
+# in a training step their gradients.
 _SCORE_ARRAYS = {"forward": 4, "train": 8}
 _MAX_PROCESSES = 6
 
@@ -50,7 +46,7 @@ _MAX_PROCESSES = 6
 class Case:
     """One implementation under one set of conditions.
 
-    The attributes have the values of the flags of these names.
+    The attributes are values of the benchmark's flags.
     """
 
     implementation: str
@@ -64,18 +60,18 @@ class Case:
 
     @property
     def att_implementation(self) -> str:
-        """Implementation that the layers get; the recipe replaces "sparse"."""
+        """Implementation of the layers: "sparse", which `_RECIPE` replaces."""
         is_recipe = self.implementation == _RECIPE
         return "sparse" if is_recipe else self.implementation
 
     @property
     def compute_dtype(self) -> str:
-        """The dtype of activations."""
+        """Dtype of activations."""
         return self.dtype.removeprefix("mixed_")
 
     @property
     def group(self) -> tuple[int, str, str]:
-        """Conditions that cases timed in turns have in common."""
+        """Conditions shared by the cases that are timed in turns."""
         return self.sizes.long_length, self.dtype, self.pass_name
 
 
@@ -84,10 +80,10 @@ def make_side_inputs(kind: str, sizes: gemm_floor.Sizes) -> dict[str, Any]:
     """Makes masks and labels of text in sentences, with padding at the end.
 
     Args:
-        kind: "tensors" for int32 tensors, "specs" for what describes them,
-            where long tokens take part (see `etcmodel.ops.attention`). The
-            ids in a description are inputs of the graph that uses it, no
-            constants from which masks could be made in advance.
+        kind: "tensors" for int32 tensors, or "specs" for compact descriptions
+            of the masks and labels of long tokens (see
+            `etcmodel.ops.attention`). The ids in a description are inputs of
+            the graph, so that masks are not folded into constants.
         sizes: sizes of the attention.
 
     Returns:
@@ -133,14 +129,14 @@ def compile_step(
 
     Args:
         case: the case.
-        function: its outputs have the shapes of its first inputs.
-        shapes: of the inputs.
-        layer: has the weights.
+        function: function whose outputs have the shapes of its first inputs.
+        shapes: shapes of the inputs.
+        layer: layer whose weights get gradients.
 
     Returns:
-        The step. It returns the outputs, or in training the sum of all outputs
-        times constants, and the gradients for all inputs and the layer's
-        weights.
+        The step. In a forward pass, it returns the outputs. In training, it
+        returns the weighted sum of all outputs, and the gradients of this sum
+        for all inputs and weights.
     """
     inputs = [tf.cast(tf.random.normal(x), case.compute_dtype) for x in shapes]
     if case.pass_name == "forward":
@@ -152,7 +148,7 @@ def compile_step(
             with tf.GradientTape() as tape:
                 tape.watch(inputs)
                 outputs = function(*inputs)
-                # The inputs are as random as any constants.
+                # The random inputs also serve as weights of the sum.
                 loss = tf.add_n(
                     [
                         tf.reduce_sum(output * tf.stop_gradient(constant))
@@ -175,7 +171,7 @@ def compile_step(
 
 
 def stored_gigabytes(case: Case) -> float:
-    """Estimates what is kept of the long queries' scores, in 10^9 bytes."""
+    """Estimates the memory of the long queries' scores, in 10^9 bytes."""
     sizes = case.sizes
     block = sizes.radius + 1
     blocked = sizes.num_blocks * block * (3 * block + sizes.global_length)
@@ -188,7 +184,7 @@ def stored_gigabytes(case: Case) -> float:
 def make_cases(
     benchmark: program.Program, values: flags.FlagValues
 ) -> list[Case]:
-    """Makes all cases that the flags ask for; a group stands together."""
+    """Makes a case for each combination of flags; groups are contiguous."""
     names = {field.name for field in dataclasses.fields(gemm_floor.Sizes)}
     sizes = {name: values[name].value for name in names - {"long_length"}}
     cases = {}
@@ -213,12 +209,12 @@ def make_program(
     make_step: Callable[[Case], measure.Step],
     make_products: Callable[[Case], list[gemm_floor.Product]],
 ) -> program.Program:
-    """Makes a benchmark.
+    """Creates a benchmark.
 
     Args:
-        name: of the benchmark.
-        make_step: makes the step of a case; a function of a module.
-        make_products: the matrix products of a case's forward pass.
+        name: name of the benchmark.
+        make_step: returns the step of a case; must be picklable.
+        make_products: returns the matrix products of a case's forward pass.
     """
     made = program.load(
         name, lambda values: _measure(make_step, make_products, made, values)
@@ -229,7 +225,7 @@ def make_program(
 def _measure(
     make_step, make_products, benchmark, values
 ) -> Iterator[program.Line]:
-    # Not a word about how many functions are traced.
+    # Hides TensorFlow's warnings about repeated tracing.
     tf.get_logger().setLevel("ERROR")
     measure.prepare_devices()
     cases = make_cases(benchmark, values)
@@ -248,11 +244,11 @@ def _measure(
 
 @contextlib.contextmanager
 def _skipping(case, skipped):
-    """Notes in `skipped` if a case turns out to be impossible."""
+    """Adds a case to `skipped` if it cannot run, instead of raising."""
     try:
         yield
     except ValueError as error:
-        # Only what the layer says of an implementation that it does not have.
+        # Only the error for an implementation that the layer does not have.
         name = f"att_implementation is {case.implementation!r}"
         if name not in str(error):
             raise
@@ -262,7 +258,7 @@ def _skipping(case, skipped):
 
 
 def _measure_group(make_step, products, cases, repeats, skipped):
-    """Yields lines of cases that are timed in turns, and of their floor."""
+    """Measures a group of cases in turns; yields its floor and its cases."""
     floor = gemm_floor.Floor(
         products, cases[0].compute_dtype, cases[0].pass_name == "train"
     )
@@ -296,7 +292,7 @@ def _measure_group(make_step, products, cases, repeats, skipped):
 
 
 def _measure_in_turns(make_step, cases, repeats, steps, results, skipped):
-    """Adds the cases' results, and returns all times, of `steps` as well."""
+    """Adds the cases' results to `results`; returns times of all steps."""
     processes = {}
     with contextlib.ExitStack() as stack:
         for case in cases:
@@ -321,7 +317,7 @@ def _measure_in_turns(make_step, cases, repeats, steps, results, skipped):
 
 
 def _line(case):
-    """Returns the conditions of a line."""
+    """Returns the conditions of a case as fields of a line."""
     line = dataclasses.asdict(case)
     sizes = line.pop("sizes")
     line["pass"] = line.pop("pass_name")

@@ -1,20 +1,20 @@
-r"""HotpotQA from a few hundred records, and random weights or those of a BERT.
+r"""Trains a small model on a few hundred records of HotpotQA.
 
-Trains a small model in stages, each from the weights of the previous one, and
-prints the official metrics in percent on held-out records, after those of two
-baselines:
+The model starts from random weights or from a BERT, and is trained in stages,
+each from the weights of the previous one. Prints the official metrics in
+percent on held-out records, for two baselines and the model. The baselines:
 
 *   word overlap: the supporting facts are the sentences that share the most
-    words with the question (how many sentences, is chosen on the training
-    records); the answer is the title of the best one's paragraph;
-*   most frequent answer type: predicts the type (yes, no or span) that most
-    training records have, and always answers with the more frequent of "yes"
-    and "no".
+    words with the question, and the answer is the title of the best sentence's
+    paragraph. The number of sentences is tuned on the training records;
+*   most frequent answer type: the type is the most frequent one of the training
+    records (yes, no or span), and the answer is always the more frequent one of
+    "yes" and "no".
 
     python -m benchmarks.hotpotqa_small --train=train_200.json \
         --train=2wiki_train_500.json --dev=dev_95.json --vocab_file=vocab.txt
 
-The model has no pre-training. With `--lift`, it starts from a BERT:
+This model has no pre-training. With `--lift`, it starts from a BERT:
 
     python -m benchmarks.hotpotqa_small --lift=all-MiniLM-L6-v2 \
         --lift_option=--absolute_positions=paragraph \
@@ -27,13 +27,13 @@ The model has no pre-training. With `--lift`, it starts from a BERT:
         --train=2wiki_train_500.json --dev=dev_95.json \
         --train_option=--params_override=runtime.mixed_precision_dtype=bfloat16
 
-It first learns from pseudo-questions about the paragraphs of the records, then
-from copies of the records, each with other distractors (see `augmentation`).
-With `--pretrain_steps`, it starts with pre-training on the texts of the records
-and of `--pretrain_text`.
+It is first trained on pseudo-questions about the paragraphs of the records,
+then on copies of the records, each with other distractors (see
+`augmentation`). With `--pretrain_steps`, the first stage is pre-training on the
+texts of the records and of `--pretrain_text`.
 
-With `--squad` it first learns to answer SQuAD's questions, each among three
-paragraphs, by the task `answer`:
+With `--squad`, it is first trained on SQuAD's questions, each with three
+paragraphs, with the task `answer`:
 
     python -m benchmarks.hotpotqa_small --lift=all-MiniLM-L6-v2 \
         --lift_option=--absolute_positions=paragraph \
@@ -48,7 +48,7 @@ paragraphs, by the task `answer`:
 With `--copies=3 --long_length=640 --evaluated_length=2048 --steps=282
 --fact_weight=0.2 --multiply_facts=1` the last stage takes half the time.
 
-`--init` starts from a run instead, such as one of `answer` by
+`--init` starts from a run instead, such as a run of `answer` from
 `benchmarks.own_documents --part=squad --directory=DIR`.
 """
 
@@ -78,28 +78,28 @@ _GLOBAL_LENGTH = 192
 _SQUAD_BATCH_SIZE = 16
 _SQUAD_LENGTH = 768
 _SQUAD_PARAGRAPHS = 3
-# Of English words in WordPieces, less what is between paragraphs.
+# Average of English text in WordPieces, less separators between paragraphs.
 _CHARACTERS_PER_TOKEN = 3.7
-# Words that nearly every sentence has.
+# Stop words.
 _COMMON_WORDS = frozenset(
     "a an and are as at by for from has in is it its of on or that the this to "
     "was were what when where which who whom whose with".split()
 )
 
-# Answer, and supporting facts.
+# The answer and the supporting facts (title, position of the sentence).
 Prediction = tuple[str, list[tuple[str, int]]]
 
 
 def words_of(text: str) -> frozenset[str]:
-    """Returns a text's words in lower case, without the most common ones."""
+    """Returns the lower-case words of a text, without stop words."""
     return frozenset(re.findall(r"\w+", text.lower())) - _COMMON_WORDS
 
 
 def rank_sentences(record: HotpotQARecord) -> list[tuple[str, int]]:
     """Ranks sentences by the number of words they share with the question.
 
-    The title counts as a part of each sentence of its paragraph. Of equals the
-    first comes first.
+    The title counts as a part of each sentence of its paragraph. Ties keep the
+    order of the text.
     """
     question = words_of(record.question)
     shared = {
@@ -115,13 +115,16 @@ def rank_sentences(record: HotpotQARecord) -> list[tuple[str, int]]:
 def predict_by_overlap(
     records: Sequence[HotpotQARecord], num_facts: int
 ) -> dict[str, Prediction]:
-    """Predicts the `num_facts` best sentences of each record as facts."""
+    """Predicts the `num_facts` best sentences of each record as facts.
+
+    The answer is the title of the best sentence's paragraph.
+    """
     facts = {x.id: rank_sentences(x)[:num_facts] for x in records}
     return {key: (found[0][0], found) for key, found in facts.items()}
 
 
 def answer_type(record: HotpotQARecord) -> str:
-    """Returns "yes", "no" or "span"."""
+    """Returns the type of the answer: "yes", "no" or "span"."""
     return record.answer if record.answer in ("yes", "no") else "span"
 
 
@@ -139,7 +142,7 @@ def score(
 def measure_baselines(
     train: Sequence[HotpotQARecord], dev: Sequence[HotpotQARecord]
 ) -> dict[str, dict[str, float]]:
-    """Scores both baselines; what is most frequent is counted in `train`."""
+    """Scores both baselines on `dev`; tunes them on `train`."""
     num_facts = max(
         range(1, 7),
         key=lambda n: score(predict_by_overlap(train, n), train)["sp_f1"],
@@ -165,9 +168,13 @@ def make_records(
     make: Callable[[HotpotQARecord], HotpotQARecord | None],
     seed: int,
 ) -> list[HotpotQARecord]:
-    """Makes `number` variants of each record, shuffled, with new ids.
+    """Returns shuffled variants of records, with new ids.
 
-    `make` returns None if it cannot make one.
+    Args:
+        records: the records.
+        number: number of variants per record.
+        make: returns a variant of a record, or None if it cannot.
+        seed: seed of the order.
     """
     made = [make(record) for record in records for _ in range(number)]
     made = [record for record in made if record is not None]
@@ -180,17 +187,17 @@ def make_records(
 def add_paragraphs(
     rows: Sequence[dict], number: int, rng: random.Random
 ) -> list[dict]:
-    """Puts the paragraph of each of SQuAD's questions among others.
+    """Adds other paragraphs to the context of each SQuAD question.
 
-    Of 3 paragraphs the 2 others are of the same article, if it has as many.
+    Up to `number // 2 + 1` of the added paragraphs come from the same article.
 
     Args:
         rows: see `squad.read_questions`.
-        number: paragraphs that a question gets.
-        rng: chooses and shuffles them.
+        number: number of paragraphs per question.
+        rng: chooses and shuffles the paragraphs.
 
     Returns:
-        The rows, each with the sections of all its paragraphs.
+        The rows with the sections of all their paragraphs.
     """
     articles = collections.defaultdict(dict)
     for row in rows:
@@ -235,7 +242,7 @@ class Stages:
         self._init = None
 
     def run(self) -> dict[str, float]:
-        """Runs all stages that the flags ask for; returns the metrics."""
+        """Runs all stages that the flags select; returns the metrics."""
         values, records = self._values, self._records
         if values.lift:
             options = ("--local_radius=84", *values.lift_option)
@@ -255,7 +262,7 @@ class Stages:
                 values.seed,
             )
             self._learn("pseudo", made, values.pseudo_steps, first_rate)
-        # Of a file that is given twice each record gets an id of its own.
+        # `make_records` gives unique ids to the records of repeated files.
         make = self._shorten if values.copies else lambda record: record
         made = make_records(records, max(values.copies, 1), make, values.seed)
         self._learn("train", made, values.steps, values.learning_rate)
@@ -265,19 +272,19 @@ class Stages:
         return self._runs.evaluate("train_run", "dev", override)
 
     def _shorten(self, record):
-        """Chooses paragraphs that there is room for."""
+        """Keeps as many paragraphs as fit into `--long_length`."""
         room = int(_CHARACTERS_PER_TOKEN * self._values.long_length)
         return augmentation.choose_paragraphs(record, room, self._rng)
 
     def _make_pseudo_question(self, record):
-        """Makes a question that does not depend on the real one's facts."""
+        """Makes a pseudo-question, regardless of the real supporting facts."""
         record = msgspec.structs.replace(record, supporting_facts=None)
         return augmentation.make_pseudo_question(
             self._shorten(record), self._rng
         )
 
     def _pretrain(self, steps, rate):
-        """Learns from the texts of the training records."""
+        """Pre-trains on the texts of the training records."""
         texts = {
             "".join(paragraph.sentences): paragraph.title
             for record in self._records
@@ -290,17 +297,17 @@ class Stages:
         self._preprocess(
             *("texts", "pretrain", ",".join(files), length),
             global_length=length // 9,
-            # Paragraphs are short.
+            # Paragraphs have few sentences.
             min_sentences=3,
         )
         self._train("texts", "pretrain", steps, rate)
 
     def _learn_squad(self, rate):
-        """Learns to answer SQuAD's questions."""
+        """Trains on SQuAD's questions."""
         values = self._values
         read = squad.read_questions(values.squad, None, Fields())
         rows = [row for _, row in read]
-        # Other paragraphs each time.
+        # Each epoch adds other paragraphs.
         made = [
             {**row, "id": f"{number}-{row['id']}"}
             for number in range(values.squad_epochs)
@@ -312,7 +319,7 @@ class Stages:
         self._train("squad", "answer", steps, rate, _SQUAD_BATCH_SIZE)
 
     def _learn(self, name, records, steps, rate):
-        """Learns to answer."""
+        """Trains on records of HotpotQA."""
         values = self._values
         file = self._runs.write(f"{name}.json", records)
         self._preprocess(name, "hotpotqa", file, values.long_length)
@@ -373,13 +380,13 @@ class Stages:
 
 def _measure(values, runs) -> Iterator[program.Line]:
     if not values.train:
-        raise app.UsageError("--train must be given.")
+        raise app.UsageError("Give --train, the training records.")
     if sum(map(bool, (values.vocab_file, values.lift, values.init))) != 1:
         raise app.UsageError("Give one of --vocab_file, --lift and --init.")
     if values.pretrain_steps and not values.lift:
-        raise app.UsageError("--pretrain_steps needs --lift.")
+        raise app.UsageError("--pretrain_steps needs --lift. Give both.")
     read = [list(FORMAT.read(file)) for file in values.train]
-    # What is given twice counts once in baselines.
+    # Baselines use repeated files once.
     once = dict(zip(values.train, read, strict=True)).values()
     train, dev = sum(once, []), list(FORMAT.read(values.dev))
     sizes = {"train_records": len(train), "dev_records": len(dev)}

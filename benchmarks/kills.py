@@ -1,10 +1,9 @@
-"""Checks that killed commands, run again, give the undisturbed output.
+"""Checks that killed commands, run again, write the same output.
 
-Each command, and what it needs, first runs undisturbed. Then it is killed
-(SIGKILL) at a random moment while it replaces that output, and run again,
-several times over. The output under the final name must always be complete. The
-last output must equal the undisturbed one bit for bit, and no other file may be
-left.
+Each command first runs undisturbed, after the commands that it needs. Then it
+is killed (SIGKILL) at random moments while it replaces its output, and run
+again. The output under the final name must always be complete. The final output
+must equal the undisturbed one bit for bit, and no temporary file may be left.
 
     python -m benchmarks.kills --kills=20
 """
@@ -31,15 +30,15 @@ from testing import tasks
 _TASK = "wikihop"
 # Number of records, training steps, and steps between checkpoints.
 _RECORDS, _STEPS, _INTERVAL = 400, 120, 10
-# Name of the counter of checkpoints, which a run that is killed makes fewer of.
+# Variable that counts saved checkpoints, which differs after a kill.
 _SAVES = "save_counter"
-# Files that are not finished, in the directory of a run.
+# Matches temporary files in an output.
 _LEFTOVER = re.compile(r".*(\.partial|\.old|_temp|\.tmp[0-9a-f]*)")
 COMMANDS = ("preprocess", "train", "export", "predict")
 
 
 def arguments(runs: training_runs.Runs, command: str, output: str) -> list:
-    """Returns the arguments of a command that writes `output`."""
+    """Returns the command line of a command that writes `output`."""
     _, sizes = tasks.SMALL_RECORDS[_TASK]
     overrides = {
         "task.train_data.global_batch_size": 7,
@@ -73,9 +72,9 @@ def arguments(runs: training_runs.Runs, command: str, output: str) -> list:
 
 
 def read(path: str) -> Mapping[str, Any]:
-    """Reads an output: the bytes of files, or the values of a checkpoint.
+    """Reads an output: the bytes of files, or the variables of a checkpoint.
 
-    A graph and its checksum are not compared: names differ each time.
+    Excludes graphs and their checksums, because names in graphs differ.
     """
     if os.path.isfile(path):
         with open(path, "rb") as stream:
@@ -98,7 +97,7 @@ def read(path: str) -> Mapping[str, Any]:
 
 
 def read_checkpoint(path: str) -> Mapping[str, bytes]:
-    """Reads the values of a checkpoint, by name."""
+    """Returns name -> bytes of the variables of a checkpoint."""
     reader = tf.train.load_checkpoint(path)
     values = {
         name: reader.get_tensor(name)
@@ -113,7 +112,10 @@ def read_checkpoint(path: str) -> Mapping[str, bytes]:
 
 
 def kill(command: list, log: str, seconds: float) -> bool:
-    """Runs a command and kills it; returns whether it was still running."""
+    """Runs a command and kills it after `seconds`.
+
+    Returns False if the command ended before.
+    """
     with open(log, "ab") as stream:
         process = subprocess.Popen(command, stdout=stream, stderr=stream)
         try:
@@ -126,11 +128,11 @@ def kill(command: list, log: str, seconds: float) -> bool:
 
 
 def _measure(values, runs) -> Iterator[program.Line]:
-    """Kills the commands, and compares what they make."""
+    """Kills the commands, and compares their outputs."""
     rng = random.Random(values.seed)
     tasks.write_small_wikihop(runs.directory, _RECORDS)
     seconds = {}
-    # Each needs what those before it made.
+    # Each command needs the outputs of those before it.
     last = max(map(COMMANDS.index, values.commands))
     for command in COMMANDS[: last + 1]:
         start = time.perf_counter()
@@ -142,12 +144,12 @@ def _measure(values, runs) -> Iterator[program.Line]:
 
 
 def kill_and_compare(runs, command, seconds, rng) -> program.Line:
-    """Kills a command two times at most, and lets it end at last."""
+    """Kills a command up to two times, lets it finish, compares the output."""
     output, log = runs.path("killed"), runs.path("log.txt")
     expected = read(runs.path(command))
     with open(log, "ab"):
         names = {*os.listdir(runs.directory), "killed"}
-    # A run is resumed, anything else is replaced.
+    # `train` resumes its output; the other commands replace it.
     if os.path.isfile(runs.path(command)):
         shutil.copy(runs.path(command), output)
     elif command != "train":
@@ -157,7 +159,8 @@ def kill_and_compare(runs, command, seconds, rng) -> program.Line:
         moments.append(rng.uniform(0, seconds))
         if not kill(arguments(runs, command, output), log, moments[-1]):
             break
-        # A run is complete if its latest checkpoint can be read.
+        # A killed training has earlier checkpoints, so it is only compared at
+        # the end.
         if command != "train":
             is_half |= not os.path.exists(output) or read(output) != expected
     subprocess.run(arguments(runs, command, output), check=True)

@@ -1,9 +1,9 @@
 r"""Time and memory of one global-local transformer layer.
 
-The whole layer: projections, attention of the long and of the global tokens,
-feed-forward parts, residual connections and normalization. Everything else is
-as in `attention.py`, the flags too; `appendix_a` changes the attention of the
-long tokens only:
+Measures the whole layer: projections, attention of the long and of the global
+tokens, feed-forward parts, residual connections and normalization. Flags,
+implementations and columns are those of `attention.py`. `appendix_a` replaces
+only the attention of the long tokens:
 
     python -m benchmarks.layer --lengths=4096 --passes=train --dtypes=float32 \
         --implementations=sparse,appendix_a --output=FOLDER
@@ -20,7 +20,7 @@ from etcmodel.models import EtcConfig
 
 
 def make_layer(case: harness.Case) -> GlobalLocalTransformerLayers:
-    """Builds a layer that shares its weights as the preset of the case."""
+    """Builds a layer that shares weights like the preset of the case."""
     sizes = case.sizes
     config = EtcConfig.from_preset(case.preset)
     layer = GlobalLocalTransformerLayers(
@@ -43,7 +43,7 @@ def make_layer(case: harness.Case) -> GlobalLocalTransformerLayers:
 
 
 def make_step(case: harness.Case) -> measure.Step:
-    """Makes the step; see `harness.compile_step`."""
+    """Returns the step of a case; see `harness.compile_step`."""
     sizes = case.sizes
     tf.keras.utils.set_random_seed(1)
     layer = make_layer(case)

@@ -1,12 +1,12 @@
-"""Times and peak memory.
+"""Measures times and peak memory.
 
-*   Time and memory of a step are measured in the same process, which has
-    nothing else to do, under the same settings.
-*   Times are interleaved: every round runs each step once, in another order, so
-    that a machine that slows down slows all of them.
-*   Memory is the peak of the process minus its memory before the first run:
-    activations, gradients, outputs, pools of allocators and compilation, but
-    neither inputs nor weights.
+*   Time and memory of a step are measured in the same process, which does
+    nothing else.
+*   Times are interleaved: every round runs each step once, in random order, so
+    that a slowdown of the machine affects all steps.
+*   Memory is the peak of the process minus its memory before the first run. It
+    includes activations, gradients, outputs, allocator pools and compilation,
+    but not inputs and weights.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ Step = Callable[[], Any]
 
 
 def warm_up(step: Step) -> float:
-    """Runs a step for the first time; returns seconds, with compilation."""
+    """Runs a step for the first time; returns the seconds with compilation."""
     start = time.perf_counter()
     _run(step)
     return time.perf_counter() - start
@@ -45,22 +45,23 @@ def time_interleaved(
     seed: int = 0,
     untimed: int = 2,
 ) -> dict[Hashable, list[float]]:
-    """Runs steps in turns, in another order each round.
+    """Times steps in rounds; each round runs all steps in random order.
 
     Args:
-        steps: what is timed, warmed up already; here or in its process.
-        repeats: number of rounds.
-        seed: of the orders.
-        untimed: number of rounds before those.
+        steps: name -> step, which has been warmed up. A `StepProcess` is timed
+            in its own process.
+        repeats: number of timed rounds.
+        seed: seed of the random orders.
+        untimed: number of rounds before the timed ones.
 
     Returns:
-        The milliseconds of each step, a number a round.
+        Name -> milliseconds in each round.
     """
     milliseconds = {name: [] for name in steps}
     generator = random.Random(seed)
     order = list(steps)
-    # A collection in the middle of a step would count as the step's time; and
-    # when it removes a function, TensorFlow prepares all others again.
+    # A garbage collection during a step would count as its time. If it deletes
+    # a function, TensorFlow also prepares all other functions again.
     gc.collect()
     gc.disable()
     try:
@@ -79,7 +80,7 @@ def time_interleaved(
 
 
 def _run(step: Step) -> None:
-    """Runs a step to its end; a GPU works on when the call has returned."""
+    """Runs a step and waits for the GPU, which computes asynchronously."""
     outputs = step()
     tf.test.experimental.sync_devices()
     del outputs
@@ -93,20 +94,20 @@ def _time(step: Step) -> float:
 
 
 class StepProcess:
-    """A step in a process of its own, where it is timed and takes memory.
+    """A step in its own process, which measures its time and memory.
 
-    It has run once, which compiles it, when this is made. It needs Linux, or a
-    GPU, of which memory is what its allocator counts. A process that the system
-    killed, for taking too much memory, is a
-    `futures.process.BrokenProcessPool`, here and in all methods.
+    The constructor runs the step once, which compiles it. On a GPU, memory is
+    that of TensorFlow's allocator; on a CPU, measuring memory needs Linux. The
+    constructor and all methods raise `futures.process.BrokenProcessPool` if the
+    system killed the process, which it does when memory runs out.
 
     Attributes:
-        warm_up_seconds: what the first run took.
+        warm_up_seconds: seconds of the first run.
 
     Args:
-        make_step: a function of a module, so that it can be pickled. Makes
-            inputs and weights, which do not count, and returns the step.
-        *args: its arguments, which can be pickled.
+        make_step: returns the step, after it has made inputs and weights, whose
+            memory does not count. Must be picklable.
+        *args: arguments of `make_step`, which must be picklable.
     """
 
     def __init__(self, make_step: Callable[..., Step], *args: Any):
@@ -123,23 +124,23 @@ class StepProcess:
         return self._pool.submit(function, *args).result()
 
     def milliseconds(self) -> float:
-        """Runs the step once."""
+        """Runs the step once; returns the milliseconds."""
         return self._call(_time_here)
 
     def peak_megabytes(self) -> float:
-        """Returns the peak above what there was before, in 10^6 bytes.
+        """Returns the peak memory of all runs so far, in 10^6 bytes.
 
-        Of all runs so far, the first included. What the step returns counts.
+        Excludes the memory before the first run; includes the step's outputs.
         """
         return self._call(_peak_here)
 
     def close(self) -> None:
-        """Returns ends the process."""
+        """Ends the process."""
         self._pool.shutdown(cancel_futures=True)
 
 
 class Timed(NamedTuple):
-    """Milliseconds of each round, and megabytes at the highest point."""
+    """Milliseconds of a step in each round, and its peak memory."""
 
     milliseconds: list[float]
     peak_mb: float
@@ -156,7 +157,14 @@ def time_in_processes(
     repeats: int,
     untimed: int,
 ) -> dict[Hashable, Timed]:
-    """Times steps in turns, each in a `StepProcess` with its arguments."""
+    """Times interleaved steps, each in a new `StepProcess`.
+
+    Args:
+        make_step: see `StepProcess`.
+        arguments: name -> arguments of `make_step`.
+        repeats: number of timed rounds.
+        untimed: number of rounds before the timed ones.
+    """
     with contextlib.ExitStack() as stack:
         processes = {}
         for name, given in arguments.items():
@@ -193,14 +201,17 @@ def compile_gradients(
 
 
 def trainable_variables(layer: tf.keras.layers.Layer) -> list[tf.Variable]:
-    """Returns TensorFlow's variables, which Keras 3 wraps."""
+    """Returns a layer's trainable weights as variables of TensorFlow.
+
+    Keras 3 wraps them in variables of its own.
+    """
     return [
         weight if isinstance(weight, tf.Variable) else weight.value
         for weight in layer.trainable_variables
     ]
 
 
-# Of the process of a `StepProcess`.
+# State in the process of a `StepProcess`: its step, and the memory before it.
 _here: dict[str, Any] = {}
 
 
@@ -211,14 +222,14 @@ def _start(make_step, args):
         before = tf.config.experimental.get_memory_info("GPU:0")["current"]
         tf.config.experimental.reset_memory_stats("GPU:0")
     else:
-        # Gives back what the C library keeps of making the inputs.
+        # Returns freed memory of making the inputs to the system.
         ctypes.CDLL(None).malloc_trim(0)
         before = status_bytes("VmRSS")
-        # Sets the highest resident size to the present one.
+        # Resets VmHWM, the peak of the resident size, to the present size.
         with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
             file.write("5")
     seconds = warm_up(step)
-    # A collection can make TensorFlow prepare the step again.
+    # A garbage collection can make TensorFlow prepare the step again.
     gc.collect()
     gc.disable()
     _here.update(step=step, before=before)
@@ -239,7 +250,7 @@ def _peak_here():
 
 @contextlib.contextmanager
 def environment_variables(variables):
-    """Sets environment variables for the processes that are started."""
+    """Sets environment variables for processes started in a with block."""
     outside = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -253,7 +264,7 @@ def environment_variables(variables):
 
 
 def in_fresh_process(function: Callable[..., Any], *args: Any) -> Any:
-    """Calls a function of a module in a process of its own."""
+    """Calls a picklable function in a new process; returns its result."""
     with futures.ProcessPoolExecutor(
         1, mp_context=multiprocessing.get_context("spawn")
     ) as pool:
@@ -261,31 +272,31 @@ def in_fresh_process(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def prepare_devices() -> None:
-    """Lets several processes share a GPU; before anything runs on it."""
+    """Lets several processes share a GPU. Call it before using the GPU."""
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
 
 
 def status_bytes(name: str) -> int:
-    """Returns a size of this process that Linux knows, in bytes.
+    """Returns a size of this process in bytes, from `/proc/self/status`.
 
-    Such as `VmRSS`, the resident size, or `VmHWM`, its peak.
+    Example: `VmRSS` is the resident size, `VmHWM` its peak.
     """
     with open("/proc/self/status", encoding="ascii") as file:
         for line in file:
             if line.startswith(f"{name}:"):
                 return 1024 * int(line.split()[1])
-    raise ValueError(f"/proc/self/status says nothing of {name}")
+    raise ValueError(f"/proc/self/status has no entry {name}")
 
 
 def environment() -> dict[str, Any]:
-    """Returns what numbers depend on besides the code, as fields of a line."""
+    """Returns device, CPU and library versions, as fields of a line."""
     gpus = tf.config.list_physical_devices("GPU")
     device = "CPU"
     if gpus:
         details = tf.config.experimental.get_device_details(gpus[0])
         device = details.get("device_name", "GPU")
-    # `keras` or `tf_keras`.
+    # The package is `keras` or `tf_keras`.
     keras = tf.keras.layers.Layer.__module__.split(".")[0]
     return {
         "device": device,

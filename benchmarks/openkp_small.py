@@ -1,15 +1,15 @@
 r"""Ablation of visual features: OpenKP's model on generated pages.
 
-The keyphrases of the pages are their headings (see `testing.openkp`), so the
-looks of a node identify them. The same small model learns them with and without
-visual features, and from the first or the best occurrence of each:
+The keyphrases of the pages are their headings (see `testing.openkp`), so visual
+features identify them. The same small model is trained with and without visual
+features, and on the first or the best occurrence of each keyphrase:
 
     python -m benchmarks.openkp_small
 
 prints precision, recall and F1 at 3 on held-out pages, and the seconds of the
-training. With `--lift`, some headings are not keyphrases because of their
-meaning ("contact us"), and held-out pages share neither keyphrase words nor
-such headings with training pages. A lifted BERT is compared with a model of the
+training. With `--lift`, some headings, such as "contact us", are not
+keyphrases. Held-out pages share neither keyphrase words nor such headings with
+training pages. A lifted BERT (converted to ETC) is compared with a model of the
 same sizes from random weights:
 
     python -m benchmarks.openkp_small --lift=all-MiniLM-L6-v2
@@ -34,7 +34,7 @@ VARIANTS = {
     "best occurrence": "etc/openkp_max_loss",
     "without visual features": "etc/openkp_no_visual",
 }
-# Headings that a page of any subject may have.
+# Headings that can appear on any page, so they are not keyphrases.
 OTHER_HEADINGS = (
     "contact us, related posts, follow us, sign up, read more, leave a "
     "comment, terms of use, about the author, share this, recent news, "

@@ -1,16 +1,16 @@
 r"""Compares `classify`, `select` and `answer` with baselines on real documents.
 
-Each part trains models from a lifted BERT, with several seeds, and measures
-them. `authors` and `squad` have baselines on the same records:
+Each part trains models from a lifted BERT (converted to ETC) with several
+seeds, and evaluates them. `authors` and `squad` also evaluate baselines on the
+same records:
 
-*   `authors`: who wrote a passage of 1,800 words, of novels that no model has
-    seen; from whole passages and from their first 384 tokens. The baselines
-    are TF-IDF (of whole passages and of the first 350 words) and the mean of
-    the vectors of all chunks of 256 tokens by the BERT with all its layers,
-    with logistic regression.
-*   `squad`: cross-validation in five folds, by article. The baseline is
-    the same BERT as a reader of windows of 384 tokens.
-*   `select`: the supporting facts of HotpotQA.
+*   `authors`: predicts the author of a passage of 1,800 words from a held-out
+    novel, with the whole passage or its first 384 tokens. The baselines are
+    logistic regression on TF-IDF (of the whole passage or its first 350 words)
+    and on BERT's mean vector (the mean over all chunks of 256 tokens).
+*   `squad`: five-fold cross-validation, split by article. The baseline is the
+    same BERT as an extractive model on windows of 384 tokens.
+*   `select`: selects the supporting facts of HotpotQA.
 
     python -m benchmarks.own_documents --part=authors \
         --lift=all-MiniLM-L6-v2 --layers=2 --epochs=8 --batch_size=8 \
@@ -26,9 +26,9 @@ them. `authors` and `squad` have baselines on the same records:
         --train=2wiki_train_500.json --dev=dev_95.json
 
 Add `--seeds=1` for one seed, and `--dtype=float32` for a processor without
-bfloat16 instructions. `--init` names a run whose weights are used instead of
-the lifted ones, such as that of `answer` by `benchmarks.hotpotqa_small
---squad`; `--lift` is still needed for the vocabulary.
+bfloat16 instructions. `--init` starts from a run instead of the lifted weights,
+such as a run of `answer` from `benchmarks.hotpotqa_small --squad`; `--lift` is
+still needed for the vocabulary.
 """
 
 import copy
@@ -41,7 +41,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
-# Baselines are trained in this process, with Keras 2.
+# The baselines are trained in this process, and need Keras 2.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 # isort: split
@@ -67,7 +67,7 @@ _NUM_FOLDS = 5
 
 
 class Measurement:
-    """Trains and measures models of one part."""
+    """Trains and evaluates the models of one part."""
 
     def __init__(self, values, runs: training_runs.Runs):
         self._values = values
@@ -81,7 +81,7 @@ class Measurement:
         )
 
     def authors(self) -> Iterator[program.Line]:
-        """Yields lines of `authors`."""
+        """Yields the lines of the part `authors`."""
         values = self._values
         sets = [_read_lines(x) for x in (*values.train, values.dev)]
         texts = [["\n".join(x["paragraphs"]) for x in rows] for rows in sets]
@@ -125,18 +125,18 @@ class Measurement:
                 )
 
     def select(self) -> Iterator[program.Line]:
-        """Yields lines of `select`."""
+        """Yields the lines of the part `select`."""
         values = self._values
         files, numbers = [], []
         for split, names in (("train", values.train), ("dev", [values.dev])):
             records = [x for name in names for x in FORMAT.read(name)]
             rows = [
                 {
-                    # Of a file that is given twice all records count twice.
+                    # Unique ids let records of repeated files count twice.
                     "id": f"{i}-{x.id}",
                     "query": x.question,
                     "context": [[p.title, p.sentences] for p in x.context],
-                    # Those that the context has; 2Wiki has others.
+                    # Only facts in the context; 2Wiki also has others.
                     "supporting_facts": [
                         (x.context[paragraph].title, number)
                         for paragraph, number in x.fact_positions
@@ -153,7 +153,7 @@ class Measurement:
         )
 
     def squad(self) -> Iterator[program.Line]:
-        """Yields lines of `squad`."""
+        """Yields the lines of the part `squad`."""
         values = self._values
         with open(values.train[0], encoding="utf-8") as stream:
             articles = json.load(stream)["data"]
@@ -189,7 +189,7 @@ class Measurement:
                 yield {"name": name, **row, "seconds": seconds[name]}
 
     def _answer(self, fold, number, train, dev, seed) -> dict[str, str]:
-        """Trains a model of `answer` on a file; returns answers to another."""
+        """Trains a model of `answer`; returns its answers for `dev` by id."""
         self._preprocess("answer", [train], dev, 512, fold)
         name = f"answer_{seed}_{fold}"
         self._learn(name, "answer", number, seed)
@@ -197,9 +197,9 @@ class Measurement:
             return json.load(stream)
 
     def _write_fold(self, articles, fold: int) -> tuple[list[str], int]:
-        """Writes SQuAD's files of a fold: to train on, and to measure on.
+        """Writes the training and validation files of a fold of SQuAD.
 
-        Returns their paths, and the number of questions to train on.
+        Returns their paths, and the number of training questions.
         """
         paths, number = [], 0
         for name, is_own in (("train", False), ("dev", True)):
@@ -219,7 +219,7 @@ class Measurement:
         return paths, number
 
     def _preprocess(self, task, train, dev, length, fold="") -> None:
-        """Preprocesses both collections of records."""
+        """Preprocesses training and validation records, unless done before."""
         values = self._values
         self._names = [f"{task}_{x}_{length}{fold}" for x in ("train", "dev")]
         for name, split, files in zip(
@@ -241,7 +241,7 @@ class Measurement:
             )
 
     def _train(self, label, task, number, **given) -> Iterator[program.Line]:
-        """Yields a line for each seed."""
+        """Trains and evaluates a model per seed; yields their lines."""
         for seed in self._values.seeds:
             name = training_runs.run_name(f"{label} {seed}")
             seconds = self._learn(name, task, number, seed, **given)
@@ -250,7 +250,7 @@ class Measurement:
             yield {"name": label, "seed": seed, **row, "seconds": seconds}
 
     def _learn(self, name, task, number, seed, options=None, **given) -> float:
-        """Trains a model; returns the seconds."""
+        """Trains a model on `number` records; returns the seconds."""
         values = self._values
         steps = int(values.epochs * number) // values.batch_size
         return self._runs.train(
@@ -277,7 +277,7 @@ def _read_lines(path: str) -> list[dict[str, Any]]:
 
 
 def _fold(article: dict) -> int:
-    """Returns the fold of an article, by its title alone."""
+    """Returns the fold of an article, which depends only on its title."""
     return random.Random(article["title"]).randrange(_NUM_FOLDS)
 
 

@@ -1,7 +1,7 @@
-"""Baselines with a plain BERT: mean vectors, and a reader of windows.
+"""Baselines with a plain BERT: mean vectors, and extractive QA on windows.
 
-Encoder, span head, windows and answers of SQuAD are the Model Garden's. They
-work with Keras 2.
+Encoder, span head, and the windows and answers of SQuAD come from the Model
+Garden, which needs Keras 2.
 """
 
 import types
@@ -22,14 +22,14 @@ from official.nlp.tools import tokenization
 
 from etcmodel.checkpoints import Bert
 
-# The Model Garden's order of a layer's weights.
+# Dense layers of the attention, in the Model Garden's order.
 _DENSE = (
     "attention.self.query",
     "attention.self.key",
     "attention.self.value",
     "attention.output.dense",
 )
-# What the encoder reads, and what the Model Garden calls it in a window.
+# Input of the encoder -> name of this feature in the Model Garden's windows.
 _INPUTS = {
     "input_word_ids": "input_ids",
     "input_mask": "input_mask",
@@ -60,7 +60,7 @@ def make_encoder(source: Bert) -> tf.keras.layers.Layer:
     encoder(_inputs(np.zeros([1, 2], np.int32)))
     names = _names(sizes["num_hidden_layers"])
     weights = encoder.get_weights()
-    # The pooler keeps its random weights.
+    # The pooler comes last and is not used, so it keeps its random weights.
     weights[: len(names)] = [
         source.weights[name].reshape(weight.shape)
         for name, weight in zip(names, weights, strict=False)
@@ -70,7 +70,7 @@ def make_encoder(source: Bert) -> tf.keras.layers.Layer:
 
 
 def _names(num_layers: int) -> list[str]:
-    """Returns names of a BERT's weights, in the order of the encoder's."""
+    """Returns the names of BERT's weights in the order of the encoder."""
     embeddings = ("word", "position", "token_type")
     names = [f"embeddings.{x}_embeddings" for x in embeddings]
     names += _norm("embeddings.LayerNorm")
@@ -91,7 +91,7 @@ def _dense(*names: str) -> list[str]:
 
 
 def _inputs(ids) -> dict[str, tf.Tensor]:
-    """Returns what the encoder reads of padded ids, `<int>[batch, length]`."""
+    """Makes the encoder's inputs from padded ids `<int>[batch, length]`."""
     ids = tf.convert_to_tensor(ids)
     return {
         "input_word_ids": ids,
@@ -103,12 +103,15 @@ def _inputs(ids) -> dict[str, tf.Tensor]:
 def mean_vectors(
     source: Bert, texts: Sequence[str], size: int = 256
 ) -> np.ndarray:
-    """Returns the mean of the chunks' mean vectors of each text.
+    """Returns a vector per text: the mean over chunks of their mean vectors.
 
     Args:
         source: the BERT.
-        texts: what is read in chunks.
-        size: tokens of a chunk, `[CLS]` and `[SEP]` included.
+        texts: texts to split into chunks.
+        size: number of tokens per chunk, with `[CLS]` and `[SEP]`.
+
+    Returns:
+        Vectors `<float32>[texts, hidden]`.
     """
     encoder, tokenizer = make_encoder(source), _tokenizer(source)
     encode = tf.function(lambda x: encoder(_inputs(x))["sequence_output"])
@@ -145,19 +148,20 @@ def read_squad(
     length: int = 384,
     seed: int = 0,
 ) -> dict[str, str]:
-    """Trains a reader of windows; returns answers to other questions by id.
+    """Trains extractive QA on windows of a text; returns id -> answer.
 
-    AdamW, with a tenth of the steps warm-up, then linearly to 0.
+    The optimizer is AdamW, with warm-up for a tenth of the steps and then
+    linear decay to 0.
 
     Args:
-        source: the BERT that it begins as.
-        train_file: SQuAD's file, with one answer to each question.
-        dev_file: likewise, of the questions that are answered.
+        source: the BERT with the initial weights.
+        train_file: training questions in SQuAD's format, one answer each.
+        dev_file: questions to answer, in the same format.
         epochs: passes over the windows.
-        learning_rate: the peak.
-        batch_size: windows of a step.
-        length: tokens of a window, with the question.
-        seed: of weights, order and dropout.
+        learning_rate: peak learning rate.
+        batch_size: number of windows per step.
+        length: number of tokens per window, with the question.
+        seed: seed of weights, order and dropout.
     """
     tf.keras.utils.set_random_seed(seed)
     tokenizer = _tokenizer(source)
@@ -204,7 +208,7 @@ def _windows(file: str, tokenizer, length: int, is_training: bool):
         tokenizer,
         *(length, _STRIDE, _MAX_QUERY, is_training),
         lambda feature, is_padding=False: features.append(feature),
-        # Without windows that fill the last batch up.
+        # A larger size would add windows to fill the last batch.
         batch_size=1,
     )
     return examples, features
@@ -213,8 +217,8 @@ def _windows(file: str, tokenizer, length: int, is_training: bool):
 def _batches(features, size: int, rng) -> Iterator[tuple]:
     """Yields batches of windows of similar length, in random order.
 
-    They are what `_inputs_of` gives, and the first and the last token of each
-    answer, `<int32>[size]`.
+    A batch is a pair: the inputs from `_inputs_of`, and the positions of the
+    first and the last token of each answer, `<int32>[size]` each.
     """
     lengths = [sum(x.input_mask) for x in features]
     order = np.argsort(np.array(lengths) + rng.uniform(0, 40, len(lengths)))
@@ -232,7 +236,7 @@ def _batches(features, size: int, rng) -> Iterator[tuple]:
 
 
 def _inputs_of(features) -> dict[str, np.ndarray]:
-    """Stacks windows, trimmed to the longest, `<int32>[windows, longest]`."""
+    """Stacks windows without common padding: `<int32>[windows, longest]`."""
     longest = max(sum(x.input_mask) for x in features)
     return {
         name: np.array([getattr(x, key) for x in features], np.int32)[
@@ -243,7 +247,7 @@ def _inputs_of(features) -> dict[str, np.ndarray]:
 
 
 def _answer(model, file, tokenizer, length) -> dict[str, str]:
-    """Returns the best span of the windows of each question."""
+    """Returns question id -> best span over all windows of the question."""
     examples, features = _windows(file, tokenizer, length, False)
     predict = tf.function(lambda x: model(x, training=False))
     results = []

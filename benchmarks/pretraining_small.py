@@ -1,19 +1,20 @@
-r"""Pre-training on a small text: from random weights, or those of a BERT.
+r"""Pre-trains small models on a small corpus, from random weights or a BERT.
 
-Pre-trains small models with masked words and sentences (CPC), and with masked
-words alone, and measures them on held-out articles, with two baselines:
+Compares pre-training with masked words and sentences (CPC) and with masked
+words only. Evaluates on held-out articles, with two baselines:
 
-*   the unigram entropy: the loss of knowing how frequent each word of the
-    training articles is, and nothing else (0.5 added to each count);
-*   chance: how often a blind guess is right which of the masked sentences of a
-    batch stood at a place.
+*   unigram entropy: the loss of a model that knows only the frequencies of
+    words in the training articles (0.5 is added to each count);
+*   chance: the accuracy of guessing which of a batch's masked sentences belongs
+    at a position.
 
     python -m benchmarks.pretraining_small --corpus=wiki.valid.raw \
         --vocab_file=vocab.txt --lift=all-MiniLM-L6-v2
 
-Every fifth article is for measuring (`--held_out_every`), eight times: without
-the first paragraph, the second, and so on, so that each time other sentences
-are masked. "first" is after a tenth of the steps.
+Every fifth article is held out (`--held_out_every`). It is evaluated eight
+times (`--draws`), each time starting at a later paragraph, so that different
+sentences are masked. Columns with "first" are measured after a tenth of the
+steps.
 """
 
 import json
@@ -37,13 +38,13 @@ _LENGTHS = {"long_length": 512, "global_length": 64}
 def unigram_entropy(
     train: Iterable[int], dev: Iterable[int], vocab_size: int
 ) -> float:
-    """Computes what a text costs if only frequencies of another are known.
+    """Computes the cross-entropy of `dev` under unigram frequencies of `train`.
 
-    Example: for the tokens `0 0 1` and `0 1` of two there are, it is
+    Example: for a vocabulary of 2, `train` of `0 0 1` and `dev` of `0 1`, it is
     `-(ln(2.5 / 4) + ln(1.5 / 4)) / 2`.
 
     Returns:
-        Nats a token of `dev`.
+        The cross-entropy in nats per token of `dev`.
     """
     counts = np.bincount(np.fromiter(train, int), minlength=vocab_size) + 0.5
     found = np.bincount(np.fromiter(dev, int), minlength=vocab_size)
@@ -62,7 +63,7 @@ def _read_tokens(records: str) -> Iterable[int]:
 
 
 def _texts(values: flags.FlagValues, held_out: bool) -> Iterator[dict]:
-    """Yields the texts to learn from, or those that are measured on."""
+    """Yields the training texts, or the held-out texts."""
     for i, article in enumerate(documents.FORMAT.read(values.corpus)):
         if (i % values.held_out_every == 0) != held_out:
             continue
@@ -74,7 +75,7 @@ def _texts(values: flags.FlagValues, held_out: bool) -> Iterator[dict]:
 
 
 def prepare(values: flags.FlagValues, runs: training_runs.Runs) -> float:
-    """Divides a text, preprocesses both parts, returns the unigram entropy."""
+    """Splits and preprocesses the corpus; returns the unigram entropy."""
     tokens = []
     for split in ("train", "dev"):
         texts = _texts(values, split == "dev")
@@ -121,7 +122,8 @@ def _measure(values, runs) -> Iterator[program.Line]:
         yield from runs.measure(
             {x: y for x, y in rows.items() if x in (values.only or rows)},
             *(steps, rate, _BATCH_SIZE),
-            # The first checkpoint is measured, too.
+            # The first checkpoint, after a tenth of the steps, is evaluated,
+            # too.
             interval=max(steps // 10, 1),
             keep_all=True,
         )

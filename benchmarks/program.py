@@ -1,7 +1,7 @@
-"""Runs benchmarks: flags, lines of JSON, a table, files.
+"""Runs benchmarks: parses flags, prints JSON Lines and a table, writes files.
 
 A benchmark has flags and columns in `data/programs.yaml`, and a function that
-yields a line for everything that was measured.
+yields a line (a dict) per measurement.
 """
 
 import itertools
@@ -37,12 +37,12 @@ class Program(NamedTuple):
     """A benchmark.
 
     Attributes:
-        name: of the benchmark.
-        flags: name -> default, help and maybe choices; see
+        name: name of the benchmark.
+        flags: name -> default, help and optionally choices; see
             `data/programs.yaml`.
-        columns: fields of the lines that the table shows -> their formats.
+        columns: field of the lines -> its format in the table.
         measure: takes the parsed flags and yields lines.
-        environment: fields of all lines that differ from this process's.
+        environment: fields that override those of `measure.environment`.
     """
 
     name: str
@@ -53,15 +53,15 @@ class Program(NamedTuple):
 
 
 def read_columns(text: str) -> dict[str, str]:
-    """Reads columns and their formats: `"name seconds:.1f"`."""
+    """Parses columns and their formats, such as `"name seconds:.1f"`."""
     return dict(x.partition(":")[::2] for x in text.split())
 
 
 def define_flags(program: Program, values: flags.FlagValues) -> None:
-    """Defines a program's flags, and `--output`."""
+    """Defines a benchmark's flags and `--output`."""
     for name, (default, text, *choices) in program.flags.items():
         if choices:
-            text += f" Of {', '.join(choices[0])}."
+            text += f" Choices: {', '.join(choices[0])}."
         if default == "several":
             flags.DEFINE_multi_string(name, [], text, flag_values=values)
         elif default is None or default == "required":
@@ -83,7 +83,7 @@ def define_flags(program: Program, values: flags.FlagValues) -> None:
 
 
 def parse(program: Program, *arguments: str) -> flags.FlagValues:
-    """Parses the flags of a program."""
+    """Parses the flags of a benchmark."""
     values = flags.FlagValues()
     define_flags(program, values)
     values([program.name, *arguments])
@@ -91,7 +91,13 @@ def parse(program: Program, *arguments: str) -> flags.FlagValues:
 
 
 def load(name: str, measure: Callable, **given: Any) -> Program:
-    """Makes the benchmark of a name; `given` are further attributes."""
+    """Creates a benchmark with the flags and columns of its name.
+
+    Args:
+        name: name of the benchmark.
+        measure: takes the parsed flags and yields lines.
+        **given: further attributes of the `Program`.
+    """
     entry = yaml.safe_load(_TABLE.read_text("utf-8"))[name]
     columns = read_columns(entry["columns"])
     return Program(name, entry["flags"], columns, measure, **given)
@@ -100,25 +106,24 @@ def load(name: str, measure: Callable, **given: Any) -> Program:
 def combinations(
     program: Program, values: flags.FlagValues
 ) -> Iterator[dict[str, str]]:
-    """Yields all combinations of the list flags; later ones vary faster."""
+    """Yields all combinations of list flags; later flags vary faster."""
     names = [x for x, (y, *_) in program.flags.items() if isinstance(y, list)]
     for chosen in itertools.product(*(values[name].value for name in names)):
         yield dict(zip(names, chosen, strict=True))
 
 
 def run(program: Program, values: flags.FlagValues) -> list[Line]:
-    """Measures everything, prints it and writes the files.
+    """Runs a benchmark, prints its lines and writes the files.
 
     Args:
         program: the benchmark.
         values: the parsed flags.
 
     Returns:
-        The lines. Each has the benchmark's name, and what the numbers depend
-        on besides the code.
+        The lines, each with the benchmark's name and its environment.
 
     Raises:
-        app.UsageError: a flag names what does not exist.
+        app.UsageError: a flag has an unknown choice.
     """
     for name, (_, _, *choices) in program.flags.items():
         chosen = values[name].value
@@ -126,7 +131,7 @@ def run(program: Program, values: flags.FlagValues) -> list[Line]:
         if choices and not set(chosen) <= set(choices[0]):
             unknown = sorted(set(chosen) - set(choices[0]))
             raise app.UsageError(
-                f"--{name}: unknown {unknown}; there are {list(choices[0])}."
+                f"--{name}: unknown {unknown}. Choose from {list(choices[0])}."
             )
     if values.output:
         os.makedirs(values.output, exist_ok=True)
@@ -150,15 +155,18 @@ def run(program: Program, values: flags.FlagValues) -> list[Line]:
 
 
 def main(program: Program) -> None:
-    """Runs a program with the flags of the command line."""
+    """Runs a benchmark with the flags of the command line."""
 
     def parsed(argv):
         if len(argv) > 1:
-            raise app.UsageError(f"Unexpected argument: {argv[1]}")
+            raise app.UsageError(
+                f"Unexpected argument {argv[1]!r}. Give flags such as "
+                "--name=value."
+            )
         run(program, flags.FLAGS)
 
     define_flags(program, flags.FLAGS)
-    # Shows them with `--help`.
+    # Key flags are those that `--help` shows.
     for name in (*program.flags, "output"):
         flag = flags.FLAGS[name]
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
@@ -166,7 +174,7 @@ def main(program: Program) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes a file that exists only once it is whole."""
+    """Writes a file atomically: it appears when it is complete."""
     unfinished = f"{path}.unfinished"
     with open(unfinished, "w", encoding="utf-8") as file:
         file.write(text)
@@ -177,12 +185,13 @@ def format_table(lines: Sequence[Line], columns: Mapping[str, str]) -> str:
     """Formats lines as a table.
 
     Args:
-        lines: what is on each line of the table.
-        columns: fields of the lines -> their formats, such as `".1f"`. What is
-            None, or missing, is shown as "-".
+        lines: one dict per row of the table.
+        columns: field -> its format, such as `".1f"`. Values that are None or
+            missing are shown as "-".
 
     Returns:
-        The table with a head. A line with a field `skipped` ends with it.
+        The table with a header. The field `skipped`, a reason, is appended to
+        its row.
     """
     table = [list(columns)]
     for line in lines:

@@ -1,16 +1,17 @@
-r"""Measures time and memory of ReadTwice by the length of documents.
+r"""Measures time and memory of ReadTwice for documents of different lengths.
 
 A batch is one document of 1, 2, 4, ... segments, with the same number of random
-mentions in each segment. The whole model alternates with its first read alone:
+mentions in each segment. Runs of the whole model alternate with runs of its
+first read:
 
     python -m benchmarks.read_twice --segments=1,8,64 --output=FOLDER
 
-*   `us_per_token`: microseconds of the whole model, by token;
-*   `overhead`: how much longer it takes than the first read alone;
-*   `peak_mb`: what a step of the whole model takes on top of weights and
-    inputs, in the process where it is timed.
+*   `us_per_token`: microseconds of the whole model per token;
+*   `overhead`: additional time of the whole model, relative to its first read;
+*   `peak_mb`: peak memory of a step of the whole model, without weights and
+    inputs.
 
-A training step has gradients of all weights, and gradient checkpointing.
+A training step computes gradients of all weights, with gradient checkpointing.
 """
 
 import json
@@ -29,7 +30,7 @@ from etcmodel import models
 def make_batch(
     config: models.ReadTwiceConfig, segments: int, mentions: int
 ) -> dict[str, tf.Tensor]:
-    """Makes a document of random tokens, with mentions of one to three."""
+    """Makes a document of random tokens, with mentions of 1 to 3 tokens."""
     rng = np.random.default_rng(0)
     length = config.max_seq_length
     begins = np.sort(rng.integers(1, length - 2, [segments, mentions]), axis=1)
@@ -53,19 +54,16 @@ def make_step(
     reads_twice: bool = True,
     model: models.ReadTwiceModel | None = None,
 ) -> Callable[[], tf.Tensor]:
-    """Makes a model, a document and what is to be measured.
+    """Returns the step to measure: a model on a document.
 
     Args:
-        preset: name of the configuration.
-        overrides: attributes of it to change.
+        preset: preset of the model's configuration.
+        overrides: attributes of the configuration to change.
         segments: number of segments.
-        mentions: number of mentions in each.
+        mentions: number of mentions per segment.
         pass_name: "forward", or "training" for the sum of all gradients.
-        reads_twice: whether there are memories and a second read.
-        model: the model, if there is one already.
-
-    Returns:
-        The step.
+        reads_twice: whether to run the memories and the second read.
+        model: the model; by default a new one.
     """
     config = models.ReadTwiceConfig.from_preset(preset, **overrides)
     if model is None:
@@ -76,13 +74,13 @@ def make_step(
 
     def read():
         output = model(**batch, training=is_training)
-        # What is not used is not calculated.
+        # The graph does not compute the second read if it is not used.
         return output.final_hidden_states if reads_twice else output.first_read
 
     if not is_training:
         return tf.function(read)
     return measure.compile_gradients(
-        # Normalized outputs have a sum of zero gradients.
+        # Not the sum of the outputs: they are normalized, so its gradient is 0.
         lambda: tf.reduce_mean(tf.square(read() - 0.5) ** 2),
         model.trainable_variables,
     )

@@ -1,29 +1,29 @@
-r"""Memorizes long documents, and asks the exported model.
+r"""Overfits ReadTwice on long documents, and evaluates the exported model.
 
-A model of ReadTwice learns a few official records, is exported, and gets the
-same questions again, each with its whole document as one request of raw text.
-This shows that labels, parts, memories and decoding handle whole books, not how
-well the model answers new questions.
+A model is trained on a few official records until it has memorized them, and is
+exported. It then answers the same questions, each with its whole document as
+one request of raw text. This tests that labels, memories and decoding work for
+whole books, not how well the model answers new questions.
 
 A small model and NarrativeQA's stories:
 
     python -m benchmarks.read_twice_by_heart --input=qaps.csv \
         --vocab_file=vocab.txt
 
-A BERT and TriviaQA's pages, with the memories of the ReadTwice paper and with
-each segment's own alone:
+A BERT and TriviaQA's pages, with the memories of the ReadTwice paper (E), and
+with memories of the same segment only (SS):
 
     python -m benchmarks.read_twice_by_heart --task=triviaqa \
         --input=qa/web-train.json --lift=all-MiniLM-L6-v2 --variants=E,SS
 
-A stage `8x9x1600x2e-3` reads parts of 8 segments, 9 of them a step, for 1,600
-steps, at a rate of 2e-3 at most; with `xbest`, only the best span of each
-question of NarrativeQA is learned. Each stage starts from the weights of the
-previous one.
+A stage `8x9x1600x2e-3` divides documents into parts of 8 segments. It trains on
+9 parts per step, for 1,600 steps, with a peak learning rate of 2e-3. With
+`xbest` at the end, only the best span of each question of NarrativeQA is a
+label. Each stage starts from the weights of the previous one.
 
-Columns are the official metrics of the answers, the loss of spans, and the
-seconds of the training. For NarrativeQA, the first row has the metrics of the
-best spans of the stories.
+Columns are the official metrics of the answers, the span loss, and the seconds
+of the training. For NarrativeQA, the first row is the upper bound: the metrics
+of the best spans of the stories.
 """
 
 import csv
@@ -60,8 +60,8 @@ _SIZES = {
         ("triviaqa", 256, 64),
     )
 }
-# Task -> stages of the training. Whole novels come last: a part in which a
-# question has no answer is not learned from.
+# Task -> stages of the training. Earlier stages train only on parts that have
+# an answer. The last stage of NarrativeQA trains on whole novels.
 _STAGES = {
     "narrativeqa": [
         "8x9x1000x2e-3",
@@ -70,10 +70,10 @@ _STAGES = {
     ],
     "triviaqa": ["16x1x80x1e-4"],
 }
-# Task -> memories. A step on a whole novel takes 10 GB with one for each
-# segment, 16 GB with one for each mention.
+# Task -> default variants. A step on a whole novel takes 10 GB with a memory
+# per segment (CLS), 16 GB with a memory per mention (E).
 _MEMORIES = {"narrativeqa": ["CLS"], "triviaqa": ["E"]}
-# Name of each row -> the experiment's, and the preset that a BERT is lifted to.
+# Variant -> suffix of the experiment, and preset to which a BERT is lifted.
 _VARIANTS = {
     "E": ("", "base"),
     "STS": ("_sts", "base_sts"),
@@ -86,9 +86,14 @@ _STAGE = re.compile(
 
 
 class Stage(NamedTuple):
-    """A stage: segments of a part of a document, parts of a step, ...
+    """A stage of the training.
 
-    Labels are "best" for the best spans alone, or "all".
+    Attributes:
+        segments: number of segments per part of a document.
+        parts: number of parts per step.
+        steps: number of steps.
+        rate: peak learning rate.
+        labels: "best" to train only on the best spans, otherwise "all".
     """
 
     segments: int
@@ -99,25 +104,25 @@ class Stage(NamedTuple):
 
     @property
     def records(self) -> str:
-        """Name of the records to learn."""
+        """Name of the stage's preprocessed records."""
         return f"train_{self.segments}_{self.labels}"
 
 
 def read_stages(values: flags.FlagValues) -> list[Stage]:
-    """Returns the stages of the flag, or the default ones of the task.
+    """Returns the stages in `--stages`, or the default stages of the task.
 
     Raises:
-        app.UsageError: a stage cannot be read, or needs best spans outside of
-            NarrativeQA.
+        app.UsageError: a stage is invalid, or needs best spans for a task other
+            than NarrativeQA.
     """
     stages = []
     for text in values.stages or _STAGES[values.task]:
         found = _STAGE.fullmatch(text)
         if not found or (found[5] and values.task != "narrativeqa"):
             raise app.UsageError(
-                f"--stages has {text!r}, expected segments of a part, parts of "
-                "a step, steps, and rate, as in 8x9x1600x2e-3, with xbest "
-                "behind it for the best spans of NarrativeQA alone."
+                f"--stages has {text!r}, expected segments per part, parts per "
+                "step, steps and learning rate, such as 8x9x1600x2e-3. For "
+                "NarrativeQA, add xbest to train only on the best spans."
             )
         numbers = map(int, found.group(1, 2, 3))
         stages.append(Stage(*numbers, float(found[4]), found[5] or "all"))
@@ -125,11 +130,10 @@ def read_stages(values: flags.FlagValues) -> list[Stage]:
 
 
 def best_spans(records: Iterable[NarrativeQARecord]) -> dict[str, str]:
-    """Finds the upper bound of a reader of spans.
+    """Finds the best answers of an extractive model: its upper bound.
 
     Returns:
-        Record id -> the learned span with the best ROUGE-L; "" if there is
-        none.
+        Record id -> the labelled span with the best ROUGE-L; "" without spans.
     """
     spec = registry.get("read_twice_narrativeqa")
     builder = preprocessor.NarrativeQAPreprocessor(
@@ -152,10 +156,10 @@ def best_spans(records: Iterable[NarrativeQARecord]) -> dict[str, str]:
 def write_best_spans(
     records: Iterable[NarrativeQARecord], best: Mapping[str, str], folder: str
 ) -> str:
-    """Writes NarrativeQA's questions with their best spans as only answers.
+    """Writes NarrativeQA's questions with their best spans as the only answers.
 
-    Copies the stories. Returns the csv file, which leaves out questions without
-    a span.
+    Also copies the stories. Leaves out questions without a span. Returns the
+    path of the CSV file.
     """
     found = [x for x in records if best[x.id]]
     for path in {os.path.abspath(x.source.path) for x in found}:
@@ -181,10 +185,15 @@ def prepare(
     variants: Iterable[str],
     inputs: Mapping[str, str],
 ) -> None:
-    """Lifts models to their presets' names, and preprocesses the records.
+    """Lifts a BERT to each preset, and preprocesses the records.
 
-    `dev` has all records, those to learn have no parts without an answer.
-    `inputs` are the files to learn, by the stages' labels.
+    The training records have only parts with an answer; `dev` has all records.
+
+    Args:
+        values: the parsed flags.
+        runs: runs the commands.
+        variants: names in `_VARIANTS`.
+        inputs: labels of a stage ("all" or "best") -> data file.
     """
     vocab_file = values.vocab_file
     for preset in {_VARIANTS[x][1] for x in variants if values.lift}:
@@ -207,7 +216,7 @@ def prepare(
 def learn(
     values: flags.FlagValues, runs: training_runs.Runs, variant: str
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Trains a model; returns what was measured, and id -> served answer."""
+    """Trains and exports a model; returns metrics, and id -> served answer."""
     suffix, preset = _VARIANTS[variant]
     encoder = {
         "hidden_dropout_prob": 0.0,
@@ -239,17 +248,17 @@ def learn(
         seconds += runs.train(training)
         run = training.name
     span_loss = runs.evaluate(run, "dev")["span_loss"]
-    # One request each.
+    # Each question is a request of its own.
     answers = runs.predict(run, values.input, batch_size=1)
     return {"span_loss": span_loss, "seconds": seconds}, read_answers(answers)
 
 
 def read_answers(path: str) -> dict[str, str]:
-    """Reads what `predict` has written; returns record id -> answer."""
+    """Reads the prediction file of `predict`; returns record id -> answer."""
     with open(path, encoding="utf-8") as stream:
         text = stream.read()
     if text.startswith('{"id"'):
-        # Answers may have what `splitlines` takes for an end of a line.
+        # Not `splitlines`, which also splits at other characters in answers.
         lines = map(json.loads, text.strip().split("\n"))
         return {x["id"]: x["answer"] for x in lines}
     return json.loads(text)

@@ -1,15 +1,15 @@
-r"""Measures time and memory of a question about a whole book.
+r"""Measures time and memory of a served request about a whole book.
 
-A model of ReadTwice with random weights is exported, and asked about a story
-through `serving_default`, in a process of its own that has loaded nothing else:
-text processing, mentions, both reads and decoding.
+A model of ReadTwice with random weights is exported, and gets requests with a
+story through `serving_default`: text processing, mentions, both reads and
+decoding. It runs in a new process, which has loaded nothing else.
 
     python -m benchmarks.read_twice_request --story=72dd.content \
         --vocab_file=vocab.txt --presets=tiny,base
 
-prints the tokens and segments of the story, the seconds of the first request
-and of the median of others, and the peak memory of the process in megabytes,
-including the model and TensorFlow.
+prints the tokens and segments of the story, the seconds of the first request,
+the median seconds of later requests, and the peak memory of the process in
+megabytes, with the model and TensorFlow.
 """
 
 import os
@@ -23,14 +23,14 @@ from benchmarks import program
 from etcmodel.datasets.narrativeqa import stories
 from etcmodel.tasks import registry
 
-# Its own lengths, where those of the records are too long for a preset.
+# Preset -> sizes of segments, if the default ones are too long for it.
 _LENGTHS = {"tiny": {"block_length": 64, "block_overlap": 16}}
 
 
 def ask(directory: str, story: str, repeats: int) -> dict[str, float]:
-    """Asks a SavedModel about a text; to be called in a fresh process."""
+    """Sends requests to a SavedModel; must run in a new process."""
     import tensorflow as tf
-    import tensorflow_text  # noqa: F401  The graph uses its operations.
+    import tensorflow_text  # noqa: F401  Registers operations of the graph.
 
     answer = tf.saved_model.load(directory).signatures["serving_default"]
     seconds = []
@@ -48,7 +48,10 @@ def ask(directory: str, story: str, repeats: int) -> dict[str, float]:
 
 
 def export(preset: str, vocab_file: str, story: str, directory: str) -> dict:
-    """Exports a model with random weights; to be called in a fresh process."""
+    """Exports a model with random weights; must run in a new process.
+
+    Returns the number of tokens and segments of the story.
+    """
     import tensorflow as tf
 
     from etcmodel.models import ReadTwiceConfig
@@ -77,7 +80,7 @@ def export(preset: str, vocab_file: str, story: str, directory: str) -> dict:
         warmup_inputs=requests,
     )
     made = builder(tf.constant(["Who is he?"]), tf.constant([story]))
-    # What two segments share counts once.
+    # Tokens in the overlap of two segments count once.
     starts = {*made.token_starts.numpy().ravel().tolist()} - {-1}
     return {"tokens": len(starts), "segments": len(made.documents)}
 

@@ -1,15 +1,16 @@
-r"""Ablation of the memory: answers from another segment.
+r"""Ablation of the memory: the answer depends on two segments.
 
-In generated documents of HotpotQA's format, four people are each in a city, and
-one of them has the ring. Every paragraph is a segment, so no segment says both
-where a person is and who has the ring. The question is where the ring is. The
-same small model learns it for the same number of steps with the memories of the
-ReadTwice paper (Table 3), and with only the segment's own ("SS"):
+In generated documents of HotpotQA's format, each of four people is in a city,
+and one of them has the ring. Every paragraph is a segment, so no segment says
+both where a person is and who has the ring. The question is where the ring is.
+The same small model is trained for the same number of steps with the memories
+of the ReadTwice paper (Table 3), and with memories of the same segment only
+("SS"):
 
     python -m benchmarks.read_twice_small
 
-prints the exact match on held-out documents in percent, that of a random city
-of the document, and the seconds of the training.
+prints the exact match in percent on held-out documents, also for guessing one
+of the document's cities, and the seconds of the training.
 """
 
 import random
@@ -28,7 +29,7 @@ CITIES = (
     "Athens Berlin Cairo Dublin Essen Faro Geneva Hanoi Izmir Jena Kiev Lima "
     "Madrid Naples Oslo Paris Quito Rome Sofia Tunis"
 ).split()
-# Of these Adam has the ring: "Adam has the ring.", "Adam is in Faro.", ...
+# Number of people in a document: "Adam is in Faro.", "Adam has the ring.", ...
 _PEOPLE = 4
 _SIZES = {
     "block_length": 24,
@@ -50,7 +51,7 @@ _ENCODER = {
     "attention_probs_dropout_prob": 0.0,
     "cross_attention_top_k": None,
 }
-# Name of each row -> experiment, and what differs in the encoder.
+# Name of each row -> experiment, and overrides of the encoder.
 VARIANTS = {
     "mentions (E)": ("hotpotqa", {}),
     "every 8 tokens (STS)": ("hotpotqa_sts", {"text_block_extract_every_x": 8}),
@@ -60,7 +61,7 @@ VARIANTS = {
 
 
 def make_record(seed: int) -> dict:
-    """Makes a record of HotpotQA about people and a ring."""
+    """Makes a record about people and a ring, in HotpotQA's format."""
     rng = random.Random(seed)
     names, cities = rng.sample(NAMES, _PEOPLE), rng.sample(CITIES, _PEOPLE)
     people = list(zip(names, cities, strict=True))

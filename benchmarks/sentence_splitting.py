@@ -3,12 +3,13 @@
     python -m benchmarks.sentence_splitting
     python -m benchmarks.sentence_splitting --languages_dir=FOLDER
 
-Texts are the passages of `data/sentences.txt`, with abbreviations and lists,
-marked by hand. `--languages_dir` adds XQuAD's contexts, one sentence a line in
-files such as `de.txt`: the first 200 ends of sentences of each language.
+The passages in `data/sentences.txt` have abbreviations and lists; their units
+are marked by hand. `--languages_dir` adds XQuAD's contexts, from files such as
+`de.txt` with one sentence per line; the first 200 boundaries of each language
+are used.
 
-Columns: `boundaries`, the ends of units inside of passages, and the splitter's
-precision and recall on them.
+Columns: `boundaries`, the number of boundaries between units, and the
+splitter's precision and recall.
 """
 
 import os
@@ -23,8 +24,8 @@ from etcmodel.feature_utils.text import sentences
 
 MARKED = pathlib.Path(__file__).parent / "data" / "sentences.txt"
 _MAX_BOUNDARIES = 200
-# XQuAD's contexts were split into lines by a simple rule. Lines, from 0, at
-# whose end no sentence ends: "Sergius IV." before "von Neapel".
+# XQuAD's contexts were split into lines by a simple rule. These lines, counted
+# from 0, end within a sentence, such as "Sergius IV." before "von Neapel".
 _CONTINUED = {
     "ar": (135,),
     "de": (32, 67, 69, 72, 132, 167, 168, 206, 218, 235),
@@ -37,8 +38,8 @@ _CONTINUED = {
     "vi": (139, 140),
     "zh": (),
 }
-# Lines after which the files lack text, or which end inside of a number. What
-# is before and behind them are two passages.
+# Lines after which text is missing, or which end within a number. Passages are
+# split after them.
 _DAMAGED = {
     "ar": (29, 31, 32, 72, 86, 117, 129, 159, 160, 161, 163, 203) + (235,),
     "de": (35, 37, 38, 39, 47, 49, 52, 60, 82, 107, 112, 120, 131, 146, 179)
@@ -58,7 +59,7 @@ _DAMAGED = {
 
 
 def read_marked() -> dict[str, list[list[str]]]:
-    """Reads the marked passages: the units of each, by language."""
+    """Reads the marked passages: language -> passages -> units."""
     found = {}
     for line in MARKED.read_text(encoding="utf-8").splitlines():
         if line.startswith("[") and line.endswith("]"):
@@ -69,7 +70,7 @@ def read_marked() -> dict[str, list[list[str]]]:
 
 
 def read_lines(folder: str, language: str) -> list[list[str]]:
-    """Reads passages of XQuAD's contexts: the sentences of each."""
+    """Reads XQuAD's contexts of a language: passages -> sentences."""
     path = pathlib.Path(folder, f"{language}.txt")
     lines = [
         line.strip()
@@ -93,7 +94,10 @@ def read_lines(folder: str, language: str) -> list[list[str]]:
 
 
 def boundaries(units: Iterable[str]) -> set[int]:
-    """Returns the end of each unit but the last, in non-space characters."""
+    """Returns the ends of all units except the last.
+
+    An end is the number of non-space characters before it.
+    """
     ends, end = [], 0
     for unit in units:
         end += len("".join(unit.split()))
@@ -102,14 +106,14 @@ def boundaries(units: Iterable[str]) -> set[int]:
 
 
 def split(passages: Iterable[Iterable[str]]) -> list[list[str]]:
-    """Splits the texts of passages."""
+    """Splits the texts of passages with the splitter."""
     texts = ["".join(units) for units in passages]
     found = sentences.split_sentences(tf.constant(texts, tf.string))
     return [[unit.decode() for unit in units] for units in found.to_list()]
 
 
 def score(language: str, source: str, passages: list[list[str]]) -> dict:
-    """Returns a line of the table."""
+    """Computes precision and recall; returns a line of the table."""
     num_marked = num_found = num_right = 0
     for units, parts in zip(passages, split(passages), strict=True):
         marked, found = boundaries(units), boundaries(parts)

@@ -1,12 +1,12 @@
-"""Measures requests with short texts to a model for long ones.
+"""Measures requests with short texts to a model that takes long texts.
 
     python -m benchmarks.serving
 
-A HotpotQA model with random weights is exported for the longest texts and for
-each shorter length. Every SavedModel gets requests of texts of each length, one
-record at a time, through `serving_default`: text processing, model, decoding.
-Columns are the time and size of each export, the milliseconds of a request, and
-their ratio to those of the model for that length.
+Exports a HotpotQA model with random weights for each length. Every SavedModel
+gets requests with texts of its length and of each shorter length, one record at
+a time, through `serving_default`: text processing, model, decoding. Columns are
+the time and size of each export, the milliseconds of a request, and their ratio
+to the milliseconds of the model for that length.
 """
 
 import os
@@ -25,13 +25,13 @@ from etcmodel.serving import saved_model
 from etcmodel.serving import signatures
 from etcmodel.tasks import registry
 
-# A word is a token: texts have the lengths that they are to have.
+# Each word is one token, so texts have exactly the intended length.
 _WORDS = [f"w{i}" for i in range(500)]
 _SENTENCE = 25
 
 
 def request(length: int) -> dict[str, tf.Tensor]:
-    """Makes inputs of `serving_default` that fill most of a length."""
+    """Makes a request for `serving_default` that nearly fills a length."""
     rng = np.random.default_rng(length)
     number = (length - 6) // _SENTENCE
     sentences = [
@@ -48,14 +48,17 @@ def request(length: int) -> dict[str, tf.Tensor]:
 
 
 def _size(directory: str) -> float:
-    """Returns megabytes of the graph; the weights are those of every model."""
+    """Returns the size of the graph in megabytes.
+
+    All models have the same weights.
+    """
     return os.path.getsize(os.path.join(directory, "saved_model.pb")) / 1e6
 
 
 def export(
     preset: str, layers: int, length: int, vocab_file: str, directory: str
 ) -> None:
-    """Exports a model with random weights for texts of a length."""
+    """Exports a model with random weights for texts up to a length."""
     task = registry.get("hotpotqa")
     task_model = task.make_model()
     sizes = {"long_length": length, "global_length": max(length // 16, 64)}
@@ -82,15 +85,17 @@ def export(
 def ask(
     directory: str, length: int, lengths: Sequence[int], repeats: int
 ) -> dict[int, float]:
-    """Asks a SavedModel; returns milliseconds by the length of the text."""
+    """Times requests to a SavedModel; returns text length -> milliseconds."""
     answer = tf.saved_model.load(directory).signatures[
         signatures.SERVING_DEFAULT
     ]
     requests = {x: request(x) for x in lengths if x <= length}
-    # The first calls after loading are slow, whatever they ask.
+    # The first calls after loading are always slow.
     for text, inputs in [*requests.items()] * 3:
         if int(answer(**inputs)["tokens_cut"][0]):
-            raise ValueError(f"{text} tokens are too many for {length}")
+            raise ValueError(
+                f"A text of {text} tokens was truncated to fit {length}."
+            )
     milliseconds = {}
     for text, inputs in requests.items():
         seconds = []

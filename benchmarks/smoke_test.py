@@ -1,8 +1,8 @@
 """Runs every benchmark at its smallest size, and checks its columns.
 
-Commands of trainings are replaced: `preprocess` and `lift` run in this process,
-`train` only checks its configuration, and `evaluate` and `predict` write files
-with fixed values.
+Commands do not run in new processes: `preprocess` and `lift` run in this
+process, `train` only checks its configuration, `evaluate` and `predict` write
+fixed values, and `export` does nothing.
 """
 
 import importlib
@@ -30,8 +30,8 @@ _ATTENTION = """
     --repeats=1 --dtypes=float32 --implementations=sparse,appendix_a,full
 """
 _HOTPOTQA = "--train={hotpotqa} --dev={hotpotqa} --batch_size=4"
-# Module -> the flags of one or more runs, which fill all columns together. The
-# names in braces are written by `_Files`.
+# Module -> flags of its runs, which together fill all columns. `_Files` writes
+# the files named in braces.
 CASES = {
     "benchmarks.attention": [f"{_ATTENTION} --passes=forward"],
     "benchmarks.capacity": ["--preset=tiny --lengths=64 --global_length=8"],
@@ -110,7 +110,7 @@ _PAINTER = {
 
 
 class _Files:
-    """Writes the data that a case names."""
+    """Writes the data files that a case refers to, on demand."""
 
     def __init__(self, folder: str):
         self._folder = pathlib.Path(folder)
@@ -147,7 +147,7 @@ class _Files:
         return write(str(folder), 6)[name.endswith("_vocab")]
 
     def _write_bert(self, folder):
-        """A BERT of two narrow layers, of which all words are unknown."""
+        """Writes a BERT of two narrow layers, with a vocabulary of one word."""
         tokens = [*tokenizers.WORDPIECE_RESERVED_TOKENS, "one"]
         small_berts.write_vocab(os.path.join(folder, "vocab.txt"), tokens)
         shapes = {
@@ -164,7 +164,7 @@ class _Files:
         return folder
 
     def _write_squad(self, path):
-        """Articles of which some are in each fold."""
+        """Writes enough articles to have some in each fold."""
         answers = [{"text": "Brno", "answer_start": 13}]
         articles = [
             {
@@ -189,7 +189,7 @@ class _Files:
 
 
 class _InThisProcess:
-    """Stands in for a `measure.StepProcess`."""
+    """Replaces `measure.StepProcess` without a new process."""
 
     def __init__(self, make_step, *args):
         self._step = make_step(*args)
@@ -216,7 +216,7 @@ class SmokeTest(tf.test.TestCase, parameterized.TestCase):
             self.enterContext(mock.patch.object(module, name, stand_in))
 
     def _run_command(self, command, check):
-        """Stands in for `subprocess.run` of a command of the package."""
+        """Replaces `subprocess.run` for a command of the package."""
         del check
         name, *options = command[command.index("etcmodel") + 1 :]
         given = dict(x.split("=", 1) for x in options if "=" in x)
@@ -233,7 +233,7 @@ class SmokeTest(tf.test.TestCase, parameterized.TestCase):
             tasks.write_json(given["--output"], dict.fromkeys(ids, "Brno"))
         elif name != "export":
             if name == "train":
-                # A checkpoint of an earlier training does not exist.
+                # Earlier stages did not train, so there is no checkpoint.
                 options = [x for x in options if not x.startswith("--init_")]
                 options.append("--print_config")
             code, _, error = tasks.run_cli(name, *options)
@@ -267,7 +267,7 @@ class SmokeTest(tf.test.TestCase, parameterized.TestCase):
         self.assertContainsSubset(self.program.columns, found)
 
     def test_no_benchmark_is_missing(self):
-        """Except those that have a test of their own."""
+        """All benchmarks are in `CASES`, except those with their own test."""
         folder = pathlib.Path(program.__file__).parent
         found = {
             f"benchmarks.{path.stem}"

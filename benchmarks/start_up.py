@@ -1,19 +1,19 @@
-r"""Measures what comes before the first step and the first answer.
+r"""Measures the time until the first training step and the first answer.
 
     python -m benchmarks.start_up
     python -m benchmarks.start_up --kerases=3 --presets=base --layers=12 \
         --length=4096 --global_length=230 --shapes=known --output=FOLDER
 
 Builds an encoder with a head, calls `compile("adam")` and `fit`, exports the
-model, loads it and sends a request. The same is done with a transformer of
-Keras's own layers, and with keras-hub's BERT where that is installed
-(`pip install keras-hub`, Keras 3). Each case has processes of its own. Columns
-are seconds:
+model, loads it and sends a request. Does the same with a transformer of Keras's
+own layers, and with keras-hub's BERT if it is installed
+(`pip install keras-hub`, Keras 3). Each case runs in new processes. Columns are
+seconds:
 
-*   `build`, then `first_fit`: one step, with all that comes before it.
-    `built_optimizer`: the same after `model.optimizer.build(...)`. `step`: a
-    later step.
-*   `export`, `load`, `first_request`, and `request`, a later one.
+*   `build`: building the model. `first_fit`: the first call of `fit`, with one
+    step. `built_optimizer`: the same after `model.optimizer.build(...)`.
+    `step`: a later step.
+*   `export`, `load`, `first_request`, and `request`: a later request.
 """
 
 import contextlib
@@ -41,10 +41,10 @@ _BATCH_SIZE = 2
 
 
 class Case(NamedTuple):
-    """A model and how it is used; see the flags.
+    """A model and its settings; see the flags.
 
-    Other models than this package's take the preset's sizes. `compiled` is
-    `jit_compile`.
+    Models other than "etcmodel" take only their sizes from the preset.
+    `compiled` is Keras's `jit_compile`.
     """
 
     model: str
@@ -57,7 +57,7 @@ class Case(NamedTuple):
     compiled: bool = False
 
     def config(self) -> EtcConfig:
-        """Returns the sizes."""
+        """Returns the configuration with the model's sizes."""
         return EtcConfig.from_preset(
             self.preset,
             vocab_size=_VOCAB_SIZE,
@@ -66,7 +66,7 @@ class Case(NamedTuple):
 
 
 def make_model(case: Case) -> tf.keras.Model:
-    """Builds a model with a score for each global token, or each token."""
+    """Builds a model that scores each global token, or else each token."""
     make_encoder = {
         "etcmodel": _make_etc,
         "keras": _make_keras,
@@ -114,7 +114,7 @@ def _make_keras(case):
 
 
 def _make_keras_hub(case):
-    # Not among the requirements.
+    # keras-hub is optional.
     keras_hub = importlib.import_module("keras_hub")
     config = case.config()
     backbone = keras_hub.models.BertBackbone(
@@ -129,7 +129,7 @@ def _make_keras_hub(case):
 
 
 def make_batch(case: Case) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Makes a batch for a case: inputs and targets."""
+    """Makes a batch for a case; returns inputs and targets."""
     rng = np.random.default_rng(1)
     tokens = (_BATCH_SIZE, case.length)
     sentences = (_BATCH_SIZE, case.global_length)
@@ -155,10 +155,10 @@ def make_batch(case: Case) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 
 def make_dataset(case: Case) -> tf.data.Dataset:
-    """Makes a dataset of one batch, not autotuned.
+    """Makes a dataset of one batch, without autotuning.
 
-    At the end of `fit`, deleting an iterator that is autotuned can wait for its
-    tuning thread, as long again as `fit` took.
+    With autotuning, deleting the iterator at the end of `fit` waits for the
+    tuning thread, and can take as long as `fit` itself.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -168,7 +168,7 @@ def make_dataset(case: Case) -> tf.data.Dataset:
 
 @contextlib.contextmanager
 def _timed(seconds, name):
-    """Notes how long a block takes."""
+    """Stores the seconds of a with block in `seconds[name]`."""
     start = time.perf_counter()
     yield
     seconds[name] = time.perf_counter() - start
@@ -185,7 +185,7 @@ def fit_and_export(case: Case, directory: str) -> dict[str, float]:
     )
     with _timed(seconds, "first_fit"):
         fit()
-    # Untimed, so that nothing is left to be prepared.
+    # Not timed, because the second call still prepares some functions.
     fit()
     with _timed(seconds, "step"):
         fit()
@@ -195,7 +195,7 @@ def fit_and_export(case: Case, directory: str) -> dict[str, float]:
 
 
 def fit_with_built_optimizer(case: Case) -> dict[str, float]:
-    """Measures the first step after the optimizer was built."""
+    """Measures building the optimizer and the first step."""
     seconds = {}
     model = make_model(case)
     model.compile("adam", "mse", jit_compile=case.compiled)
@@ -206,7 +206,7 @@ def fit_with_built_optimizer(case: Case) -> dict[str, float]:
 
 
 def load_and_ask(case: Case, directory: str) -> dict[str, float]:
-    """Measures loading of a SavedModel and the first requests."""
+    """Measures loading a SavedModel and its first requests."""
     seconds = {}
     inputs = {k: tf.constant(v) for k, v in make_batch(case)[0].items()}
     with _timed(seconds, "load"):
@@ -220,7 +220,7 @@ def load_and_ask(case: Case, directory: str) -> dict[str, float]:
 
 
 def measure_case(case: Case) -> program.Line:
-    """Measures a case in fresh processes."""
+    """Measures a case in new processes."""
     line = case._asdict()
     run = measure.in_fresh_process
     variables = {"TF_USE_LEGACY_KERAS": str(int(case.keras == 2))}

@@ -1,21 +1,23 @@
-"""Ablation of structure: Table 3 of the ETC paper, in small.
+"""Ablation of structure: Table 3 of the ETC paper, at a small scale.
 
 Trains the same small model from random weights, with and without
 
-*   candidate links: the label that ties a candidate to its mentions,
-*   paragraph structure: local attention that stops at the document's end, a
-    global token for each document, no order among documents (`flat` is the
-    paper's ablation, which has no candidate links either),
-*   the hard g2l mask: a sentence's global token sees its own sentence only,
+*   candidate links: relative labels between a candidate and its mentions,
+*   paragraph structure: local attention stops at the end of a document, each
+    document has a global token, and documents have no order (`flat` is the
+    paper's ablation, which also has no candidate links),
+*   the hard g2l mask: a sentence's global token attends only to its sentence,
 
-on generated questions of three kinds (see `etcmodel/demo/corpus.py`): those of
-the demo, those whose two properties change with the question, and those where
-a person has to be followed from one document to the next.
+on three kinds of generated questions (see `etcmodel/demo/corpus.py`): `fixed`
+asks for the same two properties, as in the demo; `asked` asks for different
+properties in each question; `bridge` follows a person from one document to the
+next.
 
     python -m benchmarks.structure
 
-Held-out records are about islands that no training record has. Chance is 1 in
-6; following only one of the two properties gives 1 in 3.
+Held-out records are about islands that are not in the training records.
+Guessing is right in 1 of 6 cases; using only one of the two properties, in 1 of
+3 cases.
 """
 
 from collections.abc import Iterator
@@ -26,21 +28,21 @@ from etcmodel.demo import corpus
 from etcmodel.demo import demo
 from etcmodel.demo import vocab
 
-# name -> options of WikiHop's model, and the hard g2l mask.
+# Variant -> options of WikiHop's model, and of its encoder.
 VARIANTS = {
     "full": {},
     "no hard g2l": {"encoder": {"use_hard_g2l_mask": False}},
     "no links": {"use_links": False},
     "flat": {"flat_sequence": True},
 }
-# Long and global length that hold every record.
+# Kind -> long and global length, at which no record is truncated.
 _LENGTHS = {
     "fixed": (demo.LONG_LENGTH, demo.GLOBAL_LENGTH),
     "asked": (demo.LONG_LENGTH, demo.GLOBAL_LENGTH),
     "bridge": (351, 48),
 }
-# The optimizer of the demo: BERT's epsilon of 1e-6 would hide the first
-# gradients.
+# The optimizer of the demo. BERT's epsilon of 1e-6 is too large for the small
+# gradients of the first steps.
 _OPTIMIZER = "trainer.optimizer_config"
 _OVERRIDES = (
     f"--params_override={_OPTIMIZER}.optimizer.adamw.epsilon=1e-8,"

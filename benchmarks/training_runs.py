@@ -1,8 +1,8 @@
-"""Runs the commands of benchmarks that train.
+"""Runs commands such as `train` for the benchmarks that train models.
 
-`Runs` has a method for each command, and `Training` has the settings of one run
-of `train`. Each command has a process of its own, because training needs Keras
-2, which a process must choose before it loads TensorFlow.
+`Runs` has a method for each command, and `Training` has the settings of a run
+of `train`. Each command runs in a new process, because training needs Keras 2,
+which must be selected before TensorFlow is imported.
 """
 
 import importlib.metadata
@@ -27,7 +27,7 @@ from absl import flags
 from benchmarks import program
 from etcmodel.models import EtcConfig
 
-# Attributes of an encoder's configuration that follow from the lifted BERT.
+# Attributes of an encoder's configuration that depend on the lifted BERT.
 _SIZES = (
     "hidden_size",
     "num_hidden_layers",
@@ -44,26 +44,34 @@ LIFT = {
     "absolute_positions": "paragraph",
     "own_text_bias": 4,
 }
-# Commands choose their Keras, whatever this process has.
+# Commands always select Keras 2, regardless of this process.
 ENVIRONMENT = {"keras": importlib.metadata.version("tf_keras")}
-_FLAGS = {"directory": [None, "New directory for all runs, to keep them."]}
+_FLAGS = {
+    "directory": [
+        None,
+        "Directory to create for all runs; by default runs are deleted.",
+    ]
+}
 
 
 class Training(NamedTuple):
-    """One run of `train`: AdamW, a tenth of the steps warm-up, then to 0.
+    """Settings of one run of `train`.
+
+    The optimizer is AdamW, with warm-up for a tenth of the steps and then
+    linear decay to 0.
 
     Attributes:
-        name: of the run.
+        name: name of the run.
         experiment: name of the experiment.
         records: name of the preprocessed records.
-        steps: how many.
-        rate: the highest learning rate.
-        batch_size: of a step.
-        encoder, model, task: what differs in these configurations.
-        init: name of the run, or the lifted model, that it begins with.
+        steps: number of steps.
+        rate: peak learning rate.
+        batch_size: records per step.
+        encoder, model, task: overrides of these configurations.
+        init: name of the run or the lifted model with the initial weights.
         options: further flags of `train`.
-        interval: steps between losses that are noted.
-        keep_all: whether there is a checkpoint after each interval.
+        interval: number of steps between logged losses.
+        keep_all: whether to save and keep a checkpoint after each interval.
     """
 
     name: str
@@ -81,7 +89,7 @@ class Training(NamedTuple):
     keep_all: bool = False
 
     def config(self, input_path: str) -> dict[str, Any]:
-        """Returns what the configuration file says."""
+        """Returns the content of the run's configuration file."""
         size = {"global_batch_size": self.batch_size}
         encoder = {"encoder": self.encoder} if self.encoder else {}
         model = {**self.model, **encoder}
@@ -118,7 +126,7 @@ class Training(NamedTuple):
 
 
 class Runs:
-    """Runs commands in a directory; names are paths in it."""
+    """Runs commands; all names are paths in its directory."""
 
     def __init__(self, directory: str):
         self.directory = directory
@@ -128,7 +136,7 @@ class Runs:
         return os.path.join(self.directory, *names)
 
     def write(self, name: str, records: Iterable[Any], lines=False) -> str:
-        """Writes records as JSON, or as JSON lines; returns the path."""
+        """Writes records as JSON, or as JSON Lines; returns the path."""
         encoder = msgspec.json.Encoder()
         encode = encoder.encode_lines if lines else encoder.encode
         with open(self.path(name), "wb") as stream:
@@ -138,7 +146,7 @@ class Runs:
     def preprocess(
         self, name: str, task: str, split: str, *options: str, **given: Any
     ) -> None:
-        """Preprocesses records to `name`."""
+        """Runs `preprocess`, whose output is `name`."""
         run_command(
             "preprocess",
             *options,
@@ -150,19 +158,19 @@ class Runs:
         )
 
     def lift(self, source: str, name: str, *options: str, **given: Any) -> str:
-        """Lifts a BERT to `name`; returns the vocabulary's path."""
+        """Runs `lift`, whose output is `name`; returns the vocabulary file."""
         options = (f"--from={source}", *options)
         run_command("lift", *options, output_dir=self.path(name), **given)
         return self.path(name, "vocab.txt")
 
     def sizes(self, name: str) -> dict[str, Any]:
-        """Returns the configuration of an encoder of a lifted BERT's sizes."""
+        """Returns the sizes of a lifted BERT, as an encoder's configuration."""
         path = self.path(name, "etc_config.json")
         config = EtcConfig.from_json_file(path)
         return {name: getattr(config, name) for name in _SIZES}
 
     def train(self, training: Training) -> float:
-        """Trains a model; returns the seconds that it took."""
+        """Runs `train`; returns the seconds."""
         model_dir = self.path(training.name)
         config = training.config(self.path(training.records))
         init = training.init and self.path(training.init)
@@ -181,7 +189,7 @@ class Runs:
         return time.perf_counter() - start
 
     def evaluate(self, name: str, records: str, *options: str) -> dict:
-        """Measures a trained model on other records; returns the metrics."""
+        """Runs `evaluate` on other records; returns the metrics."""
         output = f"{self.path(name)}_metrics.json"
         run_command(
             "evaluate",
@@ -194,7 +202,7 @@ class Runs:
             return json.load(stream)
 
     def predict(self, name: str, input: str, **given: Any) -> str:
-        """Exports a trained model and lets it predict; returns the path."""
+        """Runs `export` and `predict`; returns the prediction file."""
         saved_model, output = (
             self.path(f"{name}_{x}") for x in ("saved_model", "answers.json")
         )
@@ -211,17 +219,17 @@ class Runs:
     def measure(
         self, rows: Mapping[str, tuple], *shared: Any, **given: Any
     ) -> Iterator[program.Line]:
-        """Trains models on `train`, and measures them on `dev`.
+        """Trains models on the records `train`, and evaluates them on `dev`.
 
         Args:
-            rows: name -> experiment, encoder, and the lifted model that the
-                training begins with, or None.
-            *shared: steps, rate and batch size of all trainings.
-            **given: further attributes of them.
+            rows: name -> experiment, overrides of the encoder, and the lifted
+                model with the initial weights, or None.
+            *shared: steps, learning rate and batch size of all runs.
+            **given: further attributes of `Training` for all runs.
 
         Yields:
-            A line for each; with `keep_all` also the metrics of its first
-            checkpoint, as `first_f1` and so on.
+            A line per model. With `keep_all`, it also has the metrics of the
+            first checkpoint, such as `first_f1`.
         """
         for name, (experiment, encoder, init) in rows.items():
             run = run_name(name)
@@ -244,9 +252,12 @@ def make_program(
     name: str,
     measure: Callable[[flags.FlagValues, Runs], Iterator[program.Line]],
 ) -> program.Program:
-    """Makes a benchmark; `measure` also takes the runs, and yields lines.
+    """Creates a benchmark that trains models.
 
-    Runs are in a directory that is kept if it was asked for; it must be new.
+    Args:
+        name: name of the benchmark.
+        measure: takes the parsed flags and a `Runs`, and yields lines. The
+            runs are in `--directory`, or in a temporary directory.
     """
 
     def measure_in_directory(values):
@@ -262,20 +273,21 @@ def make_program(
 
 
 def run_name(label: str) -> str:
-    """Returns the name of the run of a row."""
+    """Returns the name of a row's run, which is valid as a file name."""
     return re.sub(r"\W+", "_", label) + "_run"
 
 
 def run_command(name: str, *options: str, **given: Any) -> None:
-    """Runs a command of the package.
+    """Runs a command of the package in a new process.
 
     Args:
-        name: of the command.
-        *options: flags as they are.
-        **given: further flags; those that are None are left out.
+        name: name of the command.
+        *options: complete flags, such as "--seed=1".
+        **given: name -> value of further flags; those that are None are left
+            out.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: the command failed.
     """
     options += tuple(f"--{k}={x}" for k, x in given.items() if x is not None)
     command = [sys.executable, "-m", "etcmodel", name, *options]

@@ -1,16 +1,16 @@
-"""Compares `train`'s step with a step of encoder and head alone.
+"""Compares a step of `train` with a minimal step of the same model.
 
 Also measures the time spent waiting for batches. Needs Keras 2:
 
     TF_USE_LEGACY_KERAS=1 python -m benchmarks.training_step \
         --experiment=etc/hotpotqa --records=RECORDS --batch_size=1
 
-*   `task_ms`: a step as `train` makes it: the next batch, encoder and head,
-    losses, metrics, gradients and optimizer.
-*   `bare_ms`: encoder and head of the same model, with the mean of the outputs
-    as the loss, and the same optimizer; always with the same batch.
-*   `ratio`: `task_ms / bare_ms`, of the medians.
-*   `waiting`: the fraction of the time that bare steps wait for the next batch.
+*   `task_ms`: a step of `train`: the next batch, encoder and head, losses,
+    metrics, gradients and optimizer.
+*   `bare_ms`: a minimal step: encoder and head, with the mean of the outputs as
+    the loss, and the same optimizer, always on the same batch.
+*   `ratio`: `task_ms / bare_ms`, both medians.
+*   `waiting`: the fraction of time that minimal steps wait for the next batch.
 
 All are measured in one process. The two kinds of steps alternate.
 """
@@ -36,7 +36,7 @@ from testing import flags
 
 
 def _make_runner(values, directory: str):
-    """Builds the runner that `train` builds, with a seed as there."""
+    """Builds the same runner as `train`, with the same seed."""
     given = flags.parse_options(
         train.Options,
         f"--train_data={values.records}",
@@ -50,7 +50,7 @@ def _make_runner(values, directory: str):
 
 
 def _make_bare_step(made):
-    """Returns a step of encoder and head: batch -> loss."""
+    """Returns a minimal training step: a function batch -> loss."""
     trainer = made.trainer
     model, optimizer = trainer.model, trainer.optimizer
 
@@ -75,9 +75,9 @@ def _make_bare_step(made):
 
 
 def measure_waiting(step, batches, number: int) -> float:
-    """Returns the part of the time that steps wait for their batches."""
+    """Returns the fraction of time that steps wait for their batches."""
     iterator = iter(batches)
-    # The first is waited for in any case.
+    # Waiting for the first batch is unavoidable, so it is not measured.
     step(next(iterator))
     waited, start = 0.0, time.perf_counter()
     for _ in range(number):
@@ -116,7 +116,7 @@ def _measure(values) -> Iterator[program.Line]:
             ),
             "milliseconds": times,
         }
-    # Now that output is shown again.
+    # Yielded here because `runner.quiet` hides output above.
     yield line
 
 

@@ -1,8 +1,8 @@
-"""Answers questions about documents, some of which have no answer.
+"""Answers questions about documents; some questions have no answer.
 
     python -m examples.answer_questions
 
-Trains a tiny model from random weights for some seconds; see
+Trains a tiny model from random weights for a few seconds; see
 docs/own_documents.md.
 """
 
@@ -12,7 +12,7 @@ from examples.classify_documents import read
 
 
 def main() -> dict[str, float]:
-    """Trains, predicts and evaluates; returns the metrics."""
+    """Trains, predicts and evaluates a model; returns the metrics."""
     rows = read("questions.jsonl")
     train, test = rows[:36], rows[36:]
     model = etcmodel.QuestionAnswerer.from_pretrained(

@@ -1,9 +1,10 @@
-"""Classifies documents: weather, sport or food.
+"""Classifies documents as weather, sport or food.
 
     python -m examples.classify_documents
 
-Trains a tiny model from random weights for some seconds. With documents of your
-own, start from lifted weights instead of "tiny"; see docs/own_documents.md.
+Trains a tiny model from random weights for a few seconds. For your own
+documents, start from pre-trained weights instead of "tiny"; see
+docs/own_documents.md.
 """
 
 import json
@@ -15,13 +16,13 @@ DATA = pathlib.Path(__file__).parent / "data"
 
 
 def read(name: str) -> list[dict]:
-    """Returns the rows of a file of JSON lines."""
+    """Returns the rows of a JSON Lines file."""
     with open(DATA / name, encoding="utf-8") as stream:
         return [json.loads(line) for line in stream]
 
 
 def main() -> dict[str, float]:
-    """Trains, predicts and evaluates; returns the metrics."""
+    """Trains, predicts and evaluates a model; returns the metrics."""
     rows = read("notices.jsonl")
     train, test = rows[:36], rows[36:]
     model = etcmodel.DocumentClassifier.from_pretrained(

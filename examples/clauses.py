@@ -1,8 +1,9 @@
-"""Encodes your own structure: a contract whose clauses refer to other clauses.
+"""Encodes your own structure: contracts whose clauses refer to each other.
 
-A clause is void if it says so, or if it refers to a clause that says so. The
-layout gives the model these references as links. With them, it is right about
-all new clauses, without them about nine of ten.
+The model predicts which clauses are void. A clause is void if its text says so,
+or if it refers to a clause whose text says so. The layout encodes references as
+links. With links, the model classifies all new clauses correctly; without
+links, about nine of ten.
 
     python -m examples.clauses /tmp/clauses
 """
@@ -18,7 +19,7 @@ from etcmodel.models import build_encoder
 from etcmodel.ops.attention import for_inference
 
 CLAUSES, WORDS = 6, 24
-# Each clause has a global token, linked to that of the clause it refers to.
+# Each clause has a global token. References link these global tokens.
 SPEC = layout.LayoutSpec(
     [layout.Section("clauses", group_global=layout.GlobalToken(1))],
     [
@@ -32,10 +33,14 @@ SPEC = layout.LayoutSpec(
 
 
 def make_features(clauses: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Makes features of `<string>[batch, clauses]`, padded with ""."""
+    """Makes the model's features from texts.
+
+    Args:
+        clauses: `<string>[batch, clauses]`, padded with "".
+    """
     clauses = tf.RaggedTensor.from_tensor(clauses, padding="")
     words = tf.strings.split(clauses)
-    # Hashes stand for the ids of a vocabulary and its tokenizer.
+    # For brevity, hashes of words replace a vocabulary's token ids.
     ids = tf.strings.to_hash_bucket_fast(words.flat_values, 90) + 2
     number = tf.strings.regex_replace(clauses, r"read clause (\d+)|.*", r"0\1")
     targets = tf.strings.to_number(number.flat_values, tf.int32) - 1
@@ -46,7 +51,10 @@ def make_features(clauses: tf.Tensor) -> dict[str, tf.Tensor]:
 
 
 def make_contracts(number: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Makes contracts `<string>[number, CLAUSES]`, and which are void."""
+    """Returns random contracts and labels, both `[number, CLAUSES]`.
+
+    A label is 1 for a void clause.
+    """
     rng = np.random.default_rng(seed)
     void, refers = rng.integers(0, 2, [2, number, CLAUSES])
     other = rng.integers(0, CLAUSES, [number, CLAUSES])
@@ -57,7 +65,7 @@ def make_contracts(number: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main(folder: str, steps: int = 300) -> float:
-    """Trains, exports to a folder, and returns the accuracy on new clauses."""
+    """Trains a model, exports it, and returns its accuracy on new clauses."""
     tf.keras.utils.set_random_seed(0)
     config = EtcConfig.from_preset("tiny", vocab_size=92)
     encoder = build_encoder(
@@ -87,4 +95,4 @@ def main(folder: str, steps: int = 300) -> float:
 
 
 if __name__ == "__main__":
-    print(f"right about {main(sys.argv[1]):.1%} of new clauses")
+    print(f"Accuracy on new clauses: {main(sys.argv[1]):.1%}")

@@ -18,11 +18,11 @@ class ClausesTest(tf.test.TestCase):
                 else:
                     self.assertEqual(-1, target[i])
                     self.assertEqual(clause == "this is void", label[i])
-        # Half of them refer to another one.
+        # Half of the clauses refer to another clause.
         self.assertBetween((features["refers"] >= 0).numpy().mean(), 0.4, 0.6)
 
-    def test_learns_what_takes_links(self):
-        """Without links, it is right about nine of ten clauses."""
+    def test_learns_with_links(self):
+        """Without links, the accuracy would be about 90 %."""
         self.assertGreater(clauses.main(self.get_temp_dir()), 0.95)
 
 

@@ -1,4 +1,4 @@
-"""Runs the notebooks from top to bottom, each in a kernel of its own."""
+"""Runs each notebook from top to bottom in a new kernel."""
 
 import importlib
 import inspect
@@ -19,12 +19,12 @@ class NotebooksTest(tf.test.TestCase, parameterized.TestCase):
         ("answer_questions", "Exact match on 12 others:"),
     )
     def test_runs(self, name, last_output):
-        """Without an error or a warning, and without logs."""
+        """The notebook runs without errors, warnings or logs."""
         notebook = nbformat.read(_FOLDER / f"{name}.ipynb", as_version=4)
         nbclient.NotebookClient(
             notebook, timeout=300, resources={"metadata": {"path": _FOLDER}}
         ).execute()
-        # It does what the program of the same name does.
+        # The notebook contains the code of the program with the same name.
         program = importlib.import_module(f"examples.{name}").main
         *lines, _ = inspect.getsource(program).splitlines()[2:]
         code = "\n".join(x.source for x in notebook.cells if "outputs" in x)

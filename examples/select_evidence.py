@@ -2,7 +2,7 @@
 
     python -m examples.select_evidence
 
-Trains a tiny model from random weights for some seconds; see
+Trains a tiny model from random weights for a few seconds; see
 docs/own_documents.md.
 """
 
@@ -12,7 +12,7 @@ from examples.classify_documents import read
 
 
 def main() -> dict[str, float]:
-    """Trains, predicts and evaluates; returns the metrics."""
+    """Trains, predicts and evaluates a model; returns the metrics."""
     rows = read("evidence.jsonl")
     train, test = rows[:36], rows[36:]
     model = etcmodel.SentenceSelector.from_pretrained(

@@ -8,7 +8,7 @@ from examples import select_evidence
 
 class ExampleTest(tf.test.TestCase):
     def test_it_learns(self):
-        """Predicts records that it has not seen, after one training."""
+        """The model is accurate on records that it was not trained on."""
         train = Estimator.fit
         with mock.patch.object(Estimator, "fit", autospec=True) as fit:
             fit.side_effect = train

@@ -1,7 +1,7 @@
 """The commands of `python -m etcmodel`.
 
-Functions here raise a `UserError` for what the user can fix: flags, files and
-configurations that cannot be used.
+They raise a `UserError` for problems that users can fix: in flags, files or
+configurations.
 """
 
 from etcmodel import extras

@@ -1,4 +1,4 @@
-"""Files that cannot be used, and what is hard to use, through `preprocess`."""
+"""Tests `preprocess` with invalid and extreme records and files."""
 
 import gzip
 import json
@@ -23,13 +23,13 @@ from testing.tasks import changed
 from testing.tasks import run_cli
 from testing.tasks import write_test_vocab
 
-_NOT_UTF8 = "\ue9e9"  # Written as bytes that are not UTF-8.
+_NOT_UTF8 = "\ue9e9"  # Replaced by a byte that is not valid UTF-8.
 
 
 class _Task(NamedTuple):
-    """How a task's records are made, and what can be wrong with them.
+    """A valid record of a task, and changes that make it invalid.
 
-    `bad` holds a place, the value there, and how such errors are grouped.
+    `bad` has triples: path of a value, invalid value, reason in the statistics.
     """
 
     flags: tuple[str, ...]
@@ -57,7 +57,7 @@ _TASKS = {
             ("supports", ["", " "], "no documents with text"),
             ("supports", [_NOT_UTF8], "invalid UTF-8"),
             ("query", REMOVE, "no field 'query'"),
-            # Found when the features are made.
+            # Found only when features are made.
             ("query", "city " * 99, "query is too long"),
         ),
     ),
@@ -107,14 +107,14 @@ _TASKS["read_twice_hotpotqa"] = _TASKS["hotpotqa"]._replace(
     bad=(
         ("_id", REMOVE, "no field '_id'"),
         ("context", [], "no sentences with text"),
-        # Found when the features are made.
+        # Found only when features are made.
         ("context", [["Jan", ["\u200b"]]], "no tokens"),
     ),
 )
 
 
 def make_records(task, *changes):
-    """Records of a task, numbered, each with values at other places."""
+    """Makes one record of a task per dict of changes (path -> value)."""
     records = []
     for number, places in enumerate(changes):
         record = _TASKS[task].record
@@ -126,7 +126,7 @@ def make_records(task, *changes):
 
 
 def _ints(example, name):
-    """A feature of a stored example."""
+    """Returns the ints of a stored example's feature."""
     return example[name].int64_list.value
 
 
@@ -161,7 +161,7 @@ class BadInputTest(tasks.CommandTestCase):
         )
 
     def _refuses(self, result, *messages):
-        """It ends with an error, and without anything half-written."""
+        """Checks that the command failed and wrote nothing."""
         self.assert_fails(result, *messages)
         self.assertEmpty(os.listdir(self.path("out")))
 
@@ -170,7 +170,7 @@ class BadInputTest(tasks.CommandTestCase):
         self.assertEqual(expected, {name: stats[name] for name in expected})
 
     def _examples(self):
-        """Names and features of what was written."""
+        """Returns the names and features of all examples."""
         return [(x, y) for x, _, y in tfrecords.read_examples(self.output)]
 
     @parameterized.parameters(
@@ -196,7 +196,7 @@ class BadInputTest(tasks.CommandTestCase):
         ("read_twice_hotpotqa", "context", [["Jan", ["", " "]]]),
     )
     def test_records_without_text_count_in_validation(self, task, place, value):
-        """As in HotpotQA's fullwiki setting, where nothing was retrieved."""
+        """In HotpotQA's fullwiki setting, retrieval can find nothing."""
         records = make_records(task, {}, {place: value}, {})
         out = self.assert_succeeds(self._run(task, records, "--split=dev"))
         self.assertIn("Wrote 3 of 3 records", out)
@@ -246,8 +246,8 @@ class BadInputTest(tasks.CommandTestCase):
         result = self._run("wikihop", make_records("wikihop", {}), flag)
         self._refuses(result, "--vocab_file=.* cannot be used")
 
-    def test_no_page_is_too_long(self):
-        """30,000 tokens in 100 candidates."""
+    def test_long_page(self):
+        """A page has 30,000 tokens in 100 candidates."""
         words, size = ("what", "is", "brno", "a", "city"), 300
         long = {
             "document_tokens": [
@@ -269,8 +269,8 @@ class BadInputTest(tasks.CommandTestCase):
             ],
         }
         self.assert_succeeds(self._run("nq", make_records("nq", {}, long)))
-        # 506 tokens of the page are in a window: the question has 3. The other
-        # page has 14 in its candidates.
+        # A window has 506 tokens of the page, because the question has 3. The
+        # other page has 14 tokens in its candidates.
         num_windows = 1 + -(-(30_000 - 506) // 448)
         self._check_stats(
             examples_written=num_windows + 1,
@@ -282,7 +282,7 @@ class BadInputTest(tasks.CommandTestCase):
         )
         *others, last = [x for _, x in self._examples()][1:]
         self.assertEqual({0}, {_ints(x, "answer_type")[0] for x in others})
-        # The answer is the last token but for the separator.
+        # The answer is the last token before the separator.
         place = np.count_nonzero(_ints(last, "long_token_ids")) - 2
         self.assertEqual(
             (4, place, place),
@@ -295,16 +295,17 @@ class BadInputTest(tasks.CommandTestCase):
             ),
         )
 
-    def test_what_cannot_be_learned_is_counted(self):
-        """And left out of the training data."""
+    def test_records_that_cannot_be_learned(self):
+        """They are counted and left out of the training data."""
         records = make_records(
             "hotpotqa",
             {},
-            # Not in the text, in no supporting sentence, no fact is there.
+            # The answer is not in the text; it is not in a supporting sentence;
+            # no supporting fact exists.
             {"answer": "Rome"},
             {"supporting_facts": [["Jan", 0]]},
             {"supporting_facts": [["Jan", 2], ["Rome", 0]]},
-            # One fact is there.
+            # One of two supporting facts exists.
             {"supporting_facts": [["Jan", 99], ["Jan", 1]]},
         )
         self.assert_succeeds(self._run("hotpotqa", records))

@@ -1,4 +1,4 @@
-"""Finds the command, reads its flags, runs it and prints errors."""
+"""Finds a command, parses its flags, runs it and prints errors."""
 
 import contextlib
 import dataclasses
@@ -23,21 +23,22 @@ from etcmodel.tasks import registry
 _WIDTH = 78
 
 
-# Command -> its module and what it does. A module has its `DESCRIPTION`, an
-# `EXAMPLE`, `Options` (see `pipeline.options`) and `run(options)`.
-# `TASK_FLAGS`: the command also has the flags of the task in `--task`.
-# `PASSES_ON`: a flag, and the option that unknown flags beside it become.
-# `ARGUMENT`: the flag whose name may be left out.
+# Command -> its module and a summary. A module has `DESCRIPTION`, `EXAMPLE`,
+# `Options` (see `pipeline.options`) and `run(options)`, and may have:
+# `TASK_FLAGS`: True if the command also takes the flags of the task `--task`.
+# `PASSES_ON`: a flag and an option. If the flag is set, the option gets all
+# unknown flags.
+# `ARGUMENT`: the flag that a positional argument sets.
 COMMANDS = {
     "preprocess": ("cli.preprocess", "official data file -> TFRecords"),
     "lift": ("cli.lift", "BERT or RoBERTa -> weights that `train` starts from"),
     "experiments": ("cli.experiments", "the experiments to train, by task"),
     "train": ("cli.train", "train a model on TFRecords"),
-    "evaluate": ("cli.evaluate", "measure a trained model on TFRecords"),
+    "evaluate": ("cli.evaluate", "evaluate a trained model on TFRecords"),
     "export": ("cli.export", "trained model -> SavedModel that takes raw text"),
     "predict": ("cli.predict", "official data file -> answers of a SavedModel"),
     "serve": ("cli.serve", "answer requests over HTTP"),
-    # A module `inspect` would hide Python's own from scripts in its folder.
+    # A module called `inspect` would shadow Python's for scripts in its folder.
     "inspect": (
         "cli.inspect_record",
         "picture and summary of a record's attention",
@@ -51,9 +52,9 @@ def load(name: str) -> ModuleType:
     return importlib.import_module(f"etcmodel.{COMMANDS[name][0]}")
 
 
-# Words in errors -> advice.
+# Words in an error -> advice that is added to it.
 _ADVICE = {
-    # TensorFlow calls a full disk an exhausted resource, too.
+    # First, because TensorFlow reports a full disk as ResourceExhausted, too.
     ("No space left", "ENOSPC"): "Make room on the disk.",
     ("ResourceExhausted", "OOM", "MemoryError"): (
         "Use a smaller --batch_size, shorter records, or "
@@ -68,7 +69,7 @@ etcmodel: question answering over long, structured documents with ETC.
 
 Usage: python -m etcmodel COMMAND [--flag=value ...]
        python -m etcmodel COMMAND --help
-       python -m etcmodel COMMAND ... --debug   (errors with all their lines)
+       python -m etcmodel COMMAND ... --debug   (errors with traceback)
 
 Commands:"""
 
@@ -86,7 +87,7 @@ From a data file to answers:
   python -m etcmodel predict --saved_model=saved_model --input=dev.json \\
       --output=predictions.json
 
-`python -m etcmodel demo` shows it all in a few minutes, without any data.
+`python -m etcmodel demo` runs all of this in a few minutes, without any data.
 """
 
 
@@ -128,7 +129,7 @@ def _suggestion(word: str, choices, prefix: str = "") -> str:
 
 
 def _value_of(name: str, arguments: list[str]) -> str | None:
-    """Returns the value of a flag, before all flags are defined."""
+    """Returns the value of a flag in arguments that are not parsed yet."""
     for argument, following in itertools.zip_longest(arguments, arguments[1:]):
         flag, is_set, value = argument.lstrip("-").partition("=")
         if flag == name and argument.startswith("-"):
@@ -137,7 +138,11 @@ def _value_of(name: str, arguments: list[str]) -> str | None:
 
 
 def _parse(name: str, module: ModuleType, arguments: list[str]):
-    """Reads the options of a command; None if help was printed instead."""
+    """Parses the options of a command; prints help and returns None if asked.
+
+    Raises:
+        UserError: a flag is unknown, invalid or missing.
+    """
     flag_values, task_kinds, place = flags.FlagValues(), None, name
     flags_lib.define(flag_values, module.Options)
     if hasattr(module, "TASK_FLAGS"):
@@ -169,8 +174,8 @@ def _parse(name: str, module: ModuleType, arguments: list[str]):
         flag_values[module.ARGUMENT].value = rest.pop()
     if rest:
         raise UserError(
-            f"{name} does not know what to do with {rest[0]!r}: it takes flags "
-            f"such as --name=value only. {advice}"
+            f"{name} got the unexpected argument {rest[0]!r}. It takes only "
+            f"flags such as --name=value. {advice}"
         )
     needed = options.required(module.Options)
     missing = [f"--{x}" for x in needed if not flag_values[x].value]
@@ -185,7 +190,7 @@ def _flag_names() -> frozenset[str]:
     modules = [f"etcmodel.{module}" for module, _ in COMMANDS.values()]
     kinds = [importlib.import_module(x).Options for x in modules]
     for task in registry.tasks().values():
-        # Some need TensorFlow, which may not be loaded yet.
+        # Some of these classes need TensorFlow, which is not loaded for this.
         kind = task.preprocessing_config
         if sys.modules.get("tensorflow") is not None:
             kind = task.preprocessing_config_class
@@ -198,9 +203,9 @@ def _flag_names() -> frozenset[str]:
 
 
 def prepare_environment() -> None:
-    """Selects Keras 2 and hides TensorFlow's log, before it is imported.
+    """Selects Keras 2, which the Model Garden needs; hides TensorFlow's log.
 
-    The training engine needs Keras 2.
+    Does nothing once TensorFlow is imported.
     """
     if "tensorflow" not in sys.modules:
         os.environ["TF_USE_LEGACY_KERAS"] = "1"
@@ -208,7 +213,10 @@ def prepare_environment() -> None:
 
 
 def _is_of_the_machine(error: Exception) -> bool:
-    """Returns whether TensorFlow or the system raised an error."""
+    """Returns whether an error comes from TensorFlow or the system.
+
+    Any other error is a bug and is shown with its traceback.
+    """
     if isinstance(error, OSError | MemoryError):
         return True
     tensorflow = sys.modules.get("tensorflow")
@@ -218,7 +226,7 @@ def _is_of_the_machine(error: Exception) -> bool:
 
 
 def _one_line(error: Exception) -> str:
-    """Returns the message and advice, without TensorFlow's stack."""
+    """Returns an error's message with advice, without TensorFlow's stack."""
     text = str(getattr(error, "message", error)) or type(error).__name__
     text = without_stack(text)[0].rstrip(".")
     for words, advice in _ADVICE.items():
@@ -228,18 +236,18 @@ def _one_line(error: Exception) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs a command; `arguments` are its name and flags.
+    """Runs a command, given by its name and flags.
 
     Returns:
-        The exit code: 0, 1 for an error of the user, 130 if interrupted, 143
-        if terminated.
+        The exit code: 0 for success, 1 for an error, 130 if interrupted, 143 if
+        terminated.
     """
     with _terminated_as_interrupted():
         return _main(arguments)
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM was received, as when a machine is preempted."""
+    """Raised on SIGTERM, such as before a machine is preempted."""
 
 
 @contextlib.contextmanager
@@ -248,7 +256,7 @@ def _terminated_as_interrupted():
 
     def stop(number, frame):
         del number, frame
-        # The training is saved now, without another interruption.
+        # A second SIGTERM must not interrupt saving the checkpoint.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise _Terminated
 
@@ -291,7 +299,8 @@ def _main(arguments: list[str]) -> int:
         if debug or not _is_of_the_machine(error):
             raise
         print(
-            f"Error: {name} failed: {_one_line(error)} --debug shows all.",
+            f"Error: {name} failed: {_one_line(error)} --debug shows the "
+            "traceback.",
             file=sys.stderr,
         )
         return 1

@@ -23,12 +23,12 @@ from testing.keras_version import KERAS_2
 from testing.tasks import CommandTestCase
 from testing.tasks import run_cli
 
-# The directory that holds the package.
+# The directory that contains the package.
 _ROOT = pathlib.Path(etcmodel.__file__).parents[1]
 _PRETRAINED = {"task": "pretrain", "experiment": "etc/pretrain"}
 _LAST = "--input=note.json --vocab_file=note.json --output_dir=new"
-# Command -> flags of all its cases; flags -> what the error says. The last of
-# two equal flags counts.
+# Command -> flags of all its cases, and further flags -> error message. If a
+# flag is repeated, the last one counts.
 _CHECKED = {
     "preprocess": (
         f"--task=wikihop {_LAST}",
@@ -44,11 +44,11 @@ _CHECKED = {
             "--output_dir=. --overwrite": "was not written by",
             "--output_dir=loop": "loop is a link to loop, which does not exi",
             "--output_dir=full/x --like=full": "full/x is in --like=full",
-            "--split=GONE": "--split=GONE: wikihop has train, dev",
-            "--vocab_file=": "needs --vocab_file, or --like",
-            "--like=GONE": "--like=GONE: no TFRecord files are there",
+            "--split=GONE": "--split=GONE: wikihop has no .* of: train, dev",
+            "--vocab_file=": "needs --vocab_file or --like",
+            "--like=GONE": "--like=GONE: no TFRecord files found",
             "--validation_fraction=1": "expected a number between 0 and 1",
-            "--validation_fraction=0.1 --split=dev": "leave --split out",
+            "--validation_fraction=0.1 --split=dev": "Leave out --split",
         },
     ),
     "lift": (
@@ -92,7 +92,7 @@ _CHECKED = {
             "--validation_data=GONE": "--validation_data=GONE",
             "--validation_data=": "There is no validation_data",
             "--output=full": "full is a directory",
-            "--output=trained/params.yaml": "params.yaml exists and holds no",
+            "--output=trained/params.yaml": "params.yaml exists and does not",
             "--output=full/x": "full/x is in --validation_data=full",
         },
     ),
@@ -129,10 +129,10 @@ _CHECKED = {
             "--task=pretrain": "pretrain is pre-training",
             "--input=GONE": "GONE: there is no such file",
             "--vocab_file=GONE": "--vocab_file=GONE",
-            "--output=full/file": "full/file exists and is no picture",
-            "--vocab_file=": "needs --vocab_file, or --like",
-            "--like=GONE": "--like=GONE: no TFRecord files are there",
-            "--output=x.docx": "--output=x.docx: pictures end in .png, .svg",
+            "--output=full/file": "full/file exists and is not a picture",
+            "--vocab_file=": "needs --vocab_file or --like",
+            "--like=GONE": "--like=GONE: no TFRecord files found",
+            "--output=x.docx": "--output=x.docx: .* ends in .png, .svg",
             "--output=full": "full is a directory",
         },
     ),
@@ -192,7 +192,7 @@ class CliTest(CommandTestCase):
                 out, r"--stride \(default: 2048\)\n +Tokens of the"
             )
             self.assertIn("--[no]include_html_tokens (default: True)", out)
-        # Some sizes are those of a class that the task's own stands on.
+        # Some flags are inherited from a base class of the task's options.
         out = self.assert_succeeds(
             run_cli("preprocess", "--help", "--task=read_twice_pretrain")
         )
@@ -216,7 +216,7 @@ class CliTest(CommandTestCase):
         ("command", "prepro", "no command 'prepro'. Did you mean prepro"),
         ("flag", "predict --inptu=x", "no flag --inptu. Did you mean --input?"),
         ("missing", "predict --input=x", "needs --saved_model, --output"),
-        ("word", "predict x.json", "what to do with 'x.json'"),
+        ("word", "predict x.json", "unexpected argument 'x.json'"),
         ("number", "predict --batch_size=x", "--batch_size=x"),
         ("bound", "predict --batch_size=0", "--batch_size=0"),
         ("enum", "train --mode=eval", "--mode=eval"),
@@ -230,7 +230,7 @@ class CliTest(CommandTestCase):
         self.assert_fails(run_cli(*arguments.split()), message)
 
     def _fail(self, error, *arguments):
-        """Runs a command that raises an error."""
+        """Runs a command whose module cannot be loaded because of `error`."""
         with mock.patch.object(command_line, "load", side_effect=error):
             return run_cli("predict", *arguments)
 
@@ -247,7 +247,7 @@ class CliTest(CommandTestCase):
         code, _, err = self._fail(terminate)
         self.assertEqual((143, "\npredict was interrupted.\n"), (code, err))
         self.assertEqual(before, signal.getsignal(signal.SIGTERM))
-        # Bugs of this package are not hidden.
+        # Bugs of this package show a traceback.
         with self.assertRaises(ValueError):
             self._fail(ValueError)
 
@@ -275,8 +275,8 @@ class CliTest(CommandTestCase):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         tasks.write_json(path, content or {})
 
-    def test_what_needs_no_tensorflow_is_checked_without(self):
-        """Loading TensorFlow takes seconds; here it cannot be imported."""
+    def test_options_are_checked_before_tensorflow_is_loaded(self):
+        """Loading TensorFlow takes seconds, so this test blocks its import."""
         self._write("full", "file")
         self._write("note.json")
         os.symlink("loop", self.path("loop"))
@@ -321,7 +321,7 @@ class CliTest(CommandTestCase):
         ):
             self.assertRegex(error, f"^Error: .*{message}", command)
             self.assertEqual("1", code, command)
-        # Nothing was made.
+        # Nothing was written.
         self.assertEqual(
             [
                 *("full", "loop", "model", "note.json", "pretrained"),
@@ -331,7 +331,7 @@ class CliTest(CommandTestCase):
         )
 
     def test_every_path_is_checked(self):
-        """A flag whose name says so is declared to be a path."""
+        """Flags with a name like a path's are declared as paths."""
         named = ("_dir", "_file", "_data", "output", "input", "checkpoint")
         for command in command_line.COMMANDS:
             module = command_line.load(command)
@@ -340,7 +340,7 @@ class CliTest(CommandTestCase):
                 if field.name.endswith(named):
                     self.assertIn(field.name, declared, command)
 
-    def test_environment_is_left_alone_once_tensorflow_is_there(self):
+    def test_environment_is_kept_once_tensorflow_is_loaded(self):
         with mock.patch.dict(os.environ, TF_USE_LEGACY_KERAS="as it was"):
             command_line.prepare_environment()
             self.assertEqual("as it was", os.environ["TF_USE_LEGACY_KERAS"])
@@ -376,7 +376,8 @@ class CliTest(CommandTestCase):
             text=True,
         )
         self.assertEqual(1, done.returncode)
-        # Told after the Model Garden, which needs Keras 2, was loaded.
+        # This error occurs after the Model Garden, which needs Keras 2, is
+        # imported.
         self.assertRegex(done.stderr, "(?m)^Error: There is no train_data")
         self.assertNotIn("Traceback", done.stderr)
 

@@ -1,6 +1,7 @@
-"""Files of a run that are damaged or gone: one line says which, and what to do.
+"""Tests commands on a run with damaged or missing files.
 
-Nothing is trained here: commands end before they build a model.
+The error names the file and says what to do. All commands fail before they
+build a model, so no test trains.
 """
 
 import io
@@ -33,7 +34,7 @@ from testing.tasks import write_json
 from testing.tasks import write_run
 
 _COMMANDS = ("train", "evaluate", "export")
-# What a disk that was full, or a broken copy, leaves.
+# Contents of files after a full disk or an interrupted copy.
 _DAMAGE = (
     *(b"", b"\xff\xfe\x00\x01", b'{"task": ', b"[1, 2]"),
     b'{"a":' * 100_000,
@@ -68,7 +69,7 @@ class DamagedRunTest(CommandTestCase):
         checkpoint.save(self.path("run", "ckpt"))
 
     def _command(self, name, *more):
-        """Runs a command on the run."""
+        """Runs a command on the run; building a model raises an error."""
         flags = {
             "train": [
                 "--experiment=etc/wikihop",
@@ -79,14 +80,14 @@ class DamagedRunTest(CommandTestCase):
             "export": [f"--output_dir={self.path('exported')}"],
         }
         arguments = [f"--model_dir={self.model_dir}", *flags[name], *more]
-        # What comes after the checks is none of this test's.
+        # A command that passes all checks fails this test.
         with mock.patch.object(
             training, "make_runner", side_effect=AssertionError("went on")
         ):
             return run_cli(name, *arguments)
 
     def _fails(self, result, *messages):
-        """Ends with one line, whatever was printed before."""
+        """Checks that a command fails with an error of one line."""
         code, _, err = result
         self.assert_fails((code, "", err), *messages)
         self.assertEqual(1, err.count("\n"), err)
@@ -115,7 +116,7 @@ class DamagedRunTest(CommandTestCase):
         ("run", "etcmodel.json", _COMMANDS),
     )
     def test_vocabulary_in_another_directory(self, folder, name, commands):
-        """A note of others names it: `train` would copy it out of the run."""
+        """Metadata must not make `train` copy a file outside the run."""
         os.mkdir(self.path("victim"))
         shutil.copy(
             os.path.join(self.records, "vocab.txt"), self.path("evil.txt")
@@ -141,7 +142,7 @@ class DamagedRunTest(CommandTestCase):
                     sources.vocabulary_beside(self.model_dir)
 
     def test_checkpoints_in_another_directory(self):
-        """The trainer would remove those that it has too many of."""
+        """The trainer must not delete old checkpoints outside the run."""
         victim = self.path("victim", "ckpt-1")
         tf.train.Checkpoint().write(victim)
         with open(self.path("run", "checkpoint"), "w") as stream:
@@ -172,13 +173,13 @@ class DamagedRunTest(CommandTestCase):
             run_directory.prepare(self.model_dir)
 
     @parameterized.parameters("etcmodel.json", "params.yaml")
-    def test_note_or_configuration_is_gone(self, name):
+    def test_missing_metadata_or_configuration(self, name):
         os.remove(self.path("run", name))
         for command in _COMMANDS:
             self._fails(self._command(command), f"{self.model_dir} .*no {name}")
 
-    def test_configuration_that_is_cut_off(self):
-        """At the end of a line, so that it is YAML all the same."""
+    def test_truncated_configuration(self):
+        """A file truncated at the end of a line is still valid YAML."""
         path = self.path("run", "params.yaml")
         with open(path) as stream:
             lines = yaml.dump(yaml.safe_load(stream)).splitlines(True)
@@ -187,8 +188,8 @@ class DamagedRunTest(CommandTestCase):
         for command in _COMMANDS:
             self._fails(self._command(command), f"{path}: .* is missing")
 
-    def test_an_experiment_that_is_named_needs_no_note(self):
-        """But the user is told what is not checked."""
+    def test_experiment_replaces_missing_metadata(self):
+        """A note then says what is not checked."""
         os.remove(self.path("run", "etcmodel.json"))
         with self.assertRaisesRegex(AssertionError, "went on"):
             self._command("evaluate", "--experiment=etc/wikihop")
@@ -201,10 +202,10 @@ class DamagedRunTest(CommandTestCase):
         )
         self.assertRegex(
             output.getvalue(),
-            f"^{self.model_dir} has no etcmodel.json.*is not checked",
+            f"^{self.model_dir} has no etcmodel.json.*are not checked",
         )
 
-    def test_vocabulary_is_gone_or_another_one(self):
+    def test_missing_or_different_vocabulary(self):
         path = self.path("run", "vocab.txt")
         os.rename(path, self.path("words.txt"))
         self._fails(
@@ -233,7 +234,7 @@ class DamagedRunTest(CommandTestCase):
         with self.assertRaisesRegex(UserError, f"{path} {message}"):
             runs.save(task, None, spec, "etc/wikihop", self.path("new"))
         self.assertFalse(os.path.exists(self.path("new", "etcmodel.json")))
-        # Before a model is built.
+        # The error occurs before a model is built.
         self._fails(self._command("train"), f"{path} {message}")
 
     @parameterized.parameters(*_DAMAGE, b'{"x": {}}', b'{"3": 4}')
@@ -250,7 +251,7 @@ class DamagedRunTest(CommandTestCase):
             runs.save_tuned(spec, {spec.tuned.option: 1.0}, 5, self.model_dir)
 
     @parameterized.parameters("lift.json", "run/etcmodel.json")
-    def test_damaged_note_of_weights_to_begin_with(self, name):
+    def test_damaged_metadata_of_initial_weights(self, name):
         self._damage(b"{", name)
         directory = os.path.dirname(self.path(name))
         with self.assertRaisesRegex(UserError, f"{name}: it is not JSON"):
@@ -260,8 +261,8 @@ class DamagedRunTest(CommandTestCase):
             with self.assertRaisesRegex(UserError, "'vocab_fingerprint' is mi"):
                 lifted.check_vocabulary(directory, self.note)
 
-    def test_weights_of_a_run_without_a_note(self):
-        """The vocabulary itself says which it is."""
+    def test_initial_weights_of_a_run_without_metadata(self):
+        """The vocabulary's fingerprint is then computed from its file."""
         os.remove(self.path("run", "etcmodel.json"))
         note = {**self.note, "directory": self.records}
         os.mkdir(self.path("run", "best_ckpt"))
@@ -273,7 +274,7 @@ class DamagedRunTest(CommandTestCase):
                 )
 
     @parameterized.parameters("published/etc_config.json", "run/params.yaml")
-    def test_damaged_configuration_of_weights_to_begin_with(self, name):
+    def test_damaged_configuration_of_initial_weights(self, name):
         path = self.path(name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         for content in _DAMAGE:

@@ -1,4 +1,4 @@
-"""`demo`: everything at once on a small generated corpus."""
+"""`demo`: runs all steps on a small generated corpus."""
 
 from etcmodel.demo import demo
 
@@ -18,7 +18,7 @@ Options = demo.Options
 
 
 def run(options: Options) -> None:
-    """Runs the demo, whose steps are commands.
+    """Runs the demo, a sequence of the other commands.
 
     Raises:
         UserError: a step failed, or the model did not learn.

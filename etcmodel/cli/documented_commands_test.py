@@ -1,4 +1,4 @@
-"""Commands in README.md and docs/ have flags that exist."""
+"""Checks that commands in README.md and docs/ use flags that exist."""
 
 import pathlib
 import re

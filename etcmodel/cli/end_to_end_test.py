@@ -1,7 +1,7 @@
-"""From a data file to answers: generated records, learned by heart.
+"""Overfits generated records, from the data file to the predictions.
 
-Of other tasks, and of Natural Questions, too, real ones are learned; see
-`real_records_end_to_end_test`.
+`real_records_end_to_end_test` does the same with real records of other tasks
+and of Natural Questions.
 """
 
 import tensorflow as tf
@@ -13,7 +13,7 @@ from testing import tasks
 
 class NQTest(learning.NQ, tasks.EndToEndTestCase):
     overrides = {**learning.NQ.overrides, "task.model.encoder.local_radius": 31}
-    # What is yes and what is no comes last.
+    # The model needs most steps to tell yes from no.
     learning_rate = 0.003
     steps = 120
 
@@ -22,8 +22,8 @@ class PretrainTest(learning.Learning, tasks.EndToEndTestCase):
     task = "read_twice_pretrain"
     experiment = "read_twice/pretrain"
     exports = False
-    # Masks differ at each step. After 60 or 100 steps, 2 of 30 seeds still got
-    # one or two of the six or seven entities wrong; after 150, none did.
+    # Masks differ at each step, so learning takes long: after 60 or 100 steps,
+    # 2 of 30 seeds had wrong entities; after 150, none had.
     steps = 150
     overrides = {
         "task.train_data.global_batch_size": 48,
@@ -41,7 +41,8 @@ class TriviaQATest(learning.Learning, tasks.EndToEndTestCase):
     experiment = "read_twice/triviaqa"
     steps = 40
     overrides = {
-        # Segments, of which an example has 8 and a record up to 4.
+        # Batch sizes count segments: 16 are 2 examples of 8 segments. A record
+        # fills at most 4 segments.
         "task.train_data.global_batch_size": 16,
         "task.validation_data.global_batch_size": 16,
         "task.model.encoder.second_read_num_new_layers": 1,
@@ -51,7 +52,7 @@ class TriviaQATest(learning.Learning, tasks.EndToEndTestCase):
         return tasks.read_json(self.input)["Data"]
 
     def test_answers_other_texts(self):
-        """The same question about texts that it has not seen."""
+        """Answers the same question about new texts."""
         self.assertEqual(100, self.evaluate()["exact_match"])
         write, _ = tasks.SMALL_RECORDS[self.task]
         path, _ = write(self.path("more"), learning.NUM_RECORDS + 8)

@@ -1,18 +1,18 @@
-"""`evaluate`: measures a trained model on TFRecords."""
+"""`evaluate`: evaluates a trained model on TFRecords."""
 
 from etcmodel.engine import evaluate
 from etcmodel.engine.progress import Reporter
 
 DESCRIPTION = """
-Measures a checkpoint of a run on validation records: the one that `export`
-takes, which gives the same answers: both compute in float32. The run's own
-configuration (MODEL_DIR/params.yaml) is used otherwise; --config_file and
---params_override change it.
-Thresholds are those that the run's validation chose; --tune chooses them again.
-Records may be longer than the training records with
---params_override=task.model.long_length=N, which `export` then needs, too.
-To measure a SavedModel on a data file use `predict`, which prints the
-official metric when the file has answers.
+Evaluates a checkpoint of a run on validation records. By default, this is the
+checkpoint that `export` would use, computed in float32, so the SavedModel gives
+the same answers. The configuration is that of the run (MODEL_DIR/params.yaml);
+--config_file and --params_override change it.
+The run's validation has tuned the thresholds; --tune tunes them again.
+To evaluate on longer records than in training, add
+--params_override=task.model.long_length=N, also to `export`.
+To evaluate a SavedModel on a data file, use `predict`, which prints the
+official metrics if the file has answers.
 """
 
 EXAMPLE = """

@@ -21,7 +21,7 @@ class EvaluateTest(tasks.CommandTestCase):
         tasks.write_run(self.directory, params=_PARAMS)
 
     def _evaluate(self, *arguments, metrics=None, saved=True):
-        """Runs the command, but for the evaluation itself."""
+        """Runs the command with a fake trainer, which returns `metrics`."""
         if saved:
             checkpoint = tf.train.Checkpoint(x=tf.Variable(1))
             checkpoint.save(self.path("ckpt"))
@@ -57,7 +57,7 @@ class EvaluateTest(tasks.CommandTestCase):
         )
         _, params, mode = self.run_mode.call_args.args
         self.assertEqual("eval", mode)
-        # The training records may be gone, and no checkpoint becomes the best.
+        # Training records are not read, and the best checkpoint is kept.
         self.assertEqual("", params.task.train_data.input_path)
         self.assertEqual("/DEV", params.task.validation_data.input_path)
         self.assertEqual("", params.trainer.best_checkpoint_export_subdir)
@@ -69,7 +69,7 @@ class EvaluateTest(tasks.CommandTestCase):
         self.assertEqual("/OTHER", params.task.validation_data.input_path)
 
     def test_computes_as_the_served_model(self):
-        """In float32, whatever the run was trained in."""
+        """Evaluates in float32 unless an override sets the precision."""
         name = "runtime.mixed_precision_dtype"
         runtime = {"mixed_precision_dtype": "bfloat16"}
         tasks.write_run(self.directory, params={**_PARAMS, "runtime": runtime})
@@ -83,13 +83,13 @@ class EvaluateTest(tasks.CommandTestCase):
             params = self.run_mode.call_args.args[1]
             self.assertEqual(expected, params.runtime.mixed_precision_dtype)
 
-    def test_a_threshold_that_is_set_cannot_be_chosen(self):
+    def test_a_fixed_threshold_cannot_be_tuned(self):
         note = {"task": "select", "experiment": "etc/select"}
         task = {**_PARAMS["task"], "threshold": 0.25}
         tasks.write_run(self.directory, note, {"task": task})
         self.assert_fails(
             self._evaluate("--tune"),
-            "task.threshold is 0.25.*params_override=task.threshold=null",
+            "is fixed at 0.25.*params_override=task.threshold=null",
         )
         self.assert_succeeds(
             self._evaluate("--tune", "--params_override=task.threshold=null")

@@ -5,8 +5,8 @@ import dataclasses
 from etcmodel.tasks import registry
 
 DESCRIPTION = """
-Lists the experiments, of one task or of all: models with the paper's
-hyperparameters, which `train --experiment=NAME` takes.
+Lists the experiments of one task, or of all tasks. An experiment is a model
+with the paper's hyperparameters; `train --experiment=NAME` trains it.
 """
 
 EXAMPLE = """
@@ -21,7 +21,7 @@ class Options:
     """Options of `experiments`.
 
     Attributes:
-        task: the task; all by default.
+        task: the task; by default all tasks.
     """
 
     task: str | None = None

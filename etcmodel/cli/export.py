@@ -1,15 +1,15 @@
-"""`export`: a trained model becomes a SavedModel that takes raw text."""
+"""`export`: writes a trained model as a SavedModel that takes raw text."""
 
 from etcmodel.engine import export
 from etcmodel.engine.progress import Reporter
 
 DESCRIPTION = """
-Writes a SavedModel for TensorFlow Serving or any program with TensorFlow and
-tensorflow-text; this package is not needed to use it. Its signatures:
+Writes a SavedModel for TensorFlow Serving, or for any program with TensorFlow
+and tensorflow-text. Using it does not need this package. Its signatures:
 
-  serving_default      raw strings in, decoded answers out
-  serialized_examples  records as `preprocess` writes them in, answers out
-  features             integers in, logits out
+  serving_default      raw strings -> decoded answers
+  serialized_examples  records as `preprocess` writes them -> answers
+  features             integers -> logits
 
 Batches are padded with empty strings. Warm-up requests are included.
 """
@@ -23,7 +23,7 @@ Options = export.Options
 
 
 def run(options: Options) -> None:
-    """Exports a run and prints where the SavedModel is."""
+    """Exports a run and prints the path of the SavedModel."""
     result = export.export(options, Reporter())
     print(
         f"Wrote the SavedModel of {result.checkpoint} to {result.saved_model}."

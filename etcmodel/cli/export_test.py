@@ -18,7 +18,7 @@ class ExportTest(CommandTestCase):
         os.makedirs(self.model_dir)
 
     def _fails(self, message, *arguments):
-        """With a checkpoint that fits no model."""
+        """Exports a checkpoint that fits no model; checks the error."""
         checkpoint = tf.train.Checkpoint(x=tf.Variable(1))
         checkpoint.save(self.path("run", "ckpt"))
         result = run_cli(
@@ -52,7 +52,7 @@ class ExportTest(CommandTestCase):
         }
         write_run(self.model_dir, note, _SMALL)
         self._fails(
-            f"{self.model_dir}/ckpt-1 does not fit the model that "
+            f"{self.model_dir}/ckpt-1 does not fit the model configured by "
             f"{self.model_dir} and"
         )
 

@@ -1,8 +1,8 @@
-"""Defines flags for options, reads them, and shows options as flags.
+"""Defines absl flags for dataclasses of options, and reads them.
 
-absl defines them because `--noflag`, repeated flags, bounds and errors are its
-own, and several dataclasses share one set of flags; simple-parsing, tyro,
-jsonargparse and draccus lack some of these, and take 0.4 s to import.
+absl has `--noflag`, repeated flags, bounds, error messages, and sets of flags
+that several dataclasses can share. simple-parsing, tyro, jsonargparse and
+draccus lack some of these, and take 0.4 s to import.
 """
 
 import re
@@ -16,9 +16,10 @@ _NAMED = re.compile(r"`([a-z]\w*?)_?(=[^`\n]*)?`")
 
 
 def define(flag_values: flags.FlagValues, kinds: type) -> None:
-    """Defines a flag for each field of a dataclass; `from_` is `--from`.
+    """Defines a flag for each field of a dataclass.
 
-    Help texts come from the docstrings of the class and its bases.
+    The help texts come from the docstrings of the class and its base classes.
+    A field `from_` becomes the flag `--from`.
     """
     texts = options.descriptions(kinds)
     for field in options.flag_fields(kinds):
@@ -49,12 +50,12 @@ def define(flag_values: flags.FlagValues, kinds: type) -> None:
 def make_options(
     flag_values: flags.FlagValues, kinds: type, task_kinds: type | None = None
 ) -> Any:
-    """Makes options from parsed flags.
+    """Creates the options of a command from parsed flags.
 
     Args:
         flag_values: the parsed flags.
-        kinds: the dataclass of the command's options.
-        task_kinds: the dataclass of the task's options; given ones become
+        kinds: dataclass of the command's options.
+        task_kinds: dataclass of the task's options. Those that are set become
             the command's `task_options`.
     """
     values = {
@@ -71,11 +72,11 @@ def make_options(
 
 
 def as_flags(text: str, names: Any) -> str:
-    """Shows options as flags: "`seed=1`" becomes "--seed=1".
+    """Converts options in a text to flags: "`seed=1`" becomes "--seed=1".
 
     Args:
         text: a message or help text.
-        names: names of flags; other words in backticks are kept.
+        names: names of flags; other words in backticks are not changed.
     """
 
     def show(match):

@@ -10,7 +10,7 @@ from testing.flags import parse_options
 
 @dataclasses.dataclass(kw_only=True)
 class _Base:
-    """Shared.
+    """Base class of options.
 
     Attributes:
         name: what it is
@@ -24,7 +24,7 @@ class _Base:
 
 @dataclasses.dataclass(kw_only=True)
 class _Options(_Base):
-    """The options.
+    """Options of a command.
 
     Attributes:
         number: how many.
@@ -78,7 +78,7 @@ class FlagsTest(unittest.TestCase):
             with self.assertRaises(flags.Error, msg=argument):
                 parse_options(_Options, "--name=x", argument)
 
-    def test_options_of_a_task_are_those_that_were_given(self):
+    def test_only_given_options_of_a_task(self):
         kinds, flag_values = _WithTask, flags.FlagValues()
         flags_lib.define(flag_values, kinds)
         flags_lib.define(flag_values, _Sizes)

@@ -1,13 +1,13 @@
-"""`inspect`: one record as a picture of who attends to whom."""
+"""`inspect`: draws which tokens of a record can attend to which."""
 
 from etcmodel.engine import inspect_record
 
 DESCRIPTION = """
-Draws the four attention masks and the relative labels of one record as in
-Figure 3 of the ETC paper, with the tokens on the axes, and prints what the
-record consists of, how much of it was cut and how many links there are.
-Sizes, masks and distances are those of --like, a run or preprocessed records,
-or else those of the experiment.
+Draws the four attention masks and the relative labels of one record, as in
+Figure 3 of the ETC paper, with the tokens on the axes. Prints the record's
+parts, how many were truncated, and the number of links.
+Sizes, masks and distances come from --like (a run or preprocessed records) if
+given, otherwise from the experiment.
 """
 
 EXAMPLE = """
@@ -20,7 +20,7 @@ Options = inspect_record.Options
 
 
 def run(options: Options) -> None:
-    """Inspects a record, and prints its parts."""
+    """Draws a record and prints its parts."""
     result = inspect_record.inspect_record(options)
     print(result.text)
     if result.tokenizer:

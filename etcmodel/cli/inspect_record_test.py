@@ -21,7 +21,7 @@ class InspectTest(tasks.CommandTestCase):
         self.output = self.path("picture.png")
 
     def _preprocess(self, task, vocab_file, *arguments, long_length=32):
-        """Writes the input's records, whose sizes are drawn."""
+        """Preprocesses the input; returns the directory for `like`."""
         folder = self.path(f"{task}_{long_length}")
         out = run_cli(
             "preprocess",
@@ -37,7 +37,7 @@ class InspectTest(tasks.CommandTestCase):
         return folder
 
     def _inspect(self, *arguments, draw=False, task="wikihop"):
-        """Runs the command, usually without the drawing."""
+        """Runs the command; draws only if `draw`."""
         original = attention_picture.draw_attention_picture
         with mock.patch.object(
             attention_picture,
@@ -57,14 +57,14 @@ class InspectTest(tasks.CommandTestCase):
         self.assert_succeeds(self._inspect(*arguments))
         return self.drawing.call_args.args[0]
 
-    def test_draws_and_tells(self):
+    def test_picture_and_printed_parts(self):
         self.like = self._preprocess(
             "wikihop", f"{self.like}/vocab.txt", long_length=10
         )
         out = self.assert_succeeds(self._inspect(draw=True))
         lines = [" ".join(line.split()) for line in out.splitlines()]
-        # 4 candidates, 2 words of the query, 4 and 7 tokens of documents, of
-        # which both lose some.
+        # 17 tokens: 4 in candidates, 2 in the query, 4 and 7 in documents. Both
+        # documents are truncated to fit 10.
         self.assertContainsSubset(
             [
                 "record: 0 (id small_0)",
@@ -82,7 +82,7 @@ class InspectTest(tasks.CommandTestCase):
         with open(self.output, "rb") as stream:
             self.assertEqual(b"\x89PNG", stream.read(4))
 
-    def test_what_is_drawn(self):
+    def test_labels_and_title(self):
         self._inspect("--first_token=2")
         _, long_labels, global_labels, path = self.drawing.call_args.args
         self.assertEqual(
@@ -110,22 +110,22 @@ class InspectTest(tasks.CommandTestCase):
         # <int>[1, long, 2 radius + 1]; the preset "base" has a radius of 84.
         self.assertEqual(169, found.l2l_att_mask.shape[-1])
         (mask,) = found.g2l_att_mask
-        # Global token 7 is the sentence "Jan is here." of tokens 6 to 9.
+        # Global token 7 stands for the sentence "Jan is here.", tokens 6 to 9.
         expected = range(6, 10) if is_hard else range(17)
         self.assertAllEqual(expected, np.flatnonzero(mask[7]))
-        # Candidates and the query see everything.
+        # Global tokens of candidates and the query attend to all tokens.
         self.assertAllEqual(np.ones([6, 17]), mask[:6, :17])
 
-    def test_draws_what_an_experiment_trains_with(self):
+    def test_model_of_an_experiment(self):
         _, out, _ = self._inspect()
         self.assertRegex(out, r"experiment: +etc/wikihop\n")
-        # An option of the model: paragraphs do not stop local attention.
+        # In etc/wikihop_flat, local attention crosses paragraphs.
         flat = self._side_inputs("--experiment=etc/wikihop_flat").l2l_att_mask
         other = self._side_inputs("--experiment=etc/wikihop_hard_g2l")
         self.assertGreater(np.sum(flat), np.sum(other.l2l_att_mask))
 
     def test_own_documents_in_fields_of_other_names(self):
-        """Selected are paragraphs, by their numbers."""
+        """Draws paragraphs, which the record selects by their numbers."""
         tasks.write_json(
             self.input, [{"body": [["jan", "is"], ["here"]], "right": [1]}]
         )
@@ -142,14 +142,14 @@ class InspectTest(tasks.CommandTestCase):
         ("--experiment=etc/hotpotqa", "is of the task hotpotqa, not wikihop"),
         ("--record=9", r"no record '9': the last one is 2 \(id sm"),
         ("--reading=id=x", "--reading=id=x: wikihop has no such option"),
-        ("--first_token=17", "record small_0 has the long tokens 0 to 16"),
+        ("--first_token=17", "at most 16, the last long token of record small"),
     )
     def test_mistakes(self, argument, message):
         self.assert_fails(self._inspect(argument), message)
         self.drawing.assert_not_called()
 
     def test_other_files(self):
-        """A record needs no answer."""
+        """Draws a record without an answer; rejects a file without records."""
         records = tasks.read_json(self.input)
         del records[0]["answer"]
         for content, code, message in (
@@ -161,7 +161,7 @@ class InspectTest(tasks.CommandTestCase):
             self.assertEqual(code, actual)
             self.assertRegex(out + err, message)
 
-    def test_no_module_of_the_folder_hides_one_of_python(self):
+    def test_no_module_shadows_one_of_python(self):
         folder = os.path.dirname(inspect_record.__file__)
         names = {os.path.splitext(name)[0] for name in os.listdir(folder)}
         self.assertEmpty(names & set(sys.stdlib_module_names))

@@ -1,20 +1,21 @@
-"""`lift`: starts training from the weights of BERT, RoBERTa and the like."""
+"""`lift`: converts weights of BERT, RoBERTa, etc. to initial weights."""
 
 from etcmodel.engine import lift
 
 DESCRIPTION = """
 Initializes an ETC or ReadTwice encoder with the weights of BERT, RoBERTa,
-XLM-RoBERTa, CamemBERT, DistilBERT or ELECTRA, with the same number of layers,
-width, heads and inner width (ETC paper, Appendix D). --from is a directory on
-disk: nothing is downloaded. It holds config.json and safetensors files, as
-Hugging Face's library writes them, or a TensorFlow checkpoint of BERT beside
-its bert_config.json. docs/warm_starts.md lists what can be lifted.
+XLM-RoBERTa, CamemBERT, DistilBERT or ELECTRA, as in the ETC paper's Appendix D.
+The encoder has the same number of layers and heads, hidden size and
+intermediate size. --from is a directory on disk; nothing is downloaded. It has
+config.json and safetensors files, as Hugging Face's library writes them, or a
+TensorFlow checkpoint of BERT with its bert_config.json. docs/warm_starts.md
+lists the models that can be lifted.
 
-The output is a checkpoint as the original code writes it, with the head of the
-masked language model if the source has one, its configuration and the
-vocabulary to preprocess data with. Tokens that the vocabulary lacks are added
-to it. lift.txt lists what became of every weight.
-`train --init_checkpoint=DIR` starts from it.
+The output is a checkpoint in the format of the original code, its
+configuration, and the vocabulary to preprocess data with. If the source has a
+head for masked language modelling, the checkpoint has it, too. Special tokens
+that the vocabulary lacks are added to it. lift.txt accounts for every weight.
+`train --init_checkpoint=DIR` starts from the checkpoint.
 """
 
 EXAMPLE = """
@@ -32,8 +33,9 @@ def run(options: Options) -> None:
     result = lift.lift(options)
     print(
         f"{result.num_used} weights of {options.from_} were lifted into "
-        f"{result.num_lifted} of {result.output_dir}; lift.txt there accounts "
-        f"for each. Preprocess data with --vocab_file={result.vocab_file}."
+        f"{result.num_lifted} weights in {result.output_dir}. Its lift.txt "
+        "accounts for each. Preprocess data with "
+        f"--vocab_file={result.vocab_file}."
     )
     if result.num_unmatched:
         print(

@@ -35,7 +35,7 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
         return config_class.from_json_file(checkpoints.config_file(self.output))
 
     def test_etc(self):
-        # What the source says of its text travels with the vocabulary.
+        # The source's tokenizer settings are copied with the vocabulary.
         said = {"do_lower_case": True, "strip_accents": False}
         tasks.write_json(
             os.path.join(self.source, "tokenizer_config.json"), said
@@ -98,7 +98,7 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
         )
 
     def test_a_first_read_of_fewer_layers(self):
-        """Of two layers, the last one is the second read's alone."""
+        """Of two layers, one is in the first read and one in the second."""
         self.assert_succeeds(
             self.lift("--model=read_twice", "--num_hidden_layers=1")
         )
@@ -114,7 +114,7 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
             flags = [*flags, "--overwrite", f"--num_hidden_layers={layers}"]
             self.assert_fails(self.lift(*flags), message)
 
-    def test_the_first_layers_alone(self):
+    def test_only_the_first_layers(self):
         self.assert_succeeds(self.lift("--num_hidden_layers=1"))
         config = self.written_config(models.EtcConfig)
         self.assertEqual(1, config.num_hidden_layers)
@@ -144,7 +144,7 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
         with open(os.path.join(self.output, "vocab.txt")) as stream:
             written = stream.read().split("\n")
         self.assertEqual(lines, written[:6])
-        # The file ends with a line end.
+        # `split` adds an empty string, because the file ends with a newline.
         self.assertLen(written, 6 + 4 + 1)
         written = tasks.read_json(
             os.path.join(self.output, "tokenizer_config.json")
@@ -153,7 +153,7 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
         config = self.written_config(models.EtcConfig)
         self.assertEqual(10, config.vocab_size)
 
-    def test_a_doubtful_vocabulary_is_told_once(self):
+    def test_warns_once_of_a_doubtful_vocabulary(self):
         kinship = vocabularies.Kinship(pairs=200, share=0.5)
         with (
             mock.patch.object(

@@ -1,22 +1,25 @@
-"""`predict`: answers the questions of a data file with a SavedModel."""
+"""`predict`: predicts for the records of a data file with a SavedModel."""
 
 from etcmodel.engine import predict
 from etcmodel.engine.progress import Reporter
 
 DESCRIPTION = """
-Reads a data file in the official format of the task, sends its raw text through
-a SavedModel, and writes the answers in the official submission format:
+Reads a data file in the official format of the task, runs a SavedModel on its
+raw text, and writes the answers in the official submission format:
 
   hotpotqa  {"answer": {id: text}, "sp": {id: [[title, sentence], ...]}}
   nq        {"predictions": [...]}, with scores
-  wikihop   {id: answer}; so do answer and read_twice_triviaqa
-  openkp    {"url": url, "KeyPhrases": [[text], ...]}, a line each
-  classify  {"id": id, "label": label, "probabilities": {...}}, likewise
-  select    {"id": id, "selected": [[paragraph, unit], ...], "scores": ...}
-  read_twice_narrativeqa  {"id": "document: question", "answer": text}, likewise
+  wikihop, answer, read_twice_triviaqa  {id: answer}
 
-Where the file has answers, the official metrics are printed. The output file
-appears only when it is whole.
+or as JSON Lines:
+
+  openkp    {"url": url, "KeyPhrases": [[text], ...]}
+  classify  {"id": id, "label": label, "probabilities": {...}}
+  select    {"id": id, "selected": [[paragraph, unit], ...], "scores": ...}
+  read_twice_narrativeqa  {"id": "document: question", "answer": text}
+
+Prints the official metrics if the file has answers. The output file appears
+only when it is complete.
 """
 
 EXAMPLE = """
@@ -33,13 +36,15 @@ def run(options: Options) -> None:
     result = predict.predict(options, Reporter())
     if result.skipped:
         print(result.skipped)
-        print("They are not in the metrics; official ones count them as wrong.")
+        print(
+            "They are not in the metrics. Official scorers count them as wrong."
+        )
     print(f"Wrote {result.num_predictions} answers to {result.output}.")
     for name, count in result.counts.items():
         if count:
             print(f"  {count:10d}  {name.replace('_', ' ')}")
     if result.num_gold:
-        print(f"Of {result.num_gold} records with an answer:")
+        print(f"Metrics of {result.num_gold} records with an answer:")
     for name, value in result.metrics.items():
         print(f"{name}: {value:.6g}")
     for path in result.pictures:

@@ -19,7 +19,7 @@ from testing.tasks import write_json
 
 @contextlib.contextmanager
 def _fake_model(task, answer, has_queries=False, reading=None, **noted):
-    """Stands for a SavedModel of a task, with what was noted of its records."""
+    """Replaces the SavedModel by a function, with metadata of its records."""
     model = mock.Mock(signatures={"serving_default": answer})
     metadata = {"task": task, "options": {}, "preprocessing_config": noted}
     metadata |= {"has_queries": has_queries, "reading": reading or {}}
@@ -31,7 +31,7 @@ def _fake_model(task, answer, has_queries=False, reading=None, **noted):
 
 
 class PredictTest(CommandTestCase):
-    """With a model that always takes the first candidate, `paris`."""
+    """Tests a model that always answers `paris`, the first candidate."""
 
     @classmethod
     def setUpClass(cls):
@@ -56,7 +56,7 @@ class PredictTest(CommandTestCase):
         )
 
     def test_official_format_and_metric(self):
-        # In two batches, of which the last is not full.
+        # Two batches; the last one is not full.
         metrics = self.path("new", "metrics.json")
         out = self.assert_succeeds(
             self._predict("--batch_size=3", f"--metrics={metrics}")
@@ -66,22 +66,24 @@ class PredictTest(CommandTestCase):
             {f"small_{i}": "paris" for i in range(5)},
             read_json(self.output),
         )
-        # The answers are paris, rome, oslo, bonn, paris.
+        # The gold answers are paris, rome, oslo, bonn, paris.
         self.assertEqual(
             f"Wrote 5 answers to {self.output}.\n"
-            "Of 5 records with an answer:\naccuracy: 0.4\n",
+            "Metrics of 5 records with an answer:\naccuracy: 0.4\n",
             out,
         )
 
-    def test_metric_is_of_the_records_with_an_answer(self):
-        # Answers keep their letters.
+    def test_metric_of_the_records_with_an_answer(self):
+        # Answers keep their accents and spaces.
         zurich = " Z\u00fcrich"
         self.records[0] |= {"candidates": [zurich, "oslo"], "answer": zurich}
         for record in self.records[1:]:
             del record["answer"]
         write_json(self.input, self.records)
         _, out, _ = self._predict("--batch_size=1")
-        self.assertIn("Of 1 records with an answer:\naccuracy: 1\n", out)
+        self.assertIn(
+            "Metrics of 1 records with an answer:\naccuracy: 1\n", out
+        )
         self.assertEqual(zurich, read_json(self.output)["small_0"])
         write_json(self.input, self.records[1:])
         _, out, _ = self._predict("--overwrite")
@@ -96,7 +98,7 @@ class PredictTest(CommandTestCase):
             self._predict("--batch_size=2", "--overwrite"),
             rf"{self.input}, record 3 \(id 'small_3'\)",
         )
-        # The earlier answers stay, and nothing half-written.
+        # The earlier answers are kept, and there is no partial file.
         self.assertEqual(before, read_json(self.output))
         self.assertLen(os.listdir(os.path.dirname(self.output)), 1)
         out = self.assert_succeeds(
@@ -117,7 +119,7 @@ class PredictTest(CommandTestCase):
         self.assert_succeeds(self._predict("--max_record_bytes=0"))
 
     def test_a_part_of_a_file(self):
-        """Of NarrativeQA's; with a model that always answers `x`."""
+        """Reads one set of NarrativeQA; the model always answers `x`."""
         path, _ = reading.write_small_narrativeqa(self.directory, 3)
         with open(path, encoding="utf-8") as stream:
             content = stream.read()
@@ -143,8 +145,8 @@ class PredictTest(CommandTestCase):
             read_json(self.output),
         )
 
-    def test_own_documents_are_read_as_the_training_records(self):
-        """12 is a number; with a model that always answers 10."""
+    def test_own_documents_have_the_fields_of_training_records(self):
+        """Fields and label kind are stored; the model always predicts 10."""
         write_json(self.input, [{"body": "a", "stars": 12, "nr": 7}])
         names = {"text_field": "body", "label_field": "stars"}
         numbers = {"kind": "number", "label_mean": 8.0, "label_deviation": 2.0}
@@ -152,7 +154,7 @@ class PredictTest(CommandTestCase):
             "classify",
             lambda query, titles, texts: {"number": tf.constant([10.0])},
             **numbers,
-            # No record has a query.
+            # The record has no field `ask`.
             reading={**names, "query_field": "ask", "id_field": "nr"},
         ):
             out = self.assert_succeeds(self._predict())
@@ -172,7 +174,7 @@ class PredictTest(CommandTestCase):
         )
 
     def test_labels_that_the_model_does_not_know(self):
-        """They are scored as wrong, and counted."""
+        """Unknown gold labels are scored as wrong, and counted."""
         rows = [{"text": "a", "label": x} for x in ("no", "nope", "yes", "x")]
         write_json(self.input, rows)
         with _fake_model(
@@ -190,7 +192,7 @@ class PredictTest(CommandTestCase):
         self.assertIn("\naccuracy: 0.25\n", out)
 
     def test_metrics_of_labels(self):
-        """Metrics and pictures are written if there are labels."""
+        """Writes metrics and pictures if there are gold labels."""
         rows = [{"text": "a", "label": x} for x in ("no", "yes", "yes")]
         metrics = os.path.join(self.get_temp_dir(), "metrics.json")
         flags = "--overwrite", f"--metrics={metrics}"
@@ -220,8 +222,8 @@ class PredictTest(CommandTestCase):
             with open(path, "rb") as stream:
                 self.assertEqual(b"\x89PNG", stream.read(4))
 
-    def test_selected_numbers_are_those_of_the_units_learned(self):
-        """Paragraphs, whose numbers could be those of texts."""
+    def test_selected_paragraphs(self):
+        """Labels are converted to the model's units, paragraphs."""
         rows = [{"paragraphs": [["a", "b"], ["c"]], "selected": [[0, 1]]}]
         write_json(self.input, rows)
         units = {
@@ -242,7 +244,7 @@ class PredictTest(CommandTestCase):
         self.assertEqual([[0, 0]], read_json(self.output)["selected"])
 
     def test_strings_for_lists_of_texts(self):
-        """A model that learned from lists takes a string for one text."""
+        """A model trained on lists counts strings, each one as one text."""
         write_json(self.input, [{"text": "a. b."}, {"text": [["a.", "b."]]}])
         units = {
             "units": [["a. b."]],
@@ -263,7 +265,7 @@ class PredictTest(CommandTestCase):
         self.assertIn("2  records truncated\n", out)
 
     def test_records_without_query(self):
-        """They are counted if the training records had queries."""
+        """Counts them if the training records had queries."""
         write_json(self.input, [{"text": "a"}, {"text": "a", "query": "b"}])
         for had_queries in (False, True):
             with _fake_model(
@@ -279,12 +281,14 @@ class PredictTest(CommandTestCase):
                 "1  records without query\n", out
             )
 
-    def test_records_that_nothing_could_be_learned_of(self):
-        """They are answered, and count."""
+    def test_records_without_text(self):
+        """Records that training would leave out are predicted and scored."""
         self.records[1]["supports"] = [""]
         write_json(self.input, self.records)
         out = self.assert_succeeds(self._predict())
-        self.assertIn("Of 5 records with an answer:\naccuracy: 0.4\n", out)
+        self.assertIn(
+            "Metrics of 5 records with an answer:\naccuracy: 0.4\n", out
+        )
 
     def test_nothing_usable(self):
         write_json(self.input, [{"_id": "x"}])
@@ -296,7 +300,7 @@ class PredictTest(CommandTestCase):
         self.assertEmpty(os.listdir(os.path.dirname(self.output)))
 
     def test_full_disk_is_named(self):
-        """A limit of the file's size stands for it."""
+        """A limit on the size of files simulates a full disk."""
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
         try:
@@ -327,7 +331,7 @@ class PredictTest(CommandTestCase):
         self.assertFalse(os.path.exists(self.output))
 
     def _copy(self, **noted):
-        """Copies the SavedModel, whose note has other values, without sum."""
+        """Copies the SavedModel with changed metadata."""
         broken = tempfile.mkdtemp(dir=self.directory)
         shutil.copytree(self.saved_model, broken, dirs_exist_ok=True)
         path = os.path.join(broken, exported.METADATA_FILE)
@@ -336,7 +340,7 @@ class PredictTest(CommandTestCase):
         return broken
 
     def _fails_at_once(self, saved_model, message):
-        """Ends with one line."""
+        """Checks that the command fails with an error of one line."""
         result = self._predict(f"--saved_model={saved_model}")
         self.assert_fails(result, message)
         self.assertEqual(1, result[2].count("\n"), result[2])

@@ -1,23 +1,24 @@
-"""`preprocess`: an official data file becomes TFRecords with features."""
+"""`preprocess`: converts an official data file to TFRecords of features."""
 
 from etcmodel.engine import preprocess
 from etcmodel.engine.progress import Reporter
 
 DESCRIPTION = """
-Reads a data file in the official format of the task, turns every record into
-the integers that the model reads (tokens, global tokens, and how they belong
-together), and writes them as gzipped TFRecord files, together with
+Reads a data file in the official format of the task, converts every record to
+the integers that the model reads (long tokens, global tokens, and which belong
+together), and writes them as gzipped TFRecord files. Also writes
 
-  stats.json      records read, written, left out and dropped; what was cut
+  stats.json      numbers of records read, written, left out and dropped, and of
+                  truncated parts
   preprocessing_config.json
-                  the sizes used, and how many examples and bytes each file has;
+                  the sizes, and the numbers of examples and bytes in each file;
                   `train`, `evaluate` and `export` read it
   vocab.txt       a copy of the vocabulary (vocab.model for SentencePiece)
   tokenizer_config.json   the settings of the WordPiece tokenizer
 
-The output directory appears only when everything is written.
+The output directory appears only when all files are complete.
 
-A task has flags of its own, which set the sizes of its features:
+Each task adds flags, such as the sizes of its features.
 `preprocess --task=TASK --help` shows them.
 """
 
@@ -29,12 +30,12 @@ python -m etcmodel preprocess --task=wikihop --input=train.json \\
 
 Options = preprocess.Options
 TASK_FLAGS = True
-# With the flag, unknown flags are the option.
+# With --runner, unknown flags become `beam_options`.
 PASSES_ON = ("runner", "beam_options")
 
 
 def run(options: Options) -> None:
-    """Preprocesses records and prints what was written."""
+    """Preprocesses records and prints statistics."""
     result = preprocess.preprocess(options, Reporter())
     for split in result.splits.values():
         if split.skipped:

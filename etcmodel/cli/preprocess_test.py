@@ -74,7 +74,7 @@ class PreprocessTest(tasks.CommandTestCase):
             "sentences": 15,
             "links": 5,
             "tokens_cut": 0,
-            # 4 candidates, 2 of the query, 4 + 7 of the documents.
+            # 4 in candidates, 2 in the query, 4 + 7 in documents.
             "tokens": 5 * 17,
         }
         self.assertEqual(expected, {name: stats[name] for name in expected})
@@ -113,7 +113,7 @@ class PreprocessTest(tasks.CommandTestCase):
         self.assertEqual(remote.pop("directory"), f"{bucket}/new")
         self.assertEqual(local, remote)
 
-    def test_several_files_are_as_one(self):
+    def test_several_files_equal_one(self):
         self.assert_succeeds(self._run("--num_shards=1"))
         (whole,) = tfrecords.find_files(self.output)
         whole = list(tf.data.TFRecordDataset(whole, "GZIP"))
@@ -129,8 +129,8 @@ class PreprocessTest(tasks.CommandTestCase):
         (parts,) = tfrecords.find_files(self.output)
         self.assertAllEqual(whole, list(tf.data.TFRecordDataset(parts, "GZIP")))
 
-    def test_text_is_prepared_as_the_vocabulary_says(self):
-        """Or as flags say; what was decided is told and stored."""
+    def test_settings_of_the_tokenizer(self):
+        """Prints and stores settings of the vocabulary and of flags."""
         out = self.assert_succeeds(self._run("--split=dev"))
         self.assertIn("Tokenizer: lower case, accents removed", out)
         self.assertIn("(from the vocabulary itself)", out)
@@ -153,7 +153,7 @@ class PreprocessTest(tasks.CommandTestCase):
         self.assertEqual(
             stored, self._json("preprocessing_config.json")["tokenizer"]
         )
-        # The copy of the vocabulary is used likewise.
+        # The copy of the vocabulary has the same settings.
         own = os.path.join(self.output, "vocab.txt")
         other = self.path("other")
         flags = (f"--vocab_file={own}", f"--output_dir={other}")
@@ -178,8 +178,8 @@ class PreprocessTest(tasks.CommandTestCase):
         self.assertAllEqual([0] * 5, parsed["label_id"].row_lengths())
 
     @parameterized.parameters(*tasks.SMALL_RECORDS)
-    def test_workers_and_batches_do_not_matter(self, task):
-        """The same bytes, though batches are ready in another order."""
+    def test_output_is_independent_of_workers_and_batches(self, task):
+        """Writes the same bytes although batches finish in another order."""
         write, sizes = tasks.SMALL_RECORDS[task]
         path, vocab_file = write(self.directory, 13)
         more = ["--include_unknown_rate=0.5"] if task == "nq" else []
@@ -224,11 +224,11 @@ class PreprocessTest(tasks.CommandTestCase):
 
 @tasks.shared_writers()
 class OwnDocumentsTest(tasks.CommandTestCase):
-    """Records that others are preprocessed like, or split from."""
+    """Tests `like`, `validation_fraction`, and notes about records."""
 
     def setUp(self):
         super().setUp()
-        # Four with each of three labels.
+        # Three labels with four records each.
         self.input, self.vocab_file = own_documents.write_small_labels(
             self.directory, 12
         )
@@ -282,13 +282,13 @@ class OwnDocumentsTest(tasks.CommandTestCase):
         self.assertFalse(os.path.exists(self.path("new")))
 
     def test_like_other_records(self):
-        """Sizes, labels, and the vocabulary with its settings."""
+        """Takes sizes, labels and vocabulary from `like`."""
         self._train("--lower_case=false", "--units=paragraphs")
-        # One label of three, and one that is not known.
+        # One of the three labels, and an unknown label.
         rows = [self.rows[0], {**self.rows[1], "label": "Wien"}]
         like = f"--like={self.path('train')}"
         dev = self._write_rows(rows)
-        # What "auto" stands for is known.
+        # "auto" takes the value of `like`.
         out = self._run("dev", like, "--split=dev", "--units=auto", path=dev)
         self.assertRegex(
             self.assert_succeeds(out), r" 1  labels not in training data\n"
@@ -304,7 +304,7 @@ class OwnDocumentsTest(tasks.CommandTestCase):
             ("paragraphs", 32), (sizes["units"], sizes["long_length"])
         )
         self.assertFalse(made["tokenizer"]["lower_case"])
-        # A flag beside it wins; labels are those of the training records.
+        # A flag overrides `like`. The labels are still the training labels.
         more = ("--long_length=40", "--split=predict", "--overwrite")
         self.assert_succeeds(self._run("dev", like, *more, path=dev))
         self.assertEqual(
@@ -312,7 +312,7 @@ class OwnDocumentsTest(tasks.CommandTestCase):
             self._note("dev")["preprocessing_config"],
         )
 
-    def test_records_that_others_cannot_be_like(self):
+    def test_unusable_like(self):
         path, vocab = tasks.write_small_wikihop(self.directory, 2)
         vocab = f"--vocab_file={vocab}"
         made = self._run("wikihop", vocab, path=path, task="wikihop")
@@ -320,8 +320,8 @@ class OwnDocumentsTest(tasks.CommandTestCase):
         shutil.copytree(self.path("wikihop"), self.path("without"))
         os.remove(self.path("without", "preprocessing_config.json"))
         for like, message in (
-            ("wikihop", "those of the task 'wikihop', not of 'classify'"),
-            ("without", "--like=.*without: it has no preprocessing_config"),
+            ("wikihop", "of the task 'wikihop', expected 'classify'"),
+            ("without", "--like=.*without has no preprocessing_config"),
         ):
             self.assert_fails(
                 self._run("dev", f"--like={self.path(like)}"), message
@@ -330,12 +330,12 @@ class OwnDocumentsTest(tasks.CommandTestCase):
             vocab = f"--vocab_file={self.vocab_file}"
             self.assert_fails(
                 self._run("dev", vocab, f"--split={split}"),
-                f"--split={split} needs --like=DIR.*such as the labels",
+                f"--split={split} of classify needs .*labels.*--like=DIR",
             )
         self.assertFalse(os.path.exists(self.path("dev")))
 
-    def test_a_part_is_kept_for_validation(self):
-        """A quarter of each label, another one for another seed."""
+    def test_validation_fraction(self):
+        """Holds out a quarter of each label; the seed changes the records."""
         parts = {}
         for seed in (0, 0, 1):
             out = self._train(
@@ -356,7 +356,7 @@ class OwnDocumentsTest(tasks.CommandTestCase):
         names = ("preprocessing_config", "vocab_fingerprint", "special_ids")
         train, dev = (self._note("train", x) for x in ("train", "dev"))
         self.assertEqual([train[x] for x in names], [dev[x] for x in names])
-        # Of the records that are learned from.
+        # Only training records are counted.
         counts = train["preprocessing_config"]["label_counts"]
         self.assertEqual([3, 3, 3], counts)
 
@@ -365,12 +365,12 @@ class OwnDocumentsTest(tasks.CommandTestCase):
         ("1.5", "1.5: expected a number between 0 and 1"),
         (
             "0.01",
-            "0.01 of 12 records leaves 0 to validate with and 12 to learn",
+            "0.01 of 12 records gives 0 for validation and 12 for training",
         ),
-        ("0.99", "0.99 of 12 records leaves 12 to validate with and 0 to"),
-        ("0.5 --split=dev", "both splits, train and dev: leave --split out"),
+        ("0.99", "0.99 of 12 records gives 12 for validation and 0 for"),
+        ("0.5 --split=dev", "both splits, train and dev. Leave out --split"),
     )
-    def test_fractions_that_cannot_be_kept(self, fraction, message):
+    def test_invalid_fractions(self, fraction, message):
         vocab = f"--vocab_file={self.vocab_file}"
         flags = f"--validation_fraction={fraction}".split()
         self.assert_fails(self._run("train", vocab, *flags), message)
@@ -387,7 +387,7 @@ class OwnDocumentsTest(tasks.CommandTestCase):
         self.assertSameElements(map(str, range(12)), self._ids("train"))
         sizes = self._note("train")["preprocessing_config"]
         self.assertEqual(["Bonn", "Oslo", "Rome"], sizes["labels"])
-        # How files are read does not matter to the model, but to other files.
+        # Field names are stored for later files, not as sizes of the model.
         self.assertNoCommonElements(["text_field", "label_kind"], sizes)
         like = f"--like={self.path('train')}"
         dev = functools.partial(self._run, "dev", like, "--split=dev")
@@ -407,11 +407,11 @@ class OwnDocumentsTest(tasks.CommandTestCase):
         )
 
     def test_vocabulary_of_another_language(self):
-        """Tokens that are not in it are counted, and told if they are many."""
+        """Counts unknown tokens, and prints a note if there are many."""
         self.assertNotIn("unknown. The", self._train())
         stats = tasks.read_json(self.path("train", "stats.json"))
         self.assertEqual(0, stats["tokens_unknown"])
-        # Two words that are in no vocabulary, and the CLS token.
+        # Two unknown words and the CLS token.
         thai = [
             {"text": "\u0e2a\u0e27\u0e31\u0e2a \u0e14\u0e35", "label": x}
             for x in ("a", "b")
@@ -425,7 +425,7 @@ class OwnDocumentsTest(tasks.CommandTestCase):
 
     @parameterized.parameters("classify", "select")
     def test_records_without_query(self, task):
-        """They are told if the training records had queries."""
+        """Prints a note if the training records had queries."""
         rows = [
             {"text": "Jan is here.", "ask": "Who?", "label": x, "selected": []}
             for x in ("a", "b")
@@ -445,12 +445,12 @@ class OwnDocumentsTest(tasks.CommandTestCase):
             )
             stats = tasks.read_json(self.path("dev", "stats.json"))
             self.assertEqual(number, stats["records_without_query"])
-        # None has one, as in the training records.
+        # No note if the training records had no queries.
         self._train("--overwrite", path=path, task=task)
         self.assertNotIn("no query", self.assert_succeeds(run(path=path)))
 
     def test_a_kind_of_labels_is_kept(self):
-        """1, which could be a label, is a number like those learned from."""
+        """A label 1 is a number if the training labels are numbers."""
         self._train(
             path=self._write_rows(
                 [{**x, "label": i + 0.5} for i, x in enumerate(self.rows)]

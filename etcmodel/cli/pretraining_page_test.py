@@ -1,4 +1,4 @@
-"""The page on pre-training: each of its commands runs, at its smallest size."""
+"""Runs the commands of the page on pre-training, with tiny sizes."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ _TRAINER = ",".join(
     )
 )
 _SIZES = ["--long_length=32", "--global_length=16", "--num_shards=2"]
-# What makes each command small.
+# Command -> flags that make it fast.
 _SMALL = {
     "preprocess": _SIZES,
     "train": [f"--params_override={_TRAINER}", "--batch_size=4"],
@@ -46,7 +46,7 @@ class PretrainingPageTest(tf.test.TestCase):
         os.chdir(self.folder)
 
     def _write_files(self):
-        """All that the page reads."""
+        """Writes all files that the page's commands read."""
         path, vocab_file = tasks.write_small_wikihop(".", 8)
         for name in ("train.json", "dev.json"):
             shutil.copy(path, name)
@@ -62,7 +62,7 @@ class PretrainingPageTest(tf.test.TestCase):
         make_bert("bert-base-uncased")
 
     def _one_layer(self):
-        """What is smaller than `--small`."""
+        """Writes a config file for one layer, which is less than `--small`."""
         model = {"encoder": {"num_hidden_layers": 1}}
         tasks.write_json("small.json", {"task": {"model": model}})
         return "small.json"

@@ -1,4 +1,4 @@
-"""From the official files to answers: real records, learned by heart."""
+"""Overfits real records, from the official files to the predictions."""
 
 import gzip
 import json
@@ -14,7 +14,7 @@ from testing.helpers import real_data_path
 
 
 def _shortest(path, number, is_wanted=lambda record: True):
-    """The shortest records of a file of WikiHop or HotpotQA."""
+    """Returns the shortest records of a file of WikiHop or HotpotQA."""
     records = tasks.read_json(real_data_path(path))
     records = [x for x in records if is_wanted(x)]
     records.sort(key=lambda x: len(str(x.get("supports") or x["context"])))
@@ -24,7 +24,7 @@ def _shortest(path, number, is_wanted=lambda record: True):
 class _RealRecords(tasks.EndToEndTestCase):
     @classmethod
     def write_lines(cls, text):
-        """Writes the data file; answers what `write_data` does."""
+        """Writes the data file; returns its path and the vocabulary's."""
         path = cls.path("data")
         with open(path, "w", encoding="utf-8") as stream:
             stream.write(text)
@@ -47,7 +47,7 @@ class WikiHopTest(learning.Learning, _RealRecords):
             json.dumps(_shortest("wikihop/train_22.json", 8))
         )
 
-    def test_leaves_what_others_need(self):
+    def test_files_and_metadata_of_the_run(self):
         self.assertContainsSubset(
             ["best_ckpt", "train", "validation"], os.listdir(self.model_dir)
         )
@@ -65,7 +65,7 @@ class WikiHopTest(learning.Learning, _RealRecords):
         raw = self.raw_records()
         self.assertEqual({x["id"]: x["answer"] for x in raw}, predictions)
         self.assertIn(
-            f"Of {len(raw)} records with an answer:\naccuracy: 1", out
+            f"Metrics of {len(raw)} records with an answer:\naccuracy: 1", out
         )
 
 
@@ -89,7 +89,7 @@ class HotpotQATest(learning.Learning, _RealRecords):
         ]
         return cls.write_lines(json.dumps(records))
 
-    def test_nothing_that_matters_is_cut(self):
+    def test_nothing_is_truncated(self):
         stats = self.read_stats()
         expected = {
             "answers_yes_or_no": 2,
@@ -102,7 +102,7 @@ class HotpotQATest(learning.Learning, _RealRecords):
         self.assertEqual(expected, {name: stats[name] for name in expected})
 
     def test_predicts_from_raw_text(self):
-        """Without answers in the file, and scored as the official ones are."""
+        """Predicts without answers in the file; then checks the metrics."""
         raw = self.raw_records()
         questions = self.path("questions.json")
         kept = ("_id", "question", "context")
@@ -123,8 +123,8 @@ class HotpotQATest(learning.Learning, _RealRecords):
             self.assertBetween(scores[name], 0.95, 1.0, name)
             self.assertIn(f"\n{name}: {scores[name]:.6g}\n", out)
 
-    def test_longer_records_than_those_learned_from(self):
-        # The same ones, with nothing cut, in longer inputs.
+    def test_longer_inputs_than_in_training(self):
+        # The same records, which are not truncated, in longer inputs.
         records = self.path("longer")
         features = ("--long_length=1040", "--global_length=96")
         tasks.preprocess_few(
@@ -138,10 +138,10 @@ class HotpotQATest(learning.Learning, _RealRecords):
 
 
 class NQTest(learning.NQ, _RealRecords):
-    """Two pages, of which one has no answer.
+    """Overfits two pages, one with an answer and one without.
 
-    The long answer of the other has 1,424 words: only one window of 2,048
-    tokens shows all of it, and another one its end.
+    The long answer has 1,424 words. One window of 2,048 tokens has all of it,
+    and another one only its end.
     """
 
     features = ("--long_length=2048", "--global_length=128", "--stride=1800")
@@ -160,7 +160,7 @@ class NQTest(learning.NQ, _RealRecords):
                 lines.append(next(stream))
         return cls.write_lines("".join(lines))
 
-    def test_the_pages_are_those_described(self):
+    def test_pages_and_windows(self):
         pages = self.raw_records()
         spans = [page["annotations"][0]["long_answer"] for page in pages]
         self.assertEqual(
@@ -176,7 +176,7 @@ class NQTest(learning.NQ, _RealRecords):
 
 
 class OpenKPTest(_RealRecords):
-    """Two pages, each of which has two keyphrases."""
+    """Overfits two pages with two keyphrases each."""
 
     task = "openkp"
     experiment = "etc/openkp_max_loss"
@@ -194,8 +194,8 @@ class OpenKPTest(_RealRecords):
         with open(path, encoding="utf-8") as stream:
             return cls.write_lines(stream.read())
 
-    def test_learns_by_heart(self):
-        """Of three predictions for two keyphrases one must be wrong."""
+    def test_predicts_all_keyphrases(self):
+        """Precision at 3 is at most 2/3, because a page has two keyphrases."""
         metrics = self.evaluate()
         out, predictions = self.predict(self.input)
         best = {

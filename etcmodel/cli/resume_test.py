@@ -1,4 +1,4 @@
-"""A run that was killed and terminated ends as one that was not."""
+"""A run that was killed and resumed ends like an uninterrupted run."""
 
 import contextlib
 import os
@@ -15,13 +15,13 @@ _STEPS = 23
 
 
 class ResumeTest(tasks.EndToEndTestCase):
-    """Masks, dropout and the order of records are random in each step."""
+    """Resumes pre-training, with random masks, dropout and record order."""
 
     task = "pretrain"
     steps = _STEPS
     exports = False
     overrides = {
-        # Interrupted within an epoch.
+        # The run is interrupted within an epoch.
         "task.train_data.global_batch_size": 3,
         "task.model.encoder.hidden_dropout_prob": 0.1,
         "task.model.encoder.attention_probs_dropout_prob": 0.1,
@@ -40,7 +40,7 @@ class ResumeTest(tasks.EndToEndTestCase):
         return [*super().train_flags(*args), "--seed=1"]
 
     def _checkpoint(self, model_dir):
-        """All that the last checkpoint holds: name -> value."""
+        """Returns the variables of the last checkpoint by name."""
         path = tf.train.latest_checkpoint(model_dir)
         reader = tf.train.load_checkpoint(path)
         return {
@@ -50,20 +50,23 @@ class ResumeTest(tasks.EndToEndTestCase):
         }
 
     def _assert_equal_checkpoints(self, model_dir):
-        """A run ended as the one that was not interrupted."""
+        """Compares a run's last checkpoint with the uninterrupted run's."""
         expected = self._checkpoint(self.model_dir)
         self.assertEqual(_STEPS, expected["global_step"])
         actual = self._checkpoint(model_dir)
         self.assertEqual(set(expected), set(actual))
         slots = [name for name in actual if "OPTIMIZER_SLOT" in name]
         self.assertGreater(len(slots), 20)
-        # One checkpoint more was saved where the run was interrupted.
+        # The interrupt saved one more checkpoint.
         del expected["save_counter"]
         for name, value in expected.items():
             self.assertAllEqual(value, actual[name], name)
 
     def _run_until(self, model_dir, is_time, signal_number):
-        """Runs `train` in a process of its own; signals it; its exit code."""
+        """Runs `train` in a new process until `is_time`, then signals it.
+
+        Returns the exit code and the log.
+        """
         log = self.path("log.txt")
         with open(log, "w") as out:
             process = subprocess.Popen(
@@ -80,7 +83,7 @@ class ResumeTest(tasks.EndToEndTestCase):
 
     @contextlib.contextmanager
     def _small_disk(self):
-        """Mounts a disk of 16 KB; yields its path and what resizes it."""
+        """Mounts a disk of 16 KB; yields its path and a resize function."""
         disk = self.path("disk")
         os.makedirs(disk)
 
@@ -102,7 +105,7 @@ class ResumeTest(tasks.EndToEndTestCase):
             subprocess.run(["umount", "-l", disk], check=True)
 
     def _assert_is_full(self, command, *arguments):
-        """A command ends with one line about the full disk."""
+        """Checks that a command fails with one line about the full disk."""
         code, _, err = tasks.run_cli(command, *arguments)
         self.assertEqual(1, code)
         self.assertRegex(err, rf"^Error: {command} failed: .*[Nn]o space left")
@@ -110,9 +113,9 @@ class ResumeTest(tasks.EndToEndTestCase):
         self.assertEqual(1, err.count("\n"), err)
 
     def test_a_full_disk(self):
-        """Nothing is half-written; with space the same command goes on.
+        """Leaves no partial files; resumes once there is space.
 
-        Where disks may not be mounted, this is skipped.
+        Skipped where disks cannot be mounted.
         """
         with self._small_disk() as (disk, set_size):
             self._assert_is_full(
@@ -132,13 +135,13 @@ class ResumeTest(tasks.EndToEndTestCase):
             self.run_command("train", *flags)
             self._assert_equal_checkpoints(model_dir)
 
-    def test_goes_on_as_if_nothing_had_happened(self):
+    def test_resumed_run_equals_an_uninterrupted_one(self):
         model_dir = self.path("interrupted")
-        # The last of two equal flags counts.
+        # If a flag is repeated, the last one counts.
         self._train = [*self.train_flags(), f"--model_dir={model_dir}"]
 
         def is_saving(log):
-            """The third checkpoint is being written, or was just now."""
+            """Returns whether the third checkpoint is being written, or was."""
             del log
             names = os.listdir(model_dir) if os.path.isdir(model_dir) else ()
             return any(name.startswith("ckpt-9") for name in names)
@@ -149,7 +152,7 @@ class ResumeTest(tasks.EndToEndTestCase):
 
         code, out = self._run_until(model_dir, is_saving, signal.SIGKILL)
         self.assertEqual(-signal.SIGKILL, code, out)
-        # As on a machine that is about to be taken away.
+        # Machines send SIGTERM before they are preempted.
         code, out = self._run_until(model_dir, has_resumed, signal.SIGTERM)
         self.assertEqual(143, code, out)
         self.assertIn("same command resumes", out)

@@ -1,4 +1,4 @@
-"""`train`: the Model Garden's trainer on the TFRecords of `preprocess`."""
+"""`train`: trains a model on TFRecords with the Model Garden."""
 
 import dataclasses
 import os
@@ -9,20 +9,21 @@ from etcmodel.engine.progress import Reporter
 from etcmodel.tasks import registry
 
 DESCRIPTION = """
-Trains a model with the TensorFlow Model Garden: on CPU, all GPUs of the
-machine, several machines (TF_CONFIG) or a TPU (--tpu). The experiment holds the
-paper's hyperparameters; the number of steps follows from its epochs and the
-records at hand. Everything in it can be changed, for example
+Trains a model with the TensorFlow Model Garden: on a CPU, all GPUs of the
+machine, several machines (TF_CONFIG) or a TPU (--tpu). The experiment has the
+paper's hyperparameters. The number of steps is computed from its epochs and the
+number of records. All parameters can be overridden, for example
 
   --params_override=trainer.train_steps=500,task.model.encoder.local_radius=64
 
-The whole configuration is written to MODEL_DIR/params.yaml. The same command
-resumes an interrupted run from its newest complete checkpoint. A finished run
-is not changed; with more --epochs it is trained longer, and fewer steps than it
-has are an error. Missing or truncated files of records raise an error before
-the training; a damaged file raises one that names it during the training. With
---validation_data the checkpoint with the best validation metric is kept in
-MODEL_DIR/best_ckpt. To watch it:
+The whole configuration is written to MODEL_DIR/params.yaml.
+
+The same command resumes an interrupted run from its last complete checkpoint.
+A finished run is not changed. With more --epochs, it is trained longer; fewer
+steps than it has already made are an error. Missing or truncated files of
+records raise an error before the training. A damaged file raises an error when
+it is read. With --validation_data, the checkpoint with the best validation
+metric is kept in MODEL_DIR/best_ckpt. To watch the training:
 
   tensorboard --logdir=MODEL_DIR
 """
@@ -53,7 +54,7 @@ def run(options: Options) -> None:
     if options.print_config:
         import yaml
 
-        # The output can be a `config_file`.
+        # Notes go to stderr, so that the output is a valid `config_file`.
         values = train.resolve(options, Reporter("lines", sys.stderr))
         print(yaml.dump(values), end="")
         return
@@ -75,12 +76,12 @@ def _print_next_steps(result: train.Result) -> None:
     """Prints the commands that use a run."""
     model_dir = result.model_dir
     print(
-        f"The trained model is in {model_dir}. To watch how it went:\n"
+        f"The trained model is in {model_dir}. To see losses and metrics:\n"
         f"  tensorboard --logdir={model_dir}"
     )
     if registry.get(result.task).has_answers:
         print(
-            "To make a SavedModel of it that answers raw text:\n"
+            "To export it as a SavedModel that takes raw text:\n"
             f"  python -m etcmodel export --model_dir={model_dir} "
             f"--output_dir={os.path.join(model_dir, 'saved_model')}"
         )

@@ -37,7 +37,7 @@ class TrainTest(CommandTestCase):
         ]
 
     def _train(self, *arguments):
-        """Runs the command, but for the training itself."""
+        """Runs the command with a fake trainer."""
         with (
             mock.patch.object(
                 configuration, "find_metadata", return_value=None
@@ -51,18 +51,18 @@ class TrainTest(CommandTestCase):
                 {},
             )
             make_runner.return_value = task, mock.Mock()
-            # The last of two equal flags counts.
+            # If a flag is repeated, the last one counts.
             return run_cli("train", *self._arguments(), *arguments)
 
     def _write_run(self, **variables):
-        """Writes what `train` leaves behind, with a checkpoint of variables."""
+        """Writes a run with a checkpoint of the given variables."""
         self.assert_succeeds(self._train("--mode=train"))
         tf.train.Checkpoint(**variables).save(
             os.path.join(self.model_dir, "ckpt")
         )
 
     @parameterized.parameters("train", "train_and_eval")
-    def test_leaves_its_configuration_and_says_what_is_next(self, mode):
+    def test_writes_configuration_and_prints_next_commands(self, mode):
         out = self.assert_succeeds(self._train(f"--mode={mode}"))
         _, params, mode_run, _ = self.run_mode.call_args.args
         self.assertEqual(mode, mode_run)
@@ -85,7 +85,7 @@ class TrainTest(CommandTestCase):
         (6, "train", None, "already at step 7 of 6. .*raise --epochs"),
     )
     def test_a_finished_run(self, steps, mode, mode_run, message):
-        """It has made seven steps."""
+        """The run is at step 7 of `steps`."""
         self._write_run(global_step=tf.Variable(7, dtype=tf.int64))
         result = self._train(
             f"--mode={mode}",
@@ -127,7 +127,7 @@ class TrainTest(CommandTestCase):
         ),
     )
     def test_configuration_that_cannot_be_used(self, argument, message):
-        """Nothing is written."""
+        """Invalid configurations are rejected before anything is written."""
         self.assert_fails(
             self._train("--mode=train_and_eval", argument), message
         )
@@ -137,8 +137,8 @@ class TrainTest(CommandTestCase):
     @parameterized.parameters(
         ("runtime.mixed_precision_dtype=mixed_float16", "must be one of float"),
         ("runtime.mixed_precision_dtype=half", "must be one of float32, float"),
-        ("trainer.best_checkpoint_export_subdir=../x", "directory in the run"),
-        ("trainer.best_checkpoint_export_subdir=/x", "directory in the run"),
+        ("trainer.best_checkpoint_export_subdir=../x", "path inside the run"),
+        ("trainer.best_checkpoint_export_subdir=/x", "path inside the run"),
     )
     def test_values_that_cannot_be_used(self, override, message):
         self.assert_fails(
@@ -160,7 +160,7 @@ class TrainTest(CommandTestCase):
         )
         self.assertLen(found, 2)
 
-    def test_run_in_what_its_configuration_reads(self):
+    def test_run_inside_its_validation_data(self):
         inside, other = os.path.join(self.train_data, "run"), self.path("other")
         shutil.copytree(self.train_data, other)
         path = "task.validation_data.input_path"
@@ -186,13 +186,15 @@ class TrainTest(CommandTestCase):
         )
         self.assertEqual(0, code)
         self.run_mode.assert_not_called()
-        # Notes are not part of it.
-        self.assertStartsWith(err, "The learning rate follows the 50 steps")
+        # Notes go to stderr, so that stdout is valid YAML.
+        self.assertStartsWith(
+            err, "The learning-rate schedule is scaled to 50 steps"
+        )
         values = yaml.safe_load(out)
         self.assertEqual(50, values["trainer"]["train_steps"])
         encoder = values["task"]["model"]["encoder"]
         self.assertEqual("tiny", encoder["preset"])
-        # The preset's and the default; what no record tells is not guessed.
+        # Values of the preset and a default. Only records set `vocab_size`.
         self.assertEqual(32, encoder["hidden_size"])
         self.assertEqual("gelu", encoder["hidden_act"])
         self.assertIsNone(encoder["vocab_size"])

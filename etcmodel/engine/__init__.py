@@ -1,9 +1,9 @@
-"""What the commands do, as functions of typed options with typed results.
+"""The functions behind the commands, with typed options and results.
 
-`preprocess`, `train`, `evaluate`, `export`, `predict`, `inspect_record` and
-`lift` are modules with a dataclass of `Options` and a function of their own
-name. The command line and the estimators call these functions. An error names
-the option that caused it.
+The modules `preprocess`, `train`, `evaluate`, `export`, `predict`,
+`inspect_record` and `lift` each have a dataclass `Options` and a function with
+the module's name. The command line and the estimators call these functions.
+Errors name the option that caused them.
 """
 
 from etcmodel import extras

@@ -1,7 +1,8 @@
-"""Preprocesses with a pipeline of Apache Beam, on one machine or many.
+"""Preprocesses with an Apache Beam pipeline, on one machine or many.
 
-Examples and statistics are those of one machine alone; only their order
-differs. Files of JSON lines are read in parts, others one by one.
+The pipeline writes the same examples and statistics as preprocessing without
+Beam; only the order of the examples differs. JSON Lines files are split and
+read in parallel; each other file is read by one worker.
 """
 
 import collections
@@ -36,10 +37,10 @@ from etcmodel.readers.records import Source
 from etcmodel.tasks import registry
 
 _PART_BYTES = 64 << 20
-# Name of the second output of steps.
+# Tag of the steps' second output, which holds `Note`s.
 _NOTES = "notes"
 _NOTE_FILE = "note.json"
-# Pattern of a worker's error in Beam's message.
+# Matches the error of a worker in Beam's error message.
 _ERROR = re.compile(r"^[ \t]*etcmodel\.[\w.]+: (.+)$", re.MULTILINE)
 _STEP = re.compile(r" \[while running '.*$", re.DOTALL)
 
@@ -49,15 +50,15 @@ class Job(NamedTuple):
 
     Attributes:
         task: name of the task.
-        config: its preprocessing configuration, as a dict.
-        split: what the records are for.
-        paths: all files.
-        vocabulary: name and content of the file.
-        settings: of the tokenizer, as a dict; None for SentencePiece.
-        skip: whether records that cannot be used are counted.
+        config: the task's preprocessing configuration, as a dict.
+        split: "train", "dev" or "predict".
+        paths: all data files.
+        vocabulary: name and content of the vocabulary file.
+        settings: the tokenizer's settings, as a dict; None for SentencePiece.
+        skip: whether bad records are skipped and counted, not raised as errors.
         max_record_bytes: see `files.limited`.
-        keep: says whether a record belongs to the split; None if all do.
-        part_bytes: size of the parts of files.
+        keep: returns whether a record belongs to the split; None if all do.
+        part_bytes: size of the parts that JSON Lines files are split into.
     """
 
     task: str
@@ -76,7 +77,7 @@ class Job(NamedTuple):
         return registry.get(self.task).make_preprocessing_config(self.config)
 
     def format(self):
-        """Returns how files are read; see `readers.records.Format`."""
+        """Returns the `readers.records.Format` of the data files."""
         return registry.get(self.task).format(self.configuration())
 
     def preprocessor(self) -> type:
@@ -84,7 +85,7 @@ class Job(NamedTuple):
         return load(registry.get(self.task).preprocessor)
 
     def make_writer(self):
-        """Makes the `ExampleMaker`, which builds a graph."""
+        """Creates the `ExampleMaker`. This builds a graph, so it is slow."""
         from etcmodel.feature_utils.text import tokenizer_settings
 
         settings = self.settings and tokenizer_settings.TokenizerSettings(
@@ -100,11 +101,14 @@ class Job(NamedTuple):
             )
 
     def sort_key(self, source: Source | RecordError) -> tuple[int, int]:
-        """Returns the positions of a file in `paths` and of a record in it."""
+        """Returns the file's position in `paths` and the record's in the file.
+
+        Sorting by it restores the order in which one machine reads records.
+        """
         return self.paths.index(source.path), source.index
 
     def report(self, error: RecordError) -> Any:
-        """Returns the note of a bad record, or raises its error."""
+        """Returns a note that counts a bad record; without `skip`, raises."""
         if not self.skip:
             raise error
         example = self.sort_key(error), str(error)
@@ -112,14 +116,15 @@ class Job(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Counts of a step; the notes of all steps are added.
+    """Statistics from one step of the pipeline; `_sum_notes` adds them up.
 
     Attributes:
-        records: numbers of records: written and left out.
-        totals: counts of what the records hold.
+        records: "written" or "left out" -> number of records.
+        totals: name of a statistic, such as "tokens_cut" -> its sum over the
+            records.
         bad: reason -> number of records skipped for it.
-        examples: the first of these: their places and messages.
-        shards: name of a file -> its numbers of examples and of bytes.
+        examples: sort key and message of the first skipped records.
+        shards: name of a TFRecord file -> its "examples" and "bytes".
     """
 
     records: Mapping[str, int] = {}  # noqa: RUF012
@@ -134,7 +139,7 @@ def _noted(note: Note):
 
 
 def _sum_notes(notes: Iterable[Note]) -> Note:
-    """Adds notes up."""
+    """Merges notes into one: sums their counts, and joins the rest."""
     sums = [collections.Counter() for _ in range(3)]
     examples, shards = [], {}
     for note in notes:
@@ -150,7 +155,7 @@ def _is_repeated(checked: Checked, repeated: Mapping[str, int]) -> bool:
 
 
 class _Reported(BadRecords):
-    """Notes bad records."""
+    """Collects a note for each bad record, in `notes`."""
 
     def __init__(self, job: Job):
         super().__init__(job.skip)
@@ -158,27 +163,27 @@ class _Reported(BadRecords):
         self.notes = []
 
     def report(self, error: RecordError) -> None:
-        """Notes a bad record; raises `error` unless bad ones are skipped."""
+        """Adds a note for a bad record; raises `error` unless `job.skip`."""
         self.notes.append(self._job.report(error))
 
 
 class _WithFormat(beam.DoFn):
-    """Base of the `DoFn`s that need the format of a job's files."""
+    """Base class of each `DoFn` that needs the format of the data files."""
 
     def __init__(self, job: Job):
         self._job = job
         self._format = None
 
     def setup(self):
-        """Makes the format, once for many records."""
+        """Creates the format once, for all records of this instance."""
         self._format = self._job.format()
 
 
 class _Read(_WithFormat):
-    """Reads parts of files."""
+    """Reads the records of a part of a file."""
 
     def process(self, part: files.Part):
-        """Yields the records of a part, also those with an error."""
+        """Yields usable records, and notes about bad ones."""
         job, read = self._job, self._format.read_part
         for checked in files.limited(
             job.max_record_bytes, read, job.paths, part, job.split
@@ -190,13 +195,13 @@ class _Read(_WithFormat):
 
 
 class _Resolve(_WithFormat):
-    """Merges or rejects records that share an id, and numbers the rest.
+    """Merges or rejects records that share an id, and numbers the results.
 
-    The numbers distinguish the parts of a divided record.
+    The numbers order the parts of a record that the format divides.
     """
 
     def process(self, checked: Iterable[Checked]):
-        """Yields the numbered records of one id."""
+        """Yields pairs (number, record) for the records with one id."""
         job, checked, repeated = self._job, list(checked), {}
         if len(checked) > 1:
             checked.sort(key=lambda x: job.sort_key(x.source))
@@ -211,7 +216,7 @@ class _Resolve(_WithFormat):
 
 
 class _MakeExamples(beam.DoFn):
-    """Makes the examples of batches of numbered records."""
+    """Makes examples from batches of numbered records."""
 
     def __init__(self, job: Job):
         self._job = job
@@ -219,11 +224,11 @@ class _MakeExamples(beam.DoFn):
         self._writer = None
 
     def setup(self):
-        """Builds the graph, once a process."""
+        """Builds the graph once per process."""
         self._writer = self._shared.acquire(self._job.make_writer)
 
     def process(self, batch):
-        """Yields serialized examples, or what is to be packed by its group."""
+        """Yields serialized examples, or for packing, rows keyed by group."""
         writer, job = self._writer, self._job
         numbers, records = zip(*batch, strict=True)
         counts, totals = collections.Counter(), collections.Counter()
@@ -244,7 +249,10 @@ class _MakeExamples(beam.DoFn):
 
 
 def _pack(group, job: Job) -> Iterator[bytes]:
-    """Yields the serialized examples of a group, as one machine packs them."""
+    """Packs the rows of a group in reading order; yields serialized examples.
+
+    The order makes the packed examples the same as those of one machine.
+    """
     schema = job.preprocessor().SCHEMA
     packer = packing.ExamplePacker(schema, job.config)
     _, rows_of_records = group
@@ -255,7 +263,7 @@ def _pack(group, job: Job) -> Iterator[bytes]:
 
 
 def _describe_shard(path: str) -> Note:
-    """Notes how large a written file is."""
+    """Returns a note with a TFRecord file's number of examples and size."""
     import tensorflow as tf
 
     kind = tfrecords.compression_type([path])
@@ -270,9 +278,9 @@ def _to_json(note: Note) -> str:
 
 
 class Preprocess(beam.PTransform):
-    """Writes the TFRecords of a job into a directory, and a note about them.
+    """Writes a job's TFRecords and their `Note` into a directory.
 
-    The directory must exist, and have the same path on all workers.
+    The directory must exist and have the same path on all workers.
     """
 
     def __init__(self, job: Job, directory: str, num_shards: int):
@@ -281,7 +289,7 @@ class Preprocess(beam.PTransform):
         self._num_shards = num_shards
 
     def expand(self, pipeline):
-        """Returns the name of the note's file, when all is written."""
+        """Returns the path of the note, which is written last."""
         job = self._job
         read = self._read(pipeline)
         records = self._resolve(read.x)
@@ -325,7 +333,7 @@ class Preprocess(beam.PTransform):
         )
 
     def _read(self, pipeline):
-        """Reads the files in parts that are spread over the workers."""
+        """Splits the files into parts and reads the parts in parallel."""
         job = self._job
         parts = [
             part
@@ -348,7 +356,7 @@ class Preprocess(beam.PTransform):
         )
 
     def _resolve(self, read):
-        """Merges or rejects records that share an id; numbers all others."""
+        """Applies `_Resolve` to each record, grouped by id if ids repeat."""
         repeated = beam.pvalue.AsDict(
             read
             | "Named" >> beam.Filter(lambda x: x.is_named)
@@ -378,7 +386,7 @@ class Preprocess(beam.PTransform):
 
 
 def pop_note(directory: str) -> Note:
-    """Reads the note of `Preprocess` in a directory, and removes its file."""
+    """Reads the note that `Preprocess` wrote, and removes its file."""
     import tensorflow as tf
 
     path = os.path.join(directory, _NOTE_FILE)
@@ -391,17 +399,18 @@ def pop_note(directory: str) -> Note:
 def parse_options(
     runner: str, options: Sequence[str]
 ) -> pipeline_options.PipelineOptions:
-    """Makes Beam's options; raises a `UserError` for an unknown one."""
+    """Parses Beam's options; raises a `UserError` for an unknown option."""
     found = pipeline_options.PipelineOptions([f"--runner={runner}", *options])
     try:
         known = found.get_all_options()
         unknown = found.get_all_options(retain_unknown_options=True)
     except SystemExit:
         raise UserError(
-            f"Invalid Beam options (see above): {' '.join(options)}."
+            f"Beam rejects the options {' '.join(options)}; see above. Fix "
+            "them, or leave them out."
         ) from None
     unknown = [f"--{name}" for name in unknown if name not in known]
-    # A word is the value of the flag before it.
+    # A word that is not a flag must be the value of the flag before it.
     for before, word in itertools.pairwise(["", *options]):
         if not word.startswith("-") and not re.fullmatch("-+[^=]+", before):
             unknown.append(word)
@@ -424,7 +433,11 @@ def run(
     num_shards: int,
     options: pipeline_options.PipelineOptions,
 ) -> Note:
-    """Runs a job; an error of a record or file is raised as a `UserError`."""
+    """Runs a job and returns its note.
+
+    Raises:
+        UserError: a record or file cannot be used, or Beam's runner failed.
+    """
     try:
         with beam.Pipeline(options=options) as pipeline:
             pipeline | Preprocess(job, directory, num_shards)
@@ -434,7 +447,7 @@ def run(
         found = _ERROR.findall(str(error))
         if found:
             raise UserError(_STEP.sub("", found[-1])) from error
-        # A bug of this package, on a worker.
+        # A bug of this package that occurred on a worker.
         if "Traceback" in str(error):
             raise
         raise UserError(

@@ -1,4 +1,4 @@
-"""What Beam writes is what one machine writes, in another order."""
+"""Beam writes the same examples as one machine, in another order."""
 
 import collections
 import itertools
@@ -31,7 +31,7 @@ _TWO_WORKERS = (
 _SMALL = ("--long_length=256", "--global_length=64")
 _SEGMENTS = ("--block_length=64", "--num_blocks_per_example=16")
 _QUESTIONS = (*_SEGMENTS, "--max_question_length=20", "--block_overlap=16")
-# Task -> its real records, how many of them, and sizes.
+# Task -> file of real records, number of records to use, and flags for sizes.
 _REAL = {
     "wikihop": ("wikihop/train_22.json", 8, _SMALL),
     "hotpotqa": ("hotpotqa/dev_95.json", 8, _SMALL),
@@ -67,11 +67,11 @@ class DistributedTest(CommandTestCase, parameterized.TestCase):
         if number is None:
             return path
         folder, name = os.path.split(path)
-        # NarrativeQA's files name others beside them.
+        # NarrativeQA's file refers to other files in its directory.
         if name == "qaps.csv":
             for other in ("documents.csv", "stories"):
                 source = os.path.join(folder, other)
-                # No links: what is removed with the folder are copies.
+                # Copies, not links: the folder is deleted after the test.
                 copy = shutil.copytree if other == "stories" else shutil.copy
                 copy(source, self.path(other))
                 os.chmod(self.path(other), 0o755)
@@ -91,7 +91,7 @@ class DistributedTest(CommandTestCase, parameterized.TestCase):
         return copy
 
     def _job(self, *arguments):
-        """The job that a command gives to Beam."""
+        """Returns the job that `preprocess` would run with Beam."""
         with mock.patch.object(
             distributed, "run", side_effect=UserError("stopped")
         ) as run:
@@ -166,7 +166,7 @@ class DistributedTest(CommandTestCase, parameterized.TestCase):
         )
 
     def test_bad_records(self):
-        """Counted, or named, as on one machine; of the same ids, too."""
+        """Bad records and repeated ids are reported as on one machine."""
         arguments = self._arguments(
             {4: {"text": True}, 7: {"id": "same"}, 9: {"id": "same"}},
             "--validation_fraction=0.3",
@@ -192,7 +192,7 @@ class DistributedTest(CommandTestCase, parameterized.TestCase):
             )
             self.assertEqual({*local.pop("shards")}, {*other.pop("shards")})
             self.assertEqual(local, other)
-        # The labels are there; the error is that of a worker.
+        # `like` has the labels, so only the worker finds the error.
         new = f"--output_dir={self.path('new')}"
         like = f"--like={self.path('local', 'train')}"
         message = (
@@ -207,7 +207,7 @@ class DistributedTest(CommandTestCase, parameterized.TestCase):
             ),
             r"rows\.jsonl, line 1: the record has more than 20 bytes",
         )
-        # The worker's log stands above the error.
+        # The worker's log precedes the error.
         code, out, err = run_cli(*arguments, *runner)
         self.assertEqual((1, ""), (code, out))
         self.assertRegex(err.splitlines(keepends=True)[-1], message)

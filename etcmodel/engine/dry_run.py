@@ -1,4 +1,4 @@
-"""Measures sizes, memory and time of two training steps."""
+"""Measures the memory and time of two training steps."""
 
 import resource
 import tempfile
@@ -14,7 +14,8 @@ def describe(params) -> str:
     """Builds the model and trains two steps in a temporary directory.
 
     Returns:
-        Lines about the model's inputs and parameters, memory and time.
+        Text with the shapes of the inputs, the number of parameters, the loss,
+        the memory, and the time of both steps.
     """
     from etcmodel.training import damaged_records
 
@@ -30,15 +31,15 @@ def describe(params) -> str:
         inputs, *_ = trainer.train_dataset.element_spec
     lines = [f"{name}: {x.dtype.name}{x.shape}" for name, x in inputs.items()]
     sizes = [np.prod(x.shape) for x in trainer.model.trainable_variables]
-    # Linux measures it in kilobytes.
+    # Linux reports `ru_maxrss` in kilobytes.
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return "\n".join(
         [
-            "Inputs of a replica:",
+            "Inputs per replica:",
             *(f"  {line}" for line in lines),
             f"Parameters: {int(sum(sizes)):,}",
             f"Loss: {float(logs['training_loss']):.4g}",
-            f"Memory of the process at most: {memory:.2f} GB",
+            f"Peak memory of the process: {memory:.2f} GB",
             f"First step, with tracing: {seconds[0]:.1f} s",
             f"Next step: {seconds[1]:.2f} s; {params.trainer.train_steps} "
             f"steps: {seconds[1] * params.trainer.train_steps / 3600:.2f} h",

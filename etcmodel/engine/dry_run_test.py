@@ -12,7 +12,7 @@ from testing.models import small_records
 
 
 class DryRunTest(tasks.CommandTestCase):
-    def test_tells_what_training_would_be_like(self):
+    def test_describes_two_steps(self):
         records = small_records("wikihop")
         model_dir = self.path("run")
         out = self.assert_succeeds(
@@ -27,14 +27,14 @@ class DryRunTest(tasks.CommandTestCase):
                 "--params_override=task.model.encoder.num_hidden_layers=1",
             )
         )
-        # Nine records, 15 epochs.
+        # Nine records in batches of 3 for 15 epochs are 45 steps.
         self.assertIn("9 examples in batches of 3: 3 steps an epoch", out)
         self.assertIn("  long_token_ids: int32(3, 32)\n", out)
         self.assertIn("  global_token_ids: int32(3, 16)\n", out)
         for pattern in (
             r"Parameters: \d+,\d+\n",
             r"Loss: 1\.\d+",
-            r"Memory of the process at most: \d+\.\d+ GB",
+            r"Peak memory of the process: \d+\.\d+ GB",
             r"First step, with tracing: \d+\.\d s",
             r"Next step: \d+\.\d+ s; 45 steps: ",
         ):

@@ -1,4 +1,4 @@
-"""Measures a trained model on TFRecords."""
+"""Evaluates a trained model on TFRecords."""
 
 import dataclasses
 import json
@@ -23,13 +23,13 @@ class Options(run_options.TrainerOptions, run_options.CheckpointOptions):
     """Options of `evaluate`.
 
     Attributes:
-        validation_data: the records, if not those of the run: the `output_dir`
-            of `preprocess` with `split=dev`.
-        tune: choose thresholds with these records, and save them in the run.
+        validation_data: the records to evaluate on: the `output_dir` of
+            `preprocess` with `split=dev`; by default those of the run.
+        tune: tune thresholds on these records, and save them in the run.
         output: a JSON file to write the metrics to.
     """
 
-    # A run to evaluate need not be writable.
+    # Evaluation also works in a read-only run.
     model_dir: str = option(path="any_run")
     validation_data: str | None = option(None, path="records")
     tune: bool = False
@@ -40,8 +40,8 @@ class Result(NamedTuple):
     """Metrics of a checkpoint.
 
     Attributes:
-        checkpoint: the checkpoint.
-        metrics: name -> value, with the `step` of the checkpoint.
+        checkpoint: path of the checkpoint.
+        metrics: name -> value; `step` is the checkpoint's training step.
     """
 
     checkpoint: str
@@ -49,7 +49,7 @@ class Result(NamedTuple):
 
 
 def evaluate(options: Options, reporter: Reporter | None = None) -> Result:
-    """Measures a checkpoint of a run on validation records.
+    """Evaluates a checkpoint of a run on validation records.
 
     Works with Keras 2 only.
 
@@ -67,7 +67,7 @@ def evaluate(options: Options, reporter: Reporter | None = None) -> Result:
 
 
 def _evaluate(options, experiment, configured, reporter) -> Result:
-    """Measures with the configuration of the run."""
+    """Evaluates with the configuration of the run."""
     model_dir = options.model_dir
     spec, params = run_options.parse_params(configured, experiment, reporter)
     run_options.check_data(params, "eval")
@@ -76,7 +76,7 @@ def _evaluate(options, experiment, configured, reporter) -> Result:
     from etcmodel.training import configuration
     from etcmodel.training import run_directory
 
-    # The training records may be gone.
+    # Evaluation must work after the training records were deleted.
     params.task.train_data.input_path = ""
     metadata = configuration.find_metadata(params.task, spec)
     runs.check_records(model_dir, metadata, params.task.model)
@@ -85,9 +85,9 @@ def _evaluate(options, experiment, configured, reporter) -> Result:
         _check_tuned(spec, params.task)
     checkpoint = runs.find_checkpoint(model_dir, options.checkpoint)
     if not _names_precision(options.config_file or [], options.params_override):
-        # The served model computes in float32.
+        # Serving uses float32, so metrics are computed in float32, too.
         params.runtime.mixed_precision_dtype = None
-    # Other records must not decide which checkpoint is the best one.
+    # An evaluation must not replace the best checkpoint of the training.
     params.trainer.best_checkpoint_export_subdir = ""
     if not options.tune:
         runs.use_tuned(spec, params.task, checkpoint, model_dir)
@@ -108,18 +108,18 @@ def _evaluate(options, experiment, configured, reporter) -> Result:
 
 
 def _check_tuned(spec, task_params) -> None:
-    """Raises an error if `tune` has nothing to choose."""
+    """Raises a `UserError` if `tune` has no threshold to choose."""
     name = spec.tuned and spec.tuned.option
     value = name and getattr(task_params, name)
     if value is not None:
         raise UserError(
-            f"`tune` chooses no value, because task.{name} is {value}. Add "
+            f"`tune` has nothing to tune: task.{name} is fixed at {value}. Add "
             f"`params_override=task.{name}=null`, here and in `export`."
         )
 
 
 def _names_precision(files: list[str], text: Any) -> bool:
-    """Returns whether overrides name the precision to compute in."""
+    """Returns whether overrides set `runtime.mixed_precision_dtype`."""
     from etcmodel.engine import overrides
 
     given = [

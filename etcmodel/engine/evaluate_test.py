@@ -12,7 +12,7 @@ from testing.tasks import read_json
 
 
 class EvaluateTest(CommandTestCase):
-    """A run of one step, evaluated and exported."""
+    """Evaluates and exports a run of one step."""
 
     def test_run(self):
         records, run = small_records("wikihop"), self.path("run")

@@ -17,12 +17,12 @@ class Options(run_options.CheckpointOptions):
     """Options of `export`.
 
     Attributes:
-        output_dir: the directory to make.
+        output_dir: the directory to create.
         vocab_file: the vocabulary, if the run has no copy of it.
         overwrite: replace the output directory if it exists.
     """
 
-    # Only a whole run can be exported.
+    # Unlike `evaluate`, `export` needs all files of the run.
     model_dir: str = option(path="run")
     output_dir: str = option(path="new_directory")
     vocab_file: str | None = option(None, path="file")
@@ -30,11 +30,11 @@ class Options(run_options.CheckpointOptions):
 
 
 class Result(NamedTuple):
-    """What `export` wrote.
+    """Files that `export` wrote and read.
 
     Attributes:
-        saved_model: its directory.
-        checkpoint: the checkpoint with the weights.
+        saved_model: directory of the SavedModel.
+        checkpoint: path of the checkpoint that was exported.
     """
 
     saved_model: str
@@ -44,11 +44,10 @@ class Result(NamedTuple):
 def export(options: Options, reporter: Reporter | None = None) -> Result:
     """Exports a checkpoint of a run.
 
-    Works with Keras 2 if the configuration of the run is overridden, else under
-    both.
+    Works with Keras 2 and 3; overriding the run's configuration needs Keras 2.
 
     Raises:
-        UserError: an option, or a file of the run, cannot be used.
+        UserError: an option or a file of the run cannot be used.
     """
     reporter = reporter or Reporter("quiet")
     options_lib.check(options)
@@ -80,7 +79,8 @@ def _load(options, spec, experiment, configured, vocab_file, reporter):
                 spec, options.model_dir, params, *arguments
             )
         except FileNotFoundError:
-            pass  # An older version trained it.
+            # Runs of older versions have no file of their encoder.
+            pass
     _, params = run_options.parse_params(configured, experiment, reporter)
     records = note.get("records") or {}
     config = params.task.model.encoder.to_config(records.get("vocab_size"))

@@ -7,7 +7,7 @@ from testing.tasks import write_run
 
 
 class ExportTest(CommandTestCase):
-    """A run that is exported is in `evaluate_test`."""
+    """Tests errors; `evaluate_test` exports a run."""
 
     def test_errors_name_options(self):
         with self.assertRaisesRegex(UserError, "not the directory of a run"):

@@ -1,4 +1,4 @@
-"""Options for data files and vocabulary; sizes and names of fields."""
+"""Options for data files and vocabularies, shared by several commands."""
 
 import dataclasses
 import os
@@ -13,24 +13,24 @@ from etcmodel.pipeline.options import option
 from etcmodel.readers import files
 from etcmodel.training import runs
 
-# Options of the tokenizer.
+# Options that set the tokenizer.
 _SETTINGS = ("lower_case", "strip_accents", "tokenize_chinese_chars")
-# Fields that not all files have to name.
+# Options whose fields may be absent from files.
 _OPTIONAL = ("query_field", "id_field", "evidence_field")
 
 
 @dataclasses.dataclass(kw_only=True)
 class InputOptions:
-    """The data files.
+    """Options for data files.
 
     Attributes:
         input: the data files in the task's format, plain or compressed:
-            names, or patterns such as nq-train-*.jsonl.gz, with commas between.
-        skip_bad_records: leave records out that cannot be used, and count them,
-            instead of ending with an error.
-        max_record_bytes: maximum size of a record: of a line of JSON, a row of
-            a table, an element of a JSON array, or a document in a file of its
-            own. A larger one is an error. 0 for no limit.
+            paths or patterns such as nq-train-*.jsonl.gz, separated by commas.
+        skip_bad_records: skip and count records that cannot be used; by default
+            they are errors.
+        max_record_bytes: maximum size of a record: a JSON line, a row of a
+            table, an element of a JSON array, or a document in a file of its
+            own. A larger record is an error. 0 for no limit.
     """
 
     input: Any = option(path="data")
@@ -47,9 +47,9 @@ class VocabularyOptions:
             or a SentencePiece model. For WordPiece, tokenizer_config.json and
             tokenizer.json beside the vocabulary set the defaults of
             `lower_case`, `strip_accents` and `tokenize_chinese_chars`.
-        lower_case: lower-case text; by default, unless the vocabulary has
-            capital letters.
-        strip_accents: remove accents; by default, if text is lower-cased.
+        lower_case: convert text to lower case; on by default, unless the
+            vocabulary has capital letters.
+        strip_accents: remove accents; on by default if text is lower-cased.
         tokenize_chinese_chars: make each Chinese character a word; on by
             default.
     """
@@ -62,19 +62,19 @@ class VocabularyOptions:
 
 @dataclasses.dataclass(kw_only=True)
 class ReadingOptions:
-    """How data files are read.
+    """Options for data files that differ from the training files.
 
     Attributes:
-        reading: where the files differ from the training records: an option of
-            `preprocess`, such as text_field=body, or data_split=valid for
-            NarrativeQA; may be given several times.
+        reading: an option of `preprocess` whose value differs for these files,
+            such as text_field=body, or data_split=valid for NarrativeQA; may be
+            given several times.
     """
 
     reading: list[str] | None = option(None, several=True)
 
 
 def parse_reading(task, values: Sequence[str] | None) -> dict[str, str]:
-    """Returns `reading` as name -> value; a `UserError` if unknown."""
+    """Parses `reading` into name -> value; rejects unknown options."""
     found = {}
     for text in values or ():
         name, is_set, value = text.partition("=")
@@ -89,29 +89,33 @@ def parse_reading(task, values: Sequence[str] | None) -> dict[str, str]:
 
 
 def with_like(task, options: Any) -> tuple[dict | None, Any]:
-    """Reads the note about `like`, whose vocabulary is the default.
+    """Reads the metadata of `like`, and takes `vocab_file` from it if unset.
 
-    Returns the note, or None without `like`, and the options. Raises a
-    `UserError` if there is no note or vocabulary, or the task is another one.
+    Returns:
+        Pair of the metadata (None without `like`) and the options.
+
+    Raises:
+        UserError: there is no metadata or vocabulary, or `like` has records of
+            another task.
     """
     like = options.like
     if not like:
         if not options.vocab_file:
-            raise UserError(f"{task.name} needs `vocab_file`, or `like`.")
+            raise UserError(f"{task.name} needs `vocab_file` or `like`.")
         return None, options
     from etcmodel.pipeline import shards
 
     note = shards.read_note(like) or runs.read_records(like)
     if note is None:
         raise UserError(
-            f"`like={like}`: it has no {shards.METADATA_FILE}. Give the "
+            f"`like={like}` has no {shards.METADATA_FILE}. Give the "
             "`output_dir` of an earlier `preprocess`, or the `model_dir` of "
             "`train`."
         )
     if note["task"] != task.name:
         raise UserError(
-            f"`like={like}`: its records are those of the task "
-            f"{note['task']!r}, not of {task.name!r}."
+            f"`like={like}` has records of the task {note['task']!r}, expected "
+            f"{task.name!r}."
         )
     if not options.vocab_file:
         vocab_file = os.path.join(like, note["vocab_file"])
@@ -122,10 +126,10 @@ def with_like(task, options: Any) -> tuple[dict | None, Any]:
 def preprocessing_config(
     task, given: Mapping[str, Any], like: dict | None = None
 ):
-    """Makes the preprocessing configuration that a task's options describe.
+    """Makes the preprocessing configuration from a task's options.
 
-    `like` is the note about other records, whose values are the defaults; they
-    also tell what "auto" stands for.
+    `like` is the metadata of other records: its values are the defaults, and
+    replace "auto".
     """
     noted = {}
     if like:
@@ -141,9 +145,10 @@ def preprocessing_config(
 
 
 def read_format(task, config, noted: Collection[str] = ()):
-    """Returns how data files are read; see `readers.records.Format`.
+    """Returns the `readers.records.Format` of data files.
 
-    Files may lack the fields of the names in `noted`, which other records had.
+    `noted` has the options, such as "query_field", that come from other
+    records' metadata. Files may lack these fields.
     """
     found = task.format(config)
     names = [x.removesuffix("_field") for x in _OPTIONAL if x in noted]
@@ -154,7 +159,7 @@ def read_format(task, config, noted: Collection[str] = ()):
 
 
 def make_example_maker(task, config, options: Any):
-    """Makes the `ExampleMaker`, with the vocabulary of the options."""
+    """Makes the `ExampleMaker` with the tokenizer that the options set."""
     from etcmodel.feature_utils.text import tokenizer_settings
     from etcmodel.pipeline import example_maker
 
@@ -165,7 +170,7 @@ def make_example_maker(task, config, options: Any):
 
 
 def describe_tokenizer(tokenizer, options: Any) -> str:
-    """Returns the settings of the tokenizer, and where they come from."""
+    """Describes the tokenizer's settings and their source, for users."""
     from etcmodel.feature_utils.text import tokenizer_settings
 
     settings = tokenizer.settings
@@ -187,5 +192,6 @@ def check_split(task, split: str) -> None:
     splits = task.dataset.FORMAT.splits
     if split not in splits:
         raise UserError(
-            f"`split={split}`: {task.name} has {', '.join(splits)}."
+            f"`split={split}`: {task.name} has no such split. Choose one of: "
+            f"{', '.join(splits)}."
         )

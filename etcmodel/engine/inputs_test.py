@@ -6,7 +6,7 @@ from etcmodel.tasks import registry
 
 
 class InputsTest(absltest.TestCase):
-    def test_options_of_a_task_override_those_of_other_records(self):
+    def test_options_override_like(self):
         task = registry.get("classify")
         like = {"preprocessing_config": {"long_length": 32, "units": "texts"}}
 
@@ -16,7 +16,7 @@ class InputsTest(absltest.TestCase):
 
         self.assertEqual((4096, "auto"), make(None))
         self.assertEqual((32, "texts"), make())
-        # "auto" is what other records were found to be.
+        # "auto" takes the value of the other records.
         self.assertEqual((16, "texts"), make(long_length=16, units="auto"))
         self.assertEqual((32, "blocks"), make(units="blocks"))
         for values, message in (
@@ -27,7 +27,7 @@ class InputsTest(absltest.TestCase):
                 make(**values)
 
     def test_names_of_fields(self):
-        """Those of the training records, which other files may lack."""
+        """Files may lack fields whose names come from the training records."""
         task = registry.get("select")
         with self.assertRaisesRegex(
             UserError, "`reading=id=x`: select has no .* of: text_field, query"
@@ -49,7 +49,9 @@ class InputsTest(absltest.TestCase):
         self.assertEqual(((0, 0),), record.selected)
 
     def test_split(self):
-        with self.assertRaisesRegex(UserError, "`split=all`: nq has train"):
+        with self.assertRaisesRegex(
+            UserError, "`split=all`: nq has no .* of: train"
+        ):
             inputs.check_split(registry.get("nq"), "all")
 
 

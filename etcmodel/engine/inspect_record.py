@@ -1,4 +1,4 @@
-"""Draws one record as a picture of who attends to whom."""
+"""Draws which tokens of a record can attend to which."""
 
 import dataclasses
 import types
@@ -23,13 +23,13 @@ class Options(inputs.ReadingOptions):
         task: the task; `python -m etcmodel experiments` lists them.
         input: the data files in the task's format, plain or compressed.
         output: the picture to write: .png, .svg or .pdf.
-        like: records that were preprocessed, or a run of `train`: the record is
-            drawn with their sizes and vocabulary, and with the run's model. By
+        like: preprocessed records, or a run of `train`. The record is drawn
+            with their sizes and vocabulary, and with the model of the run. By
             default the sizes are the paper's.
         vocab_file: the vocabulary; by default that of `like`.
-        record: which record: its position in the file, from 0, or its id.
+        record: position of the record in the file, from 0, or its id.
         max_record_bytes: maximum size of a record; 0 for no limit.
-        first_token: at which long token the picture begins; it has up to 120.
+        first_token: first long token of the picture, which shows up to 120.
         experiment: the experiment whose model is drawn; by default that of the
             run, or the first of the task.
     """
@@ -46,12 +46,12 @@ class Options(inputs.ReadingOptions):
 
 
 class Result(NamedTuple):
-    """What `inspect_record` found and drew.
+    """Description and picture of a record.
 
     Attributes:
-        text: the parts of the record, in lines.
-        tokenizer: the settings of the tokenizer; "" for SentencePiece.
-        picture: the file.
+        text: description of the record's parts, several lines.
+        tokenizer: description of the tokenizer; "" for SentencePiece.
+        picture: path of the picture.
     """
 
     text: str
@@ -68,14 +68,17 @@ def _find_record(read_format, options: Options):
     for record in records:
         if wanted in (str(record.index), record.id):
             return record
-        last = f": the last one is {record.index} (id {record.id})"
+        last = (
+            f": the last one is {record.index} (id {record.id}). Give a "
+            "position from 0, or an id"
+        )
     raise UserError(f"{path} has no record {wanted!r}{last}.")
 
 
 def _find_model(task: TaskSpec, options: Options):
     """Returns the experiment, the encoder's configuration and the parameters.
 
-    They are those of a run in `like`, unless `experiment` is given.
+    Takes them from the run in `like`, unless `experiment` is given.
     """
     from etcmodel.models import EtcConfig
 
@@ -91,7 +94,8 @@ def _find_model(task: TaskSpec, options: Options):
     owner = registry.task_of_experiment(name)
     if owner != task:
         raise UserError(
-            f"`experiment={name}` is of the task {owner.name}, not {task.name}."
+            f"`experiment={name}` is of the task {owner.name}, not "
+            f"{task.name}. Choose one of: {', '.join(task.experiments)}."
         )
     registry.register_experiments(task.name)
     from official.core import exp_factory
@@ -111,8 +115,8 @@ def inspect_record(options: Options) -> Result:
     task = registry.get_with_answers(options.task)
     if task.reads_segments:
         raise UserError(
-            f"`task={task.name}`: there is no picture of it. `inspect` draws "
-            "the attention of ETC, with global and long tokens."
+            f"`task={task.name}`: `inspect` draws only the attention of ETC, "
+            "but this task uses ReadTwice. Choose a task of ETC."
         )
     like, options = inputs.with_like(task, options)
     given = inputs.parse_reading(task, options.reading)
@@ -130,8 +134,8 @@ def inspect_record(options: Options) -> Result:
     num_tokens = len(inspection.long_labels)
     if options.first_token >= num_tokens:
         raise UserError(
-            f"`first_token={options.first_token}`: record {record.id} has "
-            f"the long tokens 0 to {num_tokens - 1}."
+            f"`first_token={options.first_token}`: expected at most "
+            f"{num_tokens - 1}, the last long token of record {record.id}."
         )
     try:
         draw_attention_picture(

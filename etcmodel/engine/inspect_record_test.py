@@ -27,7 +27,7 @@ class InspectRecordTest(CommandTestCase):
         return inspect_record.inspect_record(inspect_record.Options(**values))
 
     def test_model_of_a_run(self):
-        """The run's sizes, vocabulary and model; not those of an experiment."""
+        """Uses the run's sizes, vocabulary and model, not an experiment's."""
         run = self.path("run")
         os.mkdir(run)
         vocab_file = os.path.join(run, "vocab.txt")
@@ -57,7 +57,7 @@ class InspectRecordTest(CommandTestCase):
             found = drawing.call_args.args[0]
             # <int>[1, long, 2 radius + 1].
             self.assertEqual(7, found.l2l_att_mask.shape[-1])
-            # Paragraphs stop local attention: nothing is flat.
+            # With `experiment`, the radius is that of its preset, 84.
             self._inspect(
                 vocab_file=None, like=run, experiment="etc/wikihop_flat"
             )
@@ -71,8 +71,8 @@ class InspectRecordTest(CommandTestCase):
         for options, message in (
             ({"experiment": "etc/nq"}, "`experiment=etc/nq` is of the task nq"),
             ({"task": "read_twice_triviaqa"}, "`task=read_twice_triviaqa`: "),
-            ({"first_token": 99}, "`first_token=99`: record "),
-            ({"output": "a.gif"}, "`output=a.gif`: pictures end in"),
+            ({"first_token": 99}, "`first_token=99`: expected at most 16"),
+            ({"output": "a.gif"}, "`output=a.gif`: expected a name that ends"),
         ):
             with self.assertRaisesRegex(UserError, message):
                 self._inspect(**options)

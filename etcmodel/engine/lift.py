@@ -1,4 +1,4 @@
-"""Turns weights of BERT, RoBERTa and the like into initial weights."""
+"""Lifts weights: initializes ETC or ReadTwice from BERT, RoBERTa, etc."""
 
 import dataclasses
 import os
@@ -13,7 +13,7 @@ from etcmodel.pipeline import options as options_lib
 from etcmodel.pipeline.atomic import atomic_directory
 from etcmodel.pipeline.options import option
 
-# Model -> options that only it has.
+# Model -> options that only this model has.
 _OF_ONE_MODEL = {
     "etc": (
         "absolute_positions",
@@ -29,33 +29,33 @@ class Options:
     """Options of `lift`.
 
     Attributes:
-        from_: the directory, or a file in it: a TensorFlow checkpoint, or
-            weights such as model.fp16.safetensors.
-        output_dir: directory to make.
-        model: what to make: "etc", or "read_twice", both reads.
+        from_: directory of the source model, or a file in it: a TensorFlow
+            checkpoint, or weights such as model.fp16.safetensors.
+        output_dir: the directory to create.
+        model: model to initialize: "etc", or "read_twice" with both reads.
         preset: supplies values that BERT does not have, such as the radius of
             local attention: tiny, small, base, base_shared or large
             for ETC; tiny, base, base_cls or base_sts for ReadTwice.
-        vocab_file: the vocabulary, if there is none beside the weights, or
-            another one, whose tokens get the rows of the same tokens. For
-            RoBERTa the equivalent SentencePiece model.
+        vocab_file: the vocabulary of the new model; by default the one beside
+            the weights. Tokens in both vocabularies keep their embeddings. For
+            RoBERTa, give the equivalent SentencePiece model.
         absolute_positions: ETC only. "none", as in the paper, needs long
             pre-training; "paragraph" uses BERT's position embeddings and
             restarts them in every paragraph, after the question's positions.
         question_words_in_global: ETC only. Initialize the global tokens of a
             question with the embeddings of its words.
         global_tokens: initial embeddings of the other global tokens: "mean" for
-            the mean of all tokens, "cls" for that of [CLS], "keep" for those of
-            the source.
-        own_text_bias: ETC only. Added to the attention scores of a global token
-            for the tokens of its own sentence; with 3 these get most of its
+            the mean of all embeddings, "cls" for the embedding of [CLS], "keep"
+            for the source's own embeddings.
+        own_text_bias: ETC only. Added to a global token's attention scores for
+            the tokens of its own sentence. With 3, they get most of its
             attention.
         local_radius: how many tokens a long token sees to each side; by default
             as in the preset.
-        num_hidden_layers: by default all. Of ETC: use the first layers alone,
-            without BERT's head. Of ReadTwice: layers of the first read; BERT's
-            remaining layers initialize the second read, as in the paper's
-            "SS, 10L".
+        num_hidden_layers: number of layers; by default all. For ETC, only the
+            first layers are used, without BERT's head. For ReadTwice, these are
+            the layers of the first read; BERT's remaining layers initialize the
+            second read, as in the paper's "SS, 10L".
         overwrite: replace the output directory if it exists.
     """
 
@@ -74,15 +74,15 @@ class Options:
 
 
 class Result(NamedTuple):
-    """What `lift` wrote.
+    """Files that `lift` wrote, and how the weights matched.
 
     Attributes:
-        output_dir: the directory.
+        output_dir: directory of the weights.
         vocab_file: the vocabulary to preprocess data with.
-        num_used: number of weights of the source that were used.
-        num_lifted: number of weights of the encoder that were initialized.
-        num_unmatched: number of tokens that the source has no embedding of.
-        notes: remarks.
+        num_used: number of the source's weights that were used.
+        num_lifted: number of the encoder's weights that were initialized.
+        num_unmatched: number of tokens without an embedding in the source.
+        notes: warnings and remarks for the user.
     """
 
     output_dir: str
@@ -108,7 +108,10 @@ def lift(options: Options) -> Result:
                 and kind != options.model
                 and getattr(options, field.name) != field.default
             ):
-                raise UserError(f"`{field.name}` needs `model={kind}`.")
+                raise UserError(
+                    f"`{field.name}` needs `model={kind}`. Set that, or leave "
+                    f"out `{field.name}`."
+                )
     with atomic_directory(options.output_dir, options.overwrite) as folder:
         try:
             report, vocabulary = _lift(options, folder)
@@ -156,7 +159,7 @@ def _lift(options: Options, folder: str):
     if is_etc:
         changes["question_words_in_global"] = options.question_words_in_global
     for name in ("local_radius", "num_hidden_layers"):
-        # Options of the other model are None.
+        # None means the preset's value, or all layers.
         if getattr(options, name) is not None:
             changes[name] = getattr(options, name)
     config = checkpoints.lifted_config(
@@ -172,7 +175,7 @@ def _lift(options: Options, folder: str):
         head = pretraining_heads.make_language_model_head(
             config, layer_norm_epsilon=1e-12 if is_etc else 1e-3
         )
-    # Its warnings are in the report's notes, too, which are printed.
+    # The report's notes repeat the warnings, and are printed.
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)
     try:

@@ -8,7 +8,7 @@ from testing.tasks import CommandTestCase
 
 
 class LiftTest(CommandTestCase):
-    """Lifted weights are in `cli.lift_test`."""
+    """Tests errors; `cli.lift_test` lifts weights."""
 
     def test_errors_name_options(self):
         source = self.path("empty")

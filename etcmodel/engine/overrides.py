@@ -1,7 +1,7 @@
-"""Reads and checks parameters that replace those of an experiment.
+"""Reads and checks parameters that override those of an experiment.
 
-The Model Garden would apply them as well, but its errors say neither where a
-mistake is nor what is right.
+The Model Garden reads them, too, but its errors neither locate a mistake nor
+say how to fix it.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from etcmodel.errors import UserError
 from etcmodel.errors import show
 from etcmodel.pipeline import metadata_files
 
-# Type of a parameter -> types of its values, and their name in messages.
+# Type of a parameter -> accepted Python types, and their name in messages.
 _TYPES = {
     bool: (bool, "true or false"),
     int: (int, "a whole number"),
@@ -33,12 +33,12 @@ _MAX_LISTED = 40
 
 
 def read(text: Any, source: str) -> dict[str, Any]:
-    """Reads parameters from `a.b=1,c.d=x`, YAML, JSON, or a file of it.
+    """Reads parameters from `a.b=1,c.d=x`, YAML, JSON, or a file with them.
 
     Args:
-        text: the parameters, or the path of their file; or a dict of them,
-            nested or with dots in its names.
-        source: the option, for messages.
+        text: the parameters, the path of a file with them, or a dict, nested or
+            with dots in its names.
+        source: name of the option, for error messages.
 
     Returns:
         Nested dicts: `{"a": {"b": 1}, "c": {"d": "x"}}`.
@@ -50,8 +50,8 @@ def read(text: Any, source: str) -> dict[str, Any]:
         return values
     if not tf.io.gfile.exists(text):
         raise UserError(
-            f"{source}={show(text)} holds no parameters. Give a.b=1,c.d=x, or "
-            "YAML or JSON, or a file of it."
+            f"{source}={show(text)} holds no parameters. Give a.b=1,c.d=x, "
+            "YAML, JSON, or a file with one of these."
         )
     return read_file(text, f"{source}={text}")
 
@@ -65,25 +65,25 @@ def read_file(path: str, source: str) -> dict[str, Any]:
         raise UserError(f"{source}: cannot be read: {error}") from error
     if not isinstance(values, dict):
         raise UserError(
-            f"{source}: the file holds no parameters, but {show(values)}. Give "
-            "a YAML or JSON file, such as the output of `train "
-            "`print_config``."
+            f"{source}: expected a file with parameters, got {show(values)}. "
+            "Give a YAML or JSON file, such as the output of train with "
+            "`print_config`."
         )
     return values
 
 
 def _load(text, source):
-    """Parses a text; returns a dict if it holds parameters."""
+    """Parses a text; returns a dict if the text holds parameters."""
     try:
         text = params_dict.nested_csv_str_to_json_str(text)
     except ValueError:
-        pass  # It is YAML or JSON.
+        pass  # Not `a.b=1`, so it is parsed as YAML or JSON.
     try:
         return metadata_files.parse_yaml(text)
     except ValueError as error:
         raise UserError(
-            f"{source}: {error}. Give a.b=1,c.d=x, or YAML or JSON, or a file "
-            "of it."
+            f"{source}: {error}. Give a.b=1,c.d=x, YAML, JSON, or a file with "
+            "one of these."
         ) from error
 
 
@@ -93,14 +93,14 @@ def check(
     source: str,
     place: str = "",
 ) -> None:
-    """Checks that parameters exist and have values of their types.
+    """Checks that parameters exist and that their values have the right type.
 
-    Whole numbers become floats where the parameter is one.
+    Converts ints to floats for parameters of type float.
 
     Args:
-        values: from `read`; changed in place.
-        params: the configuration that they override.
-        source: the option, for messages.
+        values: result of `read`; changed in place.
+        params: the configuration that the values override.
+        source: name of the option, for error messages.
         place: path of `params` in the whole configuration, such as "task.".
     """
     names = _names(params)
@@ -108,8 +108,8 @@ def check(
     for name, value in values.items():
         if not isinstance(name, str):
             raise UserError(
-                f"{source}: {place}{name} is not the name of a parameter. YAML "
-                "reads words such as on, yes and 1 as values."
+                f"{source}: {place}{name} is not the name of a parameter. Use "
+                "quotes: YAML reads on, yes and 1 as booleans and numbers."
             )
         if name not in names:
             raise _unknown(f"{place}{name}", name, names, source)
@@ -135,16 +135,16 @@ def check(
 
 
 def _names(params) -> list[str]:
-    """Lists the parameters of a configuration."""
+    """Returns the names of a configuration's parameters."""
     return [field.name for field in dataclasses.fields(params)]
 
 
 def _check_type(value, default, hint, name, source):
-    """Checks the type of a value, if it is known."""
+    """Checks the type of a value if `_TYPES` has the parameter's type."""
     kinds = typing.get_args(hint) or (hint,)
     if not {*kinds} <= {*_TYPES} or type(value) is type(default):
         return
-    # For Python, true is the number 1.
+    # In Python, a bool is an int.
     fits = (
         isinstance(value, _TYPES[kind][0])
         and (kind is bool or not isinstance(value, bool))
@@ -158,9 +158,9 @@ def _check_type(value, default, hint, name, source):
 
 
 def _with_floats(value, hint):
-    """Returns a value with floats where a parameter of a type has them.
+    """Converts ints in a value to floats if its type hint has float, not int.
 
-    TensorFlow cannot compute a schedule with the learning rate 1.
+    TensorFlow's schedules reject an int as the learning rate.
     """
     kinds = _plain_types(hint)
     if isinstance(value, list | tuple):
@@ -171,16 +171,16 @@ def _with_floats(value, hint):
 
 
 def _plain_types(hint) -> set:
-    """Returns the types in a type: float, NoneType of `List[float] | None`."""
+    """Flattens a type hint: `List[float] | None` has {float, NoneType}."""
     parts = typing.get_args(hint)
     return set().union(*map(_plain_types, parts)) if parts else {hint}
 
 
 def _unknown(path, name, names, source) -> UserError:
-    """Returns the error of a parameter that does not exist."""
+    """Returns the error for a parameter that does not exist."""
     close = difflib.get_close_matches(name, names)
     close = [path.removesuffix(name) + x for x in close]
-    advice = f"There are: {_listed(names)}."
+    advice = f"Choose one of: {_listed(names)}."
     if close:
         advice = f"Did you mean {' or '.join(close)}?"
     return UserError(f"{source}: there is no parameter {path}. {advice}")

@@ -40,7 +40,7 @@ class OverridesTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_whole_numbers_for_floats(self):
-        """The optimizer cannot compute with them."""
+        """Converts ints to floats, which the optimizer needs."""
         params = _defaults()
         rate = "trainer.optimizer_config.learning_rate"
         text = (
@@ -57,7 +57,7 @@ class OverridesTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_plain_values_of_python(self):
-        """The Model Garden writes tuples so."""
+        """Reads tuples in the form that the Model Garden writes."""
         self.assertEqual(
             {"a": (1, 2.5e4)},
             overrides.read("a: !!python/tuple [1, 2.5e4]", "--flag"),
@@ -71,13 +71,13 @@ class OverridesTest(tf.test.TestCase, parameterized.TestCase):
         ("a: !!python/name:os.system", "not YAML .*could not determine"),
         ("", "holds no parameters"),
     )
-    def test_what_is_no_form(self, text, message):
+    def test_texts_without_parameters(self, text, message):
         with self.assertRaisesRegex(UserError, message):
             overrides.read(text, "--flag")
         with self.assertRaisesRegex(UserError, "--flag: "):
             overrides.read_file(self._write(text), "--flag")
 
-    def test_what_is_no_file(self):
+    def test_unreadable_files(self):
         binary = self._write("")
         with open(binary, "wb") as stream:
             stream.write(b"\xff\xfe\x00\x01")
@@ -90,7 +90,7 @@ class OverridesTest(tf.test.TestCase, parameterized.TestCase):
         ("task.model.encoder.hiden_size=3", "mean task.model.encoder.hidden_"),
         ("tsk.model=3", "no parameter tsk. Did you mean task?"),
         ("trainer: {on: 5}", "trainer.True is not the name of a parameter"),
-        ("task.zzz=3", "There are: .*model, train_data, validation_data"),
+        ("task.zzz=3", "Choose one of: .*model, train_data, validation_data"),
         ("task.model=5", "task.model is 5, but must hold.*: encoder, long_"),
         ("trainer.train_steps=abc", "is 'abc', but must be a whole number."),
         ("trainer.train_steps=1.5", "is 1.5, but must be a whole number."),
@@ -119,11 +119,11 @@ class OverridesTest(tf.test.TestCase, parameterized.TestCase):
         "trainer.optimizer_config.optimizer.type=lamb",
         "trainer.optimizer_config.ema.average_decay=0.9",
     )
-    def test_what_is_right(self, text):
+    def test_valid_parameters(self, text):
         overrides.check(overrides.read(text, "--flag"), _defaults(), "--flag")
 
     def test_configurations_of_all_experiments(self):
-        """As `train` writes them, and `evaluate` reads them."""
+        """`check` accepts all configurations that `train` writes."""
         for task, spec in registry.tasks().items():
             registry.register_experiments(task)
             for name in spec.experiments:

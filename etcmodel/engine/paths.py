@@ -1,8 +1,8 @@
-"""Checks the paths that options name, before anything is loaded.
+"""Checks the paths in options before TensorFlow is loaded.
 
-A field of a dataclass of options says with `option(..., path=KIND)` what its
-path must be; `check` looks at all of them. Inputs in a bucket are checked when
-they are read: that needs TensorFlow.
+A field of an options dataclass declares the kind of its path with
+`option(..., path=KIND)`; `check` checks all such fields. Inputs in a bucket are
+checked when they are read, because that needs TensorFlow.
 """
 
 import glob
@@ -22,28 +22,31 @@ from etcmodel.serving import exported
 from etcmodel.training import overlaps
 from etcmodel.training import runs
 
-# Bytes near the beginning of a picture: PNG, SVG, PDF.
+# Bytes near the beginning of a picture, and where they end at the latest.
 _PICTURE_STARTS, _MAX_START = (b"\x89PNG", b"<svg", b"<?xml", b"%PDF"), 1000
-# Names of TFRecord files, not of their directory.
+# Matches a name or pattern of TFRecord files, but not their directory.
 _RECORDS = re.compile(r"[*?\[]|\.tfrecord")
 _CHOICES = ("best", "last")
 _PICTURES = (".png", ".svg", ".pdf")
 
 
 def check(options: Any) -> None:
-    """Checks all paths of a dataclass of options; outputs must be no inputs."""
+    """Checks all paths of an options dataclass.
+
+    Also rejects outputs that overlap with inputs or with other outputs.
+    """
     overwrite = bool(getattr(options, "overwrite", False))
     outputs, inputs = [], []
     for name, kind in options_lib.paths(type(options)).items():
         field = "from_" if name == "from" else name
         value = getattr(options, field)
         for path in value if isinstance(value, list) else [value]:
-            # Rows have no path.
+            # `input` may hold rows, which have no path.
             if not path or not isinstance(path, str | os.PathLike):
                 continue
             path = os.fspath(path)
             if not files.is_remote(path) and not os.path.lexists(path):
-                # Restores what a killed process left.
+                # A killed process may have moved the old directory away.
                 swaps.recover(os.path.realpath(path))
             if kind in _OUTPUTS:
                 _OUTPUTS[kind](name, path, overwrite)
@@ -56,7 +59,7 @@ def check(options: Any) -> None:
 
 
 def check_params(params, name: str, path: str, kind: str) -> None:
-    """Checks that an output is not what a run's configuration reads."""
+    """Checks that an output does not overlap with the inputs of a run."""
     task = params.task
     inputs = [
         place
@@ -83,7 +86,7 @@ def _output(name: str, path: str, kind: str) -> overlaps.Place:
 
 
 def _inputs(name: str, value: str, kind: str) -> list[overlaps.Place]:
-    """Returns the files and directories that a name names."""
+    """Returns the files and directories that an option's value refers to."""
     if kind == "checkpoint" and value in _CHOICES:
         return []
     parts = [value]
@@ -97,7 +100,7 @@ def _inputs(name: str, value: str, kind: str) -> list[overlaps.Place]:
             is_prefix = kind in ("weights", "checkpoint", "source")
             pattern = f"{glob.escape(path)}*" if is_prefix else path
             matches = glob.glob(pattern)
-        # The note and the vocabulary of records are beside them.
+        # Metadata and vocabulary are in the directory of the records.
         if (
             kind == "records"
             and _RECORDS.search(os.path.basename(path))
@@ -122,15 +125,15 @@ def _records(name: str, value: str) -> None:
         is_there = files.is_remote(path) or os.path.exists(path)
         if path and not is_there and not glob.glob(path):
             raise UserError(
-                f"`{name}={path}`: no TFRecord files are there. Give the "
+                f"`{name}={path}`: no TFRecord files found. Give the "
                 "`output_dir` of `preprocess`"
-                + (", or a run." if name == "`like`" else ".")
+                + (", or a run." if name == "like" else ".")
             )
 
 
 def _file(name: str, path: str) -> None:
     if os.path.isdir(path):
-        raise UserError(f"`{name}={path}` is a directory. Name a file.")
+        raise UserError(f"`{name}={path}` is a directory. Give a file.")
     if not os.path.exists(path):
         raise UserError(
             f"`{name}={path}`: there is no such file. Check the path."
@@ -138,7 +141,7 @@ def _file(name: str, path: str) -> None:
 
 
 def _weights(name: str, path: str, advice: str = "Check the path.") -> None:
-    """Checks that a checkpoint, a pattern or a directory exists."""
+    """Checks that a directory, a checkpoint or a match of a pattern exists."""
     places = (path, f"{path}.index")
     if not any(map(os.path.exists, places)) and not glob.glob(path):
         raise UserError(
@@ -158,7 +161,7 @@ def _checkpoint(name: str, choice: str) -> None:
 
 def _any_run(name: str, path: str) -> None:
     if os.path.isfile(path):
-        raise UserError(f"`{name}={path}` is a file. Name a directory.")
+        raise UserError(f"`{name}={path}` is a file. Give a directory.")
 
 
 # Kind of an input -> its check.
@@ -181,11 +184,11 @@ def _new_run(name: str, path: str, overwrite: bool) -> None:
         return
     if not os.path.isdir(path):
         atomic.check_directory(path, overwrite=True)
-    # Nothing is written beside a run that is resumed.
+    # A resumed run writes only into its directory, so the parent may be
+    # read-only.
     elif not os.access(path, os.W_OK):
         raise UserError(
-            f"`{name}={path}`: you may not write into it. Choose another "
-            "directory."
+            f"`{name}={path}` is not writable. Choose another directory."
         )
     overlaps.check_run(overlaps.Place(name, path))
 
@@ -193,8 +196,8 @@ def _new_run(name: str, path: str, overwrite: bool) -> None:
 def _bucket(name: str, path: str, overwrite: bool) -> None:
     if files.is_remote(path) and "," in path:
         raise UserError(
-            f"`{name}={path}`: `train` reads a comma in an address as the "
-            "beginning of another one. Choose a name without a comma."
+            f"`{name}={path}`: `train` would split this address at the comma. "
+            "Choose a name without a comma."
         )
     atomic.check_directory(path, overwrite, in_bucket=True)
 
@@ -209,20 +212,21 @@ def _metrics(name: str, path: str, overwrite: bool) -> None:
             values = [None]
         if not all(isinstance(x, int | float) for x in values):
             raise UserError(
-                f"`{name}={path}` exists and holds no metrics. Choose another "
-                "file."
+                f"`{name}={path}` exists and does not hold metrics. Choose "
+                "another file."
             )
 
 
 def check_picture(name: str, path: str, overwrite: bool = True) -> None:
     """Raises a `UserError` if a picture cannot be written.
 
-    Another picture is replaced, whatever `overwrite` says.
+    An existing picture is replaced, even without `overwrite`.
     """
     del overwrite
     if os.path.splitext(path)[1].lower() not in ("", *_PICTURES):
         raise UserError(
-            f"`{name}={path}`: pictures end in {', '.join(_PICTURES)}."
+            f"`{name}={path}`: expected a name that ends in "
+            f"{', '.join(_PICTURES)}."
         )
     atomic.check_file(path, overwrite=True)
     if os.path.exists(path):
@@ -230,7 +234,7 @@ def check_picture(name: str, path: str, overwrite: bool = True) -> None:
             start = stream.read(_MAX_START)
         if start and not any(x in start for x in _PICTURE_STARTS):
             raise UserError(
-                f"`{name}={path}` exists and is no picture. Choose another "
+                f"`{name}={path}` exists and is not a picture. Choose another "
                 "file."
             )
 
@@ -247,6 +251,6 @@ _OUTPUTS: dict[str, Callable[[str, str, bool], None]] = {
     ),
     "metrics": _metrics,
     "picture": check_picture,
-    # The demo checks it itself.
+    # The demo checks its own directory.
     "demo": lambda name, path, overwrite: None,
 }

@@ -1,4 +1,4 @@
-"""What paths must be; the messages are tested in `command_line_test`."""
+"""Tests which paths are accepted; `command_line_test` tests messages."""
 
 import dataclasses
 import glob
@@ -18,7 +18,7 @@ from etcmodel.pipeline import options
 from etcmodel.pipeline import swaps
 from testing.flags import parse_options
 
-# A flag for each kind of path, called as the kind.
+# One flag per kind of path, named like the kind.
 _KINDS = (
     *("data", "records", "weights", "source", "checkpoint", "file"),
     *("new_directory", "new_file", "picture", "new_run", "any_run"),
@@ -89,7 +89,7 @@ class PathsTest(parameterized.TestCase):
         "--any_run=full",
         "--any_run=not/there",
     )
-    def test_what_is_fine(self, arguments):
+    def test_accepted_paths(self, arguments):
         self._check(arguments)
         self.assertFalse(os.path.exists("not"))
 
@@ -111,7 +111,7 @@ class PathsTest(parameterized.TestCase):
         "--new_run=a.json",
         "--any_run=a.json",
     )
-    def test_what_is_not(self, arguments):
+    def test_rejected_paths(self, arguments):
         with self.assertRaises(UserError):
             self._check(arguments)
 
@@ -122,7 +122,7 @@ class PathsTest(parameterized.TestCase):
         (False, "--new_run=full/other", UserError),
     )
     def test_where_a_run_may_be_written(self, may_write, arguments, error):
-        """In its directory, whether or not one may write beside it."""
+        """Only the directory of a run must be writable, not its parent."""
         with mock.patch.object(
             os, "access", lambda path, _: may_write == path.endswith("full")
         ):
@@ -132,7 +132,7 @@ class PathsTest(parameterized.TestCase):
                 self._check(arguments)
 
     @parameterized.parameters(
-        # Equal.
+        # Outputs equal to inputs.
         (
             "--data=a.json --new_file=a.json --overwrite",
             "and --data=a.json are",
@@ -164,7 +164,7 @@ class PathsTest(parameterized.TestCase):
             "--new_file=new --metrics=new",
             "--metrics=new and --new_file=new are",
         ),
-        # Contains.
+        # Outputs that contain inputs.
         (
             "--file=own/in/x --new_directory=own --overwrite",
             "own contains --fi",
@@ -177,7 +177,7 @@ class PathsTest(parameterized.TestCase):
         ),
         ("--weights=full/x.png --new_run=full", "full contains --weights"),
         ("--records=gs://b/x/y --new_directory_or_bucket=gs://b/x", "contains"),
-        # Lies in.
+        # Outputs inside inputs.
         (
             "--records=own --new_directory=own/new",
             "own/new is in --records=own",
@@ -188,19 +188,19 @@ class PathsTest(parameterized.TestCase):
             "link/new is in --source=own",
         ),
         ("--weights=own --new_run=own/new", "is in --weights"),
-        # Parts of outputs.
+        # Outputs inside a directory that this package wrote.
         ("--new_file=own/in/x --overwrite", "is a part of /"),
         ("--new_directory=own/in --overwrite", "was not written by"),
         (
             "--any_run=run --metrics=run/params.yaml",
-            "params.yaml exists and hol",
+            "params.yaml exists and does not hold metrics",
         ),
         ("--any_run=run --new_file=run/tuned.json", "is a part of /"),
         ("--new_directory=run/best_ckpt", "is a part of /"),
         ("--new_run=own", "--new_run=own is not a run: it holds .etcmodel"),
-        # Other files are not replaced.
-        ("--metrics=a.json", "a.json exists and holds no metrics"),
-        ("--picture=full/text.png", "text.png exists and is no picture"),
+        # Existing files of another format are not replaced.
+        ("--metrics=a.json", "a.json exists and does not hold metrics"),
+        ("--picture=full/text.png", "text.png exists and is not a picture"),
         ("--new_directory_or_bucket=gs://b/a,b", "a name without a comma"),
     )
     def test_outputs_that_would_destroy_something(self, arguments, message):
@@ -243,13 +243,13 @@ class PathsTest(parameterized.TestCase):
         with open("full/text.png", "w") as stream:
             stream.write("x")
 
-    def test_what_a_killed_process_was_replacing(self):
-        """It is back before it is read."""
+    def test_directory_moved_away_by_a_killed_process(self):
+        """A directory that a killed process moved away is restored first."""
         os.rename("own", f".own.{swaps._host()}-{os.getpid()}.1.old")
         self._check("--any_run=own --records=own")
         self.assertTrue(os.path.isdir("own"))
 
-    def test_models_are_got_only_to_be_lifted(self):
+    def test_only_lift_advises_to_download(self):
         for name in ("weights", "checkpoint"):
             with self.assertRaisesRegex(
                 UserError,

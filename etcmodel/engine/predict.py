@@ -1,4 +1,4 @@
-"""Answers the questions of data files with a SavedModel."""
+"""Predicts for the records of data files with a SavedModel."""
 
 import collections
 import dataclasses
@@ -28,11 +28,11 @@ class Options(inputs.InputOptions, inputs.ReadingOptions):
 
     Attributes:
         saved_model: the SavedModel: the `output_dir` of `export`.
-        output: the file to write.
-        batch_size: how many records are answered at once.
+        output: the prediction file to write.
+        batch_size: number of records per batch.
         metrics: a JSON file to write the metrics to. For the labels of
             `classify`, a report and pictures are written beside it.
-        overwrite: replace the files to write if they exist.
+        overwrite: replace existing output files.
     """
 
     saved_model: str = option(path="saved_model")
@@ -43,16 +43,18 @@ class Options(inputs.InputOptions, inputs.ReadingOptions):
 
 
 class Result(NamedTuple):
-    """What `predict` wrote.
+    """Files that `predict` wrote, and statistics of the records.
 
     Attributes:
-        output: the file of predictions.
-        num_predictions: how many there are.
-        counts: numbers of records by what is noteworthy about them.
-        skipped: how many records were left out and why; "" for none.
-        num_gold: number of records whose right answer is known.
-        metrics: name -> value on these; empty if there are none.
-        pictures: files about labels: a report, and pictures.
+        output: path of the prediction file.
+        num_predictions: number of predictions in it.
+        counts: property, such as "records_truncated" -> number of records that
+            have it.
+        skipped: how many records were skipped and why; "" for none.
+        num_gold: number of records with a gold answer.
+        metrics: name -> value on the records with a gold answer; empty if there
+            are none.
+        pictures: paths of the report about labels and its pictures.
     """
 
     output: str
@@ -65,10 +67,7 @@ class Result(NamedTuple):
 
 
 def _reader(spec, metadata: Mapping, options: Options):
-    """Returns how data files are read: as the training records, or `reading`.
-
-    Raises a `UserError` if the task has no such option.
-    """
+    """Returns the format of the training files, changed by `reading`."""
     given = inputs.parse_reading(spec, options.reading)
     noted = metadata.get("reading", {})
     sizes = metadata.get("preprocessing_config", {})
@@ -138,8 +137,8 @@ def predict(options: Options, reporter: Reporter | None = None) -> Result:
     if options.metrics and not gold:
         raise UserError(
             f"`metrics={options.metrics}` is not written: no record of "
-            f"{options.input} has a label. The predictions are in "
-            f"{options.output}."
+            f"{options.input} has a label. Add labels, or leave out `metrics`. "
+            f"The predictions are in {options.output}."
         )
     metrics = spec.dataset.score(predictions, gold) if gold else {}
     pictures = ()
@@ -160,10 +159,10 @@ def predict(options: Options, reporter: Reporter | None = None) -> Result:
 
 
 def _remarks(saved, record) -> collections.Counter[str]:
-    """Counts what is noteworthy about a record."""
+    """Returns the counts of a record for `Result.counts`."""
     counts = collections.Counter(record.counts)
     if saved.sizes.get("units") == "texts":
-        # The model learned from lists of texts.
+        # The model was trained on documents that were lists of texts.
         counts["documents_not_split_into_texts"] += not record.has_units
     if saved.has_queries:
         counts["records_without_query"] += not record.query

@@ -10,7 +10,7 @@ from testing.tasks import write_small_wikihop
 
 
 class PredictTest(CommandTestCase):
-    """With a SavedModel that always answers with the first candidate."""
+    """Tests a SavedModel that always answers with the first candidate."""
 
     def setUp(self):
         super().setUp()

@@ -1,4 +1,4 @@
-"""Turns data files or rows into TFRecords with features."""
+"""Converts data files or rows to TFRecords of features."""
 
 import collections
 import concurrent.futures
@@ -36,10 +36,12 @@ class Options(inputs.InputOptions, inputs.VocabularyOptions):
 
     Attributes:
         task: the task; `python -m etcmodel experiments` lists them.
-        output_dir: the directory to make, on a disk or in a bucket.
-        split: "train": every record must have its answer; what cannot be
-            learned is left out. "dev", for validation: likewise, but nothing
-            is left out. "predict": answers are neither needed nor stored.
+        output_dir: the directory to create, on a disk or in a bucket.
+        split: "train": every record needs an answer; records that a model
+            cannot be trained on are left out, such as a record whose answer is
+            not in its text. "dev", for validation: every record needs an
+            answer, and none is left out. "predict": answers are neither needed
+            nor stored.
         num_shards: number of TFRecord files.
         overwrite: replace the output directory if it exists.
         vocab_file: the vocabulary: a WordPiece vocab.txt with one token a line,
@@ -47,17 +49,16 @@ class Options(inputs.InputOptions, inputs.VocabularyOptions):
             tokenizer_config.json and tokenizer.json beside the vocabulary set
             the defaults of `lower_case`, `strip_accents` and
             `tokenize_chinese_chars`.
-        like: records that were preprocessed before, or a run of `train` that
-            read them; their sizes, labels, names of fields and vocabulary are
-            the defaults.
-        runner: run on an engine of Apache Beam: DirectRunner, FlinkRunner,
-            SparkRunner, DataflowRunner and others. Its own options follow as
-            they are, such as --direct_num_workers=4. Needs the extra "beam".
-        beam_options: options of Beam, such as "--direct_num_workers=4".
-        validation_fraction: share of the records that is kept for validation:
-            the output has two directories, train and dev.
+        like: preprocessed records, or a run of `train` that read them. Their
+            sizes, labels, field names and vocabulary are the defaults.
+        runner: Apache Beam runner to use: DirectRunner, FlinkRunner,
+            SparkRunner, DataflowRunner or another. Beam's own flags can be
+            added, such as --direct_num_workers=4. Needs the extra "beam".
+        beam_options: Beam's flags, such as "--direct_num_workers=4".
+        validation_fraction: share of the records to hold out for validation.
+            The output then has two directories, train and dev.
         seed: seed of the validation split.
-        task_options: the task's own options, its preprocessing configuration.
+        task_options: the task's own options: its preprocessing configuration.
     """
 
     task: str
@@ -77,16 +78,18 @@ class Options(inputs.InputOptions, inputs.VocabularyOptions):
 
 
 class Split(NamedTuple):
-    """The written records of a split.
+    """Statistics of a split that was written.
 
     Attributes:
-        directory: their directory.
+        directory: directory of the TFRecords.
         num_read: number of records read.
-        num_written: number of records that have examples.
-        totals: counts of parts of records, such as "tokens_cut".
-        summary: shares and means, such as of tokens cut.
-        skipped: how many records were left out and why; "" for none.
-        notes: remarks on counts that are unusual.
+        num_written: number of records with at least one example.
+        totals: name of a statistic, such as "tokens_cut" -> its sum over the
+            records.
+        summary: name of a share or mean, such as the share of tokens cut -> its
+            value.
+        skipped: how many bad records were skipped and why; "" for none.
+        notes: warnings about unusual statistics.
     """
 
     directory: str
@@ -99,12 +102,12 @@ class Split(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What `preprocess` wrote.
+    """Statistics of the records that `preprocess` wrote.
 
     Attributes:
-        splits: name -> what was written of it.
-        tokenizer: the settings of the tokenizer and their source, for people;
-            "" for SentencePiece.
+        splits: name of a split -> its statistics.
+        tokenizer: description of the tokenizer's settings and their source; ""
+            for SentencePiece.
     """
 
     splits: Mapping[str, Split]
@@ -112,7 +115,7 @@ class Result(NamedTuple):
 
 
 def make_all_examples(examples, records, split, bad_records):
-    """Makes examples in parallel, in order; yields those of batches."""
+    """Makes examples in threads; yields lists of them in reading order."""
     workers = os.cpu_count() or 1
     pending = collections.deque()
     records = iter(records)
@@ -142,13 +145,13 @@ def preprocess(
     reporter: progress_lib.Reporter | None = None,
     name: str = "records",
 ) -> Result:
-    """Writes the records of data files, or of a collection, as TFRecords.
+    """Converts data files, or a collection of rows, to TFRecords.
 
     Args:
-        options: what to read and to write. `input` may also be a collection of
-            rows, for the tasks of users' own documents.
+        options: the options. For tasks on users' own documents, `input` may
+            also be a collection of rows.
         reporter: shows the progress.
-        name: of such a collection, for messages.
+        name: name of the collection of rows, for error messages.
 
     Raises:
         UserError: an option or a record cannot be used; the message names it.
@@ -161,9 +164,9 @@ def preprocess(
     _check_fraction(options)
     if task.complete and options.split != "train" and not options.like:
         raise UserError(
-            f"`split={options.split}` needs `like=DIR`, the records that are "
-            f"trained on: they tell what {task.name} has to know, such as the "
-            "labels."
+            f"`split={options.split}` of {task.name} needs settings of the "
+            "training records, such as their labels. Give the directory of "
+            "the training records as `like=DIR`."
         )
     like, options = inputs.with_like(task, options)
     config = inputs.preprocessing_config(task, options.task_options, like)
@@ -196,7 +199,7 @@ def preprocess(
             config,
             _kept(splits["train"], read(paths, "train", bad_records)),
         )
-        # Known labels may have other spellings in the data.
+        # With the labels known, the format can unify their spellings.
         read = reader(config)
     examples = inputs.make_example_maker(task, config, options)
     import tensorflow as tf
@@ -233,17 +236,19 @@ def _find_input(task, options: Options) -> tuple[list[str], Any]:
         task.format(task.make_preprocessing_config({})), "read_rows"
     ):
         raise UserError(
-            f"`input`: {task.name} reads files in their official format. Give "
-            "their names."
+            f"`input`: {task.name} reads files in their official format, not "
+            "rows. Give paths of files."
         )
     if options.runner is not None:
-        raise UserError("`runner` needs files as `input`.")
-    # They are read several times.
+        raise UserError(
+            "`runner` needs files as `input`, got rows. Give paths of files."
+        )
+    # Rows are read several times, but an iterator only once.
     return [], list(rows) if isinstance(rows, Iterator) else rows
 
 
 def _read_rows(format_, rows, name, paths, split, bad_records=None, at=None):
-    """Reads rows with the signature of `Format.read`."""
+    """Adapts `format_.read_rows` to the signature of `Format.read`."""
     del paths, at
     return format_.read_rows(rows, split, bad_records, name)
 
@@ -259,8 +264,8 @@ def _check_fraction(options: Options) -> None:
         )
     if options.split != "train":
         raise UserError(
-            "`validation_fraction` makes both splits, train and dev: leave "
-            "`split` out."
+            "`validation_fraction` writes both splits, train and dev. Leave "
+            "out `split`."
         )
 
 
@@ -269,13 +274,13 @@ def _kept(keep, records):
 
 
 class _Written(NamedTuple):
-    """Counts of a written split.
+    """Statistics of a split before they are summarized.
 
     Attributes:
-        records: numbers of records: written and left out.
-        totals: counts of parts of records.
-        bad_records: those that were skipped.
-        shards: name of a file -> its numbers of examples and of bytes.
+        records: "written" or "left out" -> number of records.
+        totals: name of a statistic -> its sum over the records.
+        bad_records: counts of skipped records.
+        shards: name of a TFRecord file -> its "examples" and "bytes".
     """
 
     records: collections.Counter[str]
@@ -287,7 +292,7 @@ class _Written(NamedTuple):
 def _write_locally(
     read, directory, paths, options, examples, split, keep, reporter
 ) -> _Written:
-    """Writes the TFRecords of a split into a directory."""
+    """Writes the TFRecords of a split in this process."""
     from etcmodel.pipeline import tfrecords
 
     bad_records = BadRecords(options.skip_bad_records)
@@ -305,7 +310,7 @@ def _write_locally(
 
 
 def _distributed():
-    """Imports Beam without its warnings about missing cloud packages."""
+    """Imports the Beam pipeline without warnings about cloud packages."""
     extras.require_extra("beam")
     logging.disable(logging.WARNING)
     try:
@@ -316,10 +321,13 @@ def _distributed():
 
 
 def _beam_options(options: Options):
-    """Returns the options of Beam, or None without a `runner`."""
+    """Parses Beam's options; returns None without a `runner`."""
     if options.runner is None:
         if options.beam_options:
-            raise UserError("`beam_options` needs `runner`.")
+            raise UserError(
+                "`beam_options` needs a Beam runner. Set `runner`, such as "
+                "`runner=DirectRunner`."
+            )
         return None
     return _distributed().parse_options(
         options.runner, options.beam_options or []
@@ -329,7 +337,7 @@ def _beam_options(options: Options):
 def _write_with_beam(
     beam, directory, paths, options, examples, split, keep
 ) -> _Written:
-    """Does the same as `_write_locally` on the workers of a runner."""
+    """Writes the TFRecords of a split on the workers of a Beam runner."""
     import tensorflow as tf
 
     distributed = _distributed()
@@ -359,7 +367,7 @@ def _write_with_beam(
 def _write_notes(
     written, directory, paths, options, examples, split, like
 ) -> Split:
-    """Writes all other files of a split into a directory."""
+    """Writes a split's statistics, vocabulary and metadata."""
     from etcmodel.pipeline import tfrecords
 
     task, config = examples.spec, examples.preprocessor.config
@@ -416,7 +424,7 @@ def _write_notes(
 def _write_examples(
     examples, read, paths, split, bad_records, writer, reporter
 ):
-    """Writes all records; returns counts of records, and of their content."""
+    """Writes examples; returns `_Written.records` and `_Written.totals`."""
     from etcmodel.pipeline import packing
 
     records, totals = collections.Counter(), collections.Counter()
@@ -425,7 +433,7 @@ def _write_examples(
         source = read(paths, split, bad_records, progress.at)
         for made in make_all_examples(examples, source, split, bad_records):
             for record in made:
-                # Only examples of one group are packed together.
+                # Examples are packed only with others of their group.
                 if (of_record := packing.group_of(record.source)) != group:
                     group = of_record
                     for packed in packer.flush():
@@ -442,7 +450,7 @@ def _write_examples(
 
 
 def _nothing_written(path, totals, bad_records) -> UserError:
-    """The error that no record could be used."""
+    """Returns the error for input without a usable record."""
     found = ", ".join(
         f"{name.replace('_', ' ')}: {count}"
         for name, count in sorted(totals.items())
@@ -450,12 +458,12 @@ def _nothing_written(path, totals, bad_records) -> UserError:
     )
     return UserError(
         f"{path}: no usable record was found. {bad_records.summary()}"
-        + (f" Of what was read, {found}." if found else "")
+        + (f" Statistics: {found}." if found else "")
     )
 
 
 def _write_vocabulary(directory: str, tokenizer, vocab_file: str) -> dict:
-    """Copies the vocabulary; returns what is noted about it."""
+    """Copies the vocabulary; returns its entries for the metadata."""
     import tensorflow as tf
 
     from etcmodel.feature_utils.text import tokenizer_settings

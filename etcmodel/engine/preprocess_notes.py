@@ -1,16 +1,16 @@
-"""Makes notes about unusual counts of records."""
+"""Warns of unusual statistics of preprocessed records."""
 
 from collections.abc import Mapping
 
-# With a vocabulary of the language, few tokens are unknown.
+# Share of unknown tokens that suggests a vocabulary of another language.
 _MAX_UNKNOWN = 0.05
 
 
 def make_notes(counts: Mapping[str, int], had_queries: bool) -> list[str]:
-    """Returns notes about likely mistakes.
+    """Returns notes about likely mistakes of the user.
 
     Args:
-        counts: as in `stats.json`, summed over all records.
+        counts: name of a statistic -> sum over all records, as in `stats.json`.
         had_queries: whether all training records are known to have queries.
     """
     notes = []

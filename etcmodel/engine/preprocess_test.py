@@ -36,12 +36,12 @@ class PreprocessTest(CommandTestCase):
     def _stored(self, name):
         return list(tfrecords.read_examples(self.path(name)))
 
-    def test_rows_are_stored_as_those_of_a_file(self):
+    def test_rows_equal_a_file(self):
         path = self.path("rows.jsonl")
         with open(path, "w", encoding="utf-8") as stream:
             stream.writelines(json.dumps(row) + "\n" for row in _ROWS)
         result = self._preprocess("file", path)
-        # An iterator can be read once only.
+        # An iterator can be read only once.
         for name, rows in (("list", _ROWS), ("iterator", iter(_ROWS))):
             self.assertEqual(
                 result.splits["train"].totals,

@@ -1,8 +1,8 @@
-"""Trains in a new process if this one has Keras 3.
+"""Trains in a new process if this process has Keras 3.
 
-The Model Garden needs Keras 2, and a process cannot change its Keras. Options,
-notes, steps, validations and the result are passed between the processes as
-pickles, so the call behaves as one in this process.
+The Model Garden needs Keras 2, and a process cannot switch the Keras version.
+Options, notes, progress, callbacks and the result are sent between the two
+processes as pickles, so callers see no difference.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _MAX_SHOWN = 2000
 
 
 def has_keras_2() -> bool:
-    """Returns whether this process can train; False if it is not known yet."""
+    """Returns whether this process has loaded TensorFlow with Keras 2."""
     if "tensorflow" not in sys.modules:
         return False
     from etcmodel.layers import keras_compat
@@ -41,9 +41,9 @@ def train(
     reporter: Reporter | None = None,
     on_validation: Callable[[int, dict[str, float]], object] | None = None,
 ) -> train_lib.Result:
-    """Trains here or, unless this process has Keras 2, in a new process.
+    """Trains in this process if it has Keras 2, otherwise in a new process.
 
-    See `train.train`.
+    Arguments and result are those of `train.train`.
     """
     reporter = reporter or Reporter("quiet")
     if has_keras_2():
@@ -67,7 +67,8 @@ def train(
             stdin=subprocess.DEVNULL,
             stdout=None if options.verbose else errors,
             stderr=None if options.verbose else errors,
-            # Keeps the terminal from interrupting it, too: `_serve` does.
+            # Otherwise Ctrl-C would also interrupt the new process, which
+            # `_serve` already does.
             start_new_session=True,
         )
         theirs.close()
@@ -78,7 +79,8 @@ def train(
             errors.seek(0)
             text = errors.read().decode("utf-8", "replace").strip()
             raise UserError(
-                f"The training process ended with code {process.returncode}. "
+                "The training process ended unexpectedly with code "
+                f"{process.returncode}. "
                 f"{text[-_MAX_SHOWN:]}".rstrip()
             ) from None
         finally:
@@ -88,7 +90,7 @@ def train(
 
 
 def _serve(process, channel, options, reporter, on_validation):
-    """Sends the options, shows what is reported, and returns the result."""
+    """Sends the options, forwards reports, and returns the result."""
     channel.send((options, on_validation is not None))
     is_interrupted = False
     with contextlib.ExitStack() as stack:
@@ -109,13 +111,15 @@ def _serve(process, channel, options, reporter, on_validation):
                 elif kind == "error":
                     raise UserError(values[0])
                 elif kind == "failed":
-                    raise RuntimeError(f"The training failed:\n{values[0]}")
+                    raise RuntimeError(
+                        f"The training process failed:\n{values[0]}"
+                    )
                 else:
                     raise KeyboardInterrupt
             except KeyboardInterrupt:
                 if is_interrupted or process.poll() is not None:
                     raise
-                # The process saves the training, and answers.
+                # The process saves a checkpoint and sends "interrupted".
                 is_interrupted = True
                 process.send_signal(signal.SIGINT)
 
@@ -128,14 +132,18 @@ class _Channel:
         self._buffer = b""
 
     def send(self, value: Any) -> None:
-        """Sends a value."""
+        """Sends a value as a pickle with its length before it."""
         content = pickle.dumps(value)
         self._stream.sendall(_LENGTH.pack(len(content)) + content)
 
     def receive(self) -> Any:
-        """Receives a value; an EOFError if the other process has ended.
+        """Receives a value.
 
-        An interruption loses nothing: what was received is kept.
+        After a KeyboardInterrupt, the next call resumes where it stopped:
+        received bytes are kept.
+
+        Raises:
+            EOFError: the other process has ended.
         """
         self._fill(_LENGTH.size)
         (size,) = _LENGTH.unpack(self._buffer[: _LENGTH.size])
@@ -160,7 +168,7 @@ class _Channel:
 
 
 class _RemoteProgress(NoProgress):
-    """Sends the progress of a training."""
+    """Forwards training progress to the other process."""
 
     def __init__(self, channel: _Channel):
         def sender(kind):
@@ -171,7 +179,7 @@ class _RemoteProgress(NoProgress):
 
 
 class _RemoteReporter(Reporter):
-    """Sends what is reported."""
+    """Forwards notes and progress to the other process."""
 
     def __init__(self, channel: _Channel):
         super().__init__("lines")
@@ -188,8 +196,8 @@ class _RemoteReporter(Reporter):
 
 
 def main(descriptor: int) -> None:
-    """Trains with the options that the other process sends."""
-    # A process in the background ignores interruptions by default.
+    """Trains with options received from a socket, given by its descriptor."""
+    # A process started in the background ignores SIGINT by default.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     channel = _Channel(socket.socket(fileno=descriptor))
     options, has_callback = channel.receive()
@@ -210,7 +218,8 @@ def main(descriptor: int) -> None:
     except KeyboardInterrupt:
         channel.send(("interrupted",))
     except BrokenPipeError:
-        sys.exit(1)  # The other process has ended.
+        # The other process has ended, so nobody waits for the result.
+        sys.exit(1)
     except Exception:
         channel.send(("failed", traceback.format_exc()))
 

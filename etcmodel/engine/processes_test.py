@@ -10,7 +10,7 @@ from testing.models import small_records
 from testing.tasks import CommandTestCase
 from testing.tasks import run_cli
 
-# Trains under Keras 3, is interrupted the second time, and goes on.
+# Calls `train` in Keras 3, interrupts a second run, and resumes it.
 _SCRIPT = """
 import os, signal, sys, threading
 import tensorflow as tf
@@ -54,7 +54,7 @@ class ProcessesTest(CommandTestCase):
         )
 
     def test_under_keras_3(self):
-        """Progress, callbacks and interruptions are those of one process."""
+        """Progress, callbacks and interrupts work across the processes."""
         environment = dict(os.environ, PYTHONPATH=os.getcwd())
         environment.pop("TF_USE_LEGACY_KERAS", None)
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Reports progress: a bar in a terminal or notebook, lines in a file."""
+"""Shows progress: as a bar in a terminal or notebook, as lines in a file."""
 
 import os
 import sys
@@ -14,13 +14,13 @@ import tqdm
 from etcmodel.errors import UserError
 from etcmodel.readers import files
 
-# Maximum number of seconds of training between lines.
+# Seconds of training after which a line is written in any case.
 _MAX_SILENCE = 30
 STYLES = ("auto", "bar", "lines", "quiet")
 
 
 class FileProgress:
-    """A bar over the bytes of files, with the number of finished records."""
+    """Progress bar over the bytes of files; shows the number of records."""
 
     def __init__(self, bar: tqdm.tqdm):
         self._bar = bar
@@ -31,7 +31,7 @@ class FileProgress:
         self._bar.update(position - self._bar.n)
 
     def done(self, count: int = 1) -> None:
-        """Counts `count` more finished records."""
+        """Adds `count` to the number of finished records."""
         self._records += count
         self._bar.set_postfix_str(f"{self._records} records", refresh=False)
 
@@ -40,7 +40,7 @@ class FileProgress:
 def file_progress(
     paths: Sequence[str], description: str
 ) -> Iterator[FileProgress]:
-    """Shows a bar over the bytes of files."""
+    """Shows a progress bar over the bytes of files."""
     with tqdm.tqdm(
         total=sum(map(files.size, paths)),
         desc=description,
@@ -70,9 +70,16 @@ def _has_bars(stream: TextIO) -> bool:
 class TrainingProgress:
     """Shows training progress: a bar in a terminal, lines in a file.
 
-    Speed and time left exclude the first step, which builds the graph, and the
-    time of validations. `interval` is the number of steps between lines; a line
-    is also written if the last one is half a minute old.
+    Speed and time left exclude the first step, which builds the graph, and
+    validations.
+
+    Args:
+        total: number of steps of the whole run.
+        interval: number of steps between lines. A line is also written if the
+            last one is 30 s old.
+        out: stream for lines.
+        clock: returns the time in seconds.
+        has_bar: whether to show a bar; by default if stderr supports it.
     """
 
     def __init__(
@@ -86,7 +93,7 @@ class TrainingProgress:
         self._total, self._interval = total, interval
         self._out, self._clock = out, clock
         self._has_bar = _has_bars(sys.stderr) if has_bar is None else has_bar
-        # Lines are not needed beside a bar, unless they go to a file.
+        # A bar replaces lines, unless the lines go to a file.
         self._has_lines = not (
             self._has_bar and (out.isatty() or in_notebook())
         )
@@ -101,9 +108,9 @@ class TrainingProgress:
             self._bar.close()
 
     def write(self, text: str) -> None:
-        """Prints a separate line."""
-        # `tqdm.write` does not clear the bar for `out`, another terminal stream
-        # while `sys.stdout` is replaced.
+        """Prints a line without breaking the bar."""
+        # `tqdm.write` clears the bar only for sys.stdout and sys.stderr, which
+        # `out` is not while `sys.stdout` is replaced.
         if self._bar is not None:
             self._bar.clear()
         print(text, file=self._out, flush=True)
@@ -140,7 +147,7 @@ class TrainingProgress:
             self.write(f"Step {step} of {self._total}: {shown}{self._speed()}")
 
     def _speed(self) -> str:
-        """Steps a second and the time that is left, once they are known."""
+        """Returns the speed and the time left, or "" after a single step."""
         seconds, steps = self._time - self._start, self._step - self._first
         if not steps or seconds <= 0:
             return ""
@@ -150,7 +157,7 @@ class TrainingProgress:
         return f", {speed}, {left} left"
 
     def validated(self, text: str) -> None:
-        """Prints the result of a validation; its time does not count."""
+        """Prints a validation's result; excludes its time from the speed."""
         if self._bar is not None:
             self._bar.unpause()
             now = self._line_time = self._clock()
@@ -159,7 +166,7 @@ class TrainingProgress:
 
 
 class NoProgress:
-    """Progress that nobody sees."""
+    """Has the methods of the other classes, but shows nothing."""
 
     def __enter__(self):
         return self
@@ -184,12 +191,12 @@ class NoProgress:
 
 
 class Reporter:
-    """Shows notes and progress of the functions of the engine.
+    """Shows notes and progress of the engine's functions.
 
     Args:
         style: "auto" for bars in a terminal or notebook and lines elsewhere,
             "bar", "lines" or "quiet".
-        out: where notes and lines go; by default the standard output.
+        out: stream for notes and lines; by default `sys.stdout`.
     """
 
     def __init__(self, style: str = "auto", out: TextIO | None = None):
@@ -210,15 +217,17 @@ class Reporter:
             print(text, file=self._out or sys.stdout, flush=True)
 
     def files(self, paths: Sequence[str], description: str):
-        """Returns a context manager: the `FileProgress` of reading files."""
+        """Returns a context manager that gives a `FileProgress`."""
         if self.is_quiet or self.style == "lines" or not paths:
             return NoProgress()
         return file_progress(paths, description)
 
     def training(self, total: int, interval: int):
-        """Returns a context manager: the `TrainingProgress` of `total` steps.
+        """Returns a context manager that gives a `TrainingProgress`.
 
-        `interval` is the number of steps between lines.
+        Args:
+            total: number of steps of the whole run.
+            interval: number of steps between lines.
         """
         if self.is_quiet:
             return NoProgress()

@@ -17,7 +17,7 @@ class ProgressTest(tf.test.TestCase):
         original = progress.tqdm.tqdm
 
         def make(**kwargs):
-            # Shown to nobody, but counting.
+            # The bar is hidden, but counts.
             kwargs.update(disable=False, file=io.StringIO())
             bars.append(original(**kwargs))
             return bars[0]
@@ -31,22 +31,22 @@ class ProgressTest(tf.test.TestCase):
                 self.assertEqual(100, bars[0].total)
                 self.assertEqual("2 records", bars[0].postfix)
 
-    def test_missing_file_is_not_its_business(self):
+    def test_missing_file_counts_as_empty(self):
         with progress.file_progress(["/no/such/file"], "Reading") as bar:
             bar.at(3)
 
 
 class _Terminal(io.StringIO):
-    """What is written, and where the cursor stands."""
+    """Fake terminal: keeps lines of text and the cursor's position."""
 
     def isatty(self):
         return True
 
     def lines(self):
-        """The lines as they stand in the end."""
+        """Returns the lines that are visible at the end."""
         shown = []
         for line in self.getvalue().split("\n"):
-            # What is written over another text hides as much of it.
+            # Text after "\r" overwrites the beginning of the line.
             text = ""
             for part in line.split("\r"):
                 text = part + text[len(part) :]
@@ -55,7 +55,7 @@ class _Terminal(io.StringIO):
 
 
 class TrainingProgressTest(tf.test.TestCase):
-    """Four steps of 2 s after a first one of 80 s, and a validation."""
+    """Shows a first step of 80 s, four steps of 2 s, and a validation."""
 
     def _train(self, out, err, first=0):
         self.now = 0.0
@@ -72,12 +72,12 @@ class TrainingProgressTest(tf.test.TestCase):
                 if step == 3:
                     self.now += 100
                     show.validated("Validation at step 3: f1 0.5")
-        # Nothing is said of steps before the first one is done.
+        # Only the graph is mentioned before the first step.
         self.assertIn("Building the graph", before)
         self.assertNotIn("/5", before)
 
     def test_lines_in_a_file(self):
-        """Neither the first step nor the validation counts as time."""
+        """The speed excludes the first step and the validation."""
         for out, err in (
             (io.StringIO(), io.StringIO()),
             (_Terminal(), io.StringIO()),
@@ -109,7 +109,7 @@ class TrainingProgressTest(tf.test.TestCase):
         )
 
     def test_bar_in_a_terminal(self):
-        """It begins behind the first step, and no line is glued to it."""
+        """The bar starts after the first step, and lines do not break it."""
         screen = _Terminal()
         self._train(screen, screen)
         self.assertIn("1/5 [00:00<?", screen.getvalue())
@@ -125,7 +125,7 @@ class TrainingProgressTest(tf.test.TestCase):
         )
 
     def test_lines_in_a_terminal_without_a_size(self):
-        """Such as a container's, where tqdm shows nothing."""
+        """Lines replace the bar, which tqdm hides in such terminals."""
         screen = _Terminal()
         screen.fileno = lambda: 2
         with mock.patch.object(
@@ -137,7 +137,7 @@ class TrainingProgressTest(tf.test.TestCase):
         self.assertIn("Step 4 of 5", screen.getvalue())
 
     def test_bar_and_a_file(self):
-        """A bar to watch, and lines to keep."""
+        """The terminal gets a bar and the file gets lines."""
         out, screen = io.StringIO(), _Terminal()
         self._train(out, screen)
         self.assertLen(out.getvalue().splitlines(), 6)

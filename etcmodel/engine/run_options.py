@@ -1,4 +1,4 @@
-"""The configuration of a run: an experiment, and options that override it."""
+"""The configuration of a run: an experiment and the options overriding it."""
 
 import contextlib
 import dataclasses
@@ -23,18 +23,18 @@ from etcmodel.training import runs
 
 @dataclasses.dataclass(kw_only=True)
 class RunOptions:
-    """The run and its configuration.
+    """Options for a run and its configuration.
 
     Attributes:
-        model_dir: directory of the run: checkpoints, TensorBoard logs,
-            configuration.
+        model_dir: directory of the run, for checkpoints, TensorBoard logs and
+            the configuration.
         experiment: the experiment, such as etc/hotpotqa or etc/nq;
             `python -m etcmodel experiments` lists them.
-        config_file: YAML or JSON file with values that replace those of the
-            experiment; may be given several times.
-        params_override: values that replace those of the experiment and of
-            `config_file`: a.b=1,c.d=x, or YAML or JSON, or a file of it; in
-            Python also a dict.
+        config_file: YAML or JSON file with parameters that override those of
+            the experiment; may be given several times.
+        params_override: parameters that override those of the experiment and
+            of `config_file`: a.b=1,c.d=x, YAML, JSON, or a file with one of
+            these; in Python also a dict.
         verbose: show the trainer's whole log.
     """
 
@@ -47,11 +47,11 @@ class RunOptions:
 
 @dataclasses.dataclass(kw_only=True)
 class CheckpointOptions(RunOptions):
-    """The checkpoint of a run.
+    """Options for a run and one of its checkpoints.
 
     Attributes:
         checkpoint: the checkpoint: "best", "last", or a path. By default the
-            best if there is one, else the last.
+            best if there is one, otherwise the last.
     """
 
     checkpoint: str | None = option(None, path="checkpoint")
@@ -59,7 +59,7 @@ class CheckpointOptions(RunOptions):
 
 @dataclasses.dataclass(kw_only=True)
 class TrainerOptions(RunOptions):
-    """The machine to train on.
+    """Options for a run and the machine to train on.
 
     Attributes:
         tpu: name or grpc:// address of a Cloud TPU, or "local".
@@ -71,19 +71,24 @@ class TrainerOptions(RunOptions):
 def use_saved_params(
     options: RunOptions, reporter: Reporter
 ) -> tuple[str, RunOptions]:
-    """Makes a run's own configuration override that of the experiment.
+    """Lets the configuration stored in a run override the experiment's.
 
-    Returns the experiment and the options to use, whose `config_file` is that
-    of the run first, unless they name another experiment. Raises a `UserError`
-    if the run lacks its configuration.
+    Puts the run's `params.yaml` before the files in `config_file`, unless the
+    options name another experiment.
+
+    Returns:
+        Pair of the experiment and the options to use.
+
+    Raises:
+        UserError: the run lacks its configuration.
     """
     model_dir, wanted = options.model_dir, options.experiment
     if wanted and runs.find(model_dir) is None:
         if metadata_files.exists(model_dir):
             reporter.note(
-                f"{model_dir} has no {run_paths.RUN_FILE}: the configuration "
-                f"is that of `experiment={wanted}` and of the options. Whether "
-                "the records have the vocabulary and sizes of the run is not "
+                f"{model_dir} has no {run_paths.RUN_FILE}, so the "
+                f"configuration is taken from `experiment={wanted}` and the "
+                "options. The vocabulary and sizes of the records are not "
                 "checked."
             )
         return wanted, options
@@ -98,7 +103,7 @@ def use_saved_params(
 
 @contextlib.contextmanager
 def logging_level(verbose: bool) -> Iterator[None]:
-    """Shows the trainer's whole log, or only its errors, for a while."""
+    """Shows the trainer's whole log, or only its errors, in a with block."""
     import tensorflow as tf
 
     logger = tf.get_logger()
@@ -113,7 +118,7 @@ def logging_level(verbose: bool) -> Iterator[None]:
 
 
 def _parse(options):
-    """Returns the configuration that the Model Garden makes of its flags."""
+    """Returns the configuration that the Model Garden makes from options."""
     from official.core import train_utils
 
     try:
@@ -123,8 +128,8 @@ def _parse(options):
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = error.args[0] if error.args else error
         raise UserError(
-            "The overrides (`config_file`, `params_override`) do not fit the "
-            f"experiment {options.experiment}: {reason}"
+            f"The experiment {options.experiment} rejects the overrides, "
+            f"`config_file` or `params_override`: {reason}"
         ) from error
 
 
@@ -145,8 +150,8 @@ def parse_params(options: RunOptions, experiment: str, reporter: Reporter):
         return getattr(options, name, None)
 
     defaults = exp_factory.get_exp_config(experiment)
-    # The Model Garden reads paths and texts, too, but its errors do not say
-    # what is wrong.
+    # The Model Garden reads paths and texts, too, but its errors do not locate
+    # a mistake.
     values = []
     if given("small"):
         values.append(shortcuts.small_values(given("train_data")))
@@ -182,7 +187,7 @@ def parse_params(options: RunOptions, experiment: str, reporter: Reporter):
 def resolved(params, spec) -> dict:
     """Returns a configuration as nested dicts, with the preset's sizes.
 
-    The size of the vocabulary is None without records.
+    `vocab_size` is None if neither records nor a config file set it.
     """
     from etcmodel.training import configuration
 
@@ -197,7 +202,7 @@ def resolved(params, spec) -> dict:
 
 
 def _choose_devices(params, defaults) -> None:
-    """Uses a TPU if one was named, and all GPUs unless told otherwise."""
+    """Uses the TPU if `tpu` is set, and by default all GPUs."""
     import tensorflow as tf
 
     runtime, trainer = params.runtime, params.trainer
@@ -207,8 +212,8 @@ def _choose_devices(params, defaults) -> None:
         number = len(tf.config.list_physical_devices("GPU"))
         if runtime.num_gpus > number:
             raise UserError(
-                f"runtime.num_gpus is {runtime.num_gpus}, but TensorFlow sees "
-                f"{number} GPUs here."
+                f"runtime.num_gpus is {runtime.num_gpus}, but TensorFlow finds "
+                f"{number} GPUs. Set runtime.num_gpus to at most {number}."
             )
         runtime.num_gpus = runtime.num_gpus or number
     if trainer.steps_per_loop == defaults.trainer.steps_per_loop:
@@ -220,12 +225,12 @@ def _choose_devices(params, defaults) -> None:
         )
 
 
-# Word in the name of a mode -> the data that it reads.
+# Part of a mode's name -> the option with the data that the mode reads.
 _DATA = {"train": "train_data", "eval": "validation_data"}
 
 
 def _check_named(mode: str, is_named: Callable[[str], bool]) -> None:
-    """Raises a `UserError` unless all data that a mode reads are named."""
+    """Raises a `UserError` unless all data that a mode reads are set."""
     for word, field in _DATA.items():
         if word in mode and not is_named(field):
             raise UserError(
@@ -235,17 +240,20 @@ def _check_named(mode: str, is_named: Callable[[str], bool]) -> None:
 
 
 def check_data(params, mode: str) -> None:
-    """Checks that the configuration has the paths of data that a mode reads."""
+    """Checks that the configuration has all data paths that a mode reads."""
     _check_named(mode, lambda field: getattr(params.task, field).input_path)
 
 
 def check_options(options: RunOptions, mode: str) -> None:
-    """Checks options like `check_data`, before TensorFlow is loaded."""
+    """Checks options as `check_data` does, but before TensorFlow is loaded.
+
+    Passes if a file that the options name might have the paths.
+    """
     _check_named(mode, lambda field: _may_name(options, field))
 
 
 def _may_name(options, field) -> bool:
-    """Returns whether options, or files they name, may have a path of data."""
+    """Returns whether options, or files they name, may set a data path."""
     override = options.params_override or ""
     if not isinstance(override, str):
         override = str(override)
@@ -264,7 +272,7 @@ def _may_name(options, field) -> bool:
             if values["task"][field]["input_path"]:
                 return True
         except (KeyError, TypeError):
-            pass  # It does not name them.
+            pass  # The file does not set the path.
         except (OSError, ValueError):
-            return True  # The error is raised when it is read.
+            return True  # `overrides.read_file` raises the error later.
     return False

@@ -19,7 +19,7 @@ class RunOptionsTest(CommandTestCase):
             {"params_override": data},
             {"params_override": "task.train_data.input_path=a"},
             {"config_file": [path]},
-            # The error is raised when it is read.
+            # Accepted here; the error is raised when the file is read.
             {"config_file": [self.path("gone")]},
         ):
             run_options.check_options(
@@ -40,7 +40,7 @@ class RunOptionsTest(CommandTestCase):
             "etc/nq",
             Reporter("lines", out),
         )
-        self.assertIn("follows the 50 steps", out.getvalue())
+        self.assertIn("is scaled to 50 steps", out.getvalue())
         self.assertFalse(os.path.exists("x"))
 
 

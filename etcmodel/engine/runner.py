@@ -1,4 +1,4 @@
-"""Builds and calls the Model Garden's trainer of a run."""
+"""Builds and runs the Model Garden's trainer for a run."""
 
 import contextlib
 import dataclasses
@@ -16,25 +16,26 @@ from etcmodel.errors import UserError
 from etcmodel.training import runs
 
 _clock = time.monotonic
-# Strategies that use one CPU if a machine has no GPU.
+# Distribution strategies that run on one CPU if there is no GPU.
 _LOCAL = ("mirrored", "one_device")
 
 
 class StopTraining(Exception):
-    """Raised after a validation to end the training; its text says why."""
+    """Ends the training after a validation; the message says why."""
 
 
 @dataclasses.dataclass
 class Watch:
-    """Observes a training.
+    """Observes a training: shows progress, and records losses and metrics.
 
     Attributes:
         progress: shows steps and validations.
-        patience: validations without a better metric before training stops.
+        patience: number of validations without a better metric after which the
+            training stops.
         on_validation: called with the step and the metrics of a validation;
             training stops if it returns True.
-        losses: step -> loss of the last batch before it, at each summary.
-        validations: step -> name -> metric.
+        losses: step -> training loss, at each summary.
+        validations: step -> metrics by name.
     """
 
     progress: Any = dataclasses.field(default_factory=NoProgress)
@@ -47,11 +48,11 @@ class Watch:
 
 
 class _Actions:
-    """Runs after training steps and after validations.
+    """Orbit's actions: callbacks after training steps and validations.
 
     Attributes:
         trainer: the Model Garden's trainer.
-        step: the last finished step.
+        step: number of the last finished step.
     """
 
     def __init__(self, params, mode, model_dir, spec, watch):
@@ -60,13 +61,13 @@ class _Actions:
         self._spec, self._watch = spec, watch
 
     def after_steps(self, logs) -> None:
-        """Checks and shows the loss; adds the speed to the logs."""
+        """Checks and shows the loss; adds `examples_per_second` to `logs`."""
         from etcmodel.training import divergence
 
         loss, before, now = float(logs["training_loss"]), self.step, _clock()
         self.step = int(self.trainer.global_step.numpy())
         divergence.check(self.trainer.task, loss, before + 1, self.step)
-        # The first step builds the graph.
+        # The first step builds the graph, so its time is not measured.
         if self._time is not None:
             number = self._params.task.train_data.global_batch_size
             number *= self.step - before
@@ -78,7 +79,12 @@ class _Actions:
         self._watch.progress.step(self.step, loss)
 
     def after_validation(self, logs) -> None:
-        """Saves and shows metrics; stops training if they do not improve."""
+        """Saves and shows metrics.
+
+        Raises:
+            StopTraining: the metric has not improved for `patience`
+                validations, or the callback returned True.
+        """
         step = int(self.trainer.global_step.numpy())
         best = self._params.trainer.best_checkpoint_eval_metric
         if self._spec is not None:
@@ -97,14 +103,15 @@ class _Actions:
         metrics = self._watch.validations[step] = found[step]
         function, patience = self._watch.on_validation, self._watch.patience
         if function is not None and function(step, dict(metrics)) is True:
-            raise StopTraining("The callback stopped the training.")
+            raise StopTraining("A callback stopped the training.")
         found = [x for x in found.values() if best in x]
         if patience is None or not found:
             return
         number = best_checkpoint.number_since_best(found, self._params.trainer)
         if number >= patience:
             raise StopTraining(
-                "No better validation: training stops. The best is kept."
+                f"No better metric in {number} validations: training stops. "
+                "The best checkpoint is kept."
             )
 
 
@@ -121,10 +128,11 @@ def make_runner(
     Args:
         params: the `ExperimentConfig`.
         mode: "train", "eval" or "train_and_eval".
-        model_dir: directory of the run, see `run_directory.prepare`.
-        spec: the task, if thresholds that validation chooses are saved.
+        model_dir: directory of the run; see `run_directory.prepare`.
+        spec: the task; if given, the thresholds that a validation tunes are
+            saved in the run.
         watch: observes the training.
-        reporter: for notes; none by default.
+        reporter: shows notes; by default they are not shown.
 
     Returns:
         Pair of the task and an `OrbitExperimentRunner`.
@@ -149,9 +157,9 @@ def make_runner(
     try:
         kind = runtime.distribution_strategy
         if kind in _LOCAL and not tf.config.list_physical_devices("GPU"):
-            # Iterators of other strategies are autotuned, although
-            # `input_pipeline.read_files` disables it. Deleting one can block
-            # for a minute.
+            # With a strategy, tf.data autotunes iterators although
+            # `input_pipeline.read_files` disables it, and deleting an autotuned
+            # iterator can block for a minute.
             kind = "off"
         strategy = distribute_utils.get_distribution_strategy(
             distribution_strategy=kind,
@@ -188,12 +196,14 @@ def make_runner(
             )
         actions.trainer = trainer
     except ValueError as error:
-        raise UserError(f"The configuration cannot be run: {error}") from error
+        raise UserError(
+            f"The trainer rejects the configuration: {error}"
+        ) from error
     return task, runner
 
 
 def _warn_of_slow_bfloat16(runtime, reporter: Reporter) -> None:
-    """Notes if a training step on this processor is faster in float32."""
+    """Reports a note if bfloat16 is slower than float32 on this CPU."""
     import tensorflow as tf
 
     if (
@@ -216,7 +226,7 @@ def _warn_of_slow_bfloat16(runtime, reporter: Reporter) -> None:
 
 @contextlib.contextmanager
 def quiet(verbose: bool) -> Iterator[None]:
-    """Keeps the lines that Orbit prints out of stdout, unless verbose."""
+    """Logs what Orbit would print to stdout, unless `verbose`."""
     from orbit import controller
 
     before = getattr(controller, "_log", None)
@@ -232,7 +242,7 @@ def quiet(verbose: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def same_precision() -> Iterator[None]:
-    """Restores Keras' global dtype policy, which a block may set."""
+    """Restores Keras's global dtype policy after a with block."""
     import tensorflow as tf
 
     policies = tf.keras.mixed_precision
@@ -244,7 +254,10 @@ def same_precision() -> Iterator[None]:
 
 
 def _catch_up(controller, trainer, model_dir: str) -> None:
-    """Makes a resumed run validate at the steps of an uninterrupted one."""
+    """Trains and validates up to the step where the next validation is due.
+
+    A resumed run then validates at the same steps as an uninterrupted one.
+    """
     step = int(controller.global_step.numpy())
     if step % trainer.validation_interval and step < trainer.train_steps:
         step += trainer.validation_interval - step % trainer.validation_interval
@@ -258,7 +271,10 @@ def _catch_up(controller, trainer, model_dir: str) -> None:
 
 
 def lacks_validation(model_dir: str, step: int) -> bool:
-    """Returns whether a run was interrupted before a step's validation."""
+    """Returns whether a step's validation is missing because of an interrupt.
+
+    False for a run that was never validated.
+    """
     found = runs.read_validations(model_dir) if step else None
     return step > 0 and found is not None and step not in found
 
@@ -266,14 +282,13 @@ def lacks_validation(model_dir: str, step: int) -> bool:
 def run_mode(
     runner, params, mode: str, watch: Watch | None = None
 ) -> dict[str, float]:
-    """Trains and evaluates; saves an interrupted training.
+    """Trains, evaluates, or both; saves a checkpoint when interrupted.
 
-    The runner's own method also counts operations on a copy of the model with
-    its weights as constants, which takes minutes and gigabytes for large
-    models.
+    Replaces the runner's `run`, which also counts FLOPs on a copy of the model
+    with frozen weights. For large models, this takes minutes and gigabytes.
 
     Returns:
-        The metrics of the last evaluation, if there was one.
+        The metrics of mode "eval"; empty in other modes.
     """
     from etcmodel.training import damaged_records
 
@@ -299,7 +314,9 @@ def run_mode(
         except KeyboardInterrupt:
             if "train" in mode:
                 controller.save_checkpoint()
-                watch.progress.write("Saved. The same command resumes the run.")
+                watch.progress.write(
+                    "Saved a checkpoint. The same command resumes the run."
+                )
             raise
         if mode == "eval":
             logs = controller.evaluate(steps=trainer.validation_steps)

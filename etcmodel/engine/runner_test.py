@@ -27,7 +27,7 @@ from testing.tasks import write_json
 
 class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
     def _parse(self, *arguments):
-        """The configuration and what was printed."""
+        """Returns the configuration, and the notes that were printed."""
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
             entry, params = run_options.parse_params(
@@ -87,13 +87,13 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
     def test_schedule_follows_the_number_of_steps(self):
         steps = "--params_override=trainer.train_steps=50"
         params, output = self._parse(steps)
-        # A tenth is warm-up, as in the paper's recipe. (Of the default
-        # number it is rounded down, and so is this.)
+        # A tenth of the steps is warm-up, as in the paper, rounded down as in
+        # the default configuration.
         decay, warmup = self._schedule(params)
         self.assertEqual(50, decay)
         self.assertBetween(warmup, 4, 5)
         self.assertIn(f"50 steps, of which {warmup} are warm-up", output)
-        # One's own stays.
+        # A decay that the user sets is kept.
         own = f"{steps},trainer.optimizer_config."
         params, _ = self._parse(f"{own}warmup.linear.warmup_steps=7")
         self.assertEqual((50, 7), self._schedule(params))
@@ -107,7 +107,7 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual("tpu", params.runtime.distribution_strategy)
 
     @parameterized.parameters((0, 3), (2, 2))
-    def test_all_gpus_unless_told_otherwise(self, wanted, expected):
+    def test_all_gpus_by_default(self, wanted, expected):
         with mock.patch.object(
             tf.config, "list_physical_devices", return_value=["gpu"] * 3
         ):
@@ -117,16 +117,16 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(expected, params.runtime.num_gpus)
 
     @parameterized.parameters(
-        ("runtime.distribution_strategy=nothing", "cannot be run.*[Nn]othing"),
+        ("runtime.distribution_strategy=nothing", "rejects .*[Nn]othing"),
         ("task.label_smoothing=0.5", "long_length .* is unknown"),
     )
-    def test_runner_says_what_cannot_be_run(self, override, message):
+    def test_configurations_that_the_trainer_rejects(self, override, message):
         params, _ = self._parse(f"--params_override={override}")
         with self.assertRaisesRegex(UserError, message):
             runner_lib.make_runner(params, "train", self.get_temp_dir())
 
     def test_one_cpu_needs_no_strategy(self):
-        """Iterators of a strategy are autotuned; deleting them takes long."""
+        """A strategy would autotune iterators, which are slow to delete."""
         with (
             mock.patch.object(
                 tf.config, "list_physical_devices", return_value=[]
@@ -156,7 +156,7 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
         )
         show = mock.Mock()
         out = io.StringIO()
-        # As of a processor without instructions for bfloat16.
+        # /proc/cpuinfo of a CPU without bfloat16 instructions.
         flags_of_cpu = mock.mock_open(read_data="flags\t: fma avx2\n")
         with (
             mock.patch.object(builtins, "open", flags_of_cpu),
@@ -182,7 +182,7 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
             show.step.assert_called_once_with(7, 0.5)
             trainer.return_value.global_step.numpy.return_value = 10
             on_step(logs[1])
-        # Building the graph is not counted.
+        # The time of the first step, which builds the graph, is excluded.
         self.assertNotIn("examples_per_second", logs[0])
         size = params.task.train_data.global_batch_size
         self.assertEqual(3 * size / 2, logs[1]["examples_per_second"])
@@ -197,10 +197,10 @@ class PatienceTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("higher", [0.5, 0.75, 0.75, 0.625]),
         ("lower", [0.75, 0.5, 0.5, 0.625]),
-        # Validations before an interruption count.
+        # Validations before an interrupt count, too.
         ("higher", [0.75, 0.75, 0.625], 2),
         ("higher", [0.75, 0.5, 0.5, 0.625], None, None),
-        # The validation loss decides between equal ones.
+        # The validation loss breaks ties.
         ("higher", [0.75, 0.75, 0.5, 0.5], None, 2, [3.0, 2.0, 1.0, 1.0]),
         ("lower", [0.5, 0.5, 0.5, 0.5], 1, 2, [3.0, 2.0, 2.0, 2.5]),
     )
@@ -278,7 +278,7 @@ class RunModeTest(tf.test.TestCase, parameterized.TestCase):
         ("eval", ["evaluate"]),
         ("train_and_eval", ["train_and_evaluate"]),
     )
-    def test_what_the_controller_does(self, mode, expected):
+    def test_calls_of_the_controller(self, mode, expected):
         sizes = {"train_steps": 30, "validation_steps": 4}
         sizes |= {"validation_interval": 10}
         trainer = types.SimpleNamespace(**sizes)
@@ -307,7 +307,7 @@ class RunModeTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual({name: arguments[name] for name in expected}, calls)
 
     @parameterized.parameters(
-        # Interrupted at a step; validated before; what is made up for.
+        # Step of the interrupt; steps validated before; expected calls.
         (0, None, []),
         (20, [10, 20], []),
         (20, None, []),

@@ -1,4 +1,7 @@
-"""Turns the options of `train`, such as `epochs`, into parameters."""
+"""Converts options of `train`, such as `epochs`, to the trainer's parameters.
+
+The shortcuts are options that set one or more of these parameters.
+"""
 
 import dataclasses
 import math
@@ -27,10 +30,10 @@ _ADVICE = "Copy it again from the source of the weights."
 
 _PRECISIONS = ("float32", "float16", "bfloat16")
 
-# Other numbers that must be at least 1.
+# Other parameters that must be at least 1.
 _NUMBERS = ("trainer.train_steps", "trainer.summary_interval")
 
-# Option -> parameters.
+# Option -> parameters that it sets.
 _PARAMETERS = {
     "train_data": ("task.train_data.input_path",),
     "validation_data": ("task.validation_data.input_path",),
@@ -41,7 +44,7 @@ _PARAMETERS = {
     "seed": ("task.train_data.seed",),
 }
 
-# Parameters of `small`.
+# Parameters that `small` sets.
 _SMALL = {
     "task.model.encoder.preset": "tiny",
     "task.model.encoder.hidden_dropout_prob": 0.0,
@@ -53,9 +56,9 @@ _SMALL = {
 
 
 def nested(values: dict) -> dict:
-    """Nests values by the dots in their names.
+    """Converts names with dots to nested dicts.
 
-    Example: `{"a.b": 1, "a": {"c": 2}}` is `{"a": {"b": 1, "c": 2}}`.
+    Example: `{"a.b": 1, "a": {"c": 2}}` -> `{"a": {"b": 1, "c": 2}}`.
     """
     made = {}
 
@@ -75,10 +78,10 @@ def nested(values: dict) -> dict:
 
 
 def small_values(train_data: str | None = None) -> dict:
-    """Returns the parameters of `small`, as nested dicts.
+    """Returns the parameters that `small` sets, as nested dicts.
 
-    Batches of ReadTwice count segments; they hold at least one whole example of
-    the records `train_data`.
+    Batch sizes of ReadTwice count segments, so they are rounded up to whole
+    examples of the records `train_data`.
     """
     values = dict(_SMALL)
     blocks = _num_blocks(_metadata(train_data) if train_data else None)
@@ -88,23 +91,26 @@ def small_values(train_data: str | None = None) -> dict:
 
 
 def _metadata(train_data: str) -> dict | None:
-    """Reads the note of `preprocess` about records."""
+    """Reads the metadata of TFRecords; returns None without metadata."""
     from etcmodel.pipeline import tfrecords
 
     return tfrecords.read_metadata(tfrecords.find_files(train_data))
 
 
 def _num_blocks(metadata: dict | None) -> int:
-    """Returns an example's rows in a batch: segments in ReadTwice, else 1."""
+    """Returns how many rows of a batch an example takes.
+
+    Rows are segments in ReadTwice. In ETC, an example is one row.
+    """
     features = metadata["preprocessing_config"] if metadata else {}
     return features.get("num_blocks_per_example", 1)
 
 
 def names_in(values: Sequence[dict], *place: str) -> set[str]:
-    """Returns the names of parameters at a place, and below it.
+    """Returns the names of all parameters below a path, in any of the dicts.
 
-    Example: `[{"a": {"b": {"c": 1, "d": {"e": 2}}}}]` has, at a and b, the
-    names `c`, `d` and `d.e`.
+    Example: `names_in([{"a": {"c": 1, "d": {"e": 2}}}], "a")` returns `c`, `d`
+    and `d.e`.
     """
     found = set()
 
@@ -130,9 +136,10 @@ def apply(
     named: Collection[str],
     reporter: Reporter,
 ) -> None:
-    """Sets the parameters of options, which replace all other overrides.
+    """Sets the parameters of the shortcuts, which override everything else.
 
-    `named` are those of the model that other overrides set, see `names_in`.
+    `named` has the model's parameters that other overrides set: `names_in` at
+    `task.model`.
     """
     values = {
         parameter: getattr(options, name, None)
@@ -143,7 +150,7 @@ def apply(
     params.override(nested(values))
     _follow_init_checkpoint(params, options, spec, experiment, named, reporter)
     for data in (params.task.train_data, params.task.validation_data):
-        # Absolute, so that `params.yaml` can be used from any directory.
+        # Absolute paths make `params.yaml` usable from any directory.
         if data.input_path and isinstance(data.input_path, str):
             paths = files.split_paths(data.input_path)
             data.input_path = ",".join(map(files.full_name, paths))
@@ -152,11 +159,12 @@ def apply(
 def _follow_init_checkpoint(
     params, options, spec, experiment: str, named, reporter: Reporter
 ) -> None:
-    """Copies the encoder's sizes from the checkpoint that it starts from.
+    """Copies the encoder's configuration from the initial checkpoint.
 
-    A run of the same experiment also gives what the experiment sets, and the
-    options of its model. The run then does not need that checkpoint's directory
-    any more.
+    Without a run of the same experiment, values that the experiment sets are
+    kept. From such a run, they are copied, too, and so are the model's options.
+    Explicit overrides always win. After the copy, the new run does not need the
+    checkpoint's directory.
     """
     task = params.task
     if not task.init_checkpoint:
@@ -168,8 +176,9 @@ def _follow_init_checkpoint(
         return
     if getattr(options, "preset", None) is not None:
         raise UserError(
-            f"`preset={options.preset}` was given, but the encoder is that "
-            f"of `init_checkpoint={task.init_checkpoint}`. Leave `preset` out."
+            f"`preset={options.preset}` was given, but the encoder's sizes "
+            f"come from `init_checkpoint={task.init_checkpoint}`. Leave out "
+            "`preset`."
         )
     model = _model_of_same(task.init_checkpoint, experiment)
     preset, before = encoder.preset, encoder.to_config().to_dict()
@@ -188,25 +197,28 @@ def _follow_init_checkpoint(
     overruled = [
         f"{name} is {now[name]!r}, not {value!r}"
         for name, value in before.items()
-        # Records tell the size of the vocabulary.
+        # The records determine the size of the vocabulary.
         if name != "vocab_size" and now[name] != value
     ]
     if overruled:
         reporter.note(
-            f"The encoder is that of `init_checkpoint={task.init_checkpoint}`, "
-            f"not the experiment's {preset}: {'; '.join(overruled)}."
+            "The encoder's configuration comes from "
+            f"`init_checkpoint={task.init_checkpoint}`, not from the "
+            f"experiment's preset {preset}: {'; '.join(overruled)}."
         )
 
 
 def _encoder_beside(path: str) -> dict | None:
     """Returns the encoder's configuration beside a checkpoint, or None.
 
-    A run stores it in `params.yaml`, an original checkpoint in its own file.
+    A run has it in `params.yaml`, a published checkpoint in `etc_config.json`
+    or the like.
     """
     from etcmodel import checkpoints
 
     config_file = checkpoints.config_file(path)
-    # A run's own config file holds the encoder as its task needs it.
+    # A run also has an encoder's config file, with changes by its task, so its
+    # `params.yaml` is read instead.
     run_file = checkpoints.beside(path, run_paths.RUN_FILE)
     if config_file and not metadata_files.exists(run_file):
         return metadata_files.read(config_file, advice=_ADVICE)
@@ -215,14 +227,17 @@ def _encoder_beside(path: str) -> dict | None:
 
 
 def _model_of_same(path: str, experiment: str) -> dict:
-    """Returns the model's configuration of a run of the experiment, or {}."""
+    """Returns the model's parameters from a checkpoint's run.
+
+    Returns {} if the checkpoint is not in a run of `experiment`.
+    """
     if runs.find_of(path).get("experiment") != experiment:
         return {}
     return _model_of_run(path) or {}
 
 
 def _model_of_run(path: str) -> dict | None:
-    """Returns the model's configuration in a checkpoint's run, or None."""
+    """Returns the model's parameters from a checkpoint's run, or None."""
     params_file = os.path.join(run_paths.directory(path), run_paths.PARAMS_FILE)
     if not metadata_files.exists(params_file):
         return None
@@ -246,7 +261,7 @@ def check(params) -> None:
     if best and not files.is_below(best):
         raise UserError(
             f"trainer.best_checkpoint_export_subdir is {show(best)}, but must "
-            "be a directory in the run."
+            "be a relative path inside the run's directory."
         )
     encoder = params.task.model.encoder
     if not encoder.config_file:
@@ -259,9 +274,10 @@ def check(params) -> None:
 def follow_records(
     params, defaults, spec, experiment: str, options, reporter: Reporter
 ) -> None:
-    """Sets the number of steps by epochs and records, unless it was given.
+    """Computes the number of steps from the epochs and the number of records.
 
-    `defaults` is the experiment's own configuration, without overrides.
+    Keeps a number of steps that was set without `epochs`. `defaults` is the
+    experiment's own configuration, without overrides.
     """
     if not hasattr(options, "epochs") or not params.task.train_data.input_path:
         return
@@ -301,7 +317,7 @@ def _count(number: float, word: str) -> str:
 
 
 def follow_train_steps(params, defaults, reporter: Reporter) -> None:
-    """Scales warm-up and decay when only the number of steps was changed."""
+    """Scales warm-up and decay, unless set, to a new number of steps."""
     steps = params.trainer.train_steps
     default_steps = defaults.trainer.train_steps
     if steps == default_steps:
@@ -318,7 +334,7 @@ def follow_train_steps(params, defaults, reporter: Reporter) -> None:
                 steps * default_warmup.warmup_steps // default_steps
             )
         reporter.note(
-            f"The learning rate follows the {steps} steps, of which "
+            f"The learning-rate schedule is scaled to {steps} steps, of which "
             f"{warmup.warmup_steps} are warm-up."
         )
 
@@ -332,7 +348,7 @@ def choose_optimizer(params, options) -> None:
         made = getattr(chosen.optimizer, name)
         known = made.as_dict().keys()
         made.override({x: y for x, y in before.items() if x in known})
-        # AdamW would clip the gradients of each replica.
+        # AdamW would clip the gradients per replica, before they are summed.
         if name == "adamw":
             made.gradient_clip_norm = 0.0
         chosen.optimizer.type = name

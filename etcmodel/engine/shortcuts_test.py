@@ -22,7 +22,7 @@ from testing.flags import parse_options
 
 class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
     def _params(self, *arguments, experiment="etc/wikihop"):
-        """The configuration, and what was printed."""
+        """Returns the configuration, and the notes that were printed."""
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
             _, params = run_options.parse_params(
@@ -45,7 +45,7 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
         tfrecords.write_json(directory, tfrecords.METADATA_FILE, note)
         return directory
 
-    def test_what_the_flags_set(self):
+    def test_parameters_that_flags_set(self):
         path = self._records(100)
         params, _ = self._params(
             f"--train_data={path}",
@@ -54,7 +54,7 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
             "--learning_rate=0.25",
             "--preset=large",
             "--seed=5",
-            # The flags come last.
+            # Flags override the other sources.
             "--params_override=task.train_data.global_batch_size=9",
         )
         self.assertEqual(path, params.task.train_data.input_path)
@@ -83,7 +83,7 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(place, params.task.init_checkpoint)
         encoder = params.task.model.encoder
         self.assertEqual((24, 7), (encoder.hidden_size, encoder.vocab_size))
-        # What the experiment says, stays; and nothing is read there again.
+        # The experiment's values are kept, and the file is not needed again.
         self.assertTrue(encoder.use_hard_g2l_mask)
         self.assertEqual("", encoder.config_file)
         with self.assertRaisesRegex(UserError, "`preset=tiny` was given"):
@@ -97,8 +97,8 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
         params, _ = self._params(f"--init_checkpoint={self.get_temp_dir()}")
         self.assertIsNone(params.task.model.encoder.hidden_size)
 
-    def test_what_a_checkpoint_overrules_is_told(self):
-        """Of the experiment, whose preset shares the projections."""
+    def test_note_about_overruled_sizes(self):
+        """Names sizes of the preset that the checkpoint overrules."""
         sizes = models.EtcConfig.from_preset("base", vocab_size=7).to_dict()
         self._write("lifted/etc_config.json", {**sizes, "local_radius": 40})
         place = os.path.join(self.get_temp_dir(), "lifted")
@@ -125,7 +125,7 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
             "run/params.yaml", {"task": {"model": {"encoder": encoder}}}
         )
         self._write("run/etcmodel.json", {"experiment": "x", "task": "x"})
-        # The encoder as that run's task needs it; another one needs another.
+        # The run's config file has changes by its task, so it is not read.
         self._write("run/etc_config.json", {"local_radius": 9})
         os.makedirs(
             os.path.join(self.get_temp_dir(), "run", "best_ckpt"), exist_ok=True
@@ -140,8 +140,8 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
             )
             self.assertIsNone(encoder.local_radius)
 
-    def test_a_run_goes_on_as_it_was(self):
-        """What the recipe says is replaced, what the user says is not."""
+    def test_a_run_of_the_same_experiment(self):
+        """Its values replace the experiment's, but not the user's."""
         encoder = {"preset": "tiny", "use_hard_g2l_mask": False}
         model = {"encoder": encoder, "unit_prior": 0.3, "long_length": 9}
         model["query_ignore_hard_g2l"] = False
@@ -159,13 +159,13 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
                 ],
                 (True, 0.1, False),
             ),
-            # A file with all of the encoder.
+            # `config_file` sets the whole encoder.
             (
                 "etc/select",
                 ["--params_override=task.model.encoder.config_file=own.json"],
                 (True, 0.1, True),
             ),
-            # Another experiment is a model of its own.
+            # Options of the model are not taken from another experiment.
             ("etc/select_large", [], (True, 0.1, True)),
         ):
             params, _ = self._params(
@@ -180,11 +180,11 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
                     model.query_ignore_hard_g2l,
                 ),
             )
-            # Records tell it.
+            # The records determine the vocabulary's size.
             self.assertEqual(0, model.long_length or 0)
             is_own = model.encoder.config_file
             self.assertEqual("base" if is_own else "tiny", model.encoder.preset)
-        # As a flag, or as a parameter.
+        # Set by a flag or by a parameter.
         params, _ = self._params(
             f"--params_override=task.init_checkpoint={place}",
             experiment="etc/select",
@@ -192,7 +192,7 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(0.3, params.task.model.unit_prior)
 
     def test_small(self):
-        """Others come after it."""
+        """Other flags override the values of `small`."""
         params, _ = self._params("--small", "--batch_size=4")
         self.assertEqual("tiny", params.task.model.encoder.preset)
         self.assertEqual(4, params.task.train_data.global_batch_size)
@@ -203,7 +203,7 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(8, params.task.train_data.global_batch_size)
 
     def test_small_of_segments(self):
-        """Batches hold a whole example, which the model can read."""
+        """Batch sizes are rounded up to whole examples."""
         records = self._records(130, num_blocks_per_example=6)
         params, _ = self._params(
             "--small",
@@ -222,7 +222,7 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
     def test_steps_follow_the_records(self):
         train_data = f"--train_data={self._records(130)}"
         params, out = self._params(train_data, "--batch_size=40")
-        # Three batches, 15 times, as the paper's recipe has it.
+        # Three batches per epoch, for the paper's 15 epochs.
         self.assertEqual(45, params.trainer.train_steps)
         self.assertEqual(3, params.trainer.validation_interval)
         self.assertEqual(3, params.trainer.checkpoint_interval)
@@ -234,7 +234,7 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
         )
         params, _ = self._params(train_data, "--batch_size=40", "--epochs=2.5")
         self.assertEqual(8, params.trainer.train_steps)
-        # Fewer records than a batch has.
+        # Fewer records than the batch size.
         params, _ = self._params(f"--train_data={self._records(5)}")
         self.assertEqual(15, params.trainer.train_steps)
 
@@ -243,7 +243,7 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
         for epochs in ("0", "nan", "inf"):
             with self.assertRaisesRegex(UserError, f"`epochs={epochs}`: "):
                 self._params(train_data, f"--epochs={epochs}")
-        # A number of steps that was given stays.
+        # A number of steps that the user sets is kept.
         steps = "--params_override=trainer.train_steps=7"
         params, _ = self._params(train_data, steps)
         self.assertEqual(7, params.trainer.train_steps)
@@ -260,7 +260,7 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
                 "steps an epoch, 2 epochs.",
             ),
             (["--batch_size=48", "--epochs=1"], 1, ": 1 step an epoch, 1 ep"),
-            # Pre-training has no epochs of its own.
+            # Experiments of pre-training set steps, not epochs.
             ([], 1_000_000, ""),
         ):
             params, out = self._params(
@@ -292,8 +292,8 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(UserError, f"{name} is 0, but must be at"):
             self._params(f"--params_override={name}=0")
 
-    def test_paths_are_those_from_here(self):
-        """They are read from `params.yaml`, wherever that is."""
+    def test_paths_become_absolute(self):
+        """`params.yaml` has absolute paths."""
         params, _ = self._params(
             "--validation_data=dev,/data/b,gs://bucket/c",
         )

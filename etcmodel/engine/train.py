@@ -1,4 +1,4 @@
-"""Trains a model with the Model Garden's trainer on TFRecords."""
+"""Trains a model on TFRecords with the Model Garden's trainer."""
 
 import contextlib
 import dataclasses
@@ -23,14 +23,14 @@ class Options(run_options.TrainerOptions):
     """Options of `train`.
 
     Attributes:
-        mode: whether to evaluate during the training; by default
-            train_and_eval with `validation_data`, else train.
-        train_data: the records to learn from: the `output_dir` of `preprocess`.
-        validation_data: the records to evaluate with: the `output_dir` of
+        mode: "train", or "train_and_eval" to also evaluate during the training;
+            by default train_and_eval with `validation_data`, otherwise train.
+        train_data: the training records: the `output_dir` of `preprocess`.
+        validation_data: the validation records: the `output_dir` of
             `preprocess` with `split=dev`.
         epochs: passes over the records; by default the experiment's.
-        batch_size: records of a step, over all replicas.
-        learning_rate: the highest one, after the warm-up.
+        batch_size: global batch size, over all replicas.
+        learning_rate: peak learning rate, reached after the warm-up.
         preset: sizes of the encoder: tiny, small, base, base_shared or large
             for ETC; tiny, base, base_cls or base_sts for ReadTwice.
         init_checkpoint: initial weights: the output of `lift`, a published
@@ -41,15 +41,15 @@ class Options(run_options.TrainerOptions):
         optimizer: "adamw" or "lamb"; by default the experiment's.
         schedule: decay of the learning rate after the warm-up: "linear" to 0,
             "cosine" to 0, or "constant"; by default the experiment's.
-        patience: validations without a better metric after which the training
-            stops; by default it never stops early.
+        patience: number of validations without a better metric after which the
+            training stops early; by default it never does.
         seed: seed of the weights, the order of records and dropout.
-        small: a trial run of minutes on two cores: the preset tiny (not small,
-            which is larger), batches of 8, a learning rate of 0.001, no
-            dropout. Other options override it.
+        small: trial run that takes minutes on two cores: the preset tiny (not
+            small, which is larger), batches of 8, a learning rate of 0.001, no
+            dropout. Other options override these values.
     """
 
-    # Required only here.
+    # Optional in the base class, which a stored run can supply.
     experiment: str = dataclasses.field()
     mode: str | None = option(None, one_of=["train", "train_and_eval"])
     train_data: str | None = option(None, path="records")
@@ -67,15 +67,15 @@ class Options(run_options.TrainerOptions):
 
 
 class Result(NamedTuple):
-    """Outcome of a training.
+    """Result of a training.
 
     Attributes:
         model_dir: directory of the run.
         task: name of the task.
         steps: number of steps of the whole run.
         is_trained: False if the run was already complete.
-        losses: step -> loss of the batch, at each summary of this training.
-        validations: step -> name -> metric, of all validations of the run.
+        losses: step -> training loss, at each summary of this call.
+        validations: step -> metrics by name, for all validations of the run.
     """
 
     model_dir: str
@@ -91,12 +91,12 @@ def train(
     reporter: Reporter | None = None,
     on_validation: Callable[[int, dict[str, float]], object] | None = None,
 ) -> Result:
-    """Trains a model; the directory of a run is resumed.
+    """Trains a model; resumes the run if `model_dir` has one.
 
-    Works with Keras 2 only; see `processes.train`.
+    Works with Keras 2 only. `processes.train` works with both versions.
 
     Args:
-        options: what to train.
+        options: the options.
         reporter: shows the progress.
         on_validation: called with the step and the metrics of each validation;
             training stops if it returns True.
@@ -132,7 +132,10 @@ def train(
 
 
 def dry_run(options: Options, reporter: Reporter | None = None) -> str:
-    """Makes two steps and describes sizes, memory and time; writes nothing."""
+    """Trains two steps; returns text about sizes, memory and time.
+
+    Nothing is saved.
+    """
     reporter, mode = reporter or Reporter("quiet"), _check(options)
     run_options.check_options(options, mode)
     with run_options.logging_level(options.verbose):
@@ -150,7 +153,10 @@ def dry_run(options: Options, reporter: Reporter | None = None) -> str:
 def resolve(
     options: Options, reporter: Reporter | None = None
 ) -> dict[str, Any]:
-    """Returns the whole configuration, with the preset's sizes."""
+    """Returns the whole configuration as nested dicts.
+
+    The sizes of the preset are filled in.
+    """
     _check(options)
     with run_options.logging_level(options.verbose):
         spec, params = run_options.parse_params(
@@ -160,7 +166,7 @@ def resolve(
 
 
 def _check(options: Options) -> str:
-    """Checks the options; returns whether to train or also to evaluate."""
+    """Checks the options; returns the mode: "train" or "train_and_eval"."""
     options_lib.check(options)
     paths.check(options)
     registry.task_of_experiment(options.experiment)
@@ -169,14 +175,14 @@ def _check(options: Options) -> str:
         mode = "train_and_eval" if options.validation_data else "train"
     if options.patience is not None and mode != "train_and_eval":
         raise UserError(
-            f"`patience={options.patience}` needs `validation_data` (`mode` "
-            "train_and_eval)."
+            f"`patience={options.patience}` needs `validation_data`, and "
+            "`mode=train_and_eval` if `mode` is set."
         )
     return mode
 
 
 def _set_seeds(options: Options, params) -> None:
-    """Sets the seeds of TensorFlow, and with `seed` those of Python."""
+    """Seeds TensorFlow; with `seed`, also Python and NumPy."""
     import tensorflow as tf
 
     tf.random.set_seed(runs.choose_seed(params, options.model_dir))
@@ -212,7 +218,7 @@ def _run(options, spec, params, mode: str, watch, reporter) -> None:
     """Trains in the run's directory."""
     model_dir, trainer = options.model_dir, params.trainer
     with runner_lib.quiet(options.verbose), contextlib.ExitStack() as stack:
-        # The trainer's whole log shows losses and speed, too.
+        # With `verbose`, the trainer's own log shows losses and speed.
         if not options.verbose:
             watch.progress = stack.enter_context(
                 reporter.training(trainer.train_steps, trainer.summary_interval)

@@ -22,7 +22,7 @@ class TrainTest(CommandTestCase):
         return train.Options(**values)
 
     def test_resolves_the_configuration(self):
-        """Dicts override it like the texts of the command line."""
+        """Dicts override parameters like texts on the command line."""
         values = train.resolve(
             self._options(
                 params_override={
@@ -36,12 +36,12 @@ class TrainTest(CommandTestCase):
         )
         self.assertEqual(20, values["trainer"]["train_steps"])
         encoder = values["task"]["model"]["encoder"]
-        # The preset's, and the override.
+        # A value of the preset, and an overridden one.
         self.assertEqual(32, encoder["hidden_size"])
         self.assertEqual(1, encoder["num_hidden_layers"])
         chosen = values["trainer"]["optimizer_config"]
         self.assertEqual("lamb", chosen["optimizer"]["type"])
-        # That of the experiment.
+        # The experiment's value.
         self.assertEqual(0.1, chosen["optimizer"]["lamb"]["weight_decay_rate"])
         self.assertEqual("cosine", chosen["learning_rate"]["type"])
         self.assertEqual(
@@ -52,8 +52,8 @@ class TrainTest(CommandTestCase):
             ),
         )
 
-    def test_leaves_the_process_as_it_was(self):
-        """A run in bfloat16 does not change what is built after it."""
+    def test_restores_the_dtype_policy(self):
+        """A run in bfloat16 does not change the dtype of later models."""
         precision = tf.keras.mixed_precision
         before = precision.global_policy().name
         result = train.train(

@@ -1,4 +1,4 @@
-"""Builds the model of a run with its weights; works under both Kerases."""
+"""Builds the model of a run and loads its weights, in Keras 2 or 3."""
 
 import dataclasses
 import types
@@ -28,15 +28,15 @@ from etcmodel.training import runs
 
 
 class TrainedModel(NamedTuple):
-    """The model of a run.
+    """The model of a run, with the steps before and after it.
 
     Attributes:
-        spec: the task.
+        spec: specification of the task.
         model: the Keras model, with its weights.
-        task_model: makes answers of its outputs.
-        preprocessor: turns raw text into its inputs.
-        metadata: what `export` notes.
-        checkpoint: where the weights are from.
+        task_model: converts the model's outputs to answers.
+        preprocessor: converts raw text to the model's inputs.
+        metadata: metadata that `export` stores in a SavedModel.
+        checkpoint: path of the checkpoint with the weights.
     """
 
     spec: TaskSpec
@@ -47,7 +47,10 @@ class TrainedModel(NamedTuple):
     checkpoint: str
 
     def answers(self) -> answers_lib.Answers:
-        """Returns the model's answers, by the graph that is exported."""
+        """Returns an object that answers raw records.
+
+        It runs the same graph that `export` saves.
+        """
         module = signatures.make_module(
             self.model, self.preprocessor, self.task_model
         )
@@ -70,16 +73,16 @@ def load(
     """Builds the model of a run for inference, in float32.
 
     Args:
-        spec: the task.
-        model_dir: the run.
-        params: the run's configuration, as `runs.read_params` returns it.
-        vocab_file: the vocabulary of its records.
+        spec: specification of the task.
+        model_dir: directory of the run.
+        params: the run's configuration, from `runs.read_params`.
+        vocab_file: the vocabulary of the run's records.
         checkpoint: "best", "last" or a path; see `runs.find_checkpoint`.
-        config: the encoder's configuration; by default that of the run.
+        config: the encoder's configuration; by default the run's own.
 
     Raises:
-        FileNotFoundError: the run has no file of its encoder, and `config` is
-            None.
+        FileNotFoundError: the run has no config file of its encoder, and
+            `config` is None.
         UserError: the run lacks a file, or the checkpoint does not fit.
     """
     path = runs.find_checkpoint(model_dir, checkpoint)
@@ -132,18 +135,19 @@ def load(
 
 
 def _build_options(model_params) -> dict[str, bool]:
-    """Returns the options of the encoder that change only how it computes."""
+    """Returns the encoder's options that change its speed, not its outputs."""
     names = ("use_one_hot_embeddings", "use_one_hot_relative_embeddings")
     encoder = model_params.encoder
     return {name: encoder[name] for name in names if name in encoder}
 
 
 def _restore(model, task_model, checkpoint: str, model_dir: str) -> None:
-    """Loads all weights of a checkpoint; a `UserError` if they do not fit."""
+    """Loads all weights; raises a `UserError` if the checkpoint lacks any."""
     try:
         with run_directory.restoring(checkpoint):
             if processes.has_keras_2():
-                # The Keras that wrote it.
+                # Checkpoints are written with Keras 2, so they can be restored
+                # directly.
                 status = tf.train.Checkpoint(model=model).read(checkpoint)
                 status.expect_partial().assert_existing_objects_matched()
                 return
@@ -153,10 +157,10 @@ def _restore(model, task_model, checkpoint: str, model_dir: str) -> None:
             )
             for head in task_model.heads(model):
                 if not checkpoints.load_head(head, checkpoint):
-                    raise ValueError(f"it has no weights of {head.name}")
+                    raise ValueError(f"it lacks the weights of {head.name}")
     except (AssertionError, ValueError, tf.errors.OpError) as error:
         reason = str(error).partition("\n")[0]
         raise UserError(
-            f"The checkpoint {checkpoint} does not fit the model that "
-            f"{model_dir} and the options describe: {reason}"
+            f"The checkpoint {checkpoint} does not fit the model configured by "
+            f"{model_dir} and the options: {reason}"
         ) from error

@@ -1,4 +1,4 @@
-"""Under both Kerases, a run in the process answers as its SavedModel does."""
+"""In Keras 2 and 3, a loaded run gives the same answers as its SavedModel."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Divides records into training and validation records."""
+"""Splits records into training and validation records."""
 
 import collections
 import functools
@@ -17,11 +17,11 @@ def validation_ids(
     seed: int,
     reporter: Reporter,
 ) -> set[str]:
-    """Chooses a fraction of records for validation, by their ids.
+    """Returns the ids of the records drawn for validation.
 
-    Stratifies by the dataset's `stratum`; with too few records for that, draws
-    at random and reports a note. The only record of a stratum stays in the
-    training data.
+    Stratifies by the dataset's `stratum`, such as the label. With too few
+    records for that, draws without strata and reports a note. A record that is
+    alone in its stratum stays in the training data.
     """
     from sklearn import model_selection
 
@@ -34,8 +34,8 @@ def validation_ids(
     if not 0 < number < len(ids):
         raise UserError(
             f"`validation_fraction={fraction:g}` of {len(strata)} records "
-            f"leaves {number} to validate with and {len(strata) - number} to "
-            "learn from."
+            f"gives {number} for validation and {len(strata) - number} for "
+            "training. Choose another fraction."
         )
     has_strata = None not in found
     is_even = min(number, len(ids) - number) >= len(set(found))
@@ -60,7 +60,7 @@ def choose(
     seed: int,
     reporter: Reporter,
 ) -> dict[str, Callable[[Any], bool]]:
-    """Returns split, train and dev -> a function that tells its records."""
+    """Returns "train" and "dev" -> a function that selects their records."""
     chosen = validation_ids(records, dataset, fraction, seed, reporter)
     return {
         split: functools.partial(_is_of_split, chosen, split)

@@ -1,4 +1,4 @@
-"""Trains and uses models for your own documents in Python."""
+"""Python API: trains and uses models for users' own documents."""
 
 from etcmodel import extras
 

@@ -1,4 +1,4 @@
-"""Helps with misspelled names of keyword arguments."""
+"""Suggests names for misspelled keyword arguments."""
 
 import difflib
 import functools
@@ -14,13 +14,13 @@ _R = TypeVar("_R")
 
 
 def suggest_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Makes an unknown keyword argument an error that suggests a name.
+    """Decorator: rejects unknown keyword arguments and suggests a name.
 
     Example: `DocumentClassifier has no option 'poolin'. Did you mean pooling?`
 
     Args:
-        function: takes keyword arguments with names alone, no `**kwargs`. For
-            `__init__` and methods named `from_...`, errors name the class.
+        function: function without `**kwargs`. For `__init__` and methods named
+            `from_...`, errors name the class.
     """
     parameters = inspect.signature(function).parameters.values()
     known = [x.name for x in parameters if x.name not in ("self", "cls")]

@@ -1,4 +1,4 @@
-"""Models for users' own documents, trained and used in Python."""
+"""Base class of the models for users' own documents, which can be trained."""
 
 import dataclasses
 import os
@@ -32,7 +32,7 @@ from etcmodel.serving import exported
 from etcmodel.training import overlaps
 from etcmodel.training import runs
 
-# Sizes of the input that can be greater than those of the training records.
+# Lengths of the input, which can be raised after training.
 _SIZES = ("long_length", "global_length")
 
 
@@ -42,27 +42,30 @@ _Estimator = TypeVar("_Estimator", bound="Estimator")
 class Estimator(predictors.RowPredictor[Result]):
     """A model for users' own documents.
 
-    `fit` trains in a temporary directory, with Keras 2; unless this process
-    uses that (`TF_USE_LEGACY_KERAS=1`), in a process of its own. `save` keeps
-    the run.
+    `fit` trains in a temporary directory with Keras 2. If this process uses
+    Keras 3, `fit` trains in a new process. `save` copies the run to a permanent
+    directory.
 
-    Options are keyword arguments of the classes. None, their default, stands
-    for the value of the run that is continued, or else for the default named
-    here or in the class. All classes have these:
+    The subclasses take options as keyword arguments. An option that is None
+    (the default) has the value of the run that `fit` continues, or without a
+    run, the default given here or in the subclass. All subclasses have these
+    options:
 
     *   `long_length`, `global_length`: lengths of the input, in tokens
         (default: 4096 and 512). Text that does not fit is truncated.
-    *   `units`: the parts with a global token: "sentences", found in the text;
-        "texts", as given in lists; or "paragraphs". By default ("auto"), the
-        training records decide, see docs/own_documents.md.
+    *   `units`: parts of the document that get a global token: "sentences",
+        which are detected; "texts", which are given as lists; or "paragraphs".
+        By default ("auto"), the choice depends on the training records; see
+        docs/own_documents.md.
     *   `block_size`: length of a block, in tokens (default: 64), if `units` is
         "blocks".
     *   `text_field`, `query_field`, `id_field`, `label_field`: names of the
-        records' fields, if not the usual ones. They are not stored.
+        records' fields, if they differ from the default names. They are not
+        stored.
 
     Attributes:
-        history: what the last `fit` measured: "loss", step -> loss; and
-            "validation", step -> name -> metric.
+        history: measurements of the last `fit`: "loss" has step -> loss,
+            "validation" has step -> metrics by name.
     """
 
     def __init__(self, arguments: Mapping[str, Any]):
@@ -73,11 +76,11 @@ class Estimator(predictors.RowPredictor[Result]):
         self._check_values()
         self.history: dict[str, Mapping[int, Any]] = {}
         self._source = self._vocab_file = None
-        # The options that the run was trained with.
+        # Options at the last `fit`, which the run in `model_dir` has.
         self._trained_with = {}
 
     def open(self, path: str | os.PathLike) -> None:
-        """Uses a run or a SavedModel; `fit` continues the run."""
+        """Opens a run or a SavedModel. `fit` then continues the run."""
         super().open(path)
         if self.model_dir:
             self._source = self.model_dir
@@ -107,7 +110,7 @@ class Estimator(predictors.RowPredictor[Result]):
         }
 
     def _check_values(self) -> None:
-        """Raises an error for a value that no training could use."""
+        """Raises a `UserError` for an option with an invalid value."""
         spec, fields = self._spec, self._fields()
         values = {
             kind: {
@@ -145,26 +148,27 @@ class Estimator(predictors.RowPredictor[Result]):
         callbacks: Sequence[Callable[[int, dict[str, float]], object]] = (),
         verbose: int = 1,
     ) -> "Estimator":
-        """Trains the model; with validation, the best checkpoint is kept.
+        """Trains the model; with validation, keeps the best checkpoint.
 
         Calling it again continues training with the same weights, options and
         labels. To train on other labels, list all of them in the option
-        `labels`: then the head is initialized at random.
+        `labels`; the head is then initialized at random.
 
         Args:
             records: training records, as for `predict` but with labels; or the
-                name of a file. See docs/own_documents.md.
+                path of a file. See docs/own_documents.md.
             validation: validation records, in the same forms.
-            validation_fraction: share of `records` to validate with instead.
+            validation_fraction: share of `records` to hold out for validation,
+                instead of `validation`.
             epochs: passes over the records; by default the experiment's.
-            batch_size: records of a step.
-            learning_rate: the highest one, after the warm-up.
-            patience: validations without a better metric after which training
-                stops.
-            seed: seed of weights, order, dropout and of the split by
+            batch_size: number of records per step.
+            learning_rate: peak learning rate, reached after the warm-up.
+            patience: number of validations without a better metric after which
+                training stops early.
+            seed: seed of weights, order of records, dropout, and the split by
                 `validation_fraction`.
-            small: a trial run; see `etcmodel train --small`.
-            skip_bad_records: leave out records that cannot be used.
+            small: trial run with a tiny model; see `etcmodel train --small`.
+            skip_bad_records: skip records that cannot be used.
             max_record_bytes: maximum size of a record in a file; 0 for no
                 limit.
             optimizer: "adamw" or "lamb".
@@ -172,13 +176,13 @@ class Estimator(predictors.RowPredictor[Result]):
                 "cosine" or "constant".
             params: overrides of the training configuration, such as
                 `{"runtime.mixed_precision_dtype": "bfloat16"}`.
-            callbacks: functions of the step and the metrics of a validation,
-                called after it. Training stops if one returns True.
-            verbose: 1 shows a progress bar in a terminal or notebook and lines
-                elsewhere, 2 lines, 0 nothing.
+            callbacks: functions that are called after each validation with the
+                step and the metrics. Training stops if one returns True.
+            verbose: 1 shows a progress bar in a terminal or notebook, and lines
+                elsewhere; 2 shows lines; 0 shows nothing.
 
         Returns:
-            The model itself.
+            `self`.
 
         Raises:
             UserError: records, options or weights do not fit.
@@ -187,9 +191,9 @@ class Estimator(predictors.RowPredictor[Result]):
         self._check_values()
         if not self.model_dir and self._source is None:
             raise UserError(
-                "There are no weights to train. Make the model with "
-                "`from_pretrained`, or load a run: a SavedModel cannot be "
-                "trained."
+                "There are no weights to train; a SavedModel cannot be "
+                "trained. Create the model with `from_pretrained`, or load a "
+                "run."
             )
         folder = self._path(f"fit_{len(os.listdir(self._folder.name))}")
         os.mkdir(folder)
@@ -249,12 +253,15 @@ class Estimator(predictors.RowPredictor[Result]):
                 raise UserError(
                     f"{name}={self.options[name]!r}: the SavedModel "
                     f"{self._saved_model} has {had.get(name, 'its own')!r}. "
-                    "Load the run instead, or leave the option out."
+                    "Load the run instead, or leave out the option."
                 )
         return super()._make_answers()
 
     def _other_options(self, had: dict[str, Any]) -> list[str]:
-        """Returns the names of options that are not those of the model."""
+        """Returns the names of options whose values the model does not have.
+
+        `had` has the options of the model.
+        """
         reading = self._spec.reading
         return [
             name
@@ -265,7 +272,7 @@ class Estimator(predictors.RowPredictor[Result]):
         ]
 
     def _overrides(self) -> dict[str, Any]:
-        """Returns parameters of a run for options it was not trained with."""
+        """Returns parameter overrides for options set after training."""
         fields, params = self._fields(), runs.read_params(self.model_dir)
         had = {**self._noted(), **params["task"]["model"]}
         overrides = {}
@@ -286,10 +293,11 @@ class Estimator(predictors.RowPredictor[Result]):
     def _preprocess(
         self, folder, records, validation, fraction, seed, reading, reporter
     ) -> dict[str, str]:
-        """Preprocesses both collections of records."""
+        """Preprocesses the records; returns options of `train` with paths."""
         if validation is not None and fraction is not None:
             raise UserError(
-                "Give either `validation` or `validation_fraction`."
+                "Both `validation` and `validation_fraction` are set. Give "
+                "only one of them."
             )
         common = {
             "task": self.task,
@@ -333,15 +341,15 @@ class Estimator(predictors.RowPredictor[Result]):
         return {"train_data": train_data, "validation_data": dev}
 
     def _reading(self) -> dict[str, Any]:
-        """Returns the task's options of `preprocess`."""
+        """Returns `task_options` for `preprocess`."""
         options = self.options
         if self.model_dir:
-            # A run that `save` wrote can have greater lengths than its records.
+            # `save` can store longer lengths in a run than its records have.
             model = runs.read_params(self.model_dir)["task"]["model"]
             lengths = {x: model[x] for x in _SIZES if model.get(x)}
             options = {**lengths, **options}
         if self._has_other_labels():
-            # Keep the run's options except its labels.
+            # The other options of the run are kept.
             noted = self._noted()
             options = {
                 **{x: noted[x] for x in noted if not x.startswith("label")},
@@ -359,7 +367,7 @@ class Estimator(predictors.RowPredictor[Result]):
         return note["preprocessing_config"] if note else {}
 
     def _has_other_labels(self) -> bool:
-        """Returns whether the options name other labels than the run's."""
+        """Returns whether the labels or their kind differ from the run's."""
         noted, options = self._noted(), self.options
         if not noted:
             return False
@@ -369,7 +377,10 @@ class Estimator(predictors.RowPredictor[Result]):
         ) or kind not in (None, "auto", noted.get("kind"))
 
     def _parameters(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Returns the trainer's parameters that the options stand for."""
+        """Returns the trainer's parameters for the options.
+
+        `given` has parameters that override them.
+        """
         fields, found = self._fields(), {}
         before = {}
         if self.model_dir:
@@ -385,11 +396,11 @@ class Estimator(predictors.RowPredictor[Result]):
         return {**found, **given}
 
     def save(self, directory: str | os.PathLike) -> None:
-        """Copies the run to a directory; `etcmodel.load` reads it.
+        """Copies the run to a directory, which `etcmodel.load` can open.
 
         Raises:
-            UserError: there is no run, the directory is not empty or is in the
-                run, or it cannot be written.
+            UserError: there is no run, or the directory is not empty, overlaps
+                with the run, or cannot be written.
         """
         directory = os.fspath(directory)
         if self.model_dir is None:
@@ -399,8 +410,8 @@ class Estimator(predictors.RowPredictor[Result]):
         overlaps.check([place], [run])
         if overlaps.lies_in(directory, self.model_dir):
             raise UserError(
-                f"{directory} is in the run that is saved. Choose another "
-                "directory."
+                f"{directory} is in the run that would be copied. Choose "
+                "another directory."
             )
         overrides = self._overrides()
         try:
@@ -413,12 +424,12 @@ class Estimator(predictors.RowPredictor[Result]):
             ) from error
 
     def _copy_run(self, directory: str, overrides: dict[str, Any]) -> None:
-        """Copies the run, with other parameters, into an empty directory."""
+        """Copies the run into an empty directory, and overrides parameters."""
         shutil.copytree(
             self.model_dir,
             directory,
             dirs_exist_ok=True,
-            # It lists the files of the original directory.
+            # This file lists the files of the original directory.
             ignore=shutil.ignore_patterns(own_files.FILE),
         )
         if overrides:
@@ -442,22 +453,22 @@ def start(
     vocab_file: str | os.PathLike | None = None,
     **options: Any,
 ) -> _Estimator:
-    """Makes a model that starts from weights, or from random ones.
+    """Creates a model that starts from pre-trained or random weights.
 
     Args:
-        cls: the class of the model.
-        source: what `etcmodel lift` wrote, a run of `train`, a published
+        cls: the subclass of `Estimator`.
+        source: the output of `etcmodel lift`, a run of `train`, a published
             checkpoint, or the name of a preset such as "small", whose weights
-            are random. A directory of Hugging Face's library, or a name in its
-            hub, such as "google-bert/bert-base-uncased", is lifted once; see
-            `sources.find`. `fit` continues a run of the same task, with the
-            run's own options where none are given here.
-        vocab_file: the vocabulary; by default that beside the weights.
-        **options: arguments of the class. With a run, `predict` uses options of
-            predictions and greater lengths at once; others need `fit`.
+            are random. A Hugging Face model (a directory or a name in the hub,
+            such as "google-bert/bert-base-uncased") is lifted (converted to
+            ETC) once; see `sources.find`. A run of the same task is continued
+            by `fit`, with the run's values of options that are not given here.
+        vocab_file: the vocabulary; by default the one beside the weights.
+        **options: arguments of the class. For a run, thresholds and longer
+            lengths apply to `predict` at once; other options need `fit`.
 
     Raises:
-        UserError: an option is impossible, or there is no vocabulary.
+        UserError: an option is invalid, or there are no weights or vocabulary.
     """
     made = cls(**options)
     source = sources.find(os.fspath(source))
@@ -467,7 +478,8 @@ def start(
     vocab_file = vocab_file or sources.vocabulary_beside(source)
     if vocab_file is None:
         raise UserError(
-            f"{source} has no vocabulary. Name it with `vocab_file`."
+            f"{source} has no vocabulary. Pass the vocabulary's path as "
+            "`vocab_file`."
         )
     made._vocab_file = os.fspath(vocab_file)
     if (runs.find(source) or {}).get("task") == cls.task:
@@ -476,22 +488,22 @@ def start(
 
 
 def _reason(error: Exception) -> str:
-    """Returns why files cannot be copied, in one line."""
-    # All errors of `copytree`: source, target, reason.
+    """Returns the first reason why files could not be copied."""
+    # `copytree` collects its errors as a list of (source, target, reason).
     if isinstance(error, shutil.Error) and isinstance(error.args[0], list):
         return str(error.args[0][0][2])
     return str(error)
 
 
 def _plain(value: Any) -> Any:
-    """Converts tuples and NumPy's numbers to JSON's types."""
+    """Converts tuples and NumPy scalars to types that JSON has."""
     if isinstance(value, np.generic):
         return value.item()
     return [*map(_plain, value)] if isinstance(value, tuple) else value
 
 
 def _paths(records: Any) -> Any:
-    """Returns rows unchanged, and names of files joined by commas."""
+    """Expands a path or pattern to paths joined by commas; keeps rows."""
     if isinstance(records, str | os.PathLike):
         return ",".join(files.find(os.fspath(records)))
     return records
@@ -501,14 +513,14 @@ _STYLES = {0: "quiet", 1: "auto", 2: "lines"}
 
 
 def _reporter(verbose: int) -> Reporter:
-    """Makes the reporter for a level of verbosity, as in Keras."""
+    """Returns the reporter for `verbose`, whose levels are those of Keras."""
     if verbose not in _STYLES:
         raise UserError(f"`verbose` is {show(verbose)}, but must be 0, 1 or 2.")
     return Reporter(_STYLES[int(verbose)])
 
 
 def _all_of(callbacks):
-    """Returns a function that calls all; True if one returns True."""
+    """Combines callbacks into one, which returns True if any of them does."""
     callbacks = list(callbacks)
     if not callbacks:
         return None

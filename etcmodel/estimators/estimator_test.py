@@ -39,7 +39,7 @@ _OPTIONS = {
 
 
 class ClassifierTest(tf.test.TestCase):
-    """Uses one small trained model in all ways."""
+    """Tests the whole API with one small trained model."""
 
     @classmethod
     def setUpClass(cls):
@@ -76,8 +76,8 @@ class ClassifierTest(tf.test.TestCase):
         with open(f"{self.model.model_dir}/params.yaml") as stream:
             self.assertIn("pooling: max", stream.read())
 
-    def test_predictions_are_those_of_the_command(self):
-        """For rows, plain texts, a saved run and a SavedModel."""
+    def test_predictions_equal_the_command(self):
+        """Compares rows, texts, a saved run and a SavedModel with `predict`."""
         input_file = os.path.join(self.folder, "rows.jsonl")
         with open(input_file, "w", encoding="utf-8") as stream:
             stream.writelines(json.dumps(row) + "\n" for row in _ROWS)
@@ -132,7 +132,7 @@ class ClassifierTest(tf.test.TestCase):
         self.assertEqual(before, sorted(os.listdir(run)))
 
     def test_run_is_saved_whole_or_not_at_all(self):
-        """Simulates a full disk by a limit on the sizes of files."""
+        """A limit on the size of files simulates a full disk."""
         folder = tempfile.mkdtemp(dir=self.folder)
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
@@ -149,13 +149,13 @@ class ClassifierTest(tf.test.TestCase):
     def vocab_file_of(run):
         return os.path.join(run, "vocab.txt")
 
-    def test_fit_goes_on(self):
-        """Continues with the run's weights, labels and options."""
+    def test_fit_continues(self):
+        """A second `fit` keeps the run's weights, labels and options."""
         run = pathlib.Path(self.folder, "first")
         self.model.save(run)
         model = etcmodel.load(run, text_field="body", label_field="town")
         with without_tracing():
-            # One label alone would not do for a new model.
+            # A new model could not be trained on a single label.
             model.fit(
                 _ROWS[:1],
                 epochs=1,
@@ -175,7 +175,7 @@ class ClassifierTest(tf.test.TestCase):
         self.assertEqual("max", options["pooling"])
 
     def test_other_labels(self):
-        """Other labels get a new head; other options are kept."""
+        """With other labels, the head is new and other options are kept."""
         labels = ("brno", "oslo", "zlin")
         model = etcmodel.DocumentClassifier.from_pretrained(
             self.model.model_dir, labels=labels, text_field="body"
@@ -207,7 +207,7 @@ class ClassifierTest(tf.test.TestCase):
         self.assertStartsWith(options.init_checkpoint, self.model.model_dir)
 
     def test_options_after_training(self):
-        """Some apply at once; others are errors until `fit`."""
+        """Some options apply at once; others raise errors until `fit`."""
         run = self.model.model_dir
         text = [_ROWS[0]["body"]]
         model = etcmodel.DocumentClassifier.from_pretrained(
@@ -230,7 +230,7 @@ class ClassifierTest(tf.test.TestCase):
         before["task"]["threshold"] = 0.25
         before["task"]["model"]["long_length"] = 32
         self.assertEqual(before, after)
-        # What is learned from next is not shorter.
+        # The next `fit` keeps the longer input.
         self.assertEqual(32, etcmodel.load(saved_run)._reading()["long_length"])
         for source, options, message in (
             (run, {"pooling": "mean"}, "pooling.*has 'max'.*Call `fit`"),
@@ -246,8 +246,8 @@ class ClassifierTest(tf.test.TestCase):
         model = etcmodel.load(saved_model, **same)
         self.assertLen(model.predict(text, progress=False), 1)
 
-    def test_a_run_lives_as_long_as_it_is_used(self):
-        """Even in another model's temporary directory."""
+    def test_a_run_is_kept_while_it_is_used(self):
+        """A model keeps a run in another model's temporary directory."""
         for make in (
             etcmodel.DocumentClassifier.from_pretrained,
             etcmodel.load,
@@ -290,7 +290,7 @@ class ClassifierTest(tf.test.TestCase):
 
 
 class KindsTest(tf.test.TestCase):
-    """Trains on other kinds of labels, which the towns determine."""
+    """Trains on several labels, numbers and labels of other types."""
 
     def _learn(self, oslo, brno):
         folder = self.enterContext(tempfile.TemporaryDirectory())
@@ -319,7 +319,7 @@ class KindsTest(tf.test.TestCase):
         return model.evaluate(rows, progress=False), found
 
     def test_numbers(self):
-        """Predicting the mean has a squared error of 100."""
+        """The model is better than the mean, whose squared error is 100."""
         metrics, (oslo, brno) = self._learn(40.5, 20.5)
         self.assertLess(metrics["mean_squared_error"], 90)
         self.assertLess(brno["label"] + 1, oslo["label"])
@@ -327,9 +327,9 @@ class KindsTest(tf.test.TestCase):
         self.assertBetween(oslo["label"], 15, 46)
 
     def test_labels_of_other_types(self):
-        """Predictions have them, also of what is saved and exported."""
+        """Predicted labels keep their types, also when saved or exported."""
         metrics, found = self._learn(3, np.int64(7))
-        # No label is unknown.
+        # Metrics count no label as unknown.
         self.assertGreaterEqual(metrics["accuracy"], 0.5)
         run, saved_model = (
             os.path.join(self.get_temp_dir(), x) for x in ("run", "exported")
@@ -388,13 +388,13 @@ class ErrorsTest(tf.test.TestCase):
         model = self._make()
         with self.assertRaisesRegex(UserError, r"Give \[text\]"):
             model._read("one text", "predict")
-        with self.assertRaisesRegex(UserError, "Give either `validation`"):
+        with self.assertRaisesRegex(UserError, "Give only one of them"):
             model.fit([], validation=[], validation_fraction=0.5)
         with self.assertRaisesRegex(UserError, "record 0.*'selected'"):
             model.fit([{"text": "a"}], verbose=False)
 
-    def test_rows_of_any_values(self):
-        """Fields that are not used may hold anything."""
+    def test_values_of_unused_fields(self):
+        """Values of unused fields may have any type."""
         rows = [{"text": "a \ud83d", "n": [float("inf")], "at": {1}}]
         model = self._make()
         with mock.patch.object(model, "_load") as loaded:
@@ -405,7 +405,7 @@ class ErrorsTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, "'text'.*of the type object"):
             self._make().fit([{"text": object(), "selected": [0]}])
 
-    def test_strings_of_any_collection(self):
+    def test_collections_of_strings(self):
         """Strings are documents in the model's `text_field`."""
         model = etcmodel.DocumentClassifier(text_field="body")
         with mock.patch.object(model, "_load") as loaded:
@@ -416,7 +416,7 @@ class ErrorsTest(tf.test.TestCase):
                 self.assertEqual((("a",),), record.paragraphs)
 
     def test_records_without_a_prediction(self):
-        """A record that cannot be used leaves the others their predictions."""
+        """A bad record does not affect the predictions of the others."""
         model = etcmodel.DocumentClassifier()
 
         def predictions(records, *_):
@@ -446,7 +446,7 @@ class ErrorsTest(tf.test.TestCase):
             ):
                 self.assertIsInstance(error, RecordError)
                 self.assertRegex(str(error), message)
-                # No flag of a command.
+                # The message does not mention a flag of a command.
                 self.assertNotIn("--", str(error))
             with self.assertRaisesRegex(
                 RecordError, "record 1 .*, field 'text'"
@@ -456,7 +456,7 @@ class ErrorsTest(tf.test.TestCase):
                 model.predict(["a"], on_error="skip")
 
     def test_strings_for_lists_of_texts(self):
-        """Strings are not split into sentences; a warning says so once."""
+        """A string counts as one text, with a single warning."""
         model = etcmodel.SentenceSelector()
         with mock.patch.object(model, "_load") as loaded:
             loaded.return_value.sizes = {"units": "texts"}
@@ -465,15 +465,15 @@ class ErrorsTest(tf.test.TestCase):
             lists = [{"text": [["a .", "b ."]], "selected": [[0, 1]]}]
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                # Positions of texts, which sentences would not have.
+                # With lists only, there is no warning.
                 self.assertLen(list(model._read(lists, "dev")), 1)
                 self.assertEmpty(caught)
                 list(model._read([*lists, "a . b .", "c"], "predict"))
         (warning,) = caught
-        self.assertIn("as in record 1, for a single text", str(warning.message))
+        self.assertIn("record 1 is a string, which", str(warning.message))
 
     def test_records_without_query(self):
-        """A warning says so once if the training records had queries."""
+        """Warns once if the training records had queries."""
         rows = [{"text": "a", "query": "b"}, {"text": "a"}, {"text": "a"}]
         for had_queries in (False, True):
             model = etcmodel.SentenceSelector()
@@ -500,7 +500,7 @@ class ErrorsTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, "not the directory of a run"):
             etcmodel.load(self._folder())
 
-    def test_shows_itself(self):
+    def test_repr(self):
         model = self._make(long_length=32)
         self.assertEqual(
             "SentenceSelector(task='select', state='not trained', "

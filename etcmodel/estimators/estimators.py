@@ -1,4 +1,4 @@
-"""Classes for users' own documents, one a task, and `load`."""
+"""One class per task on users' own documents, and `load`."""
 
 import os
 from collections.abc import Sequence
@@ -33,20 +33,20 @@ class DocumentClassifier(Estimator[results.Classification]):
         model.predict(["a long text ..."])
 
     Args:
-        label_kind: "single" for one label a document, "multiple" for several,
-            "number" for a number; default: that of the training records.
-        labels: the labels; default: those of the training records. Labels are
-            predicted in the type that they have here or there.
-        pooling: vector to classify by: the "mean" of the long tokens (default),
-            their "max", or "cls", the global CLS token.
-        word_counts: whether a linear function of how often each word piece
-            occurs is learned, too (default: True).
-        balanced: whether labels are weighted so that every label has the same
+        label_kind: "single" for one label per document, "multiple" for several,
+            "number" for regression; default: the kind of the training records.
+        labels: all labels; default: the labels of the training records.
+            Predicted labels have the same types as these.
+        pooling: vector that the classifier uses: the "mean" of the long tokens
+            (default), their "max", or "cls", the global CLS token.
+        word_counts: whether to add a linear function of the counts of word
+            pieces to the scores (default: True).
+        balanced: whether to weight records so that every label has the same
             total weight (default: False).
-        label_smoothing: probability that all labels share in training, from 0
-            to 1 (default: 0).
-        threshold: minimum probability of a chosen label, if documents have
-            several; default: chosen by validation, 0.5 without.
+        label_smoothing: probability mass that is spread over all labels in
+            training, from 0 to 1 (default: 0).
+        threshold: minimum probability of a predicted label, if documents have
+            several; default: tuned by validation, or 0.5 without validation.
         **others: see `Estimator`. `units` can also be "blocks" of `block_size`
             tokens.
     """
@@ -109,19 +109,20 @@ class DocumentClassifier(Estimator[results.Classification]):
         label_smoothing: float | None = None,
         threshold: float | None = None,
     ) -> "DocumentClassifier":
-        """Makes a classifier that starts from weights, or from random ones.
+        """Creates a classifier from pre-trained or random weights.
 
-        `source` is what `etcmodel lift` or `train` wrote, a published
-        checkpoint, a model of Hugging Face's library (a directory, or a name in
-        its hub, such as "google-bert/bert-base-uncased"), or a preset such as
-        "small", whose weights are random. A vocabulary is found beside the
-        weights; presets need a `vocab_file`. Options: see the class.
+        `source` is the output of `etcmodel lift` or `train`, a published
+        checkpoint, a Hugging Face model (a directory, or a name in the hub,
+        such as "google-bert/bert-base-uncased"), or a preset such as "small",
+        whose weights are random. `vocab_file` is by default the vocabulary
+        beside the weights; a preset needs it. The other arguments are those of
+        the class.
         """
         return start(**locals())
 
     @property
     def labels(self) -> list[Label]:
-        """The labels; empty for numbers, and before training."""
+        """The labels; empty for regression, and before training."""
         noted = self._noted()
         as_json = self._as_json or noted.get("labels_as_json", ())
         names = self.options.get("labels") or noted.get("labels", ())
@@ -151,8 +152,8 @@ class SentenceSelector(Estimator[list[results.ScoredUnit]]):
         unit_prior: initial probability that a unit is selected (default: 0.1).
         query_ignore_hard_g2l: whether the query's global tokens attend to the
             whole document (default: True).
-        threshold: minimum probability of a selected unit; default: chosen by
-            validation, 0.5 without.
+        threshold: minimum probability of a selected unit; default: tuned by
+            validation, or 0.5 without validation.
         **others: see `Estimator`.
     """
 
@@ -195,13 +196,14 @@ class SentenceSelector(Estimator[list[results.ScoredUnit]]):
         query_ignore_hard_g2l: bool | None = None,
         threshold: float | None = None,
     ) -> "SentenceSelector":
-        """Makes a selector that starts from weights, or from random ones.
+        """Creates a selector from pre-trained or random weights.
 
-        `source` is what `etcmodel lift` or `train` wrote, a published
-        checkpoint, a model of Hugging Face's library (a directory, or a name in
-        its hub, such as "google-bert/bert-base-uncased"), or a preset such as
-        "small", whose weights are random. A vocabulary is found beside the
-        weights; presets need a `vocab_file`. Options: see the class.
+        `source` is the output of `etcmodel lift` or `train`, a published
+        checkpoint, a Hugging Face model (a directory, or a name in the hub,
+        such as "google-bert/bert-base-uncased"), or a preset such as "small",
+        whose weights are random. `vocab_file` is by default the vocabulary
+        beside the weights; a preset needs it. The other arguments are those of
+        the class.
         """
         return start(**locals())
 
@@ -213,33 +215,34 @@ class QuestionAnswerer(Estimator[results.Answer]):
     """Answers questions about documents.
 
     `predict` returns a `results.Answer` for each question: a dict with `id`,
-    `answer` ("" for none), `no_answer_probability` and `evidence`.
+    `answer` ("" if there is no answer), `no_answer_probability` and `evidence`.
 
     Args:
-        evidence: where records label no evidence, learn the unit with the
-            "answer" (default); or learn "labelled" evidence alone.
+        evidence: evidence to train on: "labelled" evidence only, or "answer"
+            (default) to use the unit with the answer where a record labels no
+            evidence.
         evidence_field: field with labelled evidence; default: "evidence" or
             "supporting_facts".
-        answer_encoding: "span" for the first and last token of an answer
-            (default), "bio" for a label of every token.
-        answer_places: with "span", how many occurrences of an answer are right
-            in training, the first ones (default: 8).
+        answer_encoding: "span" to predict the first and last token of an answer
+            (default), "bio" to predict a label of every token.
+        answer_places: with "span", up to this many occurrences of an answer are
+            labelled as correct in training, from the first on (default: 8).
         query_ignore_hard_g2l: whether the question's global tokens attend to
             the whole document (default: True).
         unit_prior: initial probability that a unit is evidence
             (default: 0.1).
-        no_answer_threshold: minimum probability of "no answer"; default: chosen
-            by validation, 0.5 without.
+        no_answer_threshold: minimum probability of "no answer"; default: tuned
+            by validation, or 0.5 without validation.
         evidence_threshold: minimum probability of evidence (default: 0.5).
         answer_in_evidence: whether answers must be in units above
-            `evidence_threshold`, or else in the most probable unit (default:
-            False).
+            `evidence_threshold`, or if there are none, in the most probable
+            unit (default: False).
         max_answer_length: maximum length of an answer, in tokens (default: 30).
-        supporting_fact_weight: weight of the loss of evidence; each other loss
-            has the weight 1 (default: 1).
-        multiply_fact_probability: whether the answer is the span with the
-            highest product of its probability and that of its unit as evidence
-            (default: False).
+        supporting_fact_weight: weight of the evidence loss, relative to the
+            other losses (default: 1).
+        multiply_fact_probability: whether to rank spans by the product of two
+            probabilities: of the span, and of its unit as evidence (default:
+            False).
         **others: see `Estimator`.
     """
 
@@ -300,13 +303,14 @@ class QuestionAnswerer(Estimator[results.Answer]):
         supporting_fact_weight: float | None = None,
         multiply_fact_probability: bool | None = None,
     ) -> "QuestionAnswerer":
-        """Makes an answerer that starts from weights, or from random ones.
+        """Creates a question answerer from pre-trained or random weights.
 
-        `source` is what `etcmodel lift` or `train` wrote, a published
-        checkpoint, a model of Hugging Face's library (a directory, or a name in
-        its hub, such as "google-bert/bert-base-uncased"), or a preset such as
-        "small", whose weights are random. A vocabulary is found beside the
-        weights; presets need a `vocab_file`. Options: see the class.
+        `source` is the output of `etcmodel lift` or `train`, a published
+        checkpoint, a Hugging Face model (a directory, or a name in the hub,
+        such as "google-bert/bert-base-uncased"), or a preset such as "small",
+        whose weights are random. `vocab_file` is by default the vocabulary
+        beside the weights; a preset needs it. The other arguments are those of
+        the class.
         """
         return start(**locals())
 
@@ -351,21 +355,25 @@ def load(
     supporting_fact_weight: float | None = None,
     multiply_fact_probability: bool | None = None,
 ) -> predictors.Predictor:
-    """Loads a run of `train` or `fit`, or what `export` wrote, of any task.
+    """Loads a model of any task.
 
-    `path` is its directory. Options are those of the task's class, such as
-    `DocumentClassifier`. Names of fields apply to all models; for a run, new
-    thresholds and greater lengths apply at once, and other options need `fit`.
+    `path` is the directory of a run of `train` or `fit`, or of a SavedModel
+    that `export` wrote. The other arguments are options of the task's class,
+    such as `DocumentClassifier`. Field names apply to runs and SavedModels. For
+    a run, thresholds and longer lengths apply at once, and other options need
+    `fit`.
 
     Raises:
-        UserError: the directory is none of these, or the task has no such
-            option.
+        UserError: the directory has no model, or the task has no such option.
     """
     options = {x: y for x, y in locals().items() if y is not None}
     del options["path"]
     task = predictors.task_of(path)
     if task not in _ESTIMATORS and options:
-        raise UserError(f"{task} takes no options, got {', '.join(options)}.")
+        raise UserError(
+            f"Models of the task {task} take no options, got "
+            f"{', '.join(options)}. Leave them out."
+        )
     made = _ESTIMATORS.get(task, predictors.Predictor)(**options)
     made.open(path)
     return made

@@ -1,4 +1,4 @@
-"""Signatures of the classes; `estimator_test.py` trains them."""
+"""Tests of the classes' signatures; `estimator_test.py` trains models."""
 
 import inspect
 import typing
@@ -35,10 +35,10 @@ def _options(function):
 
 
 class SignaturesTest(tf.test.TestCase, parameterized.TestCase):
-    """Signatures have the options of the tasks, with their types."""
+    """Checks that signatures have the options of the tasks, with types."""
 
     @parameterized.parameters(*_CLASSES)
-    def test_options_are_those_of_the_task(self, kind):
+    def test_options_match_the_task(self, kind):
         spec, expected = registry.get(kind.task), {}
         for options in (
             spec.preprocessing_config_class,
@@ -59,7 +59,7 @@ class SignaturesTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual([*expected], [*found])
             for name, hint in found.items():
                 if name == "labels":
-                    # A number is the label with its digits.
+                    # Numbers are also accepted, and converted to strings.
                     self.assertEqual(Sequence[Label], hint)
                     hint = Sequence[str]
                 types = {*typing.get_args(hint)} or {hint}

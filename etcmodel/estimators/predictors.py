@@ -1,4 +1,4 @@
-"""Predictions of a trained model, or of what `export` wrote, in Python."""
+"""Predicts in Python with a run or a SavedModel."""
 
 import abc
 import html
@@ -31,16 +31,15 @@ from etcmodel.training import runs
 
 Result = TypeVar("Result")
 _ON_ERROR = ("return", "raise")
-# Temporary directories of models, by their paths.
+# Path -> temporary directory, of all models in this process.
 _FOLDERS = weakref.WeakValueDictionary()
 
 
 class Predictor:
     """A trained model of any task; see `etcmodel.load`.
 
-    Predictions are computed by the graph that `export` writes, and equal those
-    of `etcmodel predict` and of the served model. Several threads may predict
-    at once.
+    Predictions equal those of `etcmodel predict` and of the served model: all
+    run the graph that `export` writes. `predict` is thread-safe.
 
     Attributes:
         task: name of the task.
@@ -52,13 +51,13 @@ class Predictor:
     def __init__(self):
         self.model_dir = self._saved_model = self._loaded = None
         self._lock = threading.Lock()
-        # Lives as long as the model.
+        # Deleted with the model.
         self._folder = tempfile.TemporaryDirectory(prefix="etcmodel")
         _FOLDERS[self._folder.name] = self._folder
         self._used_folders = []
 
     def open(self, path: str | os.PathLike) -> None:
-        """Uses a run or a SavedModel."""
+        """Opens a run or a SavedModel."""
         path = os.fspath(path)
         self.task = task_of(path)
         if _is_saved_model(path):
@@ -75,7 +74,7 @@ class Predictor:
         )
 
     def _describe(self) -> dict[str, Any]:
-        """Returns what `repr` shows, by name."""
+        """Returns the names and values that `repr` shows."""
         state = "not trained"
         if self.model_dir is not None:
             state = "trained"
@@ -97,7 +96,7 @@ class Predictor:
         return f"<b>{type(self).__name__}</b><table>{rows}</table>"
 
     def _keep(self, path: str) -> None:
-        """Keeps a path that is in another model's temporary directory."""
+        """Keeps another model's temporary directory if it has the path."""
         self._used_folders += [
             folder
             for name, folder in _FOLDERS.items()
@@ -112,7 +111,7 @@ class Predictor:
         return os.path.join(self._folder.name, *names)
 
     def _load(self):
-        """Returns what answers requests; loads it once."""
+        """Returns the `Answers` of the model; loads them once."""
         with self._lock:
             if self._loaded is None:
                 self._loaded = self._make_answers()
@@ -153,17 +152,17 @@ class Predictor:
         )
 
     def _overrides(self) -> dict[str, Any]:
-        """Returns parameters that replace those of the run, by their names."""
+        """Returns the parameters that override those of the run, by name."""
         return {}
 
     def predict(
         self, records: Iterable[Any], batch_size: int = 8, progress: bool = True
     ) -> list[Any]:
-        """Predicts records, in their order.
+        """Returns the predictions for records, in the order of the records.
 
         Args:
             records: dicts with the inputs of a request; see docs/serving.md.
-            batch_size: how many are answered at once.
+            batch_size: number of records per batch.
             progress: whether to show a progress bar.
 
         Raises:
@@ -173,7 +172,7 @@ class Predictor:
         return [x for _, x in self._predictions(read, batch_size, progress)]
 
     def _read(self, records: Iterable[Any], split: str) -> Iterator[Any]:
-        """Yields records as the task's `Preprocessor` takes them."""
+        """Yields records in the form that `_raw` takes."""
         del split
         names = list(load_place(self._spec.preprocessor).INPUTS)
         for i, record in enumerate(records):
@@ -184,16 +183,16 @@ class Predictor:
             yield record
 
     def _raw(self, record: Any) -> dict[str, Any]:
-        """Returns the inputs of a record's request, not padded."""
+        """Returns the raw inputs of a record, without padding."""
         return record
 
     def _predictions(self, records, batch_size: int, progress: bool):
-        """Yields each record and its prediction."""
+        """Yields pairs of a record and its prediction."""
         import tqdm
 
         saved = self._load()
         num_cut, num_refused = saved.num_cut, saved.num_refused
-        # With None, tqdm shows the bar in terminals alone.
+        # With None, tqdm shows the bar only in terminals.
         disable = not progress or None
         if progress and progress_lib.in_notebook():
             disable = False
@@ -211,13 +210,13 @@ class Predictor:
         if saved.num_refused > num_refused:
             _warn(
                 f"Refused records: {saved.num_refused - num_refused}. Their "
-                "inputs cannot be right, see docs/serving.md; their answers "
-                "are empty."
+                "inputs are invalid, so their answers are empty. See "
+                "docs/serving.md."
             )
 
 
 class _Errors(BadRecords):
-    """Keeps the errors of records, by position, or raises them."""
+    """Collects the errors of records by their positions, or raises them."""
 
     def __init__(self, on_error: str):
         if on_error not in _ON_ERROR:
@@ -228,16 +227,16 @@ class _Errors(BadRecords):
         self.by_index: dict[int, RecordError] = {}
 
     def report(self, error: RecordError) -> None:
-        """Keeps an error, or raises it."""
+        """Stores an error, or raises it if `on_error` is "raise"."""
         super().report(error.without_flag())
         self.by_index[error.index] = error
 
 
 class RowPredictor(Predictor, Generic[Result]):
-    """A model for rows of users' own documents.
+    """A model that predicts for rows of users' own documents.
 
     Attributes:
-        options: the options that were given, by name.
+        options: name -> value of the options that were set.
     """
 
     options: dict[str, Any]
@@ -249,19 +248,20 @@ class RowPredictor(Predictor, Generic[Result]):
         progress: bool = True,
         on_error: Literal["return", "raise"] = "return",
     ) -> list[Result | RecordError]:
-        """Predicts documents, in their order.
+        """Returns one result per document, in the order of the documents.
 
-        Returns one result for each, of the type that the class names.
+        The docstring of the class describes the type of the results.
 
         Args:
             records: strings, dicts with the fields of docs/own_documents.md, a
                 pandas data frame, a `tf.data.Dataset`, or any other collection
                 of rows.
-            batch_size: how many are answered at once.
+            batch_size: number of documents per batch.
             progress: whether to show a progress bar.
-            on_error: what to do with a record that cannot be used, such as an
-                empty document: "return" puts its `etcmodel.errors.RecordError`
-                in the place of its prediction, and warns; "raise" raises it.
+            on_error: how to handle a record that cannot be used, such as an
+                empty document: "return" warns and returns its
+                `etcmodel.errors.RecordError` in place of its prediction;
+                "raise" raises it.
 
         Raises:
             UserError: the model is not trained, or a record cannot be used and
@@ -276,9 +276,8 @@ class RowPredictor(Predictor, Generic[Result]):
         }
         if errors.total:
             _warn(
-                f"Records without a prediction: {errors.total}. Their places "
-                f"in the result hold the errors; the first: "
-                f"{errors.examples[0]}"
+                f"Records without a prediction: {errors.total}. The result has "
+                f"their errors instead. The first is: {errors.examples[0]}"
             )
         found |= errors.by_index
         return [found[index] for index in sorted(found)]
@@ -290,10 +289,15 @@ class RowPredictor(Predictor, Generic[Result]):
     def evaluate(
         self, records: Iterable[Any], batch_size: int = 8, progress: bool = True
     ) -> dict[str, float]:
-        """Predicts documents whose right answers are known, and scores them.
+        """Predicts labelled documents and returns metrics by name.
 
-        Takes what `predict` does. Returns the metrics of `etcmodel predict`.
-        Labels that the model does not know are scored as wrong, with a warning.
+        The metrics are those of `etcmodel predict`. Gold labels that the model
+        does not know count as wrong, with a warning.
+
+        Args:
+            records: records as for `predict`, with labels.
+            batch_size: number of documents per batch.
+            progress: whether to show a progress bar.
         """
         predictions, gold = {}, {}
         found = self._predictions(
@@ -312,7 +316,7 @@ class RowPredictor(Predictor, Generic[Result]):
 
     def _read(self, records, split, errors=None):
         if isinstance(records, str):
-            # Iterating over a string would yield letters.
+            # Iterating over a string would yield characters.
             raise UserError(
                 "records: expected a list of documents, got one string. Give "
                 "[text] for one document."
@@ -343,18 +347,18 @@ class RowPredictor(Predictor, Generic[Result]):
 
 _NO_QUERY = (
     "The model was trained on records with queries, but record {} has none. "
-    "Name the field with `query_field`."
+    "If the records have queries, pass the field's name as `query_field`."
 )
 _NO_TEXTS = (
-    "The model was trained on lists of texts. It takes a string, as in record "
-    "{}, for a single text. Pass lists of sentences to get a score for each."
+    "The model was trained on lists of texts, but record {} is a string, which "
+    "counts as one text. Pass a list of sentences to get a score for each."
 )
 
 
 def _with_warning(
     records: Iterator[Any], is_odd: Callable[[Any], bool], message: str
 ) -> Iterator[Any]:
-    """Yields records; warns of the first odd one."""
+    """Yields the records; warns about the first one with `is_odd(record)`."""
     is_told = False
     for record in records:
         if not is_told and is_odd(record):
@@ -364,14 +368,14 @@ def _with_warning(
 
 
 def _warn(message: str) -> None:
-    """Warns of the line outside this file that led here."""
+    """Warns with the position of the caller outside this file."""
     frames = traceback.extract_stack()
     level = next(
         number
         for number, frame in enumerate(reversed(frames), 1)
         if number == len(frames) or frame.filename != __file__
     )
-    # Level 1 is the line below.
+    # A `stacklevel` of 1 is the call of `warnings.warn` itself.
     warnings.warn(message, stacklevel=level)
 
 

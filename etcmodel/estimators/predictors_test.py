@@ -13,7 +13,7 @@ _REQUEST = {"query": "q", "candidates": ["x", "y", "z"], "supports": ["s"]}
 
 
 class PredictorTest(tf.test.TestCase):
-    """A SavedModel that always answers with the first candidate."""
+    """Tests a SavedModel that always answers with the first candidate."""
 
     def test_any_task(self):
         path = write_small_saved_model(self.get_temp_dir())
@@ -29,7 +29,7 @@ class PredictorTest(tf.test.TestCase):
             model.predict([_REQUEST, {"query": "q"}], progress=False)
 
     def test_batches(self):
-        """Every record is asked once, padded with those of its batch."""
+        """Each record is predicted once, padded to the longest of its batch."""
         model = etcmodel.load(write_small_saved_model(self.get_temp_dir()))
         saved = model._load()
         answer, shapes = saved.answer, []

@@ -1,7 +1,7 @@
-"""Types of what `predict` returns, all dicts.
+"""Types of the dicts that `predict` returns.
 
-In each, `id` is the record's id; without one, its position in the records, as a
-string.
+`id` is the record's id. For a record without an id, it is the record's position
+in the collection, as a string.
 """
 
 import json
@@ -19,15 +19,15 @@ Label = str | int | bool
 
 
 class Classification(TypedDict):
-    """What a `DocumentClassifier` predicts for a document.
+    """Prediction of a `DocumentClassifier` for a document.
 
-    Labels have the type that they have in the training records.
+    Labels have the same type as in the training records.
 
     Attributes:
         id: the record's id.
-        label: the label; the list of labels, if there may be several; or the
-            number.
-        probabilities: label -> probability; empty for numbers.
+        label: the label; a list of labels if documents can have several; a
+            number for regression.
+        probabilities: label -> probability; empty for regression.
     """
 
     id: str
@@ -36,16 +36,16 @@ class Classification(TypedDict):
 
 
 class ScoredUnit(TypedDict):
-    """What a `SentenceSelector` predicts for a unit of a document.
+    """Prediction of a `SentenceSelector` for a unit of a document.
 
     Attributes:
         id: the record's id.
         paragraph: position of the paragraph in the document, from 0.
-        number: position of the unit in the paragraph, from 0; -1 if it is the
-            whole paragraph.
-        text: the unit.
-        probability: probability that it is relevant.
-        is_selected: whether that is at least the threshold.
+        number: position of the unit in the paragraph, from 0; -1 if the unit is
+            the whole paragraph.
+        text: text of the unit.
+        probability: probability that the unit is relevant.
+        is_selected: whether the probability is at least the threshold.
     """
 
     id: str
@@ -57,14 +57,14 @@ class ScoredUnit(TypedDict):
 
 
 class Answer(TypedDict):
-    """What a `QuestionAnswerer` predicts for a question.
+    """Prediction of a `QuestionAnswerer` for a question.
 
     Attributes:
         id: the record's id.
-        answer: the answer; "" for none.
-        no_answer_probability: probability that there is none.
-        evidence: paragraph and number of each unit of the evidence, as in
-            `ScoredUnit`.
+        answer: the answer; "" if there is none.
+        no_answer_probability: probability that the document has no answer.
+        evidence: pairs (paragraph, number) of the units that are evidence, as
+            in `ScoredUnit`.
     """
 
     id: str
@@ -74,20 +74,20 @@ class Answer(TypedDict):
 
 
 def label_name(label: Label) -> str:
-    """Returns the name of a label: `"3"` for 3, `"true"` for True."""
+    """Converts a label to a string: `"3"` for 3, `"true"` for True."""
     label = label.item() if isinstance(label, np.generic) else label
     return json.dumps(label) if isinstance(label, int) else label
 
 
 def typed_label(name: str, as_json: Collection[str]) -> Label:
-    """Returns a label in its own type: `3` for `"3"` in `as_json`."""
+    """Inverts `label_name`; `as_json` has the names that are parsed as JSON."""
     return json.loads(name) if name in as_json else name
 
 
 def classification(
     record_id: str, prediction: Mapping[str, Any], as_json: Collection[str]
 ) -> Classification:
-    """Makes a result of a prediction of the task `classify`."""
+    """Converts a prediction of the task `classify` to a result."""
     label = prediction["label"]
     if isinstance(label, list):
         label = [typed_label(x, as_json) for x in label]
@@ -104,7 +104,7 @@ def classification(
 
 
 def scored_units(record_id: str, units: Iterable[Unit]) -> list[ScoredUnit]:
-    """Makes results of a prediction of the task `select`."""
+    """Converts a prediction of the task `select` to results."""
     return [
         {
             "id": record_id,
@@ -119,7 +119,7 @@ def scored_units(record_id: str, units: Iterable[Unit]) -> list[ScoredUnit]:
 
 
 def answer(record_id: str, prediction: Mapping[str, Any]) -> Answer:
-    """Makes a result of a prediction of the task `answer`."""
+    """Converts a prediction of the task `answer` to a result."""
     evidence = [x[:2] for x in prediction["evidence"] if x.is_selected]
     return {
         "id": record_id,

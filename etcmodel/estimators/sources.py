@@ -1,4 +1,4 @@
-"""Finds the weights that a model starts from, and lifts those of BERT."""
+"""Finds initial weights; lifts (converts) the weights of BERT for ETC."""
 
 import difflib
 import hashlib
@@ -14,25 +14,26 @@ from etcmodel.models import EtcConfig
 from etcmodel.pipeline import metadata_files
 from etcmodel.readers import files
 
-# A name in the Hugging Face Hub, such as "google-bert/bert-base-uncased", with
-# a revision behind "@".
+# Matches a name in the Hugging Face Hub, such as
+# "google-bert/bert-base-uncased", with an optional "@revision".
 _HUB_NAME = re.compile(r"([\w-][\w.-]*/[\w.-]+)(?:@([\w./-]+))?")
 _HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
-# A directory with one of these needs no lifting.
+# A directory with one of these files has weights of ETC already.
 _OWN_FILES = ("lift.json", run_paths.RUN_FILE, "etc_config.json")
 
 
 def find(source: str, reporter: Reporter | None = None) -> str:
-    """Returns weights that training can start from.
+    """Returns the path of weights that training can start from.
 
-    A directory of Hugging Face's library, or its name in the hub, is lifted
-    once into `~/.cache/etcmodel` (or below `XDG_CACHE_HOME`), with positions
-    that restart in each paragraph; others are returned as they are.
+    Lifts a Hugging Face model, given by its directory or its name in the hub,
+    into `~/.cache/etcmodel` (or below `XDG_CACHE_HOME`), once per version of
+    its files. The lifted model's positions restart in each paragraph. Returns
+    any other source unchanged.
 
     Args:
         source: a path, or a name in the hub ("google-bert/bert-base-uncased",
             "owner/name@revision"), which needs the package huggingface_hub.
-        reporter: for a note when weights are lifted.
+        reporter: shows a note when weights are lifted.
 
     Raises:
         UserError: the weights cannot be downloaded or lifted.
@@ -65,30 +66,30 @@ def find(source: str, reporter: Reporter | None = None) -> str:
 
 
 def _cache() -> str:
-    """Returns the user's directory of lifted weights."""
+    """Returns the directory that caches lifted weights."""
     root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(root, "etcmodel")
 
 
 def _download(name: str, revision: str | None) -> str:
-    """Returns the directory of a model of the hub; downloads it if needed."""
+    """Downloads a model of the hub, unless cached; returns its directory."""
     try:
         import huggingface_hub
     except ImportError as error:
         raise UserError(
-            f"{name} is no directory. To get it from the Hugging Face Hub, "
-            "run `pip install 'etcmodel[hub]'`."
+            f"{name} is not a directory. To download it from the Hugging Face "
+            "Hub, run `pip install 'etcmodel[hub]'`."
         ) from error
     try:
         return huggingface_hub.snapshot_download(
             name, revision=revision, allow_patterns=list(_HUB_FILES)
         )
-    # Errors of the network, of the hub, and of names that do not exist.
+    # The hub raises many kinds of errors: of the network, of access, of names.
     except Exception as error:
         reason = str(error).partition("\n")[0].rstrip(".")
         raise UserError(
-            f"{name} is no directory, and cannot be got from the Hugging Face "
-            f"Hub: {reason}."
+            f"{name} is not a directory, and cannot be downloaded from the "
+            f"Hugging Face Hub: {reason}. Check the name and the connection."
         ) from error
 
 
@@ -96,7 +97,7 @@ def _fingerprint(folder: str) -> str:
     """Returns a hash that changes if a file of a directory changes."""
     found = []
     for name in sorted(os.listdir(folder)):
-        # The cache of the hub has links to files that never change.
+        # The hub's cache has links, whose targets are named by their content.
         path = os.path.realpath(os.path.join(folder, name))
         status = os.stat(path)
         found.append((name, path, status.st_size, status.st_mtime_ns))
@@ -104,7 +105,7 @@ def _fingerprint(folder: str) -> str:
 
 
 def check(source: str) -> None:
-    """Raises a `UserError` if weights to start from do not exist."""
+    """Raises a `UserError` if the initial weights do not exist."""
     presets = list(EtcConfig._PRESETS)
     if (
         source in presets
@@ -121,7 +122,7 @@ def check(source: str) -> None:
 
 
 def vocabulary_beside(source: str) -> str | None:
-    """Returns the vocabulary of lifted weights or of a run; None if unknown."""
+    """Returns the path of the vocabulary beside weights, or None."""
     for name, keys in ((_OWN_FILES[0], ()), (run_paths.RUN_FILE, ("records",))):
         path = os.path.join(source, name)
         if metadata_files.exists(path):

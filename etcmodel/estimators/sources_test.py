@@ -38,7 +38,7 @@ class SourcesTest(tf.test.TestCase):
         )
         self.assertEqual("paragraph", config.absolute_positions)
         self.assertTrue(config.question_words_in_global)
-        # Neither twice, nor what is lifted.
+        # Neither a second call nor lifted weights are lifted again.
         again = io.StringIO()
         for path in (source, found):
             self.assertEqual(
@@ -49,12 +49,12 @@ class SourcesTest(tf.test.TestCase):
             pass
         self.assertNotEqual(found, sources.find(source, Reporter("quiet")))
 
-    def test_what_is_no_model_of_another_library(self):
+    def test_other_sources_are_returned_unchanged(self):
         for source in ("tiny", self.folder, "gs://bucket/x", "a/b/c"):
             self.assertEqual(source, sources.find(source))
 
     def test_name_in_the_hub(self):
-        """From a cache as the hub lays it out, without the net."""
+        """Finds a model in a local copy of the hub's cache, without network."""
         commit = "0123456789abcdef0123456789abcdef01234567"
         repository = ("hub", "models--owner--small-bert")
         self._bert(*repository, "snapshots", commit)
@@ -79,7 +79,9 @@ class SourcesTest(tf.test.TestCase):
             self.assertEqual(found, sources.find(f"{_NAME}@other"))
             model = etcmodel.DocumentClassifier.from_pretrained(_NAME)
             self.assertIn(found, repr(model))
-            with self.assertRaisesRegex(UserError, "owner/gone is no direct"):
+            with self.assertRaisesRegex(
+                UserError, "owner/gone is not a direct"
+            ):
                 sources.find("owner/gone")
         with mock.patch.dict(sys.modules, huggingface_hub=None):
             with self.assertRaisesRegex(
