@@ -26,6 +26,7 @@ EXTRAS = {
         "yaml",
     ),
     "beam": ("apache_beam", "google_crc32c"),
+    "serve": ("fastapi", "prometheus_client", "uvicorn"),
 }
 
 

@@ -37,6 +37,7 @@ COMMANDS = {
     "evaluate": ("cli.evaluate", "evaluate a trained model on TFRecords"),
     "export": ("cli.export", "trained model -> SavedModel that takes raw text"),
     "predict": ("cli.predict", "official data file -> answers of a SavedModel"),
+    "serve": ("cli.serve", "answer requests over HTTP"),
     # A module called `inspect` would shadow Python's for scripts in its folder.
     "inspect": (
         "cli.inspect_record",

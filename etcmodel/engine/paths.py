@@ -175,6 +175,7 @@ _INPUTS: dict[str, Callable[[str, str], object]] = {
     "run": lambda name, path: runs.read(path),
     "any_run": _any_run,
     "saved_model": lambda name, path: exported.read_metadata(path),
+    "served": lambda name, path: exported.find_versions(path),
 }
 
 

@@ -247,12 +247,15 @@ class Preprocessor(tf.Module, abc.ABC):
             "", booleans with False, numbers with -1.
         REQUEST: a small request of one record, to test and warm up an exported
             model; empty if the task has no answers.
+        TEXT_REQUEST: one for the signature `text`, whose inputs are strings,
+            one a record; empty if the task has none. See `of_text`.
         SCHEMA: schema of the stored examples.
         RECORDS_AT_ONCE: number of records that `preprocess` batches.
     """
 
     INPUTS: ClassVar[Mapping[str, RawInput]]
     REQUEST: ClassVar[Mapping[str, Any]] = {}
+    TEXT_REQUEST: ClassVar[Mapping[str, Any]] = {}
     SCHEMA: ClassVar[ExampleSchema]
     RECORDS_AT_ONCE: ClassVar[int] = 8
 
@@ -302,6 +305,21 @@ class Preprocessor(tf.Module, abc.ABC):
             name: pad([values[name] for values in raw], spec)
             for name, spec in cls.INPUTS.items()
         }
+
+    @staticmethod
+    def of_text(
+        **inputs: tf.Tensor,
+    ) -> tuple[dict[str, Any], dict[str, tf.Tensor]]:
+        """Makes `INPUTS` of one string a record; graph code.
+
+        Args:
+            **inputs: the inputs of `TEXT_REQUEST`, `<string>[records]`.
+
+        Returns:
+            The inputs, which may be ragged, and the parts of the text that
+            answers name by their positions: `[records, ...]`, padded with "".
+        """
+        raise NotImplementedError("The task has no signature `text`.")
 
     @abc.abstractmethod
     def view(self, batch: Any, index: int) -> Any:

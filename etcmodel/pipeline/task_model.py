@@ -68,6 +68,9 @@ class TaskModel(abc.ABC):
             A checkpoint's head is reused only if they are equal.
         OPTIONAL: names of the parts of heads that a checkpoint may lack; these
             keep their random initialization.
+        ANSWER_AXES: names of the axes, after the first, of answers whose sizes
+            depend on the request: axes of `Preprocessor.INPUTS`, or others that
+            some answers pad: texts with "", integers with -1.
 
     Raises:
         UserError: a loss has a negative weight.
@@ -76,6 +79,7 @@ class TaskModel(abc.ABC):
     GROUPS: ClassVar[Mapping[str, Callable[[int], bool]]] = {}
     OUTPUTS: ClassVar[tuple[str, ...]] = ()
     OPTIONAL: ClassVar[tuple[str, ...]] = ()
+    ANSWER_AXES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def __init__(
         self,

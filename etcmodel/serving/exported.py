@@ -38,6 +38,34 @@ def read_metadata(saved_model_dir: str) -> dict:
     return metadata
 
 
+def find_versions(directory: str) -> dict[int, str]:
+    """Returns version -> path of what `export` wrote.
+
+    `directory` is a SavedModel, version 1, or has SavedModels in directories
+    whose names are numbers.
+
+    Raises:
+        UserError: there is none.
+    """
+    if os.path.exists(os.path.join(directory, "saved_model.pb")):
+        return {1: directory}
+    found = {}
+    for name in os.listdir(directory) if os.path.isdir(directory) else ():
+        path = os.path.join(directory, name)
+        # Others are being copied.
+        if name.isdecimal() and os.path.exists(
+            os.path.join(path, METADATA_FILE)
+        ):
+            found[int(name)] = path
+    if not found:
+        raise UserError(
+            f"{directory} is no SavedModel, and has none in directories whose "
+            "names are numbers, such as 1. Give the `output_dir` of `export`, "
+            "or the directory around it."
+        )
+    return found
+
+
 def make_options(saved_model_dir: str, options_class: type, values: dict):
     """Makes a task's options from the stored values.
 

@@ -17,6 +17,7 @@ from etcmodel.serving.saved_model import model_variables
 SERVING_DEFAULT = "serving_default"
 SERIALIZED_EXAMPLES = "serialized_examples"
 FEATURES = "features"
+TEXT = "text"
 
 
 def run_in_parts(
@@ -109,6 +110,8 @@ def make_module(
     *   `serving_default`: maps raw text to answers; see the task's
         `Preprocessor.INPUTS` and `TaskModel.decode`. The output `tokens_cut`,
         `<int32>[batch]`, counts truncated tokens.
+    *   `text`, if the task has it: maps one string a record to the same
+        answers; see `Preprocessor.of_text`.
     *   `serialized_examples`: maps `examples` of `preprocess`,
         `<string>[batch]`, to answers. It also returns the model's outputs,
         unless the model processes an example in parts.
@@ -117,7 +120,7 @@ def make_module(
     """
     specs = preprocessor.SCHEMA.input_specs()
     outputs_of = _make_outputs_of(model, specs)
-    serving_default, serialized_examples = _make_answering(
+    serving_default, text, serialized_examples = _make_answering(
         outputs_of, preprocessor, task_model
     )
     axes = {name: _axes(preprocessor.SCHEMA.fields[name]) for name in specs}
@@ -127,11 +130,16 @@ def make_module(
         with tf.control_dependencies(assert_same_sizes(inputs, axes)):
             return outputs_of(inputs)
 
+    texts = {
+        name: tf.TensorSpec([None], tf.string)
+        for name in preprocessor.TEXT_REQUEST
+    }
     return ServingModule(
         variables=model_variables(model),
         resources=[preprocessor],
         functions={
             SERVING_DEFAULT: (serving_default, preprocessor.INPUTS),
+            **({TEXT: (text, texts)} if texts else {}),
             SERIALIZED_EXAMPLES: (
                 serialized_examples,
                 {"examples": tf.TensorSpec([None], tf.string)},
@@ -178,7 +186,7 @@ def _make_answering(
     outputs_of: Callable,
     preprocessor: Preprocessor,
     task_model: TaskModel,
-) -> tuple[Callable, Callable]:
+) -> tuple[Callable, Callable, Callable]:
     """Returns the functions that answer raw text and stored examples."""
 
     def candidates_of(values):
@@ -207,6 +215,13 @@ def _make_answering(
             )
         )
 
+    def text(**inputs):
+        axes = dict.fromkeys(inputs, ("records",))
+        inputs = {x: _with_rank(x, y, axes[x]) for x, y in inputs.items()}
+        with tf.control_dependencies(assert_same_sizes(inputs, axes)):
+            raw, parts = preprocessor.of_text(**inputs)
+        return {**answers(preprocessor.batch_of_raw(**raw)), **parts}
+
     def serialized_examples(examples):
         examples = _with_rank("examples", examples, ["examples"])
         batch = preprocessor.batch_of_stored(examples)
@@ -221,7 +236,7 @@ def _make_answering(
             **task_model.decode(candidates, batch.owner, batch.text),
         }
 
-    return serving_default, serialized_examples
+    return serving_default, text, serialized_examples
 
 
 def _with_rank(name, x, axes) -> tf.Tensor:
@@ -268,8 +283,10 @@ def _requests(preprocessor: Preprocessor) -> dict[str, dict[str, Any]]:
     example = preprocessor.example_of_raw(**inputs)
     # Parsing pads the features to the lengths of the model.
     batch = preprocessor.batch_of_stored(tf.constant([example]))
+    text = dict(preprocessor.TEXT_REQUEST)
     return {
         SERVING_DEFAULT: request,
+        **({TEXT: text} if text else {}),
         SERIALIZED_EXAMPLES: {"examples": np.array([example], dtype=object)},
         FEATURES: {
             # Keeps only the first row, which is enough.

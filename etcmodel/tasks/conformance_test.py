@@ -30,6 +30,7 @@ from etcmodel.pipeline.task_model import to_predictions
 from etcmodel.readers import tables
 from etcmodel.readers.row_formats import RowFormat
 from etcmodel.serving import answers as answers_lib
+from etcmodel.serving import batching
 from etcmodel.serving import exported
 from etcmodel.tasks import registry
 from etcmodel.weight_paths import get_weight_paths
@@ -306,13 +307,16 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         preprocessor = _preprocessor(task)
         texts = [preprocessor.raw(record) for record in records]
         together = self._serve(task, records)
+        requests = [preprocessor.raw_batch([record]) for record in records]
+        joined = batching.join(requests)
+        for name, value in preprocessor.raw_batch(records).items():
+            self.assertAllEqual(value, joined[name], name)
+        path = task_runs.run_of(task).saved_model
+        axes = exported.read_metadata(path)["axes"]["serving_default"]
+        parts = batching.split(together, requests, batching.Axes(**axes))
         for i, record in enumerate(records):
             alone = self._serve(task, [record])
-            for name, value in alone.items():
-                # In a batch, answers may have more padding.
-                sizes = map(slice, value.shape[1:])
-                part = together[name][(slice(i, i + 1), *sizes)]
-                self._check_same({name: value}, {name: part})
+            self._check_same(alone, parts[i])
             collected = [
                 msgspec.to_builtins(
                     to_predictions(task_model, answers, texts[i : i + 1])
@@ -511,14 +515,22 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual(
             {"serving_default", "serialized_examples", "features"},
-            set(requests),
+            set(requests) - {"text"},
         )
-        answers, stored, logits = (
+        self.assertEqual(task not in ("nq", "openkp"), "text" in requests)
+        names = ["serving_default", "serialized_examples", "features"]
+        answers, stored, logits, *texts = (
             signatures[name](
                 **{x: tf.constant(y) for x, y in requests[name].items()}
             )
-            for name in ("serving_default", "serialized_examples", "features")
+            for name in [*names, "text"]
+            if name in requests
         )
+        for made in texts:
+            self._check_same(
+                {name: x.numpy() for name, x in answers.items()},
+                {name: made[name].numpy() for name in answers},
+            )
         self.assertAllEqual([0], answers["tokens_cut"])
         answers = {x: y for x, y in answers.items() if x not in _OF_REQUESTS}
         if task in task_runs.READ_TWICE:

@@ -13,6 +13,7 @@ class Answer(SpanAnswerModel):
     """Answers a question from a document, if it has an answer."""
 
     HAS_NO_ANSWER = True
+    ANSWER_AXES = document_units.UNIT_AXES
 
     def __init__(self, model_options, options, *args, **kwargs):
         super().__init__(model_options, options, *args, **kwargs)

@@ -107,6 +107,15 @@ def unit_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.where(labels >= 0, losses, 0.0), axis=1)
 
 
+# Axes of what `decode_units` returns; see `TaskModel.ANSWER_AXES`.
+UNIT_AXES = {
+    "units": ("units",),
+    "unit_probabilities": ("units",),
+    "unit_paragraphs": ("units",),
+    "unit_numbers": ("units",),
+}
+
+
 def decode_units(
     global_units: tf.Tensor, probabilities: tf.Tensor, text: Mapping[str, Any]
 ) -> dict[str, tf.Tensor]:

@@ -23,6 +23,7 @@ from etcmodel.errors import UserError
 from etcmodel.feature_utils import layout
 from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils import token_types
+from etcmodel.feature_utils.text import plain_documents
 from etcmodel.feature_utils.text import sentences
 from etcmodel.feature_utils.text import texts
 from etcmodel.feature_utils.text import tokenizers
@@ -195,6 +196,32 @@ class DocumentPreprocessor(EtcPreprocessor):
             dtype=object,
         ),
     }
+
+    TEXT_REQUEST = {
+        "query": np.array([b"Where does Jan Novak live?"], dtype=object),
+        "text": np.array(
+            [
+                b"# Jan Novak\nJan Novak is a cook. He lives in Krakow.\n\n"
+                b"Krakow is a city in Poland."
+            ],
+            dtype=object,
+        ),
+    }
+
+    @staticmethod
+    def of_text(query, text):
+        """Makes paragraphs, titles and a query; answers name their parts."""
+        titles, paragraphs = plain_documents.split_paragraphs(text)
+        return {
+            "query": tf.expand_dims(query, 1),
+            "titles": titles,
+            # [records, (paragraphs), (1)]
+            "texts": paragraphs.with_values(
+                tf.RaggedTensor.from_row_lengths(
+                    paragraphs.values, tf.ones_like(paragraphs.values, tf.int64)
+                )
+            ),
+        }, {}
 
     @property
     def kind(self) -> str:

@@ -13,6 +13,12 @@ from etcmodel.tasks.hotpotqa.task import TASK
 class HotpotQA(SpanAnswerModel):
     """Answers a question from paragraphs and names the supporting facts."""
 
+    ANSWER_AXES = {
+        "titles": ("paragraphs",),
+        "sentences": ("paragraphs", "sentences"),
+        "supporting_fact_probabilities": ("paragraphs", "sentences"),
+    }
+
     @property
     def threshold(self) -> float:
         """Minimum probability of a supporting fact."""

@@ -12,6 +12,8 @@ import tensorflow as tf
 from etcmodel.feature_utils import layout
 from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils import token_types
+from etcmodel.feature_utils.text import plain_documents
+from etcmodel.feature_utils.text import sentences as sentences_lib
 from etcmodel.feature_utils.text import texts
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.feature_utils.text import word_cuts
@@ -81,6 +83,16 @@ class HotpotQAPreprocessor(EtcPreprocessor):
             dtype=object,
         ),
     }
+    TEXT_REQUEST = {
+        "query": REQUEST["question"],
+        "text": np.array(
+            [
+                b"# Jan Novak\nJan Novak is a cook. He lives in Krakow.\n\n"
+                b"# Krakow\nKrakow is a city in Poland."
+            ],
+            dtype=object,
+        ),
+    }
     LAYOUT = LAYOUT
     SCHEMA = example_schema.etc_schema(
         global_units=document_units.UNIT_FIELD,
@@ -94,6 +106,18 @@ class HotpotQAPreprocessor(EtcPreprocessor):
         # See `labels.HotpotQALabels`.
         **span_decoding.LABELS,
     )
+
+    @staticmethod
+    def of_text(query, text):
+        """Makes paragraphs of sentences, whose texts are outputs, too."""
+        titles, paragraphs = plain_documents.split_paragraphs(text)
+        # [records, (paragraphs), (sentences)]
+        split = sentences_lib.split_sentences(paragraphs)
+        raw = {"question": query, "titles": titles, "sentences": split}
+        return raw, {
+            "titles": titles.to_tensor(),
+            "sentences": split.to_tensor(),
+        }
 
     def build(
         self,

@@ -142,6 +142,10 @@ class QuestionPreprocessor(Preprocessor):
         "question": np.array([b"Who lives in Brno?"], dtype=object),
         "document": np.array([b"Jan Novak lives in Brno."], dtype=object),
     }
+    TEXT_REQUEST: ClassVar[Mapping[str, Any]] = {
+        "query": REQUEST["question"],
+        "text": REQUEST["document"],
+    }
     SCHEMA = ExampleSchema(
         Packing(
             {"block_ids": "num_blocks_per_example"}, "num_blocks_per_example"
@@ -184,6 +188,11 @@ class QuestionPreprocessor(Preprocessor):
     RECORDS_AT_ONCE = 32
     PARTS: ClassVar[bool] = False
     SENTENCE_CASE: ClassVar[bool] = True
+
+    @staticmethod
+    def of_text(query, text):
+        """Names the inputs as other tasks do."""
+        return {"question": query, "document": text}, {}
 
     def build(self, question: tf.Tensor, document: tf.Tensor) -> Passages:
         """Builds the segments of a batch, `<string>[batch]` each.

@@ -65,6 +65,7 @@ class Select(EtcTaskModel):
     """Selects units of a document."""
 
     LOSSES = ("selection",)
+    ANSWER_AXES = {**document_units.UNIT_AXES, "is_selected": ("units",)}
 
     def encoder_options(self):
         """Exempts the CLS and optionally the query from the hard mask."""

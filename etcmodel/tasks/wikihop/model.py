@@ -95,6 +95,10 @@ class WikiHop(EtcTaskModel):
 
     LOSSES = ("cross_entropy",)
     METRICS = {"accuracy": ("logits", "label")}
+    ANSWER_AXES = {
+        "candidates": ("candidates",),
+        "candidate_probabilities": ("candidates",),
+    }
 
     def encoder_options(self):
         """Optionally exempts candidates and query from the hard mask."""

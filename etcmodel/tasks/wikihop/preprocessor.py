@@ -13,6 +13,7 @@ import tensorflow as tf
 from etcmodel.feature_utils import layout
 from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils import token_types
+from etcmodel.feature_utils.text import plain_documents
 from etcmodel.feature_utils.text import sentences
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.feature_utils.text.texts import without_padding
@@ -93,6 +94,14 @@ class WikiHopPreprocessor(EtcPreprocessor):
             dtype=object,
         ),
     }
+    TEXT_REQUEST = {
+        "query": REQUEST["query"],
+        "candidates": np.array([b"austria\npoland"], dtype=object),
+        "text": np.array(
+            [b"Jan Novak lives in Krakow.\n\nKrakow is a city in Poland."],
+            dtype=object,
+        ),
+    }
     LAYOUT = LAYOUT
     SCHEMA = example_schema.etc_schema(
         LAYOUT.encoder_inputs,
@@ -100,6 +109,24 @@ class WikiHopPreprocessor(EtcPreprocessor):
         # A float, as in the files of the original code.
         label_id=example_schema.Field("one", example_schema.LABEL, tf.float32),
     )
+
+    @staticmethod
+    def of_text(query, candidates, text):
+        """Makes candidates of lines, and documents of paragraphs."""
+        titles, paragraphs = plain_documents.split_paragraphs(text)
+        lines = tf.strings.split(candidates, "\n")
+        lines = lines.with_values(tf.strings.strip(lines.values))
+        lines = ragged_rows.keep(lines, lines.values != "")
+        raw = {
+            "query": query,
+            "candidates": lines,
+            "supports": paragraphs.with_values(
+                tf.strings.strip(
+                    tf.strings.join([titles.values, paragraphs.values], " ")
+                )
+            ),
+        }
+        return raw, {"candidates": lines.to_tensor()}
 
     def layout_spec(self):
         """Returns the layout with `max_num_sentences` as a limit."""

@@ -1,0 +1,154 @@
+"""Serves a model over HTTP, as TensorFlow Serving does."""
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import socket
+import tempfile
+
+from etcmodel import extras
+from etcmodel.engine import export
+from etcmodel.engine import paths
+from etcmodel.engine.progress import Reporter
+from etcmodel.errors import UserError
+from etcmodel.pipeline import options as options_lib
+from etcmodel.pipeline.options import option
+from etcmodel.pipeline.spec import load
+from etcmodel.serving import exported
+from etcmodel.tasks import registry
+
+
+@dataclasses.dataclass(kw_only=True)
+class Options:
+    """What `serve` does.
+
+    Attributes:
+        saved_model: what `export` wrote, or a directory with such directories
+            whose names are numbers, the versions of the model.
+        model_dir: instead of it, a run of `train`.
+        host: the address to listen at; the default takes requests of this
+            machine alone, 0.0.0.0 takes all.
+        port: the port to listen at; 0 for any that is free.
+        model_name: the name in addresses; by default that of the task.
+        watch: seconds from one look for new versions to the next; by default,
+            those that are there at the start are served.
+        num_versions: how many versions are served: the newest.
+        max_batch_size: maximum number of records that are answered together.
+        batch_timeout: maximum time in seconds that a request waits for others.
+        max_waiting: maximum number of records that wait; more are refused with
+            the code 503.
+        max_body_bytes: maximum size of a request.
+        max_records: maximum number of records of a request.
+        max_text_bytes: maximum size of a text.
+    """
+
+    saved_model: str | None = option(None, path="served")
+    model_dir: str | None = option(None, path="run")
+    host: str = "127.0.0.1"
+    port: int = option(8501, min_value=0, max_value=65535)
+    model_name: str | None = None
+    watch: float | None = None
+    num_versions: int = 1
+    max_batch_size: int = 8
+    batch_timeout: float = 0.005
+    max_waiting: int = 256
+    max_body_bytes: int = 64 << 20
+    max_records: int = 256
+    max_text_bytes: int = 8 << 20
+
+
+def serve(options: Options, reporter: Reporter | None = None) -> None:
+    """Answers requests until the process is asked to end.
+
+    Interrupted or terminated, it takes no more requests, answers those that it
+    has, and returns.
+
+    Raises:
+        UserError: an option or the model cannot be used.
+    """
+    reporter = reporter or Reporter("quiet")
+    extras.require("fastapi", "uvicorn", "prometheus_client")
+    options_lib.check(options)
+    paths.check(options)
+    if (options.saved_model is None) == (options.model_dir is None):
+        raise UserError("Give either `saved_model` or `model_dir`.")
+    # A name in an address.
+    if options.model_name is not None and (
+        not options.model_name or {*"/:?#%"} & {*options.model_name}
+    ):
+        raise UserError(
+            f"`model_name={options.model_name}`: choose a name without "
+            "/, :, ?, # and %."
+        )
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(_listen(options.host, options.port))
+        saved_model = options.saved_model
+        if saved_model is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            saved_model = os.path.join(folder, "1")
+            export.export(
+                export.Options(
+                    model_dir=options.model_dir, output_dir=saved_model
+                )
+            )
+        # Raised once the server has answered what it had.
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(_serve(options, saved_model, listener, reporter))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Returns a socket that listens."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        )[0]
+        return socket.create_server(address, family=family)
+    except OSError as error:
+        raise UserError(
+            f"`host={host}` and `port={port}`: {error.strerror}. Choose "
+            "another port, or an address of this machine."
+        ) from error
+
+
+def _request_of(task: str):
+    """Returns a small request of a task."""
+    return load(registry.get(task).preprocessor).REQUEST
+
+
+async def _serve(options, saved_model, listener, reporter) -> None:
+    """Loads the model and runs the server."""
+    import uvicorn
+
+    from etcmodel.serving import server
+    from etcmodel.serving import versions
+
+    found = exported.find_versions(saved_model)
+    task = exported.read_metadata(found[max(found)])["task"]
+    name = options.model_name or task
+    models = versions.Versions(
+        saved_model,
+        options.num_versions,
+        versions.Limits(
+            options.max_batch_size, options.batch_timeout, options.max_waiting
+        ),
+        _request_of,
+    )
+    await models.update()
+    app = server.make_app(
+        name,
+        models,
+        server.Settings(
+            max_body_bytes=options.max_body_bytes,
+            max_records=options.max_records,
+            max_text_bytes=options.max_text_bytes,
+            watch_interval=options.watch,
+        ),
+    )
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    reporter.note(
+        f"Serving {name} at http://{shown}:{port}/v1/models/{name}:predict"
+    )
+    config = uvicorn.Config(app, log_level="warning")
+    await uvicorn.Server(config).serve([listener])

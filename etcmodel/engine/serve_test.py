@@ -1,0 +1,84 @@
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import tensorflow as tf
+
+from etcmodel.engine import serve
+from etcmodel.errors import UserError
+from testing import served_models
+
+_PROGRAM = """
+import sys
+from etcmodel.engine import serve
+from etcmodel.engine.progress import Reporter
+from testing import served_models
+serve._request_of = lambda task: served_models.REQUEST
+serve.serve(
+    serve.Options(saved_model=sys.argv[1], port=0, batch_timeout=0.5),
+    Reporter("lines"),
+)
+"""
+
+
+class ServeTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+
+    def test_terminated_it_answers_what_was_asked(self):
+        saved_model = os.path.join(self.folder, "model")
+        served_models.write_model(saved_model)
+        process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, saved_model],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(process.kill)
+        while "Serving counting at" not in (line := process.stderr.readline()):
+            self.assertNotEmpty(line)
+        address = line.split("http://")[1].split("/")[0]
+        self.assertStartsWith(address, "127.0.0.1:")
+        connection = http.client.HTTPConnection(address, timeout=60)
+        body = json.dumps({"instances": [{"texts": ["ab"]}]})
+        connection.request("POST", "/v1/models/counting:predict", body)
+        time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(
+            {"predictions": [{"answer": "ab", "lengths": [2]}]},
+            json.loads(connection.getresponse().read()),
+        )
+        connection.close()
+        self.assertEqual(0, process.wait(60))
+        process.stderr.close()
+
+    def test_options_that_cannot_be_used(self):
+        saved_model = os.path.join(self.folder, "model")
+        served_models.write_model(saved_model)
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = other.getsockname()[1]
+            for options, message in (
+                ({}, "either `saved_model` or `model_dir`"),
+                ({"saved_model": self.folder}, "is no SavedModel, and has no"),
+                ({"saved_model": saved_model, "port": 65536}, "at most 65535"),
+                ({"saved_model": saved_model, "port": port}, "another port"),
+                ({"saved_model": saved_model, "host": "no.host"}, "`host=no"),
+                (
+                    {"saved_model": saved_model, "model_name": "a/b"},
+                    "name without",
+                ),
+            ):
+                with self.assertRaisesRegex(UserError, message):
+                    serve.serve(serve.Options(**options))
+        self.assertLen(threading.enumerate(), threading.active_count())
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,47 @@
+import tensorflow as tf
+
+from etcmodel.feature_utils.text import plain_documents
+
+
+class SplitParagraphsTest(tf.test.TestCase):
+    def test_examples(self):
+        for text, titles, texts in (
+            ("", [], []),
+            (" \n\n", [], []),
+            ("a", [""], ["a"]),
+            ("a\nb\n\nc", ["", ""], ["a\nb", "c"]),
+            # Other line ends, and blank lines that are not empty.
+            ("a\r\n \t\r\nb\r\rc\n", ["", "", ""], ["a", "b", "c"]),
+            ("\n\n a \n\n\n\n b", ["", ""], ["a", "b"]),
+            ("# Jan\nJan paints.\n\nHe cooks.", ["Jan", ""], None),
+            ("# Jan\n\n\nJan paints.", ["Jan"], ["Jan paints."]),
+            ("a\n## B ##\nc", ["", "B ##"], ["a", "c"]),
+            # Headings without text between them.
+            ("# A\n\n## B\n### C\nd", ["A B C"], ["d"]),
+            ("# only", ["only"], [""]),
+            # No headings.
+            ("#tag\n\na # b", ["", ""], ["#tag", "a # b"]),
+            ("####### seven", [""], ["####### seven"]),
+            ("ä\n\n# Ö\nü", ["", "Ö"], ["ä", "ü"]),
+        ):
+            with self.subTest(text):
+                found, made = plain_documents.split_paragraphs(
+                    tf.constant([text, "other"])
+                )
+                titles, texts = (
+                    x and [y.encode() for y in x] for x in (titles, texts)
+                )
+                self.assertEqual([titles, [b""]], found.to_list())
+                if texts is not None:
+                    self.assertEqual([texts, [b"other"]], made.to_list())
+
+    def test_an_empty_batch(self):
+        titles, texts = plain_documents.split_paragraphs(
+            tf.zeros([0], tf.string)
+        )
+        self.assertEqual([], titles.to_list())
+        self.assertEqual([], texts.to_list())
+
+
+if __name__ == "__main__":
+    tf.test.main()

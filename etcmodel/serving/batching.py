@@ -1,0 +1,279 @@
+"""Joins the requests of several clients to batches for the model."""
+
+import asyncio
+import collections
+import dataclasses
+import time
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from concurrent import futures
+from typing import NamedTuple
+
+import numpy as np
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class QueueFullError(Exception):
+    """So many records wait that another request is refused."""
+
+
+class Axes(NamedTuple):
+    """Names of the axes of a model's inputs and outputs.
+
+    Attributes:
+        inputs: input name -> the names (or sizes) of its axes.
+        outputs: output name -> names of the axes that the request decides.
+            Others, such as the labels, have one size for all requests.
+    """
+
+    inputs: Mapping[str, Sequence[str | int]]
+    outputs: Mapping[str, Sequence[str]]
+
+
+@dataclasses.dataclass(eq=False)
+class _Waiting:
+    """A request that waits for its answer."""
+
+    inputs: Arrays
+    size_class: int
+    answer: asyncio.Future
+    arrival: float
+
+    @property
+    def num_records(self) -> int:
+        return _num_records(self.inputs)
+
+
+class Batcher:
+    """Answers concurrent requests in batches, each as if it came alone.
+
+    Requests whose texts have similar lengths are joined: their inputs are
+    padded, and the padding is cut from the answers. If a batch fails, each of
+    its requests is answered alone, so that only the one at fault has an error.
+
+    Args:
+        answer: a blocking function from inputs to outputs, `[records, ...]`.
+        axes: of its inputs and outputs; None if requests must not be joined.
+        max_batch_size: maximum number of records of a batch. A request with
+            more is a batch of its own.
+        timeout: maximum time in seconds to wait for other requests.
+        max_waiting: number of waiting records above which requests are refused.
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[Arrays], Arrays],
+        axes: Axes | None,
+        *,
+        max_batch_size: int,
+        timeout: float,
+        max_waiting: int,
+    ):
+        self._answer, self._axes = answer, axes
+        self._max_batch_size = max_batch_size if axes else 1
+        self._timeout = timeout
+        self._max_waiting = max_waiting
+        self._waiting: collections.deque[_Waiting] = collections.deque()
+        self._changed = asyncio.Condition()
+        self._is_busy = False
+        # TensorFlow uses all cores for one batch.
+        self._thread = futures.ThreadPoolExecutor(1)
+        self._worker = asyncio.create_task(self._work())
+
+    async def close(self) -> None:
+        """Answers what waits, and stops."""
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: not self._waiting and not self._is_busy
+            )
+        self._worker.cancel()
+        self._thread.shutdown()
+
+    async def submit(self, inputs: Arrays) -> Arrays:
+        """Returns the outputs for the inputs of one request.
+
+        Raises:
+            QueueFullError: too many records wait.
+            Exception: what `answer` raised for this request.
+        """
+        waiting = sum(x.num_records for x in self._waiting)
+        if waiting and waiting + _num_records(inputs) > self._max_waiting:
+            raise QueueFullError(f"{waiting} records wait for answers.")
+        request = _Waiting(
+            inputs,
+            _size_class(inputs),
+            asyncio.get_running_loop().create_future(),
+            time.monotonic(),
+        )
+        async with self._changed:
+            self._waiting.append(request)
+            self._changed.notify_all()
+        return await request.answer
+
+    async def _work(self) -> None:
+        """Answers batches, one after the other."""
+        loop = asyncio.get_running_loop()
+        while True:
+            batch = await self._next_batch()
+            made = await loop.run_in_executor(
+                self._thread, self._answer_batch, [x.inputs for x in batch]
+            )
+            for request, answer in zip(batch, made, strict=True):
+                # The client may be gone.
+                if request.answer.done():
+                    continue
+                if isinstance(answer, Exception):
+                    request.answer.set_exception(answer)
+                else:
+                    request.answer.set_result(answer)
+            async with self._changed:
+                self._is_busy = False
+                self._changed.notify_all()
+
+    async def _next_batch(self) -> list[_Waiting]:
+        """Waits for requests; returns those that are answered together."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._waiting)
+            wait = self._waiting[0].arrival + self._timeout - time.monotonic()
+            try:
+                await asyncio.wait_for(
+                    self._changed.wait_for(
+                        lambda: self._size_of_next() >= self._max_batch_size
+                    ),
+                    max(wait, 0),
+                )
+            except asyncio.TimeoutError:
+                pass
+            batch = self._next_requests()
+            for request in batch:
+                self._waiting.remove(request)
+            self._is_busy = True
+        return batch
+
+    def _next_requests(self) -> list[_Waiting]:
+        """Returns the oldest request and those that fit beside it."""
+        batch, number = [], 0
+        for request in self._waiting:
+            if request.size_class != self._waiting[0].size_class:
+                continue
+            number += request.num_records
+            if batch and number > self._max_batch_size:
+                break
+            batch.append(request)
+        return batch
+
+    def _size_of_next(self) -> int:
+        return sum(x.num_records for x in self._next_requests())
+
+    def _answer_batch(
+        self, requests: Sequence[Arrays]
+    ) -> list[Arrays | Exception]:
+        """Returns the outputs of each request, or its error."""
+        if len(requests) == 1:
+            try:
+                return [self._answer(requests[0])]
+            except Exception as error:
+                return [error]
+        try:
+            outputs = self._answer(join(requests))
+        except Exception:
+            return [self._answer_batch([x])[0] for x in requests]
+        return split(outputs, requests, self._axes)
+
+
+def _num_records(inputs: Arrays) -> int:
+    return len(next(iter(inputs.values())))
+
+
+def _size_class(inputs: Arrays) -> int:
+    """Returns the number of bits of the longest record's size.
+
+    A short request would take as long as a longer one beside it.
+    """
+    sizes = np.zeros(_num_records(inputs), int)
+    for x in inputs.values():
+        flat = x.reshape(len(x), -1)
+        sizes += (
+            np.array([sum(map(len, row)) for row in flat], int)
+            if x.dtype == object
+            else flat.shape[1]
+        )
+    return int(sizes.max(initial=0)).bit_length()
+
+
+def join(requests: Sequence[Arrays]) -> dict[str, np.ndarray]:
+    """Concatenates the inputs of requests, padded to the same sizes.
+
+    Example: `[["a"]]` and `[["b", "c"]]` are `[["a", ""], ["b", "c"]]`.
+    """
+    joined = {}
+    for name in requests[0]:
+        parts = [x[name] for x in requests]
+        inner = np.max([x.shape[1:] for x in parts], axis=0).astype(int)
+        made = np.full(
+            (sum(map(len, parts)), *inner), padding(parts[0]), parts[0].dtype
+        )
+        start = 0
+        for x in parts:
+            rows = slice(start, start + len(x))
+            made[(rows, *map(slice, x.shape[1:]))] = x
+            start += len(x)
+        joined[name] = made
+    return joined
+
+
+def padding(x: np.ndarray) -> object:
+    """Returns what pads an input: "" for text, False for flags, else -1."""
+    return {"O": b"", "b": False}.get(x.dtype.kind, -1)
+
+
+def split(
+    outputs: Arrays, requests: Sequence[Arrays], axes: Axes
+) -> list[dict[str, np.ndarray]]:
+    """Returns the rows of each request, without what others' sizes added."""
+    made, start = [], 0
+    for inputs in requests:
+        rows = slice(start, start + _num_records(inputs))
+        start = rows.stop
+        own = {name: x[rows] for name, x in outputs.items()}
+        sizes = {
+            axis: size
+            for name, x in inputs.items()
+            for axis, size in zip(axes.inputs[name], x.shape, strict=True)
+        }
+        made.append(
+            {
+                name: x[
+                    (
+                        slice(None),
+                        *(
+                            slice(_size(axis, sizes, own, axes))
+                            for axis in axes.outputs.get(name, ())
+                        ),
+                    )
+                ]
+                for name, x in own.items()
+            }
+        )
+    return made
+
+
+def _size(
+    axis: str, sizes: Mapping[str, int], outputs: Arrays, axes: Axes
+) -> int:
+    """Returns the size of an output's axis for a request by itself."""
+    if axis in sizes:
+        return sizes[axis]
+    # Only padding follows.
+    size = 0
+    for name, x in outputs.items():
+        names = axes.outputs.get(name, ())
+        if axis in names and x.dtype.kind in "iO":
+            is_used = x != b"" if x.dtype == object else x >= 0
+            place = names.index(axis) + 1
+            others = tuple(i for i in range(x.ndim) if i != place)
+            used = np.flatnonzero(is_used.any(axis=others))
+            size = max(size, int(used[-1]) + 1 if len(used) else 0)
+    return size

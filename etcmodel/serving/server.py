@@ -1,0 +1,281 @@
+"""A web server with TensorFlow Serving's REST interface."""
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+
+import fastapi
+import prometheus_client
+import tensorflow as tf
+from fastapi import responses
+from tensorflow.core.framework import types_pb2
+
+from etcmodel.errors import UserError
+from etcmodel.errors import without_stack
+from etcmodel.serving import batching
+from etcmodel.serving import rest
+from etcmodel.serving import versions as versions_lib
+
+# Seconds after which a client may try again when the queue is full.
+_RETRY_AFTER = "1"
+# Size of an axis that may have any.
+_UNKNOWN = -1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a server accepts.
+
+    Attributes:
+        max_body_bytes: size of a request; a larger one gets the code 413.
+        max_records: records of a request; with more, it gets the code 400.
+        max_text_bytes: size of each text of a request, likewise.
+        watch_interval: seconds from one look for new versions to the next;
+            None to serve those that are there at the start.
+    """
+
+    max_body_bytes: int = 64 << 20
+    max_records: int = 256
+    max_text_bytes: int = 8 << 20
+    watch_interval: float | None = None
+
+
+class _HttpError(Exception):
+    """A refused request: a code and a sentence."""
+
+    def __init__(self, code: int, message: str):
+        super().__init__(message)
+        self.code = code
+
+
+class _Metrics:
+    """What Prometheus reads of a server."""
+
+    def __init__(self, name: str):
+        # The default one is shared by all servers of a process.
+        self.registry = prometheus_client.CollectorRegistry()
+        labels = {"model": name}
+        self.requests = prometheus_client.Counter(
+            "etcmodel_requests",
+            "Requests for predictions, by code.",
+            [*labels, "code"],
+            registry=self.registry,
+        )
+        self.seconds = prometheus_client.Histogram(
+            "etcmodel_request_seconds",
+            "Time from a request for predictions to its answer.",
+            [*labels],
+            registry=self.registry,
+        )
+        self._name = name
+
+    def observe(self, code: int, seconds: float) -> None:
+        """Counts a request for predictions."""
+        self.requests.labels(self._name, str(code)).inc()
+        self.seconds.labels(self._name).observe(seconds)
+
+
+def make_app(
+    name: str, models: versions_lib.Versions, settings: Settings
+) -> fastapi.FastAPI:
+    """Makes the application that a web server runs.
+
+    Args:
+        name: the name that the model is served under.
+        models: its versions; see `Versions.update`.
+        settings: what is accepted.
+    """
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app):
+        del app
+        tasks = []
+        if settings.watch_interval is not None:
+            watch = models.watch(settings.watch_interval)
+            tasks.append(asyncio.create_task(watch))
+        yield
+        for task in tasks:
+            task.cancel()
+        await models.close()
+
+    app = fastapi.FastAPI(title=name, lifespan=lifespan)
+    metrics = _Metrics(name)
+
+    @app.exception_handler(_HttpError)
+    def refuse(request, error):
+        del request
+        return _error(error.code, str(error))
+
+    def find(given: str, version: int | None) -> versions_lib.LoadedModel:
+        if ":" in given:
+            raise _HttpError(400, f"Malformed request: GET {given}")
+        model = models.get(version) if given == name else None
+        if model is None:
+            wanted = given if version is None else f"{given}, version {version}"
+            raise _HttpError(
+                404,
+                f"The model {wanted} is not served. This server has {name}, "
+                f"versions {', '.join(map(str, models.available)) or 'none'}.",
+            )
+        return model
+
+    @app.post("/v1/models/{model_name}:predict")
+    @app.post("/v1/models/{model_name}/versions/{version}:predict")
+    async def predict(
+        request: fastapi.Request, model_name: str, version: int | None = None
+    ):
+        """Answers records: `{"instances": [...]}` or `{"inputs": {...}}`."""
+        start = time.monotonic()
+        try:
+            body = await _read(request, settings.max_body_bytes)
+            model = find(model_name, version)
+            answer = await _predict(model, body, settings)
+            made = fastapi.Response(answer, media_type="application/json")
+        except _HttpError as error:
+            made = _error(error.code, str(error))
+        metrics.observe(made.status_code, time.monotonic() - start)
+        return made
+
+    @app.get("/v1/models/{model_name}/metadata")
+    @app.get("/v1/models/{model_name}/versions/{version}/metadata")
+    def metadata(model_name: str, version: int | None = None):
+        """Returns the signatures: names, types and shapes."""
+        model = find(model_name, version)
+        return {
+            "model_spec": {
+                "name": name,
+                "signature_name": "",
+                "version": str(models.version_of(model)),
+            },
+            "metadata": {"signature_def": {"signature_def": _describe(model)}},
+        }
+
+    @app.get("/v1/models/{model_name}")
+    @app.get("/v1/models/{model_name}/versions/{version}")
+    def status(model_name: str, version: int | None = None):
+        """Returns the state of each version."""
+        shown = [x for x in models.states if version in (None, x)]
+        if model_name != name or not shown:
+            find(model_name, version)
+        return {
+            "model_version_status": [
+                _status(x, models.states[x], models.errors.get(x))
+                for x in sorted(shown, reverse=True)
+            ]
+        }
+
+    @app.get("/healthz")
+    def healthz():
+        """Tells that the server answers."""
+        return {"status": "ok"}
+
+    @app.get("/metrics")
+    def show_metrics():
+        """Returns numbers of requests and their times, for Prometheus."""
+        return fastapi.Response(
+            prometheus_client.generate_latest(metrics.registry),
+            media_type=prometheus_client.CONTENT_TYPE_LATEST,
+        )
+
+    @app.api_route(
+        "/v1/{path:path}",
+        methods=["GET", "POST", "PUT", "DELETE"],
+        include_in_schema=False,
+    )
+    def malformed(request: fastapi.Request, path: str):
+        return _error(400, f"Malformed request: {request.method} /v1/{path}")
+
+    return app
+
+
+async def _read(request: fastapi.Request, max_bytes: int) -> bytes:
+    """Reads a body, and no more of it than is accepted."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > max_bytes:
+            raise _HttpError(
+                413,
+                f"The request is larger than {max_bytes} bytes. Send fewer "
+                "records at once.",
+            )
+    return bytes(body)
+
+
+async def _predict(
+    model: versions_lib.LoadedModel, body: bytes, settings: Settings
+) -> bytes:
+    """Answers a body; raises an `_HttpError` for what cannot be answered."""
+    try:
+        return await model.predict(
+            body, lambda request: _check(request, settings)
+        )
+    except UserError as error:
+        raise _HttpError(400, str(error)) from error
+    except batching.QueueFullError as error:
+        raise _HttpError(503, str(error)) from error
+    except (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError) as error:
+        message = " ".join(without_stack(error.message))
+        raise _HttpError(400, message) from error
+    except tf.errors.ResourceExhaustedError as error:
+        message = "The memory is exhausted. Send fewer or shorter records."
+        raise _HttpError(503, message) from error
+
+
+def _check(request: rest.Request, settings: Settings) -> None:
+    """Raises a `UserError` for a request that is too large."""
+    for name, x in request.inputs.items():
+        if len(x) > settings.max_records:
+            raise UserError(
+                f"The request has {len(x)} records, but at most "
+                f"{settings.max_records} are accepted. Send several requests."
+            )
+        if x.dtype == object:
+            longest = max(map(len, x.flat), default=0)
+            if longest > settings.max_text_bytes:
+                raise UserError(
+                    f"The input {name} has a text of {longest} bytes, but at "
+                    f"most {settings.max_text_bytes} are accepted."
+                )
+
+
+def _error(code: int, message: str) -> responses.JSONResponse:
+    """Returns an error in the form of TensorFlow Serving."""
+    headers = {"Retry-After": _RETRY_AFTER} if code == 503 else None
+    return responses.JSONResponse({"error": message}, code, headers)
+
+
+def _status(version: int, state: str, error: str | None) -> dict:
+    """Returns the state of a version."""
+    code = "OK" if error is None else "INVALID_ARGUMENT"
+    return {
+        "version": str(version),
+        "state": state,
+        "status": {"error_code": code, "error_message": error or ""},
+    }
+
+
+def _describe(model: versions_lib.LoadedModel) -> dict:
+    """Returns the signatures of a model as JSON."""
+    return {
+        name: {
+            "inputs": {x: _info(x, y) for x, y in model.specs[name].items()},
+            "outputs": {x: _info(x, y) for x, y in model.outputs[name].items()},
+            "method_name": "tensorflow/serving/predict",
+        }
+        for name in model.specs
+    }
+
+
+def _info(name: str, spec: tf.TensorSpec) -> dict:
+    """Returns the type and shape of a tensor as JSON."""
+    dims = [
+        {"size": str(_UNKNOWN if x is None else x), "name": ""}
+        for x in spec.shape.as_list()
+    ]
+    return {
+        "dtype": types_pb2.DataType.Name(spec.dtype.as_datatype_enum),
+        "tensor_shape": {"dim": dims, "unknown_rank": False},
+        "name": name,
+    }

@@ -1,0 +1,215 @@
+"""The versions of a model that a server loads, and replaces."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from etcmodel.errors import UserError
+from etcmodel.serving import answers
+from etcmodel.serving import batching
+from etcmodel.serving import exported
+from etcmodel.serving import rest
+
+_log = logging.getLogger(__name__)
+
+
+class Limits(NamedTuple):
+    """How requests are joined; see `batching.Batcher`.
+
+    Attributes:
+        max_batch_size: records of a batch; 1 joins no requests.
+        timeout: seconds to wait for other requests.
+        max_waiting: records that may wait.
+    """
+
+    max_batch_size: int = 8
+    timeout: float = 0.005
+    max_waiting: int = 256
+
+
+class LoadedModel:
+    """A version of a model, ready to answer; made in an event loop.
+
+    Args:
+        path: what `export` wrote.
+        saved_model: what `tf.saved_model.load` made of it.
+        limits: how its requests are joined.
+
+    Attributes:
+        metadata: what `export` noted.
+        specs: signature name -> input name -> specification.
+        outputs: the same for outputs.
+    """
+
+    def __init__(self, path: str, saved_model: tf.Module, limits: Limits):
+        self.metadata = exported.read_metadata(path)
+        self._model = saved_model
+        self._num_active = 0
+        functions = saved_model.signatures
+        self.specs = {
+            name: dict(function.structured_input_signature[1])
+            for name, function in functions.items()
+        }
+        self.outputs = {
+            name: dict(function.structured_outputs)
+            for name, function in functions.items()
+        }
+        self._batchers = {
+            name: batching.Batcher(
+                _caller(function),
+                _axes(self.metadata, name),
+                max_batch_size=limits.max_batch_size,
+                timeout=limits.timeout,
+                max_waiting=limits.max_waiting,
+            )
+            for name, function in functions.items()
+        }
+
+    async def predict(
+        self, body: bytes, check: Callable[[rest.Request], None]
+    ) -> bytes:
+        """Answers the body of a request.
+
+        `check` raises an error for a request that is not accepted. For other
+        errors see `rest.parse` and `batching.Batcher.submit`.
+        """
+        self._num_active += 1
+        try:
+            # A long body takes a while, in which others are answered.
+            request = await asyncio.to_thread(rest.parse, body, self.specs)
+            check(request)
+            batcher = self._batchers[request.signature_name]
+            outputs = await batcher.submit(request.inputs)
+            return await asyncio.to_thread(rest.render, outputs, request.by_row)
+        finally:
+            self._num_active -= 1
+
+    async def close(self) -> None:
+        """Answers what waits, and stops."""
+        while self._num_active:
+            await asyncio.sleep(0.05)
+        for batcher in self._batchers.values():
+            await batcher.close()
+
+
+def _axes(metadata: Mapping, signature: str) -> batching.Axes | None:
+    """Returns the axes that `export` noted of a signature."""
+    noted = metadata.get("axes", {}).get(signature)
+    return noted and batching.Axes(noted["inputs"], noted["outputs"])
+
+
+def _caller(
+    function: Callable[..., Mapping[str, tf.Tensor]],
+) -> Callable[[batching.Arrays], batching.Arrays]:
+    """Returns a function of arrays."""
+
+    def call(inputs):
+        outputs = function(**{x: tf.constant(y) for x, y in inputs.items()})
+        return {name: np.asarray(x) for name, x in outputs.items()}
+
+    return call
+
+
+class Versions:
+    """Loads versions of a model, the newest ones, and lets old ones go.
+
+    A version answers until the one that replaces it is ready and its own
+    requests are answered.
+
+    Args:
+        directory: see `exported.find_versions`.
+        number: how many of the newest versions are served.
+        limits: how requests are joined.
+        request_of: returns a small request of a task, to warm a model up.
+
+    Attributes:
+        states: version -> "LOADING", "AVAILABLE", "UNLOADING" or "END", as in
+            TensorFlow Serving.
+        errors: version -> why it could not be loaded.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        number: int,
+        limits: Limits,
+        request_of: Callable[[str], Mapping[str, np.ndarray]],
+    ):
+        self._directory, self._number, self._limits = directory, number, limits
+        self._request_of = request_of
+        self._loaded: dict[int, LoadedModel] = {}
+        self.states: dict[int, str] = {}
+        self.errors: dict[int, str] = {}
+
+    @property
+    def available(self) -> list[int]:
+        """The versions that answer."""
+        return sorted(self._loaded)
+
+    def version_of(self, model: LoadedModel) -> int:
+        """Returns the number of a version."""
+        return next(x for x, y in self._loaded.items() if y is model)
+
+    def get(self, version: int | None = None) -> LoadedModel | None:
+        """Returns a version, the newest by default; None if not available."""
+        if version is None:
+            version = max(self._loaded, default=None)
+        return self._loaded.get(version)
+
+    async def update(self) -> None:
+        """Loads new versions; raises a `UserError` if there is none at all."""
+        found = exported.find_versions(self._directory)
+        wanted = sorted(found)[-self._number :]
+        for version in wanted:
+            if version in self._loaded or version in self.errors:
+                continue
+            self.states[version] = "LOADING"
+            try:
+                self._loaded[version] = await self._load(found[version])
+                self.states[version] = "AVAILABLE"
+            except UserError as error:
+                self.states[version] = "END"
+                self.errors[version] = str(error)
+                _log.error("Version %d is not served: %s", version, error)
+        available = sorted(self._loaded)
+        for version in available[: -self._number]:
+            self.states[version] = "UNLOADING"
+            await self._loaded.pop(version).close()
+            self.states[version] = "END"
+        if not self._loaded:
+            raise UserError("; ".join(self.errors.values()))
+
+    async def _load(self, path: str) -> LoadedModel:
+        """Loads a SavedModel while others answer, and warms it up."""
+
+        def load():
+            metadata = exported.read_metadata(path)
+            exported.check_files(path, metadata)
+            model = answers.load_saved_model(path)
+            # The first request takes longer than others.
+            answer = model.signatures[rest.DEFAULT_SIGNATURE]
+            request = self._request_of(metadata["task"])
+            answer(**{name: tf.constant(x) for name, x in request.items()})
+            return model
+
+        model = await asyncio.to_thread(load)
+        return LoadedModel(path, model, self._limits)
+
+    async def watch(self, interval: float) -> None:
+        """Looks for new versions again and again."""
+        while True:
+            await asyncio.sleep(interval)
+            try:
+                await self.update()
+            except (OSError, UserError) as error:
+                _log.error("%s", error)
+
+    async def close(self) -> None:
+        """Answers what waits, and stops."""
+        for model in self._loaded.values():
+            await model.close()
