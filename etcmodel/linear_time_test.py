@@ -309,7 +309,11 @@ class LinearTimeTest(tf.test.TestCase, parameterized.TestCase):
                 words = re.findall(r"[A-Za-z][A-Za-z :'-]+", pattern)
                 units = (*_UNITS, *words[:4])
                 self._check(
-                    f"{place} {pattern}", run, units, _SIZES_OF_PATTERNS
+                    f"{place} {pattern}",
+                    run,
+                    units,
+                    _SIZES_OF_PATTERNS,
+                    _FLOOR_OF_PATTERNS,
                 )
 
     def test_functions(self):
