@@ -25,14 +25,14 @@ _UNKNOWN = -1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a server accepts.
+    """Limits on requests, and how a server finds new versions.
 
     Attributes:
         max_body_bytes: size of a request; a larger one gets the code 413.
         max_records: records of a request; with more, it gets the code 400.
         max_text_bytes: size of each text of a request, likewise.
-        watch_interval: seconds from one look for new versions to the next;
-            None to serve those that are there at the start.
+        watch_interval: seconds between checks for new versions; None to serve
+            only the versions present at the start.
     """
 
     max_body_bytes: int = 64 << 20
@@ -50,7 +50,7 @@ class _HttpError(Exception):
 
 
 class _Metrics:
-    """What Prometheus reads of a server."""
+    """Prometheus metrics of one server."""
 
     def __init__(self, name: str):
         # The default one is shared by all servers of a process.
@@ -84,7 +84,7 @@ def make_app(
     Args:
         name: the name that the model is served under.
         models: its versions; see `Versions.update`.
-        settings: what is accepted.
+        settings: limits on requests, and how new versions are found.
     """
 
     @contextlib.asynccontextmanager
