@@ -9,7 +9,6 @@ import shutil
 import socket
 import tempfile
 import threading
-import types
 from collections.abc import Awaitable
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -17,25 +16,24 @@ from collections.abc import Mapping
 from typing import Any
 
 import fastapi
+import numpy as np
 import tensorflow as tf
 import uvicorn
 from selenium import webdriver
 from selenium.webdriver.chrome import service as chrome_service
 
-from etcmodel import json_objects
 from etcmodel import models
 from etcmodel.engine import serve
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.ops.attention import for_inference
 from etcmodel.pipeline.spec import load
-from etcmodel.serving import exported
 from etcmodel.serving import rest
 from etcmodel.serving import server
 from etcmodel.serving import signatures
-from etcmodel.serving import versions
 from etcmodel.tasks import registry
 from testing import helpers
 from testing import small_read_twice
+from testing import tasks
 from testing.models import set_random_weights
 
 _CHROMIUM, _DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
@@ -46,6 +44,7 @@ _SEGMENTS = {"block_length": 24, "block_overlap": 4, "max_question_length": 8}
 # Further preprocessing sizes of each task.
 _SIZES = {
     "classify": {"kind": "single", "labels": ("people", "places", "sports")},
+    "nq": {"stride": 64, "include_html_tokens": False},
 }
 
 
@@ -85,35 +84,16 @@ class StubModel:
     async def predict(self, body: bytes, check: Callable) -> bytes:
         request = rest.parse(body, self.specs)
         check(request)
-        (record,) = json_objects.parse(body)["instances"]
+        (record,) = json.loads(body)["instances"]
         return json.dumps({"predictions": [self._answer(record)]}).encode()
 
     async def close(self) -> None:
         pass
 
 
-def tiny_model(task: str) -> versions.LoadedModel:
-    """Makes a model with random weights that has the signature `text`.
-
-    Call it in an event loop.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, exported.METADATA_FILE)
-        os.makedirs(os.path.dirname(path))
-        # A version is loaded with its description, which is read from files.
-        for name, content in (
-            (os.path.join(folder, "saved_model.pb"), ""),
-            (path, json.dumps({"task": task, "options": {}})),
-        ):
-            with open(name, "w", encoding="utf-8") as stream:
-                stream.write(content)
-        saved_model = types.SimpleNamespace(signatures=_functions(task))
-        return versions.LoadedModel(folder, saved_model, versions.Limits())
-
-
 @functools.cache
-def _functions(task: str) -> Mapping[str, Callable]:
-    """Returns the signature `text` of a small model."""
+def _module(task: str) -> signatures.ServingModule:
+    """Makes a small model with its steps before and after it."""
     spec = registry.get(task)
     sizes = dict(_SIZES.get(task, {}))
     sizes |= _SEGMENTS if spec.reads_segments else _LENGTHS
@@ -139,9 +119,26 @@ def _functions(task: str) -> Mapping[str, Callable]:
         )
     model = task_model.build(config)
     set_random_weights(model, 0.2)
-    module = signatures.make_module(model, preprocessor, task_model)
-    with for_inference():
-        return module.signatures(["text"])
+    return signatures.make_module(model, preprocessor, task_model)
+
+
+def tiny_model(task: str) -> StubModel:
+    """Makes a model with random weights, which answers for `text`.
+
+    It runs the code of the signature eagerly: tracing takes longer than a few
+    answers.
+    """
+    module = _module(task)
+
+    def answer(record):
+        inputs = {name: tf.constant([x]) for name, x in record.items()}
+        with tasks.without_tracing(), for_inference():
+            outputs = module._functions()[0]["text"](**inputs)
+        arrays = {name: np.asarray(x) for name, x in outputs.items()}
+        body = rest.render(arrays, by_row=True)
+        return json.loads(body)["predictions"][0]
+
+    return StubModel(task, answer)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,11 @@ const etcTasks = (() => {
   const MOST_CHOICES = 5;
   const NO_ANSWER = "No answer";
 
-  /** Returns the blocks of a text: {kind, start, end}, as the model's. */
+  /**
+   * Returns the paragraphs of a text: {kind, line, start, end}, as the model's.
+   *
+   * `line` is where the line of a title begins, before its number signs.
+   */
   function findBlocks(text) {
     const blocks = [];
     let start = -1;
@@ -36,6 +40,7 @@ const etcTasks = (() => {
         close();
         blocks.push({
           kind: "title",
+          line: position,
           start: position + marker[0].length,
           end: position + line.trimEnd().length,
         });
@@ -263,18 +268,33 @@ const etcTasks = (() => {
     };
   }
 
+  /** Returns the unit that contains a place, of units in their order. */
+  function unitAt(units, {start, end}) {
+    let low = 0;
+    let high = units.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (units[middle].place.end < end) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    const unit = units[low];
+    return unit && unit.place.start <= start ? unit : null;
+  }
+
   /** Answers of span models: a span of a unit, yes, no or none. */
   function spans(text, prediction, units) {
     const {answer, answer_type: type} = prediction;
-    const ordered = best(units);
-    let places = [];
-    if (type === 0 && answer) {
-      places = [...ordered.filter((unit) => unit.place)].flatMap(({place}) =>
-        findOccurrences(text, answer, place.start, place.end)
-      );
-      const isNew = ({start}) => places.every((x) => x.start !== start);
-      places.push(...findOccurrences(text, answer).filter(isNew));
+    const places = type === 0 && answer ? findOccurrences(text, answer) : [];
+    // The most probable evidence first, places in no sentence last.
+    const inOrder = units.filter((unit) => unit.place);
+    for (const place of places) {
+      place.unit = unitAt(inOrder, place);
     }
+    const valueOf = ({unit}) => (unit ? unit.value : -1);
+    places.sort((x, y) => valueOf(y) - valueOf(x) || x.start - y.start);
     const [first] = places;
     const answerMarks = marksOf([first], "answer");
     const notes = [noteOf(units)];
@@ -290,19 +310,13 @@ const etcTasks = (() => {
       choices.push({
         title: "Places of the answer",
         selected: 0,
-        items: places.slice(0, MOST_CHOICES).map((place) => {
-          const unit = units.find(
-            (x) =>
-              x.place && x.place.start <= place.start && place.end <= x.place.end
-          );
-          return {
-            label: unit ? unit.text : "In a title",
-            value: unit ? unit.value : 0,
-            text: unit ? percent(unit.value) : "",
-            marks: marksOf([place], "answer"),
-            reveal: place.start,
-          };
-        }),
+        items: places.slice(0, MOST_CHOICES).map((place) => ({
+          label: place.unit ? place.unit.text : around(text, place),
+          value: Math.max(0, valueOf(place)),
+          text: place.unit ? undefined : "in a title",
+          marks: marksOf([place], "answer"),
+          reveal: place.start,
+        })),
       });
     }
     choices.push({
@@ -377,16 +391,10 @@ const etcTasks = (() => {
         while (cursor < text.length && !text[cursor].trim()) {
           cursor += 1;
         }
-        // A title begins with its number signs, which are outside of it.
-        const lineStart = text.lastIndexOf("\n", cursor - 1) + 1;
         while (title < titles.length && titles[title].end <= cursor) {
           title += 1;
         }
-        const isTitle =
-          title < titles.length &&
-          cursor === lineStart &&
-          /^#{1,6}[ \t]+$/.test(text.slice(cursor, titles[title].start));
-        if (!isTitle) {
+        if (title === titles.length || cursor !== titles[title].line) {
           break;
         }
         cursor = titles[title].end;
