@@ -1,18 +1,17 @@
-import asyncio
 import concurrent.futures
 import contextlib
 import http.client
 import json
 import os
-import socket
+import re
 import threading
 import time
 
 import tensorflow as tf
-import uvicorn
 
 from etcmodel.serving import server
 from etcmodel.serving import versions
+from testing import pages
 from testing import served_models
 
 
@@ -25,17 +24,10 @@ def serving(directory, limits=None, **settings):
         limits or versions.Limits(),
         lambda task: served_models.REQUEST,
     )
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    running, is_ready = None, threading.Event()
 
-    async def run():
-        nonlocal running
+    async def make_app():
         await models.update()
-        app = server.make_app("mine", models, server.Settings(**settings))
-        running = uvicorn.Server(uvicorn.Config(app, log_level="error"))
-        is_ready.set()
-        await running.serve([listener])
+        return server.make_app("mine", models, server.Settings(**settings))
 
     def send(path, content=None, method=None):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -52,17 +44,11 @@ def serving(directory, limits=None, **settings):
         send.headers = answer.headers
         return answer.status, text
 
-    thread = threading.Thread(target=lambda: asyncio.run(run()))
-    thread.start()
-    assert is_ready.wait(60), "the server does not start"
-    try:
+    with pages.running(make_app) as port:
         yield send
-    finally:
-        running.should_exit = True
-        thread.join()
-        listener.close()
 
 
+_POLICY = "content-security-policy"
 PREDICT = "/v1/models/mine:predict"
 
 
@@ -179,6 +165,28 @@ class ServerTest(tf.test.TestCase):
                 'etcmodel_request_seconds_count{model="mine"} 10.0',
             ):
                 self.assertIn(line, text)
+
+    def test_page(self):
+        with serving(self.directory, max_text_bytes=10) as send:
+            code, content = send("/")
+            self.assertEqual(200, code)
+            self.assertIn(b"<!doctype html>", content)
+            self.assertIn("default-src 'none'", send.headers[_POLICY])
+            for name in re.findall(rb'(?:src|href)="(page/.*?)"', content):
+                self.assertEqual(200, send(f"/{name.decode()}")[0])
+            self.assertEqual(
+                {"name": "mine", "task": "counting", "inputs": []}
+                | {"example": {}},
+                send("/page/model")[1],
+            )
+            code, answer = send("/page/other.js")
+            self.assertEqual((404, ["error"]), (code, [*answer]))
+            code, answer = send("/page/document", b"a" * 11)
+            self.assertEqual(413, code)
+            self.assertIn("larger than 10 bytes", answer["error"])
+            code, answer = send("/page/document", b"a")
+            self.assertEqual(400, code)
+            self.assertIn("no known type", answer["error"])
 
     def test_concurrent_requests_get_their_own_answers(self):
         limits = versions.Limits(max_batch_size=4, timeout=0.01)
