@@ -4,6 +4,7 @@ Each task runs once through the commands, with generated records and a model
 that was trained for two steps, so that its answers are almost random.
 """
 
+import io
 import json
 import os
 import pathlib
@@ -23,6 +24,8 @@ import etcmodel
 from etcmodel import checkpoints
 from etcmodel import models
 from etcmodel.checkpoints import files
+from etcmodel.engine import predict
+from etcmodel.errors import UserError
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.spec import load
@@ -462,6 +465,36 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             listed = {x for cell in cells for x in re.findall(r"`(\w+)`", cell)}
             self.assertLessEqual(listed - {"answer_type"}, set(names))
             self.assertLessEqual(set(names), listed)
+
+    @parameterized.parameters(*task_runs.WITH_ANSWERS)
+    def test_plain_text_has_the_answers_of_a_record(self, task):
+        preprocessor, spec = _preprocessor(task), registry.get(task)
+        given = {x: y[0].decode() for x, y in preprocessor.TEXT_REQUEST.items()}
+        folder = self.create_tempdir()
+        path = folder.create_file("a.md", given.pop("text", "a")).full_path
+        if "candidates" in given:
+            given["candidate"] = given.pop("candidates").split("\n")
+        options = predict.Options(
+            saved_model=task_runs.run_of(task).saved_model,
+            input=path,
+            output=os.path.join(folder.full_path, "out"),
+            **given,
+        )
+        if not given:
+            with self.assertRaisesRegex(UserError, "does not answer plain te"):
+                predict.predict(options)
+            return
+        predict.predict(options)
+        _, task_model, _ = task_runs.load_of(task)
+        request = preprocessor.REQUEST
+        parts = {name: x[0].tolist() for name, x in request.items()}
+        (expected,) = to_predictions(
+            task_model, self._ask(task, request), [parts]
+        )
+        stream = io.StringIO()
+        spec.dataset.write_predictions({"a.md": expected}, stream)
+        with open(options.output, encoding="utf-8") as written:
+            self.assertEqual(stream.getvalue(), written.read())
 
     def test_readme_example_runs(self):
         text = (_ROOT / "README.md").read_text("utf-8")
