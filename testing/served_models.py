@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from etcmodel.serving import exported
 
-REQUEST = {"texts": [["a"]]}
+REQUESTS = {"serving_default": {"texts": [["a"]]}, "text": {}}
 
 
 class _Counter(tf.Module):

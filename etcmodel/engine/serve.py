@@ -111,9 +111,15 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _request_of(task: str):
-    """Returns a small request of a task."""
-    return load(registry.get(task).preprocessor).REQUEST
+def requests_of(task: str):
+    """Returns a small request of a task for each signature of raw text."""
+    from etcmodel.serving import rest
+
+    preprocessor = load(registry.get(task).preprocessor)
+    return {
+        rest.DEFAULT_SIGNATURE: preprocessor.REQUEST,
+        rest.TEXT_SIGNATURE: preprocessor.TEXT_REQUEST,
+    }
 
 
 async def _serve(options, saved_model, listener, reporter) -> None:
@@ -132,7 +138,7 @@ async def _serve(options, saved_model, listener, reporter) -> None:
         versions.Limits(
             options.max_batch_size, options.batch_timeout, options.max_waiting
         ),
-        _request_of,
+        requests_of,
     )
     await models.update()
     app = server.make_app(

@@ -23,7 +23,7 @@ def serving(directory, limits=None, **settings):
         directory,
         1,
         limits or versions.Limits(),
-        lambda task: served_models.REQUEST,
+        lambda task: served_models.REQUESTS,
     )
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from collections.abc import Mapping
+from concurrent import futures
 from typing import NamedTuple
 
 import numpy as np
@@ -103,6 +104,20 @@ def _axes(metadata: Mapping, signature: str) -> batching.Axes | None:
     return noted and batching.Axes(noted["inputs"], noted["outputs"])
 
 
+def warm_up(model, requests: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+    """Answers a request of each signature: the first takes seconds longer."""
+
+    def ask(name):
+        inputs = {x: tf.constant(y) for x, y in requests[name].items()}
+        model.signatures[name](**inputs)
+
+    # Preparing a graph uses one core.
+    with futures.ThreadPoolExecutor() as threads:
+        # Exported by an earlier version, a model may lack a signature.
+        names = [x for x in requests if requests[x] and x in model.signatures]
+        list(threads.map(ask, names))
+
+
 def _caller(
     function: Callable[..., Mapping[str, tf.Tensor]],
 ) -> Callable[[batching.Arrays], batching.Arrays]:
@@ -125,7 +140,8 @@ class Versions:
         directory: see `exported.find_versions`.
         number: how many of the newest versions are served.
         limits: how requests are joined.
-        request_of: returns a small request of a task, to warm a model up.
+        requests_of: returns small requests of a task by signature, to warm a
+            model up; an empty one is left out.
 
     Attributes:
         states: version -> "LOADING", "AVAILABLE", "UNLOADING" or "END", as in
@@ -138,10 +154,10 @@ class Versions:
         directory: str,
         number: int,
         limits: Limits,
-        request_of: Callable[[str], Mapping[str, np.ndarray]],
+        requests_of: Callable[[str], Mapping[str, Mapping[str, np.ndarray]]],
     ):
         self._directory, self._number, self._limits = directory, number, limits
-        self._request_of = request_of
+        self._requests_of = requests_of
         self._loaded: dict[int, LoadedModel] = {}
         self.states: dict[int, str] = {}
         self.errors: dict[int, str] = {}
@@ -191,10 +207,7 @@ class Versions:
             metadata = exported.read_metadata(path)
             exported.check_files(path, metadata)
             model = answers.load_saved_model(path)
-            # The first request takes longer than others.
-            answer = model.signatures[rest.DEFAULT_SIGNATURE]
-            request = self._request_of(metadata["task"])
-            answer(**{name: tf.constant(x) for name, x in request.items()})
+            warm_up(model, self._requests_of(metadata["task"]))
             return model
 
         model = await asyncio.to_thread(load)

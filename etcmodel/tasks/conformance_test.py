@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from unittest import mock
 
 import msgspec
@@ -470,14 +471,15 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     def test_plain_text_has_the_answers_of_a_record(self, task):
         preprocessor, spec = _preprocessor(task), registry.get(task)
         given = {x: y[0].decode() for x, y in preprocessor.TEXT_REQUEST.items()}
-        folder = self.create_tempdir()
-        path = folder.create_file("a.md", given.pop("text", "a")).full_path
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        path = os.path.join(folder, "a.md")
+        pathlib.Path(path).write_text(given.pop("text", "a"), "utf-8")
         if "candidates" in given:
             given["candidate"] = given.pop("candidates").split("\n")
         options = predict.Options(
             saved_model=task_runs.run_of(task).saved_model,
             input=path,
-            output=os.path.join(folder.full_path, "out"),
+            output=os.path.join(folder, "out"),
             **given,
         )
         if not given:
