@@ -66,6 +66,7 @@ class Answerer:
             texts,
             padding=True,
             return_offsets_mapping=True,
+            return_token_type_ids=True,
             return_tensors="pt",
             **(windows if self._is_windowed else {}),
         )

@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import shutil
 import socket
 import threading
 import time
@@ -238,6 +239,37 @@ class ServerTest(tf.test.TestCase):
         self.assertEqual({"1": "END", "2": "AVAILABLE"}, states)
         self.assertEqual({(200, 2), (200, 20)}, {*codes})
         self.assertEqual(sorted(codes), codes)
+
+    def test_removing_a_version_rolls_back(self):
+        directory = os.path.join(self.get_temp_dir(), "rolled")
+        for version in (1, 2):
+            served_models.write_model(
+                os.path.join(directory, str(version)), factor=version
+            )
+
+        def found(send, length):
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                _, answer = send(PREDICT, ask("a"))
+                if answer["predictions"][0]["lengths"] == [length]:
+                    return True
+                time.sleep(0.05)
+            return False
+
+        with serving(directory, watch_interval=0.05) as send:
+            self.assertTrue(found(send, 2))
+            second = os.path.join(directory, "2")
+            os.rename(second, os.path.join(directory, "bad"))
+            self.assertTrue(found(send, 1))
+            self.assertEqual(
+                404, send("/v1/models/mine/versions/2:predict", ask("a"))[0]
+            )
+            # The last version is kept.
+            shutil.rmtree(os.path.join(directory, "1"))
+            time.sleep(0.2)
+            self.assertTrue(found(send, 1))
+            os.rename(os.path.join(directory, "bad"), second)
+            self.assertTrue(found(send, 2))
 
     def test_stopping_answers_what_was_asked(self):
         limits = versions.Limits(max_batch_size=8, timeout=0.5)

@@ -178,7 +178,11 @@ class Versions:
         return self._loaded.get(version)
 
     async def update(self) -> None:
-        """Loads new versions; raises a `UserError` if there is none at all."""
+        """Loads new versions; raises a `UserError` if there is none at all.
+
+        A version whose directory is gone is unloaded, and the newest that is
+        left answers: removing a bad version rolls back.
+        """
         found = exported.find_versions(self._directory)
         wanted = sorted(found)[-self._number :]
         for version in wanted:
@@ -192,8 +196,8 @@ class Versions:
                 self.states[version] = "END"
                 self.errors[version] = str(error)
                 _log.error("Version %d is not served: %s", version, error)
-        available = sorted(self._loaded)
-        for version in available[: -self._number]:
+        kept = [x for x in self.available if x in found][-self._number :]
+        for version in set(self.available) - set(kept or self.available):
             self.states[version] = "UNLOADING"
             await self._loaded.pop(version).close()
             self.states[version] = "END"

@@ -36,6 +36,7 @@ from etcmodel.readers.row_formats import RowFormat
 from etcmodel.serving import answers as answers_lib
 from etcmodel.serving import batching
 from etcmodel.serving import exported
+from etcmodel.serving import rest
 from etcmodel.tasks import registry
 from etcmodel.weight_paths import get_weight_paths
 from testing import helpers
@@ -489,7 +490,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         predict.predict(options)
         _, task_model, _ = task_runs.load_of(task)
         request = preprocessor.REQUEST
-        parts = {name: x[0].tolist() for name, x in request.items()}
+        parts = {name: x[0] for name, x in request.items()}
         (expected,) = to_predictions(
             task_model, self._ask(task, request), [parts]
         )
@@ -497,6 +498,22 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         spec.dataset.write_predictions({"a.md": expected}, stream)
         with open(options.output, encoding="utf-8") as written:
             self.assertEqual(stream.getvalue(), written.read())
+
+    def test_documented_request_of_one_string(self):
+        """The JSON of the signature `text` gets the outputs of `answer`."""
+        page = (_ROOT / "docs" / "serving.md").read_text("utf-8")
+        sections = page.split("\n## ")
+        (section,) = (x for x in sections if x.startswith("One string"))
+        (body,) = re.findall(r"```json\n(.*?)```", section, re.DOTALL)
+        signatures, *_ = task_runs.load_of("answer")
+        call = signatures["text"]
+        specs = {"text": call.structured_input_signature[1]}
+        request = rest.parse(body.encode(), specs)
+        outputs = call(**{x: tf.constant(y) for x, y in request.inputs.items()})
+        self.assertEqual(
+            {*signatures["serving_default"].structured_outputs}, {*outputs}
+        )
+        self.assertEqual(0, outputs["unit_paragraphs"].numpy()[0, 0])
 
     def test_readme_example_runs(self):
         text = (_ROOT / "README.md").read_text("utf-8")
