@@ -9,6 +9,7 @@ the time and size of each export, the milliseconds of a request, and their ratio
 to the milliseconds of the model for that length.
 """
 
+import dataclasses
 import os
 import tempfile
 import time
@@ -22,7 +23,6 @@ import tensorflow as tf
 from absl import logging
 
 from benchmarks import program
-from etcmodel.engine import trained_model
 from etcmodel.models import EtcConfig
 from etcmodel.serving import saved_model
 from etcmodel.serving import signatures
@@ -98,7 +98,17 @@ def export(
         module,
         directory,
         model_name=name,
-        metadata=trained_model.make_metadata(task, task_model, builder, sizes),
+        metadata={
+            "task": name,
+            "preprocessing_config": sizes,
+            "options": dataclasses.asdict(task_model.options),
+            "axes": {
+                signatures.TEXT: {
+                    "inputs": dict.fromkeys(builder.TEXT_REQUEST, ["records"]),
+                    "outputs": task_model.ANSWER_AXES,
+                }
+            },
+        },
         warmup_inputs=requests,
     )
 

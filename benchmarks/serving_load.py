@@ -76,10 +76,13 @@ class Server:
         command += [f"--saved_model={saved_model}", "--port=0", *options]
         start = time.perf_counter()
         self._process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         shown = []
-        for line in self._process.stderr:
+        for line in self._process.stdout:
             shown.append(line)
             if "http://" in line:
                 break
@@ -90,7 +93,7 @@ class Server:
         self._host, _, path = address.partition("/")
         self._path = f"/{path}"
         # A full pipe would stop the server.
-        threading.Thread(target=self._process.stderr.read, daemon=True).start()
+        threading.Thread(target=self._process.stdout.read, daemon=True).start()
 
     def connect(self, timeout: float = 600) -> http.client.HTTPConnection:
         """Opens a connection, for one client."""

@@ -49,7 +49,7 @@ def measure_parts(saved_model: str) -> dict[str, float]:
     places.append(time.perf_counter())
     model = answers.load_saved_model(saved_model)
     places.append(time.perf_counter())
-    versions.warm_up(model, serve.requests_of(_TASK))
+    versions.warm_up(model, serve._request_of(_TASK))
     places.append(time.perf_counter())
     names = ("import_s", "load_s", "warm_s")
     return dict(zip(names, np.diff(places).tolist(), strict=True))

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from etcmodel.serving import exported
 
-REQUESTS = {"serving_default": {"texts": [["a"]]}, "text": {}}
+REQUEST = {"texts": [["a"]]}
 
 
 class _Counter(tf.Module):

@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import signal
 import socket
 import tempfile
+import threading
 
 from etcmodel import extras
 from etcmodel.engine import export
@@ -92,9 +94,31 @@ def serve(options: Options, reporter: Reporter | None = None) -> None:
                     model_dir=options.model_dir, output_dir=saved_model
                 )
             )
+        stack.enter_context(_terminable())
         # Raised once the server has answered what it had.
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(_serve(options, saved_model, listener, reporter))
+
+
+@contextlib.contextmanager
+def _terminable():
+    """Lets SIGTERM end the server like Ctrl-C.
+
+    uvicorn answers what it has and then sends itself the signal again, which
+    would end the process with an error.
+    """
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    # Only the main thread may set a handler.
+    is_main = threading.current_thread() is threading.main_thread()
+    before = is_main and signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        if is_main:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -111,15 +135,9 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def requests_of(task: str):
-    """Returns a small request of a task for each signature of raw text."""
-    from etcmodel.serving import rest
-
-    preprocessor = load(registry.get(task).preprocessor)
-    return {
-        rest.DEFAULT_SIGNATURE: preprocessor.REQUEST,
-        rest.TEXT_SIGNATURE: preprocessor.TEXT_REQUEST,
-    }
+def _request_of(task: str):
+    """Returns a small request of a task."""
+    return load(registry.get(task).preprocessor).REQUEST
 
 
 async def _serve(options, saved_model, listener, reporter) -> None:
@@ -138,7 +156,7 @@ async def _serve(options, saved_model, listener, reporter) -> None:
         versions.Limits(
             options.max_batch_size, options.batch_timeout, options.max_waiting
         ),
-        requests_of,
+        _request_of,
     )
     await models.update()
     app = server.make_app(
@@ -151,10 +169,14 @@ async def _serve(options, saved_model, listener, reporter) -> None:
             watch_interval=options.watch,
         ),
     )
+    running = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    serving = asyncio.create_task(running.serve([listener]))
+    # Before that, a signal would end the process without an answer.
+    while not running.started and not serving.done():
+        await asyncio.sleep(0.01)
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     reporter.note(
         f"Serving {name} at http://{shown}:{port}/v1/models/{name}:predict"
     )
-    config = uvicorn.Config(app, log_level="warning")
-    await uvicorn.Server(config).serve([listener])
+    await serving

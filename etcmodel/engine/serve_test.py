@@ -8,13 +8,11 @@ import sys
 import tempfile
 import threading
 import time
-from unittest import mock
 
 import tensorflow as tf
 
 from etcmodel.engine import serve
 from etcmodel.errors import UserError
-from etcmodel.serving import versions
 from testing import served_models
 
 _PROGRAM = """
@@ -22,7 +20,7 @@ import sys
 from etcmodel.engine import serve
 from etcmodel.engine.progress import Reporter
 from testing import served_models
-serve.requests_of = lambda task: served_models.REQUESTS
+serve._request_of = lambda task: served_models.REQUEST
 serve.serve(
     serve.Options(saved_model=sys.argv[1], port=0, batch_timeout=0.5),
     Reporter("lines"),
@@ -40,11 +38,11 @@ class ServeTest(tf.test.TestCase):
         served_models.write_model(saved_model)
         process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, saved_model],
-            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             text=True,
         )
         self.addCleanup(process.kill)
-        while "Serving counting at" not in (line := process.stderr.readline()):
+        while "Serving counting at" not in (line := process.stdout.readline()):
             self.assertNotEmpty(line)
         address = line.split("http://")[1].split("/")[0]
         self.assertStartsWith(address, "127.0.0.1:")
@@ -59,31 +57,7 @@ class ServeTest(tf.test.TestCase):
         )
         connection.close()
         self.assertEqual(0, process.wait(60))
-        process.stderr.close()
-
-    def test_signatures_of_raw_text_are_warmed_up(self):
-        requests = serve.requests_of("hotpotqa")
-        self.assertEqual(
-            {
-                "serving_default": {"question", "titles", "sentences"},
-                "text": {"query", "text"},
-            },
-            {name: {*request} for name, request in requests.items()},
-        )
-        called = {}
-        model = mock.Mock(
-            signatures={
-                name: lambda name=name, **inputs: called.update({name: inputs})
-                for name in ("serving_default", "text", "features")
-            }
-        )
-        versions.warm_up(model, requests)
-        self.assertEqual({"serving_default", "text"}, {*called})
-        self.assertAllEqual(requests["text"]["query"], called["text"]["query"])
-        # NQ has no signature `text`, and earlier exports have none either.
-        del model.signatures["text"]
-        versions.warm_up(model, serve.requests_of("hotpotqa"))
-        self.assertEqual({}, serve.requests_of("nq")["text"])
+        process.stdout.close()
 
     def test_options_that_cannot_be_used(self):
         saved_model = os.path.join(self.folder, "model")

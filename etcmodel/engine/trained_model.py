@@ -114,33 +114,12 @@ def load(
         vocab_file,
         settings and tokenizer_settings.TokenizerSettings.from_dict(settings),
     )
-    metadata = make_metadata(spec, task_model, preprocessor, sizes, records)
-    return TrainedModel(spec, model, task_model, preprocessor, metadata, path)
-
-
-def make_metadata(
-    spec: TaskSpec,
-    task_model: TaskModel,
-    preprocessor: Preprocessor,
-    sizes: Mapping[str, Any],
-    records: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Returns the metadata that `export` stores in a SavedModel.
-
-    Args:
-        spec: specification of the task.
-        task_model: the task's model.
-        preprocessor: the preprocessor of requests.
-        sizes: the preprocessing configuration.
-        records: the metadata of the training records, if there are any.
-    """
-    records = records or {}
-    return {
+    metadata = {
         "task": spec.name,
-        "preprocessing_config": dict(sizes),
+        "preprocessing_config": sizes,
         "options": dataclasses.asdict(task_model.options),
-        "reading": records.get("reading", {}),
-        "has_queries": records.get("has_queries", False),
+        "reading": (records or {}).get("reading", {}),
+        "has_queries": (records or {}).get("has_queries", False),
         "axes": {
             signatures.SERVING_DEFAULT: {
                 "inputs": {x: y.axes for x, y in preprocessor.INPUTS.items()},
@@ -152,6 +131,7 @@ def make_metadata(
             },
         },
     }
+    return TrainedModel(spec, model, task_model, preprocessor, metadata, path)
 
 
 def _build_options(model_params) -> dict[str, bool]:

@@ -4,10 +4,10 @@ import contextlib
 import http.client
 import json
 import os
-import shutil
 import socket
 import threading
 import time
+from unittest import mock
 
 import tensorflow as tf
 import uvicorn
@@ -24,7 +24,7 @@ def serving(directory, limits=None, **settings):
         directory,
         1,
         limits or versions.Limits(),
-        lambda task: served_models.REQUESTS,
+        lambda task: served_models.REQUEST,
     )
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
@@ -240,36 +240,33 @@ class ServerTest(tf.test.TestCase):
         self.assertEqual({(200, 2), (200, 20)}, {*codes})
         self.assertEqual(sorted(codes), codes)
 
-    def test_removing_a_version_rolls_back(self):
-        directory = os.path.join(self.get_temp_dir(), "rolled")
-        for version in (1, 2):
-            served_models.write_model(
-                os.path.join(directory, str(version)), factor=version
-            )
+    def test_raw_text_is_warmed_up(self):
+        """Both signatures answer a request before clients ask."""
+        asked = {}
 
-        def found(send, length):
-            deadline = time.monotonic() + 30
-            while time.monotonic() < deadline:
-                _, answer = send(PREDICT, ask("a"))
-                if answer["predictions"][0]["lengths"] == [length]:
-                    return True
-                time.sleep(0.05)
-            return False
-
-        with serving(directory, watch_interval=0.05) as send:
-            self.assertTrue(found(send, 2))
-            second = os.path.join(directory, "2")
-            os.rename(second, os.path.join(directory, "bad"))
-            self.assertTrue(found(send, 1))
-            self.assertEqual(
-                404, send("/v1/models/mine/versions/2:predict", ask("a"))[0]
+        def signature(name, *inputs):
+            call = mock.Mock(
+                side_effect=lambda **given: asked.update({name: given})
             )
-            # The last version is kept.
-            shutil.rmtree(os.path.join(directory, "1"))
-            time.sleep(0.2)
-            self.assertTrue(found(send, 1))
-            os.rename(os.path.join(directory, "bad"), second)
-            self.assertTrue(found(send, 2))
+            specs = dict.fromkeys(inputs, tf.TensorSpec([None], tf.string))
+            call.structured_input_signature = ((), specs)
+            return call
+
+        signatures = {
+            "serving_default": signature("serving_default", "texts"),
+            "text": signature("text", "query", "text"),
+            "features": signature("features", "ids"),
+        }
+        model = mock.Mock(signatures=signatures)
+        versions.warm_up(model, served_models.REQUEST)
+        self.assertEqual({"serving_default", "text"}, {*asked})
+        self.assertAllEqual([["a"]], asked["serving_default"]["texts"])
+        self.assertEqual((1,), asked["text"]["query"].shape)
+        # Tasks without plain texts have no signature `text`.
+        del signatures["text"]
+        asked.clear()
+        versions.warm_up(model, served_models.REQUEST)
+        self.assertEqual({"serving_default"}, {*asked})
 
     def test_stopping_answers_what_was_asked(self):
         limits = versions.Limits(max_batch_size=8, timeout=0.5)

@@ -104,18 +104,24 @@ def _axes(metadata: Mapping, signature: str) -> batching.Axes | None:
     return noted and batching.Axes(noted["inputs"], noted["outputs"])
 
 
-def warm_up(model, requests: Mapping[str, Mapping[str, np.ndarray]]) -> None:
-    """Answers a request of each signature: the first takes seconds longer."""
+def warm_up(model: tf.Module, request: Mapping[str, np.ndarray]) -> None:
+    """Answers a first request of each signature that takes raw text.
+
+    It takes seconds longer than later ones. `request` is one for
+    `serving_default`; the signature `text` gets a short text, if it is there.
+    """
+    requests = {rest.DEFAULT_SIGNATURE: request}
+    if rest.TEXT_SIGNATURE in model.signatures:
+        specs = model.signatures[rest.TEXT_SIGNATURE].structured_input_signature
+        requests[rest.TEXT_SIGNATURE] = dict.fromkeys(specs[1], ["A text."])
 
     def ask(name):
         inputs = {x: tf.constant(y) for x, y in requests[name].items()}
         model.signatures[name](**inputs)
 
-    # Preparing a graph uses one core.
+    # TensorFlow prepares each graph with one core.
     with futures.ThreadPoolExecutor() as threads:
-        # Exported by an earlier version, a model may lack a signature.
-        names = [x for x in requests if requests[x] and x in model.signatures]
-        list(threads.map(ask, names))
+        list(threads.map(ask, requests))
 
 
 def _caller(
@@ -140,8 +146,7 @@ class Versions:
         directory: see `exported.find_versions`.
         number: how many of the newest versions are served.
         limits: how requests are joined.
-        requests_of: returns small requests of a task by signature, to warm a
-            model up; an empty one is left out.
+        request_of: returns a small request of a task, to warm a model up.
 
     Attributes:
         states: version -> "LOADING", "AVAILABLE", "UNLOADING" or "END", as in
@@ -154,10 +159,10 @@ class Versions:
         directory: str,
         number: int,
         limits: Limits,
-        requests_of: Callable[[str], Mapping[str, Mapping[str, np.ndarray]]],
+        request_of: Callable[[str], Mapping[str, np.ndarray]],
     ):
         self._directory, self._number, self._limits = directory, number, limits
-        self._requests_of = requests_of
+        self._request_of = request_of
         self._loaded: dict[int, LoadedModel] = {}
         self.states: dict[int, str] = {}
         self.errors: dict[int, str] = {}
@@ -178,11 +183,7 @@ class Versions:
         return self._loaded.get(version)
 
     async def update(self) -> None:
-        """Loads new versions; raises a `UserError` if there is none at all.
-
-        A version whose directory is gone is unloaded, and the newest that is
-        left answers: removing a bad version rolls back.
-        """
+        """Loads new versions; raises a `UserError` if there is none at all."""
         found = exported.find_versions(self._directory)
         wanted = sorted(found)[-self._number :]
         for version in wanted:
@@ -196,8 +197,8 @@ class Versions:
                 self.states[version] = "END"
                 self.errors[version] = str(error)
                 _log.error("Version %d is not served: %s", version, error)
-        kept = [x for x in self.available if x in found][-self._number :]
-        for version in set(self.available) - set(kept or self.available):
+        available = sorted(self._loaded)
+        for version in available[: -self._number]:
             self.states[version] = "UNLOADING"
             await self._loaded.pop(version).close()
             self.states[version] = "END"
@@ -211,7 +212,7 @@ class Versions:
             metadata = exported.read_metadata(path)
             exported.check_files(path, metadata)
             model = answers.load_saved_model(path)
-            warm_up(model, self._requests_of(metadata["task"]))
+            warm_up(model, self._request_of(metadata["task"]))
             return model
 
         model = await asyncio.to_thread(load)
