@@ -277,16 +277,17 @@ def prepare_devices() -> None:
         tf.config.experimental.set_memory_growth(gpu, True)
 
 
-def status_bytes(name: str) -> int:
-    """Returns a size of this process in bytes, from `/proc/self/status`.
+def status_bytes(name: str, process: int | str = "self") -> int:
+    """Returns a size of a process in bytes, from `/proc/self/status`.
 
     Example: `VmRSS` is the resident size, `VmHWM` its peak.
     """
-    with open("/proc/self/status", encoding="ascii") as file:
+    path = f"/proc/{process}/status"
+    with open(path, encoding="ascii") as file:
         for line in file:
             if line.startswith(f"{name}:"):
                 return 1024 * int(line.split()[1])
-    raise ValueError(f"/proc/self/status has no entry {name}")
+    raise ValueError(f"{path} has no entry {name}")
 
 
 def environment() -> dict[str, Any]:

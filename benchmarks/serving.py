@@ -9,11 +9,14 @@ the time and size of each export, the milliseconds of a request, and their ratio
 to the milliseconds of the model for that length.
 """
 
+import dataclasses
 import os
 import tempfile
 import time
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -26,7 +29,7 @@ from etcmodel.serving import signatures
 from etcmodel.tasks import registry
 
 # Each word is one token, so texts have exactly the intended length.
-_WORDS = [f"w{i}" for i in range(500)]
+WORDS = [f"w{i}" for i in range(500)]
 _SENTENCE = 25
 
 
@@ -35,7 +38,7 @@ def request(length: int) -> dict[str, tf.Tensor]:
     rng = np.random.default_rng(length)
     number = (length - 6) // _SENTENCE
     sentences = [
-        " ".join(rng.choice(_WORDS, _SENTENCE)).encode() for _ in range(number)
+        " ".join(rng.choice(WORDS, _SENTENCE)).encode() for _ in range(number)
     ]
     # [1, 1, sentences]
     sentences = np.array(sentences, dtype=object).reshape(1, 1, -1)
@@ -55,20 +58,38 @@ def _size(directory: str) -> float:
     return os.path.getsize(os.path.join(directory, "saved_model.pb")) / 1e6
 
 
+def write_vocab(path: str) -> None:
+    """Writes a vocabulary with `WORDS`."""
+    special = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
+    special += [f"[unused{i}]" for i in range(110)]
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.writelines(f"{word}\n" for word in [*special, *WORDS])
+
+
+def sizes_of(length: int) -> dict[str, int]:
+    """Returns the preprocessing options of models for a length."""
+    return {"long_length": length, "global_length": max(length // 16, 64)}
+
+
 def export(
-    preset: str, layers: int, length: int, vocab_file: str, directory: str
+    config: Mapping[str, Any],
+    length: int,
+    vocab_file: str,
+    directory: str,
+    name: str = "hotpotqa",
 ) -> None:
-    """Exports a model with random weights for texts up to a length."""
-    task = registry.get("hotpotqa")
-    task_model = task.make_model()
-    sizes = {"long_length": length, "global_length": max(length // 16, 64)}
+    """Exports a model with random weights for texts up to a length.
+
+    `config` has the arguments of `EtcConfig.from_preset`, and `name` is a task.
+    """
+    task = registry.get(name)
+    sizes = sizes_of(length)
+    task_model = task.make_model(sizes=sizes)
     builder = task.make_preprocessor(
         task.make_preprocessing_config(sizes), vocab_file
     )
     config = EtcConfig.from_preset(
-        preset,
-        num_hidden_layers=layers,
-        vocab_size=int(builder.tokenizer.vocab_size),
+        **config, vocab_size=int(builder.tokenizer.vocab_size)
     )
     module, requests = signatures.make_serving_module(
         task_model.build(config, **sizes), builder, task_model
@@ -76,8 +97,18 @@ def export(
     saved_model.export_saved_model(
         module,
         directory,
-        model_name="hotpotqa",
-        metadata={},
+        model_name=name,
+        metadata={
+            "task": name,
+            "preprocessing_config": sizes,
+            "options": dataclasses.asdict(task_model.options),
+            "axes": {
+                signatures.TEXT: {
+                    "inputs": dict.fromkeys(builder.TEXT_REQUEST, ["records"]),
+                    "outputs": task_model.ANSWER_AXES,
+                }
+            },
+        },
         warmup_inputs=requests,
     )
 
@@ -114,14 +145,12 @@ def _measure(values) -> Iterator[program.Line]:
     own = {}
     with tempfile.TemporaryDirectory() as root:
         vocab_file = os.path.join(root, "vocab.txt")
-        with open(vocab_file, "w", encoding="utf-8") as stream:
-            special = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
-            special += [f"[unused{i}]" for i in range(110)]
-            stream.writelines(f"{word}\n" for word in [*special, *_WORDS])
+        write_vocab(vocab_file)
+        config = {"name": values.preset, "num_hidden_layers": values.layers}
         for length in lengths:
             directory = os.path.join(root, str(length))
             start = time.perf_counter()
-            export(values.preset, values.layers, length, vocab_file, directory)
+            export(config, length, vocab_file, directory)
             line = {
                 "model": length,
                 "export_s": time.perf_counter() - start,

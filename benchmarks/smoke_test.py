@@ -75,6 +75,14 @@ CASES = {
     "benchmarks.serving": [
         "--lengths=64,128 --preset=tiny --layers=1 --repeats=1"
     ],
+    "benchmarks.serving_beside": [
+        "--models=small --layers=1 --lengths=32 --batches=2 --repeats=1"
+    ],
+    "benchmarks.serving_load": [
+        "--preset=tiny --lengths=16,32 --texts=2 --requests=4 --clients=2"
+        " --batch_sizes=2"
+    ],
+    "benchmarks.serving_start": ["--presets=tiny --length=32 --repeats=1"],
     "benchmarks.start_up": [
         "--kerases=2 --layers=1 --length=8 --global_length=2 --models=etcmodel"
     ],

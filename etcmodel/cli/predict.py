@@ -20,11 +20,17 @@ or as JSON Lines:
 
 Prints the official metrics if the file has answers. The output file appears
 only when it is complete.
+
+A .txt or .md file is one document, for all tasks except nq and openkp: blank
+lines separate paragraphs, and a line that begins with "# " is the title of the
+paragraph after it. --query asks about it; the id is the file's name.
 """
 
 EXAMPLE = """
 python -m etcmodel predict --saved_model=saved_model --input=dev.json \\
     --output=predictions.json
+python -m etcmodel predict --saved_model=saved_model --input=letter.md \\
+    --query="Who lives in Krakow?" --output=answer.json
 """
 
 

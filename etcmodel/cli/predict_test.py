@@ -290,6 +290,66 @@ class PredictTest(CommandTestCase):
             "Metrics of 5 records with an answer:\naccuracy: 0.4\n", out
         )
 
+    def test_plain_texts(self):
+        """Each file is a record; the model answers with its first byte."""
+        self.input = self.path("*.md")
+        for name, text in (("a", "Brno"), ("b", "Oslo"), ("c", " ")):
+            with open(self.path(f"{name}.md"), "w") as stream:
+                stream.write(text)
+
+        def answer(query, candidates, text):
+            tf.debugging.assert_equal(candidates, "Oslo\nBrno")
+            return {
+                "answer": tf.strings.join(
+                    [query, tf.strings.substr(text, 0, 1)]
+                ),
+                "tokens_cut": tf.constant([0, 3]),
+            }
+
+        flags = ["--query= Who? ", "--candidate=Oslo", "--candidate= Brno"]
+        signatures = {"serving_default": None, "text": answer}
+        model = mock.Mock(signatures=signatures)
+        with (
+            _fake_model("wikihop", None),
+            mock.patch.object(
+                answers_lib, "load_saved_model", return_value=model
+            ),
+        ):
+            self.assert_fails(self._predict(*flags), "c.md.*has no text")
+            flags.append("--skip_bad_records")
+            out = self.assert_succeeds(self._predict(*flags))
+            for given, message in (
+                (flags[1:], "answers questions: give --query, such as"),
+                (flags[:1], "chooses from candidates: give --candidate"),
+                ([*flags, "--candidate= "], "some text in one line"),
+                ([*flags, "--reading=a=b"], "has no such option"),
+            ):
+                self.assert_fails(self._predict("--overwrite", *given), message)
+            del signatures["text"]
+            self.assert_fails(
+                self._predict(*flags, "--overwrite"), "no signature .*text"
+            )
+        self.assertIn("1  records truncated\n", out)
+        self.assertEqual(
+            {"a.md": "Who?B", "b.md": "Who?O"}, read_json(self.output)
+        )
+
+    def test_options_of_plain_texts(self):
+        self.assert_fails(
+            self._predict("--query=a"), "--query applies to plain texts"
+        )
+        self.input = self.path("a.md")
+        with open(self.input, "w") as stream:
+            stream.write("Jan paints.")
+        for task, flags, message in (
+            ("classify", ["--candidate=b"], "classify has no candidates"),
+            ("answer", [], "a.md is a plain text, and answer answers"),
+            ("openkp", [], "openkp does not answer plain texts"),
+            ("classify", ["--reading=text_field=b"], "without fields"),
+        ):
+            with _fake_model(task, None):
+                self.assert_fails(self._predict(*flags), message)
+
     def test_nothing_usable(self):
         write_json(self.input, [{"_id": "x"}])
         self.assert_fails(

@@ -12,14 +12,18 @@ from etcmodel.engine import paths as paths_lib
 from etcmodel.engine.progress import Reporter
 from etcmodel.errors import BadRecords
 from etcmodel.errors import UserError
+from etcmodel.errors import show
 from etcmodel.pipeline import options as options_lib
 from etcmodel.pipeline.atomic import atomic_file
 from etcmodel.pipeline.atomic import check_file
 from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import load
 from etcmodel.readers import files
+from etcmodel.readers import text_files
 from etcmodel.serving import exported
 from etcmodel.tasks import registry
+
+_SUFFIXES = ", ".join(text_files.SUFFIXES)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -27,12 +31,20 @@ class Options(inputs.InputOptions, inputs.ReadingOptions):
     """Options of `predict`.
 
     Attributes:
+        input: the data files in the task's format, plain or compressed:
+            paths or patterns such as nq-train-*.jsonl.gz, separated by commas.
+            A file called .txt or .md is one document, unless it holds JSON or
+            a table: paragraphs are separated by blank lines, and a line that
+            begins with "# " is the title of the paragraph after it.
         saved_model: the SavedModel: the `output_dir` of `export`.
         output: the prediction file to write.
         batch_size: number of records per batch.
         metrics: a JSON file to write the metrics to. For the labels of
             `classify`, a report and pictures are written beside it.
         overwrite: replace existing output files.
+        query: the question or query about plain texts.
+        candidate: a candidate answer for plain texts, which `wikihop` needs;
+            give it several times.
     """
 
     saved_model: str = option(path="saved_model")
@@ -40,6 +52,8 @@ class Options(inputs.InputOptions, inputs.ReadingOptions):
     batch_size: int = 8
     metrics: str | None = option(None, path="new_file")
     overwrite: bool = False
+    query: str | None = None
+    candidate: list[str] | None = option(None, several=True)
 
 
 class Result(NamedTuple):
@@ -92,6 +106,12 @@ def predict(options: Options, reporter: Reporter | None = None) -> Result:
     metadata = exported.read_metadata(options.saved_model)
     spec = registry.get_with_answers(metadata["task"])
     reader = _reader(spec, metadata, options)
+    are_texts = text_files.are_texts(paths, getattr(reader, "used", ()))
+    if are_texts:
+        request = _text_request(spec, paths[0], options)
+        reader = text_files.make_format(paths, request["query"])
+    else:
+        _check_no_text_options(options)
     prefix, _ = os.path.splitext(options.metrics or "")
     if options.metrics and spec.plots:
         module, _, _ = spec.plots.partition(":")
@@ -100,6 +120,11 @@ def predict(options: Options, reporter: Reporter | None = None) -> Result:
     from etcmodel.serving import answers
 
     saved = answers.load_answers(options.saved_model, spec)
+    if are_texts and saved.answer_text is None:
+        raise UserError(
+            f"{options.saved_model} has no signature `text`, which answers "
+            f"{paths[0]}. Export the model again."
+        )
     bad_records = BadRecords(options.skip_bad_records)
     predictions, gold, counts = {}, {}, collections.Counter()
     with (
@@ -115,12 +140,14 @@ def predict(options: Options, reporter: Reporter | None = None) -> Result:
             progress.at,
         )
         to_raw = load(spec.preprocessor).raw
+        if are_texts:
+            to_raw = lambda record: {**request, "text": record.text}  # noqa: E731
         for record, prediction in saved.predict_records(
-            records, to_raw, options.batch_size, progress.done
+            records, to_raw, options.batch_size, progress.done, are_texts
         ):
             counts.update(_remarks(saved, record))
             predictions[record.id] = prediction
-            right = spec.dataset.gold(record)
+            right = None if are_texts else spec.dataset.gold(record)
             if right is not None:
                 gold[record.id] = right
         counts["records_truncated"] += saved.num_cut
@@ -155,6 +182,53 @@ def predict(options: Options, reporter: Reporter | None = None) -> Result:
         metrics,
         pictures,
     )
+
+
+def _text_request(spec, path: str, options: Options) -> dict[str, str]:
+    """Returns the request for a plain text, without the text itself."""
+    preprocessor = load(spec.preprocessor)
+    names = preprocessor.TEXT_REQUEST
+    given = ", ".join(f"`reading={x}`" for x in options.reading or ())
+    if not names:
+        raise UserError(
+            f"{path}: {spec.name} does not answer plain texts. Give records in "
+            f"the format of its data files: {spec.dataset.FORMAT.example}."
+        )
+    if given:
+        raise UserError(f"{given}: {path} is a plain text, without fields.")
+    query = (options.query or "").strip()
+    if preprocessor.NEEDS_QUERY and not query:
+        raise UserError(
+            f"{path} is a plain text, and {spec.name} answers questions: give "
+            '`query`, such as "Who lives in Krakow?".'
+        )
+    request = {"query": query, "text": ""}
+    candidates = [x.strip() for x in options.candidate or ()]
+    if "candidates" in names:
+        if not candidates:
+            raise UserError(
+                f"{path} is a plain text, and {spec.name} chooses from "
+                "candidates: give `candidate` several times."
+            )
+        if not all(candidates) or any("\n" in x for x in candidates):
+            raise UserError(
+                f"`candidate={show(candidates)}`: expected some text in one "
+                "line each."
+            )
+        request["candidates"] = "\n".join(candidates)
+    elif candidates:
+        raise UserError(f"`candidate`: {spec.name} has no candidates.")
+    return request
+
+
+def _check_no_text_options(options: Options) -> None:
+    """Raises an error for an option that records cannot take."""
+    for name in ("query", "candidate"):
+        if getattr(options, name) is not None:
+            raise UserError(
+                f"`{name}` applies to plain texts ({_SUFFIXES}), but "
+                f"`input={options.input}` has records."
+            )
 
 
 def _remarks(saved, record) -> collections.Counter[str]:

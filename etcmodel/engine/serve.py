@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import signal
 import socket
 import tempfile
+import threading
 
 from etcmodel import extras
 from etcmodel import json_objects
@@ -101,11 +103,33 @@ def serve(options: Options, reporter: Reporter | None = None) -> None:
                     model_dir=options.model_dir, output_dir=saved_model
                 )
             )
+        stack.enter_context(_terminable())
         # Raised once the server has answered what it had.
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(
                 _serve(options, saved_model, listener, example, reporter)
             )
+
+
+@contextlib.contextmanager
+def _terminable():
+    """Lets SIGTERM end the server like Ctrl-C.
+
+    uvicorn answers what it has and then sends itself the signal again, which
+    would end the process with an error.
+    """
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    # Only the main thread may set a handler.
+    is_main = threading.current_thread() is threading.main_thread()
+    before = is_main and signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        if is_main:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -178,11 +202,15 @@ async def _serve(options, saved_model, listener, example, reporter) -> None:
         ),
         example_of if example is None else lambda task: example,
     )
+    running = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    serving = asyncio.create_task(running.serve([listener]))
+    # Before that, a signal would end the process without an answer.
+    while not running.started and not serving.done():
+        await asyncio.sleep(0.01)
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     reporter.note(
         f"Serving {name} at http://{shown}:{port}/v1/models/{name}:predict"
     )
     reporter.note(f"Its page: http://{shown}:{port}/")
-    config = uvicorn.Config(app, log_level="warning")
-    await uvicorn.Server(config).serve([listener])
+    await serving

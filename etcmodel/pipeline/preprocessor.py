@@ -249,6 +249,7 @@ class Preprocessor(tf.Module, abc.ABC):
             model; empty if the task has no answers.
         TEXT_REQUEST: one for the signature `text`, whose inputs are strings,
             one a record; empty if the task has none. See `of_text`.
+        NEEDS_QUERY: whether a text without a query has no answer.
         SCHEMA: schema of the stored examples.
         RECORDS_AT_ONCE: number of records that `preprocess` batches.
     """
@@ -256,6 +257,7 @@ class Preprocessor(tf.Module, abc.ABC):
     INPUTS: ClassVar[Mapping[str, RawInput]]
     REQUEST: ClassVar[Mapping[str, Any]] = {}
     TEXT_REQUEST: ClassVar[Mapping[str, Any]] = {}
+    NEEDS_QUERY: ClassVar[bool] = True
     SCHEMA: ClassVar[ExampleSchema]
     RECORDS_AT_ONCE: ClassVar[int] = 8
 

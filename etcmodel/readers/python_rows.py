@@ -8,6 +8,7 @@ from etcmodel import extras
 from etcmodel.errors import show
 from etcmodel.readers import arrow_rows
 from etcmodel.readers import cells
+from etcmodel.readers import sectioned
 
 _SOURCE = "the records"
 
@@ -23,7 +24,9 @@ def rows_of(
         source: one of
 
             *   an iterable of dicts, such as a list or a Hugging Face
-                `datasets.Dataset`; a string element means `{"text": element}`;
+                `datasets.Dataset`; a string element means `{"text": element}`,
+                whose lines that begin with `# ` are titles (see
+                `sectioned.split_sections`);
             *   a pandas `DataFrame`;
             *   a `tf.data.Dataset` of dicts;
             *   an Arrow table or stream, or an object that exports one, such as
@@ -61,7 +64,8 @@ def rows_of(
     elif isinstance(source, Mapping):
         source = _column_rows(source)
     for index, element in enumerate(source):
-        if element is None or isinstance(element, str | bytes):
+        is_text = isinstance(element, str | bytes)
+        if element is None or is_text:
             element = {text_field or "text": element}
         if not isinstance(element, Mapping):
             raise TypeError(
@@ -71,10 +75,17 @@ def rows_of(
         row = cells.read_row(element.items(), used)
         if len(row) < len(element):
             arrow_rows.check_names(element, f"{_SOURCE}, element {index}")
+        if is_text:
+            row = {x: _with_sections(y) for x, y in row.items()}
         yield {
             name: _with_names(value, features.get(name))
             for name, value in row.items()
         }
+
+
+def _with_sections(value: object) -> object:
+    """Splits a plain text at its headings."""
+    return sectioned.split_sections(value) if isinstance(value, str) else value
 
 
 def _is_iterable(source: object) -> bool:

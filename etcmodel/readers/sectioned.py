@@ -31,6 +31,8 @@ TEXT_FIELDS = ("text", "document", "paragraphs", "sections", "context")
 QUERY_FIELDS = ("query", "question")
 _WHOLE = re.compile(r"-?[0-9]{1,18}(\.0{1,18})?")
 _BLANK_LINES = re.compile(r"\n\s*\n")
+_LINE_ENDS = re.compile(r"\r\n?")
+_HEADING = re.compile(r"#{1,6}[ \t]\s*\S")
 _EXPECTED = (
     "a string, a list of paragraphs (each a string or a list of strings) or a "
     'list of sections {"title": "...", "paragraphs": [...]}'
@@ -365,6 +367,35 @@ def split_paragraphs(text: str) -> Iterator[tuple[int, str]]:
         if stripped:
             yield start + len(part) - len(stripped), stripped.rstrip()
         start = next_start
+
+
+def split_sections(text: str) -> str | list[dict]:
+    r"""Splits a plain text at its headings; returns it if it has none.
+
+    A heading is a line that begins with `# `, up to six of them, as in
+    Markdown. Served models split the signature `text` in the same way.
+
+    Example: `"# Jan\nJan paints.\n\nHe cooks."` gives one section with the
+    title "Jan" and the paragraphs "Jan paints." and "He cooks.".
+    """
+    text = _LINE_ENDS.sub("\n", text)
+    sections = [{"title": "", "paragraphs": []}]
+    for _, paragraph in split_paragraphs(text):
+        lines, follows = [], True
+        for line in [*paragraph.split("\n"), None]:
+            if line is not None and follows:
+                line = line.lstrip()
+            follows = line is None or bool(_HEADING.match(line))
+            if not follows:
+                lines.append(line)
+                continue
+            if body := "\n".join(lines).strip():
+                sections[-1]["paragraphs"].append(body)
+            lines = []
+            if line is not None:
+                title = line.lstrip("#").strip()
+                sections.append({"title": title, "paragraphs": []})
+    return sections if len(sections) > 1 else text
 
 
 class _DocumentReader:

@@ -22,7 +22,7 @@ from etcmodel.serving import signatures
 
 
 class Answers:
-    """Predicts with a model's signature `serving_default`; thread-safe.
+    """Predicts with a model's signatures; thread-safe.
 
     Args:
         spec: the task.
@@ -32,10 +32,11 @@ class Answers:
             `exported.read_metadata`.
         owner: object to keep alive as long as `answer`, such as the model that
             holds its weights.
+        answer_text: the signature `text`; None if the model has none.
 
     Attributes:
         spec: the task.
-        answer: the signature.
+        answer, answer_text: the signatures.
         sizes: the preprocessing configuration of the training records.
         reading: the options that the training records were read with: name ->
             value.
@@ -51,6 +52,7 @@ class Answers:
         answer: Callable[..., Mapping[str, tf.Tensor]],
         metadata: Mapping[str, Any],
         owner: object = None,
+        answer_text: Callable[..., Mapping[str, tf.Tensor]] | None = None,
     ):
         self.spec = spec
         self.sizes = metadata.get("preprocessing_config", {})
@@ -58,19 +60,39 @@ class Answers:
         self.has_queries = metadata.get("has_queries", False)
         self.num_cut = self.num_refused = 0
         self._task_model, self.answer = task_model, answer
+        self.answer_text = answer_text
         self._owner = owner
 
     def predict(self, raw: Sequence[dict[str, Any]]) -> list[Any]:
         """Predicts a batch of requests, given as inputs without padding."""
         inputs = load(self.spec.preprocessor).pad_batch(raw)
-        answers = self.answer(
-            **{name: tf.constant(x) for name, x in inputs.items()}
+        answers = self._call(self.answer, inputs)
+        return to_predictions(self._task_model, answers, raw)
+
+    def predict_texts(self, raw: Sequence[Mapping[str, str]]) -> list[Any]:
+        """Predicts a batch of requests for the signature `text`."""
+        answers = self._call(
+            self.answer_text,
+            {
+                name: np.array([x[name].encode() for x in raw], object)
+                for name in raw[0]
+            },
         )
+        # The answers have the parts of the text that predictions name.
+        parts = [
+            {name: x[i] for name, x in answers.items()} for i in range(len(raw))
+        ]
+        return to_predictions(self._task_model, answers, parts)
+
+    def _call(self, signature, inputs) -> dict[str, np.ndarray]:
+        """Calls a signature, and counts truncated and refused records."""
+        outputs = signature(**{x: tf.constant(y) for x, y in inputs.items()})
+        answers = {name: np.asarray(x) for name, x in outputs.items()}
         if "tokens_cut" in answers:
             self.num_cut += np.count_nonzero(answers["tokens_cut"])
         if "is_refused" in answers:
             self.num_refused += np.count_nonzero(answers["is_refused"])
-        return to_predictions(self._task_model, answers, raw)
+        return answers
 
     def predict_records(
         self,
@@ -78,6 +100,7 @@ class Answers:
         to_raw: Callable[[Any], dict[str, Any]],
         batch_size: int,
         done: Callable[[int], object],
+        are_texts: bool = False,
     ) -> Iterator[tuple[Any, Any]]:
         """Yields each record and its prediction.
 
@@ -86,10 +109,12 @@ class Answers:
             to_raw: converts a record to a request: inputs without padding.
             batch_size: number of records per batch.
             done: called after each batch with its number of records.
+            are_texts: whether requests are those of the signature `text`.
         """
+        predict = self.predict_texts if are_texts else self.predict
         records = iter(records)
         while batch := list(itertools.islice(records, batch_size)):
-            made = self.predict([to_raw(record) for record in batch])
+            made = predict([to_raw(record) for record in batch])
             yield from zip(batch, made, strict=True)
             done(len(batch))
 
@@ -124,6 +149,7 @@ def load_answers(path: str, spec: TaskSpec) -> Answers:
         model.signatures[signatures.SERVING_DEFAULT],
         metadata,
         model,
+        model.signatures.get(signatures.TEXT),
     )
 
 

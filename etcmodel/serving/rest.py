@@ -16,6 +16,7 @@ from etcmodel.errors import UserError
 from etcmodel.errors import show
 
 DEFAULT_SIGNATURE = "serving_default"
+TEXT_SIGNATURE = "text"
 _FORMS = ("instances", "inputs")
 _KINDS = {
     str: "a string",

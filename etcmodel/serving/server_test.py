@@ -6,6 +6,7 @@ import os
 import re
 import threading
 import time
+from unittest import mock
 
 import tensorflow as tf
 
@@ -246,6 +247,34 @@ class ServerTest(tf.test.TestCase):
         self.assertEqual({"1": "END", "2": "AVAILABLE"}, states)
         self.assertEqual({(200, 2), (200, 20)}, {*codes})
         self.assertEqual(sorted(codes), codes)
+
+    def test_raw_text_is_warmed_up(self):
+        """Both signatures answer a request before clients ask."""
+        asked = {}
+
+        def signature(name, *inputs):
+            call = mock.Mock(
+                side_effect=lambda **given: asked.update({name: given})
+            )
+            specs = dict.fromkeys(inputs, tf.TensorSpec([None], tf.string))
+            call.structured_input_signature = ((), specs)
+            return call
+
+        signatures = {
+            "serving_default": signature("serving_default", "texts"),
+            "text": signature("text", "query", "text"),
+            "features": signature("features", "ids"),
+        }
+        model = mock.Mock(signatures=signatures)
+        versions.warm_up(model, served_models.REQUEST)
+        self.assertEqual({"serving_default", "text"}, {*asked})
+        self.assertAllEqual([["a"]], asked["serving_default"]["texts"])
+        self.assertEqual((1,), asked["text"]["query"].shape)
+        # Tasks without plain texts have no signature `text`.
+        del signatures["text"]
+        asked.clear()
+        versions.warm_up(model, served_models.REQUEST)
+        self.assertEqual({"serving_default"}, {*asked})
 
     def test_stopping_answers_what_was_asked(self):
         limits = versions.Limits(max_batch_size=8, timeout=0.5)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from collections.abc import Mapping
+from concurrent import futures
 from typing import NamedTuple
 
 import numpy as np
@@ -103,6 +104,26 @@ def _axes(metadata: Mapping, signature: str) -> batching.Axes | None:
     return noted and batching.Axes(noted["inputs"], noted["outputs"])
 
 
+def warm_up(model: tf.Module, request: Mapping[str, np.ndarray]) -> None:
+    """Answers a first request of each signature that takes raw text.
+
+    It takes seconds longer than later ones. `request` is one for
+    `serving_default`; the signature `text` gets a short text, if it is there.
+    """
+    requests = {rest.DEFAULT_SIGNATURE: request}
+    if rest.TEXT_SIGNATURE in model.signatures:
+        specs = model.signatures[rest.TEXT_SIGNATURE].structured_input_signature
+        requests[rest.TEXT_SIGNATURE] = dict.fromkeys(specs[1], ["A text."])
+
+    def ask(name):
+        inputs = {x: tf.constant(y) for x, y in requests[name].items()}
+        model.signatures[name](**inputs)
+
+    # TensorFlow prepares each graph with one core.
+    with futures.ThreadPoolExecutor() as threads:
+        list(threads.map(ask, requests))
+
+
 def _caller(
     function: Callable[..., Mapping[str, tf.Tensor]],
 ) -> Callable[[batching.Arrays], batching.Arrays]:
@@ -191,10 +212,7 @@ class Versions:
             metadata = exported.read_metadata(path)
             exported.check_files(path, metadata)
             model = answers.load_saved_model(path)
-            # The first request takes longer than others.
-            answer = model.signatures[rest.DEFAULT_SIGNATURE]
-            request = self._request_of(metadata["task"])
-            answer(**{name: tf.constant(x) for name, x in request.items()})
+            warm_up(model, self._request_of(metadata["task"]))
             return model
 
         model = await asyncio.to_thread(load)

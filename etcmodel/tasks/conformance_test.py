@@ -4,6 +4,7 @@ Each task runs once through the commands, with generated records and a model
 that was trained for two steps, so that its answers are almost random.
 """
 
+import io
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from unittest import mock
 
 import msgspec
@@ -23,6 +25,8 @@ import etcmodel
 from etcmodel import checkpoints
 from etcmodel import models
 from etcmodel.checkpoints import files
+from etcmodel.engine import predict
+from etcmodel.errors import UserError
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.spec import load
@@ -32,6 +36,7 @@ from etcmodel.readers.row_formats import RowFormat
 from etcmodel.serving import answers as answers_lib
 from etcmodel.serving import batching
 from etcmodel.serving import exported
+from etcmodel.serving import rest
 from etcmodel.tasks import registry
 from etcmodel.weight_paths import get_weight_paths
 from testing import helpers
@@ -462,6 +467,53 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             listed = {x for cell in cells for x in re.findall(r"`(\w+)`", cell)}
             self.assertLessEqual(listed - {"answer_type"}, set(names))
             self.assertLessEqual(set(names), listed)
+
+    @parameterized.parameters(*task_runs.WITH_ANSWERS)
+    def test_plain_text_has_the_answers_of_a_record(self, task):
+        preprocessor, spec = _preprocessor(task), registry.get(task)
+        given = {x: y[0].decode() for x, y in preprocessor.TEXT_REQUEST.items()}
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        path = os.path.join(folder, "a.md")
+        pathlib.Path(path).write_text(given.pop("text", "a"), "utf-8")
+        if "candidates" in given:
+            given["candidate"] = given.pop("candidates").split("\n")
+        options = predict.Options(
+            saved_model=task_runs.run_of(task).saved_model,
+            input=path,
+            output=os.path.join(folder, "out"),
+            **given,
+        )
+        if not given:
+            with self.assertRaisesRegex(UserError, "does not answer plain te"):
+                predict.predict(options)
+            return
+        predict.predict(options)
+        _, task_model, _ = task_runs.load_of(task)
+        request = preprocessor.REQUEST
+        parts = {name: x[0] for name, x in request.items()}
+        (expected,) = to_predictions(
+            task_model, self._ask(task, request), [parts]
+        )
+        stream = io.StringIO()
+        spec.dataset.write_predictions({"a.md": expected}, stream)
+        with open(options.output, encoding="utf-8") as written:
+            self.assertEqual(stream.getvalue(), written.read())
+
+    def test_documented_request_of_one_string(self):
+        """The JSON of the signature `text` gets the outputs of `answer`."""
+        page = (_ROOT / "docs" / "serving.md").read_text("utf-8")
+        sections = page.split("\n## ")
+        (section,) = (x for x in sections if x.startswith("One string"))
+        (body,) = re.findall(r"```json\n(.*?)```", section, re.DOTALL)
+        signatures, *_ = task_runs.load_of("answer")
+        call = signatures["text"]
+        specs = {"text": call.structured_input_signature[1]}
+        request = rest.parse(body.encode(), specs)
+        outputs = call(**{x: tf.constant(y) for x, y in request.inputs.items()})
+        self.assertEqual(
+            {*signatures["serving_default"].structured_outputs}, {*outputs}
+        )
+        self.assertEqual(0, outputs["unit_paragraphs"].numpy()[0, 0])
 
     def test_readme_example_runs(self):
         text = (_ROOT / "README.md").read_text("utf-8")

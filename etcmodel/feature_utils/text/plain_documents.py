@@ -4,12 +4,16 @@ import tensorflow as tf
 
 from etcmodel.feature_utils import ragged_rows
 
-# A line such as "## History".
-_HEADING = r"#{1,6}[ \t]+[^\n]*"
 _BREAK = "\n\n"
 # Punctuation at the end and at the beginning of a word.
 _CLOSING = r"(\pP+)(\s|$)"
 _OPENING = r"(^|\s)(\pP+)"
+# White space as Python defines it, and without line feeds.
+_SPACE = r"\s\v\x{1c}-\x{1f}\x{85}\p{Z}"
+_BLANK = r"\t\f\r\v\x{1c}-\x{1f}\x{85}\p{Z}"
+_MARKS = rf"#{{1,6}}[ \t][{_BLANK}]*"
+# A line such as "## History".
+_HEADING = rf"{_MARKS}[^{_SPACE}][^\n]*"
 # Each pass joins every other of the headings without text between them.
 _PASSES = 5
 
@@ -32,24 +36,30 @@ def split_paragraphs(
     Returns:
         Titles and texts, `<string>[batch, (paragraphs)]`.
     """
-    text = tf.strings.regex_replace(documents, r"\r\n?", "\n")
-    text = tf.strings.regex_replace(text, r"\n[^\S\n]*(\n\s*|$)", _BREAK)
+    text = _strip(tf.strings.regex_replace(documents, r"\r\n?", "\n"))
+    text = tf.strings.regex_replace(
+        text, rf"\n[{_BLANK}]*(\n[{_SPACE}]*|$)", _BREAK
+    )
     # Headings without text between them are one title, as in files.
     for _ in range(_PASSES):
         text = tf.strings.regex_replace(
-            text, rf"(?m)^({_HEADING})\n\s*#{{1,6}}[ \t]+", "\\1 "
+            text,
+            rf"(?m)^({_HEADING}?)[{_BLANK}]*\n[{_SPACE}]*{_MARKS}([^{_SPACE}])",
+            "\\1 \\2",
         )
     # A heading begins a paragraph, which it does not end.
     text = tf.strings.regex_replace(text, rf"(?m)^({_HEADING})$", "\n\n\\1\n")
-    text = tf.strings.regex_replace(text, rf"(?m)^({_HEADING})\n\s*", "\\1\n")
+    text = tf.strings.regex_replace(
+        text, rf"(?m)^({_HEADING})\n[{_SPACE}]*", "\\1\n"
+    )
     # [batch, (paragraphs)]
     parts = tf.strings.split(text, _BREAK)
-    flat = tf.strings.strip(parts.flat_values)
+    flat = _strip(parts.flat_values)
     is_titled = tf.strings.regex_full_match(flat, rf"(?s){_HEADING}(\n.*)?")
     title = tf.strings.regex_replace(
-        flat, r"(?s)^#{1,6}[ \t]+([^\n]*)(\n.*)?$", "\\1"
+        flat, rf"(?s)^{_MARKS}([^\n]*)(\n.*)?$", "\\1"
     )
-    title = tf.where(is_titled, tf.strings.strip(title), "")
+    title = tf.where(is_titled, _strip(title), "")
     body = tf.strings.regex_replace(flat, rf"^{_HEADING}\n?", "")
     is_used = flat != ""
 
@@ -73,3 +83,8 @@ def split_words(texts: tf.Tensor) -> tf.RaggedTensor:
     """
     apart = tf.strings.regex_replace(texts, _CLOSING, r" \1 \2")
     return tf.strings.split(tf.strings.regex_replace(apart, _OPENING, r"\1\2 "))
+
+
+def _strip(texts: tf.Tensor) -> tf.Tensor:
+    """Removes white space around texts."""
+    return tf.strings.regex_replace(texts, rf"^[{_SPACE}]+|[{_SPACE}]+$", "")

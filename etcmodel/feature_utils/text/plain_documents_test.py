@@ -19,7 +19,11 @@ class SplitParagraphsTest(tf.test.TestCase):
             # Headings without text between them.
             ("# A\n\n## B\n### C\nd", ["A B C"], ["d"]),
             ("# only", ["only"], [""]),
+            ("  # A \n\n## B\n  c", ["A B"], ["c"]),
+            # Blank lines of any white space.
+            ("a\n\u3000\nb\u00a0\n\x85\n c", ["", "", ""], ["a", "b", "c"]),
             # No headings.
+            ("a\n# \nb", [""], ["a\n# \nb"]),
             ("#tag\n\na # b", ["", ""], ["#tag", "a # b"]),
             ("####### seven", [""], ["####### seven"]),
             ("ä\n\n# Ö\nü", ["", "Ö"], ["ä", "ü"]),

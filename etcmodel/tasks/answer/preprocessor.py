@@ -24,6 +24,7 @@ class AnswerPreprocessor(documents.DocumentPreprocessor):
     """Turns questions and documents into features."""
 
     QUERY_LEVEL = "token"
+    NEEDS_QUERY = True
     VALUES = (
         document_units.unit_value("document"),
         *span_decoding.values("document"),

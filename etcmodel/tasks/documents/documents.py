@@ -208,6 +208,8 @@ class DocumentPreprocessor(EtcPreprocessor):
         ),
     }
 
+    NEEDS_QUERY = False
+
     @staticmethod
     def of_text(query, text):
         """Makes paragraphs, titles and a query; answers name their parts."""

@@ -1,8 +1,10 @@
+import random
 import types
 
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.datasets import classification
 from etcmodel.errors import UserError
 from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils.text import tokenizers
@@ -28,6 +30,37 @@ def _record(*sections, query=(), has_units=False):
         query=query,
         has_units=has_units,
     )
+
+
+class PlainTextTest(tf.test.TestCase):
+    def test_python_splits_texts_as_served_models_do(self):
+        """Strings in Python have the titles of the signature `text`."""
+        generator = random.Random(1)
+        parts = "# ,## ,#,a,b.,\n,\n,\n\n, ,\t,\r\n,\r,\u3000,\x85".split(",")
+        texts = [
+            "".join(generator.choices(parts, k=generator.randint(1, 12)))
+            for _ in range(2000)
+        ]
+        texts = [f"{x}\n\nz" for x in texts]
+        records = classification.FORMAT.read_rows(texts, "predict")
+        made = [documents.DocumentPreprocessor.raw(x) for x in records]
+        served, _ = documents.DocumentPreprocessor.of_text(
+            tf.fill([len(texts)], ""), tf.constant(texts)
+        )
+        self.assertEqual(
+            [
+                [(t.decode(), x.decode()) for t, (x,) in zip(*row, strict=True)]
+                for row in zip(
+                    served["titles"].to_list(),
+                    served["texts"].to_list(),
+                    strict=True,
+                )
+            ],
+            [
+                [(t, *x) for t, x in zip(y["titles"], y["texts"], strict=True)]
+                for y in made
+            ],
+        )
 
 
 class FindUnitsTest(tf.test.TestCase, parameterized.TestCase):

@@ -1,0 +1,118 @@
+"""Tests the files and the client of docs/tensorflow_serving.md."""
+
+import pathlib
+import re
+import sys
+import tempfile
+import types
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+
+import etcmodel
+from etcmodel.serving import exported
+from etcmodel.serving import warmup
+from testing import serving_messages
+
+_PAGE = pathlib.Path(etcmodel.__file__).parents[1] / (
+    "docs/tensorflow_serving.md"
+)
+
+
+def _block(name):
+    """Returns the content of a block of the page."""
+    (found,) = re.findall(
+        rf"```{re.escape(name)}\n(.*?)```",
+        _PAGE.read_text("utf-8"),
+        re.DOTALL,
+    )
+    return found
+
+
+class TensorFlowServingPageTest(tf.test.TestCase):
+    def test_models_and_versions(self):
+        made = serving_messages.parse(
+            "ModelServerConfig", _block("models.config")
+        )
+        wikihop, answer = made.model_config_list.config
+        self.assertEqual(
+            [1, 2], [*wikihop.model_version_policy.specific.versions]
+        )
+        labels = dict(wikihop.version_labels)
+        self.assertEqual({"stable": 1, "canary": 2}, labels)
+        self.assertEqual(2, answer.model_version_policy.latest.num_versions)
+        # The policies of the table, and a name that does not exist.
+        for policy in re.findall(
+            r"`((?:latest|specific|all) \{.*?\})`", _PAGE.read_text("utf-8")
+        ):
+            serving_messages.parse("ServableVersionPolicy", policy)
+        with self.assertRaisesRegex(Exception, "no field named"):
+            serving_messages.parse("ServableVersionPolicy", "newest { }")
+
+    def test_batching_and_monitoring(self):
+        made = serving_messages.parse(
+            "BatchingParameters", _block("batching.config")
+        )
+        self.assertEqual(8, made.max_batch_size.value)
+        # It would pad with the first element.
+        self.assertFalse(made.pad_variable_length_inputs)
+        made = serving_messages.parse(
+            "MonitoringConfig", _block("monitoring.config")
+        )
+        self.assertTrue(made.prometheus_config.enable)
+
+    def test_versions_are_directories_with_numbers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("1", "2", "2.bad", "copying"):
+                path = pathlib.Path(folder, name, exported.METADATA_FILE)
+                path.parent.mkdir(parents=True)
+                path.write_text("{}")
+            self.assertEqual({1, 2}, {*exported.find_versions(folder)})
+
+    def test_grpc_client(self):
+        """The request equals the one that `export` writes for the warm-up."""
+        sent = []
+
+        def send(request, timeout):
+            sent.append(request)
+            answer = serving_messages.message_class("PredictResponse")()
+            value = tf.make_tensor_proto([b"Krak\xc3\xb3w"])
+            answer.outputs["answer"].CopyFrom(value)
+            return answer
+
+        stub = mock.Mock(Predict=send)
+        predict = types.ModuleType("predict_pb2")
+        predict.PredictRequest = serving_messages.message_class(
+            "PredictRequest"
+        )
+        service = types.ModuleType("prediction_service_pb2_grpc")
+        service.PredictionServiceStub = lambda channel: stub
+        apis = types.ModuleType("tensorflow_serving.apis")
+        apis.predict_pb2 = predict
+        apis.prediction_service_pb2_grpc = service
+        modules = {
+            "grpc": mock.Mock(),
+            "tensorflow_serving": types.ModuleType("tensorflow_serving"),
+            "tensorflow_serving.apis": apis,
+        }
+        values = {}
+        with (
+            mock.patch.dict(sys.modules, modules),
+            mock.patch("builtins.print") as shown,
+        ):
+            exec(_block("python"), values)
+        shown.assert_called_once_with("Kraków")
+        (request,) = sent
+        inputs = {
+            name: np.array([x.encode()], dtype=object)
+            for name, x in values["record"].items()
+        }
+        log = warmup.prediction_log("answer", "text", inputs)
+        # predict_log and request, each with a tag and a length of two bytes.
+        logged = predict.PredictRequest.FromString(log[6:])
+        self.assertEqual(logged, request)
+
+
+if __name__ == "__main__":
+    tf.test.main()
