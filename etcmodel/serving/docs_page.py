@@ -40,7 +40,8 @@ def make(schema: Mapping[str, Any], name: str, address: str, body: Any) -> str:
         body: a request for predictions, before `json.dumps`.
     """
     rows = [
-        f"<tr><td>{method.upper()}</td><td><code>{html.escape(path)}</code>"
+        f"<tr><td>{method.upper()}</td>"
+        f"<td><code>{html.escape(path.replace('{model_name}', name))}</code>"
         f"</td><td>{html.escape(operation.get('description', ''))}</td></tr>"
         for path, operations in schema["paths"].items()
         for method, operation in operations.items()

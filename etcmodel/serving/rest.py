@@ -93,11 +93,6 @@ def _check_records(inputs: Mapping[str, np.ndarray]) -> None:
                 f"The inputs {first} and {name} differ in their number of "
                 f"records: {len(x)} and {len(y)}."
             )
-    if not len(x):
-        raise UserError(
-            f"The inputs {', '.join(inputs)} have no records, expected at "
-            "least one."
-        )
 
 
 def _columns(rows: Any, specs: Mapping[str, Any]) -> dict[str, list]:
@@ -140,7 +135,12 @@ def _to_array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
                 f"The input {name} must be nested {spec.shape.rank} deep, "
                 f"records included, got {_kind(others[0])} at depth {axis}."
             )
-        sizes = sorted({len(x) for x in level}) or [0]
+        # Lists inside of an empty one have the sizes that the model expects.
+        sizes = sorted({len(x) for x in level}) or [spec.shape[axis] or 0]
+        if not axis and not sizes[0]:
+            raise UserError(
+                f"The input {name} has no records, expected at least one."
+            )
         if len(sizes) > 1:
             padding = {tf.string: '""', tf.bool: "false"}.get(spec.dtype, "-1")
             raise UserError(

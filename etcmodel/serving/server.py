@@ -305,7 +305,8 @@ async def _predict(
         message = " ".join(without_stack(error.message))
         if not any(name in message for name in names):
             # TensorFlow's own errors name operations.
-            message = f"The inputs {', '.join(names)}: {message}"
+            plural = "s" * (len(names) > 1)
+            message = f"The input{plural} {', '.join(names)}: {message}"
         raise _HttpError(400, message) from error
     except (tf.errors.ResourceExhaustedError, MemoryError) as error:
         message = "The memory is exhausted. Send fewer or shorter records."
