@@ -1,4 +1,4 @@
-"""What all tests share under pytest."""
+"""Settings shared by all tests under pytest."""
 
 import os
 

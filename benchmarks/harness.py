@@ -60,7 +60,7 @@ class Case:
 
     @property
     def att_implementation(self) -> str:
-        """Implementation of the layers: "sparse", which `_RECIPE` replaces."""
+        """Implementation that the layers use; `_RECIPE` patches "sparse"."""
         is_recipe = self.implementation == _RECIPE
         return "sparse" if is_recipe else self.implementation
 
@@ -87,7 +87,7 @@ def make_side_inputs(kind: str, sizes: gemm_floor.Sizes) -> dict[str, Any]:
         sizes: sizes of the attention.
 
     Returns:
-        Masks and labels by the names of the layer's arguments.
+        Masks and labels, keyed by the layer's argument names.
     """
     num_tokens = max(1, sizes.long_length * 9 // 10)
     sentence_length = max(

@@ -303,13 +303,17 @@ class LinearTimeTest(tf.test.TestCase, parameterized.TestCase):
                 before = size
 
     def test_patterns(self):
-        """Checks all patterns of the package, also on their own words."""
+        """Checks all patterns of the package, including on their own words."""
         for module in _modules():
             for place, pattern, run in _uses(module):
                 words = re.findall(r"[A-Za-z][A-Za-z :'-]+", pattern)
                 units = (*_UNITS, *words[:4])
                 self._check(
-                    f"{place} {pattern}", run, units, _SIZES_OF_PATTERNS
+                    f"{place} {pattern}",
+                    run,
+                    units,
+                    _SIZES_OF_PATTERNS,
+                    _FLOOR_OF_PATTERNS,
                 )
 
     def test_functions(self):

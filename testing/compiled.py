@@ -1,4 +1,4 @@
-"""Finds operations of compiled functions that TPUs lack, or run slowly."""
+"""Finds operations in compiled code that a TPU cannot run, or runs slowly."""
 
 import re
 
@@ -39,7 +39,7 @@ def offenders(function, *args) -> list[str]:
 
 
 def graph_offenders(graph) -> list[str]:
-    """Lists operations in a graph, before XLA compiles it, that a TPU lacks."""
+    """Lists operations in an uncompiled graph that a TPU cannot run."""
     found = []
     for operation in attention_cases.all_operations(graph):
         if _ON_HOST.search(operation.type):

@@ -12,7 +12,7 @@ from testing import attention_cases
 
 
 def randomize(layer, seed=0, scale=1.0):
-    """Sets all weights to random normal values, also zero-initialized ones."""
+    """Sets all weights, even zero-initialized ones, to random normal values."""
     rng = np.random.default_rng(seed)
     layer.set_weights(
         [scale * rng.normal(size=w.shape) for w in layer.get_weights()]

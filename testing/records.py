@@ -63,14 +63,14 @@ class RecordsTestCase(tf.test.TestCase, parameterized.TestCase):
         return record
 
     def store_all(self, record, split="dev", **sizes):
-        """Returns the values of each row stored for a record, and counts."""
+        """Returns the values of all rows of a record, and the counts."""
         ((rows, counts),) = tasks.encode_records(
             self.writer(**sizes), [record], split
         )
         return [stored_values(x) for x in rows], counts
 
     def store(self, record, split="dev", **sizes):
-        """Returns the values of a record's only row, or None, and counts."""
+        """Returns the values of the only row (or None) and the counts."""
         rows, counts = self.store_all(record, split, **sizes)
         self.assertLessEqual(len(rows), 1)
         return (rows[0] if rows else None), counts

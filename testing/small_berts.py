@@ -60,7 +60,7 @@ HEAD = {
 
 
 def make_weights(seed=0, shapes=None):
-    """Returns random weights by the names of `bert_names`."""
+    """Returns random weights, keyed by the names in `bert_names`."""
     rng = np.random.default_rng(seed)
     return {
         name: (0.4 * rng.normal(size=shape) + name.endswith("gamma")).astype(
@@ -138,7 +138,7 @@ def hidden_states(weights, sizes, ids, exact=True, position=0):
     """Computes BERT's hidden states of a text, in float64 NumPy.
 
     Args:
-        weights: weights by the names of `bert_names`.
+        weights: weights, keyed by the names in `bert_names`.
         sizes: sizes of the encoder, as in `BertConfig`.
         ids: `<int>[length]`, all of the first token type.
         exact: whether gelu is the erf form.

@@ -77,7 +77,7 @@ class Sizes:
 
 @dataclasses.dataclass
 class ModelOptions:
-    """The options of the model.
+    """Model options.
 
     Attributes:
         scale: factor of the logits.
@@ -88,10 +88,10 @@ class ModelOptions:
 
 @dataclasses.dataclass
 class Options:
-    """The options of decoding.
+    """Decoding options.
 
     Attributes:
-        threshold: an answer needs a higher logit.
+        threshold: the logit that an answer must exceed; None for 0.
     """
 
     threshold: float | None = None

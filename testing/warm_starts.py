@@ -19,7 +19,7 @@ MLM = "cls.predictions.transform."
 
 
 def make_weights(rows=14, head=False, types=2, positions=9):
-    """Returns weights of these sizes, by the names of `bert_names`."""
+    """Returns weights of the given sizes, keyed as in `bert_names`."""
     shapes = small_berts.SHAPES | (small_berts.HEAD if head else {})
     weights = small_berts.make_weights(
         shapes=shapes

@@ -26,7 +26,7 @@ class Bert(NamedTuple):
 
     Attributes:
         path: the path that was read.
-        weights: `<float32>` arrays by the names of `bert_names.expected_names`,
+        weights: `<float32>` arrays, keyed by `bert_names.expected_names`,
             including the masked language model's head if the file has it.
             Kernels are `[inputs, outputs]`. Row 0 of position tables is the
             first position.

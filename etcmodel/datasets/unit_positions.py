@@ -234,7 +234,7 @@ def _is_number(value: object) -> bool:
 
 
 def _with_whole_numbers(value: object) -> object:
-    """Converts floats that are whole numbers to ints, also in lists."""
+    """Converts floats that are whole numbers to ints, even in lists."""
     if isinstance(value, list):
         return [_with_whole_numbers(x) for x in value]
     return whole(value) if isinstance(value, float) else value

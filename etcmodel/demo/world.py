@@ -142,7 +142,7 @@ REMARKS_ON_TWO = (
     "{first} lies a little south of {second}.",
 )
 
-# First sentences of documents, without an island.
+# First sentences of documents; they name no island.
 OPENINGS = (
     "This letter was written at sea.",
     "Notes of a travelling clerk.",

@@ -325,8 +325,8 @@ def _beam_options(options: Options):
     if options.runner is None:
         if options.beam_options:
             raise UserError(
-                "`beam_options` needs a Beam runner. Set `runner`, such as "
-                "`runner=DirectRunner`."
+                "`beam_options` needs a Beam runner. Set `runner`, for "
+                "example `runner=DirectRunner`."
             )
         return None
     return _distributed().parse_options(

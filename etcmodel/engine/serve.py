@@ -20,18 +20,18 @@ from etcmodel.tasks import registry
 
 @dataclasses.dataclass(kw_only=True)
 class Options:
-    """What `serve` does.
+    """Options of `serve`.
 
     Attributes:
         saved_model: what `export` wrote, or a directory with such directories
             whose names are numbers, the versions of the model.
         model_dir: instead of it, a run of `train`.
-        host: the address to listen at; the default takes requests of this
-            machine alone, 0.0.0.0 takes all.
+        host: the address to listen at; the default accepts requests from this
+            machine only, 0.0.0.0 from any.
         port: the port to listen at; 0 for any that is free.
         model_name: the name in addresses; by default that of the task.
-        watch: seconds from one look for new versions to the next; by default,
-            those that are there at the start are served.
+        watch: seconds between checks for new versions; by default, only the
+            versions present at the start are served.
         num_versions: how many versions are served: the newest.
         max_batch_size: maximum number of records that are answered together.
         batch_timeout: maximum time in seconds that a request waits for others.

@@ -327,7 +327,7 @@ class KindsTest(tf.test.TestCase):
         self.assertBetween(oslo["label"], 15, 46)
 
     def test_labels_of_other_types(self):
-        """Predicted labels keep their types, also when saved or exported."""
+        """Predicted labels keep their types, even when saved or exported."""
         metrics, found = self._learn(3, np.int64(7))
         # Metrics count no label as unknown.
         self.assertGreaterEqual(metrics["accuracy"], 0.5)

@@ -24,7 +24,8 @@ class EmbeddingLookupTest(tf.test.TestCase, parameterized.TestCase):
             tf.constant([[3, 2, 1], [4, -1, 5]]),
             input_mask=tf.constant([[1, 1, 0], [1, 0, 0]]),
         )
-        # Row 3 is (.9, 1, 1.1): (.9 + 1.1 + 10, 1 + 1.1 + 20).
+        # Id 3 has the embedding (.9, 1, 1.1). Projection and bias make it
+        # (.9 + 1.1 + 10, 1 + 1.1 + 20).
         self.assertAllClose(
             [
                 [[12.0, 22.1], [11.4, 21.5], [0, 0]],

@@ -26,7 +26,7 @@ class GraphLayer(tf.keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        """Creates a layer from a config, also with former argument names."""
+        """Creates a layer from a config, even with former argument names."""
         return super().from_config(
             {cls._FORMER_NAMES.get(k, k): v for k, v in config.items()}
         )

@@ -463,7 +463,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([os.path.getsize(path)] * 2, positions)
 
     def test_several_files(self):
-        """Reads several files like one; errors name the right file."""
+        """Reads several files as one; errors name the right file."""
         module = self._setup("wikihop")
         paths, values = [], [self._record(i) for i in range(4)]
         for name, content in (("a", values[:2]), ("b", [values[2], values[0]])):

@@ -250,7 +250,7 @@ def _size_class(inputs: Arrays) -> int:
 def join(requests: Sequence[Arrays]) -> dict[str, np.ndarray]:
     """Concatenates the inputs of requests, padded to the same sizes.
 
-    Example: `[["a"]]` and `[["b", "c"]]` are `[["a", ""], ["b", "c"]]`.
+    Example: `[["a"]]` and `[["b", "c"]]` become `[["a", ""], ["b", "c"]]`.
     """
     joined = {}
     for name in requests[0]:

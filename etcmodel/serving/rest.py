@@ -175,7 +175,7 @@ def _to_bytes(name: str, value: Any, dtype: tf.DType) -> bytes:
             ) from None
     if not isinstance(value, str):
         raise UserError(
-            f"The input {name} must be strings, got {_kind(value)}."
+            f"The input {name} must contain strings, got {_kind(value)}."
         )
     try:
         return value.encode("utf-8")
@@ -191,7 +191,7 @@ def _to_bool(name: str, value: Any, dtype: tf.DType) -> bool:
     del dtype
     if not isinstance(value, bool):
         raise UserError(
-            f"The input {name} must be booleans, got {_kind(value)}."
+            f"The input {name} must contain booleans, got {_kind(value)}."
         )
     return value
 
@@ -202,8 +202,8 @@ def _to_number(name: str, value: Any, dtype: tf.DType) -> int | float:
     kinds = int if is_integer else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds):
         raise UserError(
-            f"The input {name} must be {'whole ' * is_integer}numbers, got "
-            f"{_kind(value)}."
+            f"The input {name} must contain {'whole ' * is_integer}numbers, "
+            f"got {_kind(value)}."
         )
     # Python compares numbers of any size; NumPy does not.
     make = int if is_integer else float
@@ -258,7 +258,7 @@ def _listed(value: Any) -> Any:
 def render(outputs: Mapping[str, np.ndarray], by_row: bool) -> bytes:
     """Returns the JSON of an answer, in the form of its request.
 
-    Example: `{"answer": ["Krakow"], "answer_type": [0]}` is
+    Example: `{"answer": ["Krakow"], "answer_type": [0]}` becomes
     `{"predictions": [{"answer": "Krakow", "answer_type": 0}]}`. A lone output
     goes without its name. Outputs called `..._bytes` are base64.
     """

@@ -36,7 +36,7 @@ _UNKNOWN = -1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a server accepts.
+    """Limits on requests, and how a server finds new versions.
 
     Attributes:
         max_body_bytes: size of a request; a larger one gets the code 413.
@@ -44,8 +44,8 @@ class Settings:
         max_text_bytes: size of each text of a request, likewise.
         body_timeout: seconds to wait for the next part of a request's body;
             then the request gets the code 408.
-        watch_interval: seconds from one look for new versions to the next;
-            None to serve those that are there at the start.
+        watch_interval: seconds between checks for new versions; None to serve
+            only the versions present at the start.
     """
 
     max_body_bytes: int = 64 << 20
@@ -64,7 +64,7 @@ class _HttpError(Exception):
 
 
 class _Metrics:
-    """What Prometheus reads of a server."""
+    """Prometheus metrics of one server."""
 
     def __init__(self, name: str):
         # The default one is shared by all servers of a process.
@@ -98,7 +98,7 @@ def make_app(
     Args:
         name: the name that the model is served under.
         models: its versions; see `Versions.update`.
-        settings: what is accepted.
+        settings: limits on requests, and how new versions are found.
     """
 
     @contextlib.asynccontextmanager
@@ -151,7 +151,9 @@ def make_app(
         start = time.monotonic()
         try:
             model = find(model_name, version)
-            body = await _read(request, settings)
+            body = await _read(
+                request, settings.max_body_bytes, settings.body_timeout
+            )
             answer = await _predict(model, body, settings)
             made = fastapi.Response(answer, media_type="application/json")
         except _HttpError as error:
@@ -253,8 +255,13 @@ def _number(version: str | None) -> int | None:
     return int(version)
 
 
-async def _read(request: fastapi.Request, settings: Settings) -> bytes:
-    """Reads a body, and no more of it than is accepted."""
+async def _read(
+    request: fastapi.Request, max_bytes: int, timeout: float = 30.0
+) -> bytes:
+    """Reads a body, and no more of it than is accepted.
+
+    `timeout` is the maximum time in seconds from one part to the next.
+    """
     encoding = request.headers.get("content-encoding", "identity").strip()
     if encoding.lower() not in ("identity", ""):
         raise _HttpError(
@@ -265,23 +272,21 @@ async def _read(request: fastapi.Request, settings: Settings) -> bytes:
     body, parts = bytearray(), request.stream()
     while True:
         try:
-            part = await asyncio.wait_for(
-                anext(parts, None), settings.body_timeout
-            )
+            part = await asyncio.wait_for(anext(parts, None), timeout)
         except asyncio.TimeoutError:
             raise _HttpError(
                 408,
                 "The body of the request is not complete after a pause of "
-                f"{settings.body_timeout:g} seconds.",
+                f"{timeout:g} seconds.",
             ) from None
         if part is None:
             return bytes(body)
         body += part
-        if len(body) > settings.max_body_bytes:
+        if len(body) > max_bytes:
             raise _HttpError(
                 413,
-                f"The request is larger than {settings.max_body_bytes} bytes. "
-                "Send fewer records at once.",
+                f"The request is larger than {max_bytes} bytes. Send fewer "
+                "records at once.",
             )
 
 

@@ -290,7 +290,7 @@ class ServerTest(tf.test.TestCase):
             concurrent.futures.ThreadPoolExecutor(1) as pool,
         ):
             asking = pool.submit(ask_on, send)
-            # What is being copied, or is no model, is left alone.
+            # Directories without a complete model are ignored.
             os.makedirs(os.path.join(directory, "3"))
             served_models.write_model(os.path.join(directory, "2"), factor=10)
             deadline = time.monotonic() + 30

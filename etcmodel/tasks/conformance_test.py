@@ -508,7 +508,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_warmup_requests(self, task):
-        """The warm-up requests of all signatures get the same answers."""
+        """All signatures give the same answers to their warm-up requests."""
         signatures, *_ = task_runs.load_of(task)
         requests = dict(
             read_warmup_requests(task_runs.run_of(task).saved_model)

@@ -237,7 +237,7 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(True, False)
     def test_counts_while_evaluating(self, is_listed):
-        """Counts are checked, also if only the total number is stored."""
+        """Counts are checked, even if only the total number is stored."""
         if is_listed:
             tfrecords.write_json(
                 self.data,

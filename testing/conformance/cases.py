@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from etcmodel.weight_paths import get_weight_paths
 
-# Sizes of named axes. All differ, also from sizes that tables give as numbers,
+# Sizes of named axes. All differ, even from sizes that tables give as numbers,
 # so that mixed-up axes are noticed.
 SIZES = dict(batch=2, seq=5, long=7, side=3, mentions=4)
 # Other sizes, for traced or saved layers: longer and empty axes.

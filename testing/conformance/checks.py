@@ -170,7 +170,7 @@ def check_default_name(prepared: Prepared) -> None:
 
 
 def check_variable_names(prepared: Prepared) -> None:
-    """Checks that names of weights are unique and name their layers."""
+    """Checks that weight names are unique and contain their layers' names."""
     seen = set()
     for layer in prepared.layers_of(prepared.model):
         for name, names in weight_names(layer):

@@ -84,7 +84,7 @@ def evaluate(
     """
     rows: dict[str, list[Scores]] = {"": [], "sp_": [], "joint_": []}
     for record_id, (gold_answer, gold_facts) in gold.items():
-        # Missing predictions score 0, also in the joint metrics.
+        # Missing predictions score 0, even in the joint metrics.
         answer = facts = Scores()
         if record_id in answers:
             answer = answer_scores(answers[record_id], gold_answer)

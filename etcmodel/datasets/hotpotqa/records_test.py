@@ -94,7 +94,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(missing, record.num_missing_facts)
 
     def test_titles_in_other_characters(self):
-        """Facts get their paragraph's title, also from another normal form."""
+        """Facts get their paragraph's title, even if normal forms differ."""
         value = samples.hotpotqa(
             supporting_facts=[["Jos\u00e9 &amp; co", 0], ["Brno", 0], ["x", 0]]
         )

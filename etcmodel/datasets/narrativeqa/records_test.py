@@ -105,7 +105,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("\r", "\r\n")
     def test_line_ends(self, line_end):
-        """All line ends are read, also in a file of several parts."""
+        """All line ends are read, even in a file of several parts."""
         head, rows = (x.replace("\n", line_end) for x in (_HEAD, _ROWS))
         row = f"b,train,{'w' * 4990}?,Jan,Eva,x{line_end}"
         path = self._write(rows + 500 * row, head)

@@ -6,7 +6,8 @@ from etcmodel.datasets.question_answering import metrics
 
 class AnswerScoresTest(parameterized.TestCase):
     @parameterized.parameters(
-        # The best of all answers; articles, case and punctuation are ignored.
+        # The answer with the best score counts. Articles, case and punctuation
+        # are ignored.
         ("The York Minster!", ["Eboracum", "york"], (0, 2 / 3)),
         ("the york.", ["Eboracum", "York"], (1, 1)),
         # No answer, or an answer that is empty after normalization.

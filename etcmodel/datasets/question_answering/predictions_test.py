@@ -88,11 +88,12 @@ class ScoreTest(parameterized.TestCase):
 
     def test_evidence(self):
         gold = {
-            # One of two predicted is right; the only right one is found.
+            # One of the two predicted units is right; no right unit is missed.
             "a": Gold(("x",), Selected(((0, 1),))),
-            # None is right.
+            # No unit is right.
             "b": Gold(("x",), Selected()),
-            # The answer is found by its text; one of two is selected.
+            # The evidence is given as text, which matches two units. Only one
+            # of them is selected.
             "c": Gold(("x",), Selected((), ("He sings. He paints.",))),
             "missing": Gold(("x",), Selected()),
             "not asked": Gold(("x",)),

@@ -127,7 +127,7 @@ class _AnswerReader:
         value = sectioned.given_text(row.values[field])
         start = row.values.get(_START)
         if isinstance(start, list) and len(start) == 1:
-            # Treats a list of one offset like a single offset.
+            # Treats a list of one offset as a single offset.
             if not isinstance(value, list | dict):
                 (start,) = start
         if isinstance(value, str) or sectioned.is_number(value):

@@ -165,6 +165,14 @@ class LayoutCutsTest(tf.test.TestCase, parameterized.TestCase):
             # A group that keeps nothing is dropped.
             self.assertAllEqual(kept.groups, [lengths[0] > 0, lengths[2] > 0])
 
+    @parameterized.parameters((4, [1, 1]), (3, [1, 0]), (2, [1]))
+    def test_fit_without_room_for_units(self, global_, lengths):
+        """A group keeps its global token while there is room for it."""
+        content = flatten([[[1], [1]]])
+        kept = cuts.cut_fit(content, COSTS, budget(9, global_))
+        self.assertAllEqual(kept.groups, [True, len(lengths) > 1])
+        self.assertAllEqual(kept.lengths[: len(lengths)], lengths)
+
     def test_tail_crops_to_what_other_global_tokens_leave(self):
         kept = cuts.cut_tail(flatten([[[9]]]), Costs(1, 1, 1, 1), budget(9, 5))
         self.assertAllEqual(kept.lengths, [3])

@@ -7,6 +7,7 @@ from etcmodel.feature_utils import layout
 from etcmodel.feature_utils.layout import GlobalToken
 from etcmodel.feature_utils.layout import LayoutEngine
 from etcmodel.feature_utils.layout import LayoutSpec
+from etcmodel.feature_utils.layout import Link
 from etcmodel.feature_utils.layout import Section
 from etcmodel.feature_utils.layout import Value
 
@@ -67,6 +68,22 @@ class LayoutLookupTest(tf.test.TestCase, parameterized.TestCase):
         )
         # The second group of b did not fit.
         self.assertAllEqual(made.values["place"], [[[-1, -1]] * 3 + [[1, 2]]])
+
+    def test_two_links_of_a_feature(self):
+        """The later link wins where both have a target."""
+        spec = LayoutSpec(
+            [Section("a", unit_global=GlobalToken(1))],
+            [Link(x, "a", "a", feature="links") for x in ("first", "second")],
+        )
+        content = ragged([[[[7, 8], [7, 8]]]], 3)
+        made = LayoutEngine(spec, 4, 2)(
+            {"a": content},
+            {
+                "first": content.with_flat_values([0, -1, 1, 0]),
+                "second": content.with_flat_values([-1, 1, -1, 1]),
+            },
+        )
+        self.assertAllEqual(made.features["links"], [[0, 1, 1, 1]])
 
 
 class PickUnitsTest(tf.test.TestCase, parameterized.TestCase):

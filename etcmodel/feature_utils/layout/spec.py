@@ -129,7 +129,7 @@ class Section:
             ):
                 raise ValueError(
                     f"Section {self.name!r}: cut={WINDOWS!r} needs "
-                    "in_long=True, and neither priority nor max_units."
+                    "in_long=True. Leave out priority and max_units."
                 )
             if self.stride is not None and self.stride < 1:
                 raise ValueError(
@@ -139,7 +139,7 @@ class Section:
             if self.share_last_global and [*self.global_tokens] != ["unit"]:
                 raise ValueError(
                     f"Section {self.name!r}: share_last_global needs "
-                    "unit_global, and neither group_global nor token_global."
+                    "unit_global. Leave out group_global and token_global."
                 )
         elif self.stride is not None or self.share_last_global:
             raise ValueError(
@@ -352,7 +352,7 @@ class Value:
 
 
 class LinkFeature(NamedTuple):
-    """A feature that holds a link, as an encoder reads it; see `Link`."""
+    """A link among the inputs of an encoder; see `Link`."""
 
     name: str
     source: str = "long"
@@ -362,7 +362,7 @@ class LinkFeature(NamedTuple):
 
 
 class ValueFeature(NamedTuple):
-    """A feature that holds values, as an encoder reads it; see `Value`."""
+    """Values among the inputs of an encoder; see `Value`."""
 
     name: str
     source: str
@@ -480,7 +480,7 @@ class LayoutSpec:
             if not re.fullmatch(r"\w+", name):
                 raise ValueError(
                     f"{type(part).__name__} {part.name!r}: the feature "
-                    f"name {name!r} must have only letters, digits and _."
+                    f"name {name!r} may contain only letters, digits and _."
                 )
             if features.setdefault(name, kind) != kind:
                 raise ValueError(

@@ -49,12 +49,14 @@ class SectionTest(tf.test.TestCase, parameterized.TestCase):
             r"\('group', 'unit'\) for whole='word'": dict(whole="word"),
             "max_tokens limits tokens": dict(in_long=False, max_tokens=5),
             "'windows' needs in_long=True": dict(cut="windows", in_long=False),
-            "neither priority nor max_units": dict(cut="windows", max_units=3),
-            "neither priority": dict(cut="windows", priority=3),
+            "Leave out priority and max_units": dict(
+                cut="windows", max_units=3
+            ),
+            "Leave out priority": dict(cut="windows", priority=3),
             "stride is 0, expected at least 1": dict(cut="windows", stride=0),
             "stride and share_last_global need cut='wind": dict(stride=3),
             "but cut is 'tail'": dict(share_last_global=True),
-            "nor max_units": dict(cut="windows", max_units=0),
+            "and max_units": dict(cut="windows", max_units=0),
             "share_last_global needs unit_global": dict(
                 cut="windows",
                 share_last_global=True,
@@ -141,7 +143,7 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
                 sections=[Section("title"), Section("x", in_long=False)],
                 values=[Value("y", "x")],
             ),
-            "'visual features' must have only letters": dict(
+            "'visual features' may contain only letters": dict(
                 values=[Value("visual features", "text")]
             ),
             "Value 'l2g_linked_ids': l2g_linked_ids must be a link": dict(

@@ -1,4 +1,4 @@
-"""Tests of `pages`, also on pages of Natural Questions."""
+"""Tests of `pages`, including on pages of Natural Questions."""
 
 import tempfile
 
@@ -18,7 +18,7 @@ _WORDS = "[unused102] [unused103] brno is a city big ##ger . <"
 
 
 def columns(rows):
-    """Makes starts and ends, with the same number of spans per row."""
+    """Returns the starts and ends of spans; all rows have equally many."""
     spans = np.reshape(np.array(rows, np.int32), [len(rows), -1, 2])
     return tf.constant(spans[..., 0]), tf.constant(spans[..., 1])
 

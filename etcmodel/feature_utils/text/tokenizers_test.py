@@ -268,7 +268,7 @@ class TokenizersTest(_TestCase):
         self.assertEqual(VOCAB[tokenizer.unknown_id], "[UNK]")
 
     def test_text_gets_the_last_of_equal_tokens(self):
-        """As in BERT's tokenizers, ids are line numbers."""
+        """Of duplicate tokens, the last line wins, as in BERT's tokenizers."""
         path = self._file("\n".join([*VOCAB, "star", "new"]).encode())
         tokenizer = tokenizers.make_tokenizer(path)
         self.assertAllEqual(

@@ -61,7 +61,7 @@ def reference(model, call, adders):
 
     Args:
         model: the model whose weights are used.
-        call: arrays by the names of the arguments of `EtcModel.call`.
+        call: arrays, keyed by the argument names of `EtcModel.call`.
         adders: values added to the long and to the global embeddings.
     """
     config = model.config

@@ -276,7 +276,7 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
 
 
 def _all_shapes(function, *inputs):
-    """Returns the static shapes of a function's tensors, also in its loops."""
+    """Returns the static shapes of a function's tensors, even in its loops."""
     graph = tf.function(function).get_concrete_function(*inputs).graph
     graph = graph.as_graph_def(add_shapes=True)
     nodes = [*graph.node]

@@ -159,7 +159,7 @@ class _Stream:
         return tf.cast(output, self.run.dtype)
 
     def backward(self, rows, whole, output, softmax_stats, d_output):
-        """Computes gradients, by the names of `differentiable`."""
+        """Computes gradients, keyed by the names in `differentiable`."""
         run = self.run
         fixed = None
         if not run.are_rows:

@@ -72,7 +72,7 @@ class RecordsTest(RecordsTestCase):
             _at("in Brno", 7) + _at("Brno", 10),
             [(0, "in Brno"), (0, "Brno")],
         ),
-        # Without offsets, all occurrences, also in titles.
+        # Without offsets, all occurrences, including in titles.
         (
             "sentences",
             _TITLED,

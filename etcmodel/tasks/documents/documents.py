@@ -1,4 +1,4 @@
-"""Preprocesses users' own documents: titled paragraphs of texts.
+"""Preprocesses users' own documents, given as titled paragraphs.
 
 A request holds the titles and the texts of a document's paragraphs. The long
 input is a CLS token, the query and the paragraphs. The global input is a CLS
@@ -379,9 +379,10 @@ class UnitsFinder:
 
     @property
     def found(self) -> str:
-        """The kind of units of all seen records.
+        """The kind of units, determined from the counted records.
 
-        Raises a `UserError` if only some records have given units.
+        Raises a `UserError` if paragraphs are lists of texts in only some of
+        the records.
         """
         if self._kind != "auto":
             return self._kind

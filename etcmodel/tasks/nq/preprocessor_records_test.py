@@ -90,7 +90,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
             return self.preprocessor.labels(record, self.view, split)
 
     def _stored(self, record, split):
-        """Stores a record; returns the values of each window, and counts."""
+        """Stores a record; returns the values of each window and the counts."""
         (written,) = tasks.encode_records(self.writer, [record], split)
         return [stored_values(x) for x in written.examples], written.counts
 

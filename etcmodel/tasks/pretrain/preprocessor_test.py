@@ -15,11 +15,15 @@ from testing.tasks import encode_records
 
 class DivideTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        # Divided by tokens or by sentences; full parts; no sentences.
+        # The first part reaches both limits.
         ([3, 3, 2, 6, 1], 8, 3, [(0, 3), (3, 5)]),
+        # Only the limit of tokens is reached.
         ([3, 3, 2, 6, 1], 7, 9, [(0, 2), (2, 3), (3, 5)]),
+        # Only the limit of sentences is reached.
         ([1, 1, 1, 1, 1], 9, 2, [(0, 2), (2, 4), (4, 5)]),
+        # Every sentence fills a part.
         ([4, 4, 4], 4, 1, [(0, 1), (1, 2), (2, 3)]),
+        # There are no sentences.
         ([], 4, 4, []),
     )
     def test_by_hand(self, lengths, long_length, global_length, expected):

@@ -15,7 +15,7 @@ from etcmodel.feature_utils.text.tokenizers import sanitize
 from etcmodel.tasks.read_twice import segments
 
 _WORD = r"\p{Lu}[\p{L}\p{M}\p{N}]*(?:['’\-]\p{L}[\p{L}\p{M}\p{N}]*)*"
-# What may stand between two capitalized words of a name.
+# Text allowed between two capitalized words of a name.
 _BETWEEN = r"[ \t]+(?:(?:of|de|von|van|du|la|le)[ \t]+)?"
 _SPAN = rf"{_WORD}(?:{_BETWEEN}{_WORD})*"
 # Words that are capitalized at the beginning of a sentence without being names.

@@ -168,7 +168,7 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([2, 3, 4, 5, 4, 5, 2], windows.ends)
 
     def test_mentions_in_overlaps(self):
-        """A window has all mentions that begin in it, also in its overlaps."""
+        """A window has all mentions that begin in it, even in an overlap."""
         windows = segments.Windows(
             tf.constant([0, 0, 1]),
             tf.constant([0, 3, 0]),
