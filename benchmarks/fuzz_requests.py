@@ -134,15 +134,21 @@ def export(task: str, directory: str) -> dict[str, dict[str, np.ndarray]]:
     return requests
 
 
-def fuzz_server(
+def fuzz(
     task: str,
     directory: str,
     requests: Mapping[str, Mapping[str, np.ndarray]],
-    number: int,
-    seed: int,
-    counts: Counts,
-) -> None:
-    """Sends odd requests through the application of a server."""
+    values: Any,
+) -> Counts:
+    """Sends odd requests through a server's application; calls the model.
+
+    Args:
+        task: name of the task.
+        directory: the SavedModel's directory of versions.
+        requests: a good request for each signature.
+        values: `requests`, `calls` and `seed`; see the flags.
+    """
+    counts = Counts()
 
     async def run():
         models = versions.Versions(
@@ -157,10 +163,21 @@ def fuzz_server(
         async with httpx2.AsyncClient(
             transport=transport, base_url="http://server"
         ) as client:
-            await _send_all(client, task, requests, number, seed, counts)
+            await _send_all(
+                client, task, requests, values.requests, values.seed, counts
+            )
+        call_all(
+            task,
+            models.get().signatures,
+            requests,
+            values.calls,
+            values.seed,
+            counts,
+        )
         await models.close()
 
     asyncio.run(run())
+    return counts
 
 
 async def _send_all(client, task, requests, number, seed, counts):
@@ -278,20 +295,19 @@ def is_same(expected: Any, found: Any) -> bool:
     return expected == found
 
 
-def fuzz_signatures(
+def call_all(
     task: str,
-    directory: str,
+    functions: Mapping[str, Callable],
     requests: Mapping[str, Mapping[str, np.ndarray]],
     number: int,
     seed: int,
     counts: Counts,
 ) -> None:
     """Calls the signatures with odd tensors of the right types."""
-    model = tf.saved_model.load(directory)
     names = [*requests]
 
     def call(name, inputs):
-        outputs = model.signatures[name](
+        outputs = functions[name](
             **{x: tf.constant(y) for x, y in inputs.items()}
         )
         return {x: y.numpy() for x, y in outputs.items()}
@@ -367,14 +383,11 @@ def _measure(values) -> Iterator[program.Line]:
         x for x, y in registry.tasks().items() if y.has_answers
     ]
     for task in tasks:
-        counts = Counts()
         with tempfile.TemporaryDirectory() as root:
             directory = os.path.join(root, "1")
             requests = export(task, directory)
-            arguments = (task, directory, requests)
             start = time.monotonic()
-            fuzz_server(*arguments, values.requests, values.seed, counts)
-            fuzz_signatures(*arguments, values.calls, values.seed, counts)
+            counts = fuzz(task, directory, requests, values)
         yield {
             "task": task,
             "seed": values.seed,

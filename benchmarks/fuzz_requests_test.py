@@ -1,4 +1,4 @@
-"""Sends some odd requests for two tasks; the benchmark sends many."""
+"""Sends some odd requests for one task; the benchmark sends many."""
 
 import tensorflow as tf
 
@@ -12,17 +12,17 @@ class FuzzRequestsTest(tf.test.TestCase):
             fuzz_requests.PROGRAM,
             program.parse(
                 fuzz_requests.PROGRAM,
-                "--tasks=openkp,hotpotqa",
-                "--requests=160",
-                "--calls=40",
+                "--tasks=openkp",
+                "--requests=120",
+                "--calls=30",
             ),
         )
         for line in lines:
             self.assertEqual([], line["first"])
-            self.assertEqual(160, line["answered"] + line["refused"])
-            self.assertEqual(40, line["results"] + line["errors"])
+            self.assertEqual(120, line["answered"] + line["refused"])
+            self.assertEqual(30, line["results"] + line["errors"])
             # Many of both kinds.
-            self.assertGreater(line["answered"], 30)
+            self.assertGreater(line["answered"], 20)
             self.assertGreater(line["refused"], 60)
         self.assertContainsSubset(fuzz_requests.PROGRAM.columns, lines[0])
 

@@ -46,13 +46,14 @@ class LoadedModel:
         metadata: what `export` noted.
         specs: signature name -> input name -> specification.
         outputs: the same for outputs.
+        signatures: signature name -> function of tensors.
     """
 
     def __init__(self, path: str, saved_model: tf.Module, limits: Limits):
         self.metadata = exported.read_metadata(path)
         self._model = saved_model
         self._num_active = 0
-        functions = saved_model.signatures
+        self.signatures = functions = saved_model.signatures
         self.specs = {
             name: dict(sorted(function.structured_input_signature[1].items()))
             for name, function in functions.items()
