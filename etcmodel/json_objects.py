@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from etcmodel.errors import show
+
 # Key of the checksum. Files of other programs do not have it.
 CHECKSUM = "checksum"
 _FORM = r"sha256:[0-9a-f]{16}"
@@ -16,15 +18,23 @@ MISMATCH = (
 )
 
 
-def parse(content: str | bytes) -> dict[str, Any]:
+def parse(content: str | bytes, *, is_strict: bool = False) -> dict[str, Any]:
     """Parses a JSON object.
 
-    Raises a ValueError that describes the problem: "it is not JSON (...)".
+    Raises a ValueError that describes the problem: "it is not JSON (...)". By
+    default, NaN and infinity are numbers, and the last of equal keys counts; if
+    `is_strict`, both are errors.
     """
     if isinstance(content, bytes):
         content = decode(content)
+    hooks = {}
+    if is_strict:
+        hooks = {
+            "parse_constant": _refuse_constant,
+            "object_pairs_hook": _unique_pairs,
+        }
     try:
-        value = json.loads(content)
+        value = json.loads(content, **hooks)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON ({_problem(error)})") from None
     return check_object(value)
@@ -54,8 +64,8 @@ def decode(content: bytes) -> str:
 def check_object(value: Any) -> dict[str, Any]:
     """Returns a JSON object; raises a ValueError for any other value."""
     if not isinstance(value, dict):
-        kinds = {list: "list", str: "string", type(None): "null"}
-        name = kinds.get(type(value), type(value).__name__)
+        kinds = {list: "list", str: "string", bool: "boolean"}
+        name = "null" if value is None else kinds.get(type(value), "number")
         raise ValueError(f"it holds a {name}, not an object")
     return value
 
@@ -82,6 +92,22 @@ def is_file_name(value: object) -> bool:
 def digest(content: bytes) -> str:
     """Returns a checksum such as `"sha256:0123456789abcdef"`."""
     return f"sha256:{hashlib.sha256(content).hexdigest()[:16]}"
+
+
+def _refuse_constant(name: str):
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns an object; raises a ValueError if a key occurs twice."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise ValueError(f"an object has the key {show(key)} twice")
+            seen.add(key)
+    return made
 
 
 def _checksum(content: Mapping[str, Any]) -> str:

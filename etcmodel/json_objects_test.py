@@ -42,10 +42,21 @@ class JsonObjectsTest(parameterized.TestCase):
         (b"[" * 100_000, "it is nested too deep"),
         (b"[]", "it holds a list, not an object"),
         (b"null", "it holds a null, not an object"),
+        (b"3", "it holds a number, not an object"),
     )
     def test_other_content(self, content, message):
         with self.assertRaisesRegex(ValueError, message):
             json_objects.parse(content)
+
+    @parameterized.parameters(
+        (b'{"a": [NaN]}', "NaN is no number of JSON"),
+        (b'{"a": -Infinity}', "-Infinity is no number"),
+        (b'{"a": {"b": 1, "c": 2, "b": 3}}', "the key 'b' twice"),
+    )
+    def test_strict(self, content, message):
+        json_objects.parse(content)
+        with self.assertRaisesRegex(ValueError, message):
+            json_objects.parse(content, is_strict=True)
 
 
 if __name__ == "__main__":

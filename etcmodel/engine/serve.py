@@ -19,7 +19,6 @@ from etcmodel.errors import show
 from etcmodel.pipeline import options as options_lib
 from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import load
-from etcmodel.serving import exported
 from etcmodel.tasks import registry
 
 
@@ -179,9 +178,6 @@ async def _serve(options, saved_model, listener, example, reporter) -> None:
     from etcmodel.serving import server
     from etcmodel.serving import versions
 
-    found = exported.find_versions(saved_model)
-    task = exported.read_metadata(found[max(found)])["task"]
-    name = options.model_name or task
     models = versions.Versions(
         saved_model,
         options.num_versions,
@@ -191,6 +187,7 @@ async def _serve(options, saved_model, listener, example, reporter) -> None:
         _request_of,
     )
     await models.update()
+    name = options.model_name or models.task
     app = server.make_app(
         name,
         models,

@@ -120,16 +120,7 @@ def load(
         "options": dataclasses.asdict(task_model.options),
         "reading": (records or {}).get("reading", {}),
         "has_queries": (records or {}).get("has_queries", False),
-        "axes": {
-            signatures.SERVING_DEFAULT: {
-                "inputs": {x: y.axes for x, y in preprocessor.INPUTS.items()},
-                "outputs": task_model.ANSWER_AXES,
-            },
-            signatures.TEXT: {
-                "inputs": dict.fromkeys(preprocessor.TEXT_REQUEST, ["records"]),
-                "outputs": task_model.ANSWER_AXES,
-            },
-        },
+        "axes": signatures.request_axes(preprocessor, task_model),
     }
     return TrainedModel(spec, model, task_model, preprocessor, metadata, path)
 

@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -12,6 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from etcmodel.errors import UserError
+
+# Maximum number of elements of the inputs of a batch of several requests. With
+# many paragraphs in one request and many texts in another, most are padding.
+_MAX_CELLS = 1 << 18
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -95,9 +101,12 @@ class Batcher:
         """Returns the outputs for the inputs of one request.
 
         Raises:
+            UserError: inputs differ in the size of an axis that they share.
             QueueFullError: too many records wait.
             Exception: what `answer` raised for this request.
         """
+        if self._axes:
+            check_sizes(inputs, self._axes.inputs)
         waiting = sum(x.num_records for x in self._waiting)
         if waiting and waiting + _num_records(inputs) > self._max_waiting:
             raise QueueFullError(f"{waiting} records wait for answers.")
@@ -107,8 +116,8 @@ class Batcher:
             asyncio.get_running_loop().create_future(),
             time.monotonic(),
         )
+        self._waiting.append(request)
         async with self._changed:
-            self._waiting.append(request)
             self._changed.notify_all()
         return await request.answer
 
@@ -161,6 +170,8 @@ class Batcher:
             number += request.num_records
             if batch and number > self._max_batch_size:
                 break
+            if batch and _num_padded([*batch, request]) > _MAX_CELLS:
+                break
             batch.append(request)
         return batch
 
@@ -178,13 +189,46 @@ class Batcher:
                 return [error]
         try:
             outputs = self._answer(join(requests))
+            return split(outputs, requests, self._axes)
         except Exception:
             return [self._answer_batch([x])[0] for x in requests]
-        return split(outputs, requests, self._axes)
 
 
 def _num_records(inputs: Arrays) -> int:
     return len(next(iter(inputs.values())))
+
+
+def _num_padded(requests: Sequence[_Waiting]) -> int:
+    """Returns how many elements the joined inputs have, with padding."""
+    number = sum(x.num_records for x in requests)
+    return sum(
+        number
+        * math.prod(
+            map(
+                max,
+                zip(*(x.inputs[name].shape[1:] for x in requests), strict=True),
+            )
+        )
+        for name in requests[0].inputs
+    )
+
+
+def check_sizes(
+    inputs: Arrays, axes: Mapping[str, Sequence[str | int]]
+) -> None:
+    """Raises a `UserError` if axes with the same name differ in size.
+
+    Padding would hide the difference in a batch.
+    """
+    first: dict[str, tuple[str, int]] = {}
+    for name, x in inputs.items():
+        for axis, size in zip(axes[name], x.shape, strict=True):
+            other, expected = first.setdefault(axis, (name, size))
+            if not isinstance(axis, int) and size != expected:
+                raise UserError(
+                    f"The inputs {other} and {name} differ in their number of "
+                    f"{axis}: {expected} and {size}."
+                )
 
 
 def _size_class(inputs: Arrays) -> int:

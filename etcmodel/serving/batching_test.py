@@ -4,6 +4,7 @@ import threading
 import numpy as np
 import tensorflow as tf
 
+from etcmodel.errors import UserError
 from etcmodel.serving import batching
 
 AXES = batching.Axes(
@@ -111,6 +112,48 @@ class BatcherTest(tf.test.TestCase):
         first, *others = ask(Model(), requests)
         self.assertIsInstance(first, ValueError)
         self.assert_alone(requests[1:], others)
+
+    def test_sizes_that_differ_are_an_error(self):
+        """Padding beside a longer request must not hide the difference."""
+        axes = batching.Axes(
+            {"titles": ("records", "parts"), "texts": ("records", "parts")}, {}
+        )
+        requests = [
+            {x: np.full([1, size], b"a", object) for x, size in sizes.items()}
+            for sizes in (
+                {"titles": 2, "texts": 3},
+                {"titles": 3, "texts": 3},
+            )
+        ]
+        wrong, right = ask(lambda inputs: inputs, requests, axes)
+        self.assertIsInstance(wrong, UserError)
+        self.assertIn(
+            "titles and texts differ in their number of parts: 2 and 3",
+            str(wrong),
+        )
+        self.assertEqual(requests[1].keys(), right.keys())
+
+    def test_requests_that_would_be_mostly_padding_are_not_joined(self):
+        axes = batching.Axes({"x": ("records", "rows", "columns")}, {})
+        batches = []
+
+        def model(inputs):
+            batches.append(inputs["x"].shape)
+            return inputs
+
+        shapes = [(1, 2000, 1), (1, 1, 2000)]
+        ask(model, [{"x": np.full(x, b"", object)} for x in shapes], axes)
+        self.assertEqual(shapes, batches)
+
+    def test_outputs_that_cannot_be_split_stop_no_other_request(self):
+        outputs = [{"lengths": np.zeros([2])}, {"lengths": np.zeros([1, 1])}]
+
+        def model(inputs):
+            return outputs[min(len(inputs["texts"]), 2) == 1]
+
+        # An axis that the output does not have.
+        made = ask(model, [texts(["a"]), texts(["b"])])
+        self.assertEqual([(1, 1)] * 2, [x["lengths"].shape for x in made])
 
     def test_without_axes_nothing_is_joined(self):
         model = Model()

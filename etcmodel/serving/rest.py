@@ -1,7 +1,6 @@
 """TensorFlow Serving's REST format: JSON to arrays, and back."""
 
 import base64
-import binascii
 import itertools
 import json
 from collections.abc import Mapping
@@ -62,7 +61,7 @@ def parse(
             input and what was expected.
     """
     try:
-        content = json_objects.parse(body)
+        content = json_objects.parse(body, is_strict=True)
     except ValueError as error:
         raise UserError(f"The body of the request: {error}.") from None
     name = content.pop("signature_name", DEFAULT_SIGNATURE)
@@ -82,7 +81,19 @@ def parse(
     by_row = form == "instances"
     columns = _columns(values, specs) if by_row else _named(values, specs, form)
     inputs = {x: _to_array(x, columns[x], specs[x]) for x in specs}
+    _check_records(inputs)
     return Request(name, inputs, by_row)
+
+
+def _check_records(inputs: Mapping[str, np.ndarray]) -> None:
+    """Raises a `UserError` unless all inputs have the same records."""
+    (first, x), *others = inputs.items()
+    for name, y in others:
+        if len(x) != len(y):
+            raise UserError(
+                f"The inputs {first} and {name} differ in their number of "
+                f"records: {len(x)} and {len(y)}."
+            )
 
 
 def _columns(rows: Any, specs: Mapping[str, Any]) -> dict[str, list]:
@@ -125,7 +136,12 @@ def _to_array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
                 f"The input {name} must be nested {spec.shape.rank} deep, "
                 f"records included, got {_kind(others[0])} at depth {axis}."
             )
-        sizes = sorted({len(x) for x in level}) or [0]
+        # Lists inside of an empty one have the sizes that the model expects.
+        sizes = sorted({len(x) for x in level}) or [spec.shape[axis] or 0]
+        if not axis and not sizes[0]:
+            raise UserError(
+                f"The input {name} has no records, expected at least one."
+            )
         if len(sizes) > 1:
             padding = {tf.string: '""', tf.bool: "false"}.get(spec.dtype, "-1")
             raise UserError(
@@ -153,8 +169,11 @@ def _to_bytes(name: str, value: Any, dtype: tf.DType) -> bytes:
     if _is_encoded(value):
         try:
             return base64.b64decode(value["b64"], validate=True)
-        except (TypeError, ValueError, binascii.Error) as error:
-            raise UserError(f'The input {name}: "b64": {error}.') from None
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f'The input {name}: expected a string of base64 in "b64", got '
+                f"{show(value['b64'])} ({error})."
+            ) from None
     if not isinstance(value, str):
         raise UserError(
             f"The input {name} must contain strings, got {_kind(value)}."
@@ -187,18 +206,14 @@ def _to_number(name: str, value: Any, dtype: tf.DType) -> int | float:
             f"The input {name} must contain {'whole ' * is_integer}numbers, "
             f"got {_kind(value)}."
         )
-    if is_integer and not dtype.min <= value <= dtype.max:
+    # Python compares numbers of any size; NumPy does not.
+    make = int if is_integer else float
+    if not make(dtype.min) <= value <= make(dtype.max):
         raise UserError(
             f"The input {name} has the number {show(value)}, which is no "
             f"{dtype.name}."
         )
-    try:
-        return value if is_integer else float(value)
-    except OverflowError:
-        raise UserError(
-            f"The input {name} has the number {show(value)}, which is no "
-            f"{dtype.name}."
-        ) from None
+    return value if is_integer else float(value)
 
 
 _CONVERTERS = {tf.string: _to_bytes, tf.bool: _to_bool}
@@ -212,6 +227,33 @@ def _is_encoded(value: Any) -> bool:
 def _kind(value: Any) -> str:
     """Returns what JSON calls the type of a value."""
     return _KINDS[type(value)]
+
+
+def body_of(signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Returns the body of a request with `instances`, before `json.dumps`.
+
+    Strings are `bytes`; those that are not UTF-8 become base64.
+    """
+    columns = {
+        name: _listed(np.asarray(x).tolist()) for name, x in inputs.items()
+    }
+    rows = zip(*columns.values(), strict=True)
+    made = {"instances": [dict(zip(columns, x, strict=True)) for x in rows]}
+    if signature != DEFAULT_SIGNATURE:
+        made["signature_name"] = signature
+    return made
+
+
+def _listed(value: Any) -> Any:
+    """Converts the bytes in nested lists to strings, or to base64."""
+    if isinstance(value, list):
+        return [_listed(x) for x in value]
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode("ascii")}
 
 
 def render(outputs: Mapping[str, np.ndarray], by_row: bool) -> bytes:

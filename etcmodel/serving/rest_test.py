@@ -37,6 +37,10 @@ def one(**changes):
     return {"instances": [{**RECORD, **changes}]}
 
 
+def columns(number):
+    return {name: [x] * number for name, x in RECORD.items()}
+
+
 class ParseTest(tf.test.TestCase):
     def test_rows_and_columns(self):
         by_row = parse({"instances": [RECORD, RECORD]})
@@ -73,6 +77,9 @@ class ParseTest(tf.test.TestCase):
     def test_empty_inner_lists(self):
         made = parse(one(texts=[])).inputs["texts"]
         self.assertEqual((1, 0), made.shape)
+        specs = {"x": {"x": tf.TensorSpec([None, None, 20], tf.float32)}}
+        body = b'{"signature_name": "x", "instances": [{"x": []}]}'
+        self.assertEqual((1, 0, 20), rest.parse(body, specs).inputs["x"].shape)
 
     def test_errors_name_the_input_and_what_was_expected(self):
         for content, message in (
@@ -93,7 +100,8 @@ class ParseTest(tf.test.TestCase):
             (one(question=None), "question must contain strings, got null"),
             (one(question=["a"]), "question must contain strings, got a list"),
             (one(question="\ud800"), "half of a surrogate pair"),
-            (one(question={"b64": "?"}), '"b64"'),
+            (one(question={"b64": "?"}), 'question: .* base64 in "b64"'),
+            (one(question={"b64": 3}), "question: .* got 3"),
             (one(texts="a"), "texts must be nested 2 deep.* a string"),
             (one(texts=[["a"]]), "texts must contain strings, got a list"),
             (one(starts=[0]), r"shape \[1, 1\], expected \[None, 2\]"),
@@ -103,6 +111,17 @@ class ParseTest(tf.test.TestCase):
             (one(flags=1), "booleans, got a whole number"),
             (one(weights="1"), "numbers, got a string"),
             (one(weights=10**400), "which is no float32"),
+            (one(weights=-1e39), "-1e.39, which is no float32"),
+            (one(weights=float("nan")), "NaN is no number of JSON"),
+            ('{"instances": [], "instances": []}', "'instances' twice"),
+            (
+                {"inputs": columns(2) | {"flags": [True]}},
+                "question and flags .* 2 and 1",
+            ),
+            (
+                {"inputs": columns(0) | {"starts": []}},
+                "question has no records",
+            ),
             (
                 {"instances": [RECORD, {**RECORD, "texts": ["a"]}]},
                 r'different sizes at depth 2: 1 and 2. Pad .* with ""',
@@ -110,6 +129,24 @@ class ParseTest(tf.test.TestCase):
         ):
             with self.assertRaisesRegex(UserError, message):
                 parse(content)
+
+
+class BodyTest(tf.test.TestCase):
+    def test_a_body_is_parsed_to_its_inputs(self):
+        inputs = {"examples": np.array([b"K\xc3\xb6ln", b"\xff"], object)}
+        body = rest.body_of("examples", inputs)
+        self.assertEqual(
+            {
+                "instances": [
+                    {"examples": "Köln"},
+                    {"examples": {"b64": "/w=="}},
+                ],
+                "signature_name": "examples",
+            },
+            body,
+        )
+        made = parse(body).inputs["examples"]
+        self.assertEqual([b"K\xc3\xb6ln", b"\xff"], made.tolist())
 
 
 class RenderTest(tf.test.TestCase):

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import dataclasses
+import logging
+import re
 import time
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -11,17 +13,26 @@ import fastapi
 import prometheus_client
 import tensorflow as tf
 from fastapi import responses
+from starlette import exceptions
+from starlette import requests
 from tensorflow.core.framework import types_pb2
 
 from etcmodel.errors import UserError
+from etcmodel.errors import show
 from etcmodel.errors import without_stack
 from etcmodel.serving import batching
+from etcmodel.serving import docs_page
 from etcmodel.serving import page
 from etcmodel.serving import rest
 from etcmodel.serving import versions as versions_lib
 
+_log = logging.getLogger(__name__)
 # Seconds after which a client may try again when the queue is full.
 _RETRY_AFTER = "1"
+# Code for a client that is gone, as in the logs of other servers.
+_CLIENT_GONE = 499
+# Messages quote requests, which may be long.
+_MAX_MESSAGE = 2000
 # Size of an axis that may have any.
 _UNKNOWN = -1
 
@@ -34,6 +45,8 @@ class Settings:
         max_body_bytes: size of a request; a larger one gets the code 413.
         max_records: records of a request; with more, it gets the code 400.
         max_text_bytes: size of each text of a request, likewise.
+        body_timeout: seconds to wait for the next part of a request's body;
+            then the request gets the code 408.
         watch_interval: seconds between checks for new versions; None to serve
             only the versions present at the start.
     """
@@ -41,6 +54,7 @@ class Settings:
     max_body_bytes: int = 64 << 20
     max_records: int = 256
     max_text_bytes: int = 8 << 20
+    body_timeout: float = 30.0
     watch_interval: float | None = None
 
 
@@ -113,7 +127,10 @@ def make_app(
             task.cancel()
         await models.close()
 
-    app = fastapi.FastAPI(title=name, lifespan=lifespan)
+    # FastAPI's own pages load scripts from the network.
+    app = fastapi.FastAPI(
+        title=name, lifespan=lifespan, docs_url=None, redoc_url=None
+    )
     metrics = _Metrics(name)
 
     @app.exception_handler(_HttpError)
@@ -121,10 +138,15 @@ def make_app(
         del request
         return _error(error.code, str(error))
 
-    def find(given: str, version: int | None) -> versions_lib.LoadedModel:
-        if ":" in given:
-            raise _HttpError(400, f"Malformed request: GET {given}")
-        model = models.get(version) if given == name else None
+    @app.exception_handler(exceptions.HTTPException)
+    def refuse_address(request, error):
+        return _error(
+            error.status_code,
+            f"{error.detail}: {request.method} {request.url.path}",
+        )
+
+    def find(given: str, version: str | None) -> versions_lib.LoadedModel:
+        model = models.get(_number(version)) if given == name else None
         if model is None:
             wanted = given if version is None else f"{given}, version {version}"
             raise _HttpError(
@@ -137,23 +159,31 @@ def make_app(
     @app.post("/v1/models/{model_name}:predict")
     @app.post("/v1/models/{model_name}/versions/{version}:predict")
     async def predict(
-        request: fastapi.Request, model_name: str, version: int | None = None
+        request: fastapi.Request, model_name: str, version: str | None = None
     ):
         """Answers records: `{"instances": [...]}` or `{"inputs": {...}}`."""
         start = time.monotonic()
         try:
-            body = await _read(request, settings.max_body_bytes)
             model = find(model_name, version)
+            body = await _read(
+                request, settings.max_body_bytes, settings.body_timeout
+            )
             answer = await _predict(model, body, settings)
             made = fastapi.Response(answer, media_type="application/json")
         except _HttpError as error:
             made = _error(error.code, str(error))
+        except requests.ClientDisconnect:
+            made = _error(_CLIENT_GONE, "The client is gone.")
+        except Exception:
+            _log.exception("A request failed.")
+            made = _error(500, "The server failed; its log says why.")
         metrics.observe(made.status_code, time.monotonic() - start)
         return made
 
+    # Coroutines, so that no version changes while they run.
     @app.get("/v1/models/{model_name}/metadata")
     @app.get("/v1/models/{model_name}/versions/{version}/metadata")
-    def metadata(model_name: str, version: int | None = None):
+    async def metadata(model_name: str, version: str | None = None):
         """Returns the signatures: names, types and shapes."""
         model = find(model_name, version)
         return {
@@ -167,9 +197,14 @@ def make_app(
 
     @app.get("/v1/models/{model_name}")
     @app.get("/v1/models/{model_name}/versions/{version}")
-    def status(model_name: str, version: int | None = None):
+    async def status(
+        request: fastapi.Request, model_name: str, version: str | None = None
+    ):
         """Returns the state of each version."""
-        shown = [x for x in models.states if version in (None, x)]
+        if ":" in request.url.path:
+            raise _malformed(request)
+        number = _number(version)
+        shown = [x for x in models.states if number in (None, x)]
         if model_name != name or not shown:
             find(model_name, version)
         return {
@@ -182,26 +217,39 @@ def make_app(
     _add_page(app, lambda: (name, find(name, None)), settings, example_of)
 
     @app.get("/healthz")
-    def healthz():
+    async def healthz():
         """Tells that the server answers."""
         return {"status": "ok"}
 
     @app.get("/metrics")
-    def show_metrics():
+    async def show_metrics():
         """Returns numbers of requests and their times, for Prometheus."""
         return fastapi.Response(
             prometheus_client.generate_latest(metrics.registry),
             media_type=prometheus_client.CONTENT_TYPE_LATEST,
         )
 
+    @app.get("/docs")
+    async def docs(request: fastapi.Request):
+        """Describes the addresses, with an example of a request."""
+        body = rest.body_of(rest.DEFAULT_SIGNATURE, models.request())
+        page = docs_page.make(app.openapi(), name, str(request.base_url), body)
+        return responses.HTMLResponse(page)
+
     @app.api_route(
         "/v1/{path:path}",
-        methods=["GET", "POST", "PUT", "DELETE"],
+        methods=["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"],
         include_in_schema=False,
     )
-    def malformed(request: fastapi.Request, path: str):
-        return _error(400, f"Malformed request: {request.method} /v1/{path}")
+    async def malformed(request: fastapi.Request, path: str):
+        del path
+        raise _malformed(request)
 
+    # The description lists each address once, without HEAD.
+    app.openapi()
+    for route in app.routes:
+        if "GET" in getattr(route, "methods", None) or ():
+            route.methods.add("HEAD")
     return app
 
 
@@ -247,10 +295,50 @@ def _add_page(app, get_model, settings: Settings, example_of) -> None:
         )
 
 
-async def _read(request: fastapi.Request, max_bytes: int) -> bytes:
-    """Reads a body, and no more of it than is accepted."""
-    body = bytearray()
-    async for part in request.stream():
+def _malformed(request: fastapi.Request) -> _HttpError:
+    """Returns TensorFlow Serving's error for an unknown address."""
+    return _HttpError(
+        400, f"Malformed request: {request.method} {request.url.path}"
+    )
+
+
+def _number(version: str | None) -> int | None:
+    """Returns the version in an address."""
+    if version is None:
+        return None
+    if not re.fullmatch("[0-9]{1,19}", version):
+        raise _HttpError(
+            400, f"The version {show(version)} is no number, such as 1."
+        )
+    return int(version)
+
+
+async def _read(
+    request: fastapi.Request, max_bytes: int, timeout: float = 30.0
+) -> bytes:
+    """Reads a body, and no more of it than is accepted.
+
+    `timeout` is the maximum time in seconds from one part to the next.
+    """
+    encoding = request.headers.get("content-encoding", "identity").strip()
+    if encoding.lower() not in ("identity", ""):
+        raise _HttpError(
+            400,
+            f"The body of the request has the encoding {show(encoding)}. Send "
+            "JSON that is not compressed.",
+        )
+    body, parts = bytearray(), request.stream()
+    while True:
+        try:
+            part = await asyncio.wait_for(anext(parts, None), timeout)
+        except asyncio.TimeoutError:
+            raise _HttpError(
+                408,
+                "The body of the request is not complete after a pause of "
+                f"{timeout:g} seconds.",
+            ) from None
+        if part is None:
+            return bytes(body)
         body += part
         if len(body) > max_bytes:
             raise _HttpError(
@@ -258,25 +346,32 @@ async def _read(request: fastapi.Request, max_bytes: int) -> bytes:
                 f"The request is larger than {max_bytes} bytes. Send fewer "
                 "records at once.",
             )
-    return bytes(body)
 
 
 async def _predict(
     model: versions_lib.LoadedModel, body: bytes, settings: Settings
 ) -> bytes:
     """Answers a body; raises an `_HttpError` for what cannot be answered."""
+    names = []
+
+    def check(request):
+        names.extend(request.inputs)
+        _check(request, settings)
+
     try:
-        return await model.predict(
-            body, lambda request: _check(request, settings)
-        )
+        return await model.predict(body, check)
     except UserError as error:
         raise _HttpError(400, str(error)) from error
     except batching.QueueFullError as error:
         raise _HttpError(503, str(error)) from error
     except (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError) as error:
         message = " ".join(without_stack(error.message))
+        if not any(name in message for name in names):
+            # TensorFlow's own errors name operations.
+            plural = "s" * (len(names) > 1)
+            message = f"The input{plural} {', '.join(names)}: {message}"
         raise _HttpError(400, message) from error
-    except tf.errors.ResourceExhaustedError as error:
+    except (tf.errors.ResourceExhaustedError, MemoryError) as error:
         message = "The memory is exhausted. Send fewer or shorter records."
         raise _HttpError(503, message) from error
 
@@ -301,6 +396,8 @@ def _check(request: rest.Request, settings: Settings) -> None:
 def _error(code: int, message: str) -> responses.JSONResponse:
     """Returns an error in the form of TensorFlow Serving."""
     headers = {"Retry-After": _RETRY_AFTER} if code == 503 else None
+    if len(message) > _MAX_MESSAGE:
+        message = f"{message[:_MAX_MESSAGE]}..."
     return responses.JSONResponse({"error": message}, code, headers)
 
 

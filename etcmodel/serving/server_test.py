@@ -1,5 +1,6 @@
 import concurrent.futures
 import contextlib
+import gzip
 import http.client
 import json
 import os
@@ -30,22 +31,24 @@ def serving(directory, limits=None, **settings):
         await models.update()
         return server.make_app("mine", models, server.Settings(**settings))
 
-    def send(path, content=None, method=None):
+    def send(path, content=None, method=None, headers=()):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         body = content
         if content is not None and not isinstance(content, bytes):
             body = json.dumps(content).encode()
         method = method or ("GET" if body is None else "POST")
-        connection.request(method, path, body)
+        connection.request(method, path, body, dict(headers))
         answer = connection.getresponse()
         text = answer.read()
         connection.close()
-        if answer.headers["content-type"] == "application/json":
+        if text and answer.headers["content-type"] == "application/json":
             text = json.loads(text)
         send.headers = answer.headers
         return answer.status, text
 
+    send.models = models
     with pages.running(make_app) as port:
+        send.port = port
         yield send
 
 
@@ -119,7 +122,12 @@ class ServerTest(tf.test.TestCase):
                 send(PREDICT, {"inputs": {"texts": [["a", "b"]]}}),
             )
             self.assertEqual((200, {"status": "ok"}), send("/healthz"))
-            self.assertEqual(200, send("/docs")[0])
+            code, page = send("/docs")
+            self.assertEqual(200, code)
+            self.assertIn("/v1/models/mine:predict", page.decode())
+            self.assertIn("/openapi.json", page.decode())
+            for path in ("/healthz", "/v1/models/mine", "/docs"):
+                self.assertEqual((200, b""), send(path, method="HEAD"))
 
     def test_errors_have_a_code_and_a_sentence(self):
         with serving(
@@ -152,6 +160,11 @@ class ServerTest(tf.test.TestCase):
                 ("/v1/models/mine/versions/2", None, 404, "version 2"),
                 ("/v1/models/mine/versions/2/metadata", None, 404, "version 2"),
                 (PREDICT, None, 400, "Malformed request: GET"),
+                (f"{PREDICT[:-8]}/versions/a:predict", ask("a"), 400, "'a'"),
+                (f"{PREDICT[:-8]}/versions/{'9' * 5000}", None, 400, "no num"),
+                (f"{PREDICT[:-8]}/labels/a:predict", ask("a"), 400, "Malform"),
+                ("/healthz", {}, 405, "Method Not Allowed: POST /healthz"),
+                ("/other", None, 404, "Not Found: GET /other"),
                 ("/v1/models/mine:classify", ask("a"), 400, "Malformed"),
             ):
                 found, answer = send(path, content)
@@ -161,9 +174,9 @@ class ServerTest(tf.test.TestCase):
             self.assertEqual((200, one("a")), send(PREDICT, ask("a")))
             text = send("/metrics")[1].decode()
             for line in (
-                'etcmodel_requests_total{code="400",model="mine"} 6.0',
+                'etcmodel_requests_total{code="400",model="mine"} 7.0',
                 'etcmodel_requests_total{code="200",model="mine"} 1.0',
-                'etcmodel_request_seconds_count{model="mine"} 10.0',
+                'etcmodel_request_seconds_count{model="mine"} 11.0',
             ):
                 self.assertIn(line, text)
 
@@ -188,6 +201,58 @@ class ServerTest(tf.test.TestCase):
             code, answer = send("/page/document", b"a")
             self.assertEqual(400, code)
             self.assertIn("no known type", answer["error"])
+
+    def test_bodies(self):
+        body = json.dumps(ask("ab")).encode()
+        with serving(self.directory, body_timeout=0.2) as send:
+            # Any content type, as in TensorFlow Serving, and in any parts.
+            for content, headers in (
+                (body, {"Content-Type": "text/plain"}),
+                (body, {"Content-Encoding": "identity"}),
+                (iter([body[:5], body[5:]]), {"Transfer-Encoding": "chunked"}),
+            ):
+                connection = http.client.HTTPConnection("127.0.0.1", send.port)
+                connection.request(
+                    "POST",
+                    PREDICT,
+                    content,
+                    headers,
+                    encode_chunked="Transfer-Encoding" in headers,
+                )
+                answer = json.loads(connection.getresponse().read())
+                connection.close()
+                self.assertEqual(one("ab"), answer)
+            code, answer = send(
+                PREDICT,
+                gzip.compress(body),
+                headers={"Content-Encoding": "gzip"},
+            )
+            self.assertEqual(400, code)
+            self.assertIn("the encoding 'gzip'. Send JSON", answer["error"])
+            # The rest of this body never arrives.
+            head = f"POST {PREDICT} HTTP/1.1\r\nHost: a\r\nContent-Length: 9"
+            with socket.create_connection(("127.0.0.1", send.port)) as stream:
+                stream.sendall(f"{head}\r\n\r\nabc".encode())
+                answer = stream.recv(1000).decode()
+            self.assertStartsWith(answer, "HTTP/1.1 408 ")
+            # Or its client goes.
+            with socket.create_connection(("127.0.0.1", send.port)) as stream:
+                stream.sendall(f"{head}\r\n\r\nabc".encode())
+            self.assertEqual((200, one("ab")), send(PREDICT, ask("ab")))
+
+    def test_a_failure_of_the_server_has_a_sentence(self):
+        with serving(self.directory) as send:
+            with (
+                mock.patch.object(
+                    send.models.get(), "predict", side_effect=KeyError("odd")
+                ),
+                mock.patch.object(server, "_log") as log,
+            ):
+                code, answer = send(PREDICT, ask("a"))
+            self.assertEqual(500, code)
+            self.assertIn("its log says why", answer["error"])
+            log.exception.assert_called_once()
+            self.assertIn(b'{code="500",model="mine"} 1.0', send("/metrics")[1])
 
     def test_concurrent_requests_get_their_own_answers(self):
         limits = versions.Limits(max_batch_size=4, timeout=0.01)

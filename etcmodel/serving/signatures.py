@@ -92,6 +92,24 @@ def run_in_parts(
     return {name: x.concat() for name, x in arrays.items()}
 
 
+def request_axes(
+    preprocessor: Preprocessor, task_model: TaskModel
+) -> dict[str, dict[str, Any]]:
+    """Returns the axes of the signatures whose requests a server may join.
+
+    Signature -> "inputs" and "outputs" -> name -> axes; see `batching.Axes`.
+    """
+    texts = dict.fromkeys(preprocessor.TEXT_REQUEST, ["records"])
+    inputs = {
+        SERVING_DEFAULT: {x: y.axes for x, y in preprocessor.INPUTS.items()},
+        **({TEXT: texts} if texts else {}),
+    }
+    return {
+        name: {"inputs": x, "outputs": task_model.ANSWER_AXES}
+        for name, x in inputs.items()
+    }
+
+
 def make_serving_module(
     model: tf.keras.Model, preprocessor: Preprocessor, task_model: TaskModel
 ) -> tuple[ServingModule, dict[str, dict[str, np.ndarray]]]:

@@ -1,7 +1,9 @@
 """The versions of a model that a server loads, and replaces."""
 
 import asyncio
+import contextlib
 import logging
+import os
 from collections.abc import Callable
 from collections.abc import Mapping
 from concurrent import futures
@@ -45,15 +47,16 @@ class LoadedModel:
         metadata: what `export` noted.
         specs: signature name -> input name -> specification.
         outputs: the same for outputs.
+        signatures: signature name -> function of tensors.
     """
 
     def __init__(self, path: str, saved_model: tf.Module, limits: Limits):
         self.metadata = exported.read_metadata(path)
         self._model = saved_model
         self._num_active = 0
-        functions = saved_model.signatures
+        self.signatures = functions = saved_model.signatures
         self.specs = {
-            name: dict(function.structured_input_signature[1])
+            name: dict(sorted(function.structured_input_signature[1].items()))
             for name, function in functions.items()
         }
         self.outputs = {
@@ -130,7 +133,12 @@ def _caller(
     """Returns a function of arrays."""
 
     def call(inputs):
-        outputs = function(**{x: tf.constant(y) for x, y in inputs.items()})
+        try:
+            outputs = function(**{x: tf.constant(y) for x, y in inputs.items()})
+        except UnicodeDecodeError as error:
+            # TensorFlow's message quotes bytes of the request.
+            message = error.object.decode("utf-8", "replace")
+            raise tf.errors.InvalidArgumentError(None, None, message) from None
         return {name: np.asarray(x) for name, x in outputs.items()}
 
     return call
@@ -164,6 +172,8 @@ class Versions:
         self._directory, self._number, self._limits = directory, number, limits
         self._request_of = request_of
         self._loaded: dict[int, LoadedModel] = {}
+        # Version -> its files when it could not be loaded.
+        self._refused: dict[int, object] = {}
         self.states: dict[int, str] = {}
         self.errors: dict[int, str] = {}
 
@@ -171,6 +181,11 @@ class Versions:
     def available(self) -> list[int]:
         """The versions that answer."""
         return sorted(self._loaded)
+
+    @property
+    def task(self) -> str:
+        """The task of the newest version."""
+        return self._loaded[max(self._loaded)].metadata["task"]
 
     def version_of(self, model: LoadedModel) -> int:
         """Returns the number of a version."""
@@ -182,28 +197,57 @@ class Versions:
             version = max(self._loaded, default=None)
         return self._loaded.get(version)
 
+    def request(self) -> Mapping[str, np.ndarray]:
+        """Returns a small request of the served task."""
+        return self._request_of(self.task)
+
     async def update(self) -> None:
-        """Loads new versions; raises a `UserError` if there is none at all."""
+        """Loads the newest versions, and unloads all others.
+
+        A version that cannot be loaded is skipped until its files change; an
+        older one is served in its place.
+
+        Raises:
+            UserError: there is no version that can be loaded.
+        """
         found = exported.find_versions(self._directory)
-        wanted = sorted(found)[-self._number :]
-        for version in wanted:
-            if version in self._loaded or version in self.errors:
-                continue
-            self.states[version] = "LOADING"
-            try:
-                self._loaded[version] = await self._load(found[version])
-                self.states[version] = "AVAILABLE"
-            except UserError as error:
-                self.states[version] = "END"
-                self.errors[version] = str(error)
-                _log.error("Version %d is not served: %s", version, error)
-        available = sorted(self._loaded)
-        for version in available[: -self._number]:
+        wanted = []
+        for version in sorted(found, reverse=True):
+            if len(wanted) == self._number:
+                break
+            if await self._try(version, found[version]):
+                wanted.append(version)
+        if not wanted and not self._loaded:
+            raise UserError("; ".join(self.errors.values()))
+        for version in sorted({*self._loaded} - {*wanted} if wanted else ()):
             self.states[version] = "UNLOADING"
             await self._loaded.pop(version).close()
             self.states[version] = "END"
-        if not self._loaded:
-            raise UserError("; ".join(self.errors.values()))
+
+    async def _try(self, version: int, path: str) -> bool:
+        """Loads a version unless it is loaded; returns whether it answers."""
+        if version in self._loaded:
+            return True
+        files = _list_files(path)
+        if self._refused.get(version) == files:
+            return False
+        self.states[version] = "LOADING"
+        try:
+            self._loaded[version] = await self._load(path)
+        # Files of any content raise any exception.
+        except Exception as error:
+            problem = str(error)
+            if not isinstance(error, UserError):
+                problem = f"{path} cannot be served: {problem}"
+            self.states[version] = "END"
+            self.errors[version] = problem
+            self._refused[version] = files
+            _log.error("Version %d is not served: %s", version, problem)
+            return False
+        self.errors.pop(version, None)
+        self._refused.pop(version, None)
+        self.states[version] = "AVAILABLE"
+        return True
 
     async def _load(self, path: str) -> LoadedModel:
         """Loads a SavedModel while others answer, and warms it up."""
@@ -224,10 +268,23 @@ class Versions:
             await asyncio.sleep(interval)
             try:
                 await self.update()
-            except (OSError, UserError) as error:
+            # Versions that answer go on whatever is wrong with the directory.
+            except Exception as error:
                 _log.error("%s", error)
 
     async def close(self) -> None:
         """Answers what waits, and stops."""
         for model in self._loaded.values():
             await model.close()
+
+
+def _list_files(directory: str) -> frozenset[tuple[str, int, int]]:
+    """Returns the names, sizes and times of all files, to notice changes."""
+    found = set()
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            path = os.path.join(folder, name)
+            with contextlib.suppress(FileNotFoundError):
+                status = os.stat(path)
+                found.add((path, status.st_size, status.st_mtime_ns))
+    return frozenset(found)

@@ -125,9 +125,11 @@ def word_counts(
 
     `token_ids` and `is_text` are `[batch, long]`.
     """
+    # The encoder refuses negative ids with an error that names the input.
+    token_ids = tf.maximum(tf.cast(token_ids, tf.int32), 0)
     # [batch, vocab_size]
     counts = tf.math.bincount(
-        tf.cast(token_ids, tf.int32),
+        token_ids,
         weights=tf.cast(is_text, tf.float32),
         minlength=vocab_size,
         maxlength=vocab_size,

@@ -8,6 +8,7 @@ from etcmodel.layers import keras_compat
 from etcmodel.layers.activations import get_activation
 from etcmodel.layers.normalization import LayerNormalization
 from etcmodel.models.heads import MASKED_LOGIT
+from etcmodel.ops import checks
 
 # Ranges of positions and sizes in pixels, for a node and for its parent.
 _RANGES = {
@@ -23,6 +24,9 @@ _OTHER_FLAGS = (
     "parent_is_heading",
     "parent_is_leaf",
     "parent_is_bold",
+)
+_WORDS_EXAMPLE = (
+    "Example of a word of two tokens, a word of one, and padding: [1, 1, 2, 0]."
 )
 # Flags whose combination is the kind of a node; the first is the most
 # significant bit.
@@ -224,7 +228,15 @@ class NgramHead(_Layer):
         Row n - 1 has, at position i, the logit of the phrase of n words that
         starts with word i + 1; -10,000 beyond the last word. `words` has the
         number of each token's word, from 1; 0 for none, `<int32>[batch, long]`.
+        Other numbers would be words of another row, and raise an error; see
+        `ops.checks`.
         """
+        # [batch]
+        most = tf.fill(tf.shape(words)[:1], tf.shape(words)[1])
+        check = checks.in_range(
+            "words", words, 0, most, "expected 0 to the number of long tokens"
+        )
+        (words,) = checks.guard([check], _WORDS_EXAMPLE, words)
         # [batch, long, hidden_size]
         embedded = self.word_norm(sum_words(long_output, words))
         # [batch, 1]

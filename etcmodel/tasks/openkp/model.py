@@ -5,6 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from etcmodel.models.heads import MASKED_LOGIT
+from etcmodel.ops import checks
 from etcmodel.pipeline.task_model import EtcTaskModel
 from etcmodel.tasks.openkp import layers
 from etcmodel.tasks.openkp import ngrams
@@ -24,10 +25,20 @@ def join_occurrences(
     Example: the words "a b a" with the logits 1, 2, 3 and first occurrences 0,
     0, 2 positions earlier give 3, 2, -10000. Logits are `<float32>[batch,
     sizes, long]`, first occurrences `<int32>[batch, long, at least sizes]`.
+    Positions before the first word raise an error; see `ops.checks`.
     """
     batch, sizes, length = tf.unstack(tf.shape(logits))
     # [batch, sizes, long]
     back = tf.transpose(first_occurrences, [0, 2, 1])[:, :sizes]
+    is_wrong = (back < 0) | (back > tf.range(length))
+    check = checks.Check(
+        "first_occurrences",
+        "expected the number of positions back to the first occurrence of the "
+        "phrase, at most the position itself",
+        tf.reduce_any(is_wrong, axis=[1, 2]),
+        tf.reduce_max(tf.where(is_wrong, back, tf.int32.min), axis=[1, 2]),
+    )
+    (back,) = checks.guard([check], "", back)
     index = tf.reshape(tf.range(batch * sizes * length), [batch, sizes, length])
     joined = tf.math.unsorted_segment_max(
         tf.reshape(logits, [-1]),
