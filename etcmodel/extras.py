@@ -9,6 +9,7 @@ from etcmodel.errors import UserError
 EXTRAS = {
     "text": ("tensorflow_text", "safetensors", "sentencepiece"),
     "tasks": (
+        "ai_edge_litert",
         "docstring_parser",
         "fsspec",
         "ijson",
@@ -27,6 +28,7 @@ EXTRAS = {
     ),
     "beam": ("apache_beam", "google_crc32c"),
     "serve": ("fastapi", "prometheus_client", "uvicorn"),
+    "onnx": ("onnxruntime", "tf2onnx"),
 }
 
 

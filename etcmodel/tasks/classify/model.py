@@ -9,6 +9,7 @@ from etcmodel.layers import RecomputingDropout
 from etcmodel.layers import graph_layer
 from etcmodel.layers import keras_compat
 from etcmodel.models.heads import make_logits_layer
+from etcmodel.ops import shapes
 from etcmodel.pipeline.task_model import EtcTaskModel
 from etcmodel.tasks.classify.task import TASK
 
@@ -125,15 +126,17 @@ def word_counts(
 
     `token_ids` and `is_text` are `[batch, long]`.
     """
+    token_ids = tf.cast(token_ids, tf.int32)
+    batch, length = shapes.get_shape_list(token_ids)
+    rows = tf.repeat(tf.range(batch), length)
+    # LiteRT and ONNX have neither `bincount` with weights nor `log1p`.
     # [batch, vocab_size]
-    counts = tf.math.bincount(
-        tf.cast(token_ids, tf.int32),
-        weights=tf.cast(is_text, tf.float32),
-        minlength=vocab_size,
-        maxlength=vocab_size,
-        axis=-1,
+    counts = tf.tensor_scatter_nd_add(
+        tf.zeros([batch, vocab_size]),
+        tf.stack([rows, tf.reshape(token_ids, [-1])], axis=1),
+        tf.reshape(tf.cast(is_text, tf.float32), [-1]),
     )
-    logarithms = tf.reshape(tf.math.log1p(counts), [-1, vocab_size])
+    logarithms = tf.math.log(1.0 + counts)
     mean = tf.reduce_mean(tf.square(logarithms), axis=1, keepdims=True)
     return tf.math.divide_no_nan(logarithms, tf.sqrt(mean))
 
