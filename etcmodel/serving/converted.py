@@ -137,10 +137,9 @@ def convert(
     # A graph as in SavedModels. The converted one computes attention in another
     # way.
     with for_inference():
-        expected = tf.function(model, autograph=False)(
-            {name: tf.constant(x) for name, x in inputs.items()},
-            training=False,
-        )
+        expected = tf.function(
+            lambda inputs: model(inputs, training=False), autograph=False
+        )({name: tf.constant(x) for name, x in inputs.items()})
     with _explained(format), for_inference(inline=True):
         content = _RUNTIMES[format].convert(model, specs)
     return content, {name: np.asarray(x) for name, x in expected.items()}
@@ -227,8 +226,9 @@ def _difference(expected: Arrays, outputs: Arrays) -> float:
         if x.shape != y.shape:
             return float("nan")
         # Infinities are equal, but their difference is NaN.
-        both = np.where(x == y, 0.0, x), np.where(x == y, 0.0, y)
-        differences.append(np.max(np.abs(both[0] - both[1]), initial=0.0))
+        with np.errstate(invalid="ignore"):
+            found = np.where(x == y, 0.0, np.abs(x - y))
+        differences.append(np.max(found, initial=0.0))
     return float(np.max(differences))
 
 
@@ -282,6 +282,7 @@ def _convert_to_onnx(model: tf.keras.Model, specs: _Specs) -> bytes:
     function = tf.function(
         lambda inputs: model(inputs, training=False), autograph=False
     )
+    captures = function.get_concrete_function(specs).graph.captures
     log = logging.getLogger("tf2onnx")
     level = log.level
     log.setLevel(logging.CRITICAL)
@@ -289,10 +290,20 @@ def _convert_to_onnx(model: tf.keras.Model, specs: _Specs) -> bytes:
         made, _ = tf2onnx.convert.from_function(function, [specs], opset=_OPSET)
     finally:
         log.setLevel(level)
-    # tf2onnx turns constants of a Keras model into weights, but also into
-    # inputs without use.
-    for given in [x for x in made.graph.input if x.name not in specs]:
+    # tf2onnx takes the constants of a Keras model for inputs.
+    constants = {
+        placeholder.name: value.numpy()
+        for value, placeholder in captures
+        if value.dtype != tf.resource
+    }
+    for given in [x for x in made.graph.input if x.name in constants]:
         made.graph.input.remove(given)
+        made.graph.initializer.add(
+            name=given.name,
+            data_type=given.type.tensor_type.elem_type,
+            dims=constants[given.name].shape,
+            raw_data=constants[given.name].tobytes(),
+        )
     return made.SerializeToString()
 
 
@@ -301,6 +312,8 @@ def _load_onnx(path: str, num_threads: int | None):
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = num_threads or 0
+    # Only errors: a warning would name each weight without use.
+    options.log_severity_level = 3
     session = onnxruntime.InferenceSession(
         path, options, providers=["CPUExecutionProvider"]
     )
