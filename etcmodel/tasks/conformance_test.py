@@ -373,6 +373,12 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         for name, x in expected.items():
             self.assertGreater(np.std(x), 0, name)
             self.assertAllClose(x, actual[name], 0, 1e-3, name)
+        if task == "classify":
+            page = (_ROOT / "docs/converted_models.md").read_text("utf-8")
+            (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+            values = {}
+            exec(code.replace('"litert/', f'"{output}/'), values)
+            self.assertEqual((1, 3), values["outputs"]["logits"].shape)
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_empty_batch(self, task):
