@@ -8,7 +8,6 @@ that are read together). It gets its inputs from a SavedModel beside it.
 import contextlib
 import logging
 import os
-import shutil
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -100,7 +99,7 @@ def export_converted(
                 "`format=saved_model`."
             )
         vocabulary = os.path.basename(vocab_file)
-        shutil.copyfile(vocab_file, os.path.join(directory, vocabulary))
+        tf.io.gfile.copy(vocab_file, os.path.join(directory, vocabulary))
         made = signatures.make_preprocessing_module(preprocessor)
         tf.saved_model.save(
             made,
