@@ -35,6 +35,9 @@ _HOTPOTQA = "--train={hotpotqa} --dev={hotpotqa} --batch_size=4"
 CASES = {
     "benchmarks.attention": [f"{_ATTENTION} --passes=forward"],
     "benchmarks.capacity": ["--preset=tiny --lengths=64 --global_length=8"],
+    "benchmarks.converted_models": [
+        "--lengths=64 --formats=litert --preset=tiny --layers=1 --repeats=1"
+    ],
     "benchmarks.hotpotqa_small": [
         f"{_HOTPOTQA} --vocab_file={{hotpotqa_vocab}} --steps=2 --copies=1",
         "--train={painter} --dev={painter} --lift={bert} --steps=2"

@@ -9,6 +9,7 @@ from etcmodel.errors import UserError
 EXTRAS = {
     "text": ("tensorflow_text", "safetensors", "sentencepiece"),
     "tasks": (
+        "ai_edge_litert",
         "docstring_parser",
         "fsspec",
         "ijson",
@@ -33,6 +34,7 @@ EXTRAS = {
         "prometheus_client",
         "uvicorn",
     ),
+    "onnx": ("onnxruntime", "tf2onnx"),
 }
 
 

@@ -1,4 +1,4 @@
-"""`export`: writes a trained model as a SavedModel that takes raw text."""
+"""`export`: writes a trained model as a SavedModel, or for LiteRT or ONNX."""
 
 from etcmodel.engine import export
 from etcmodel.engine.progress import Reporter
@@ -12,6 +12,10 @@ and tensorflow-text. Using it does not need this package. Its signatures:
   features             integers -> logits
 
 Batches are padded with empty strings. Warm-up requests are included.
+
+--format=litert and --format=onnx write the encoder and the head for other
+runtimes, which take one row of token ids and return logits. A SavedModel beside
+them makes the token ids. The outputs are compared with TensorFlow's.
 """
 
 EXAMPLE = """
@@ -23,8 +27,9 @@ Options = export.Options
 
 
 def run(options: Options) -> None:
-    """Exports a run and prints the path of the SavedModel."""
+    """Exports a run and prints the path of the result."""
     result = export.export(options, Reporter())
-    print(
-        f"Wrote the SavedModel of {result.checkpoint} to {result.saved_model}."
+    kind = {"litert": "LiteRT model", "onnx": "ONNX model"}.get(
+        options.format, "SavedModel"
     )
+    print(f"Wrote the {kind} of {result.checkpoint} to {result.saved_model}.")

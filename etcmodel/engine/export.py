@@ -1,4 +1,4 @@
-"""Writes a trained model as a SavedModel that takes raw text."""
+"""Writes a trained model as a SavedModel, or for LiteRT or ONNX."""
 
 import dataclasses
 from typing import NamedTuple
@@ -8,8 +8,11 @@ from etcmodel.engine import run_options
 from etcmodel.engine.progress import Reporter
 from etcmodel.pipeline import options as options_lib
 from etcmodel.pipeline.options import option
+from etcmodel.serving import exported
 from etcmodel.tasks import registry
 from etcmodel.training import runs
+
+FORMATS = ("saved_model", *exported.CONVERTED)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -19,6 +22,8 @@ class Options(run_options.CheckpointOptions):
     Attributes:
         output_dir: the directory to create.
         vocab_file: the vocabulary, if the run has no copy of it.
+        format: saved_model takes raw text; litert and onnx take one row of
+            token ids, with fixed lengths.
         overwrite: replace the output directory if it exists.
     """
 
@@ -26,6 +31,7 @@ class Options(run_options.CheckpointOptions):
     model_dir: str = option(path="run")
     output_dir: str = option(path="new_directory")
     vocab_file: str | None = option(None, path="file")
+    format: str = option("saved_model", one_of=FORMATS)
     overwrite: bool = False
 
 
@@ -33,7 +39,8 @@ class Result(NamedTuple):
     """Files that `export` wrote and read.
 
     Attributes:
-        saved_model: directory of the SavedModel.
+        saved_model: the directory, which has a SavedModel unless another
+            `format` was chosen.
         checkpoint: path of the checkpoint that was exported.
     """
 
@@ -57,11 +64,12 @@ def export(options: Options, reporter: Reporter | None = None) -> Result:
     registry.get_with_answers(spec.name)
     vocab_file = runs.find_vocabulary(options.model_dir, options.vocab_file)
     runs.check_checkpoint(options.model_dir, options.checkpoint)
+    exported.check_packages(options.format)
     with run_options.logging_level(options.verbose):
         model = _load(
             options, spec, experiment, configured, vocab_file, reporter
         )
-        _write(model, options)
+        _write(model, options, vocab_file)
     return Result(options.output_dir, model.checkpoint)
 
 
@@ -89,11 +97,23 @@ def _load(options, spec, experiment, configured, vocab_file, reporter):
     )
 
 
-def _write(model, options: Options) -> None:
-    """Writes the SavedModel."""
+def _write(model, options: Options, vocab_file: str) -> None:
+    """Writes the model in the chosen format."""
+    from etcmodel.serving import converted
     from etcmodel.serving import saved_model
     from etcmodel.serving import signatures
 
+    if options.format != "saved_model":
+        converted.export_converted(
+            model.model,
+            model.preprocessor,
+            options.output_dir,
+            format=options.format,
+            metadata=model.metadata,
+            vocab_file=vocab_file,
+            overwrite=options.overwrite,
+        )
+        return
     module, warmup_inputs = signatures.make_serving_module(
         model.model, model.preprocessor, model.task_model
     )

@@ -1,3 +1,6 @@
+import sys
+from unittest import mock
+
 import tensorflow as tf
 
 from etcmodel.engine import export
@@ -18,9 +21,25 @@ class ExportTest(CommandTestCase):
             ({"checkpoint": "/no"}, "`checkpoint=/no`: there is no such"),
             ({"vocab_file": "/no"}, "`vocab_file=/no`: there is no such file"),
             ({"overwrite": 3}, "`overwrite` is 3, but must be True or False"),
+            ({"format": "x"}, "of saved_model, litert, onnx"),
         ):
             with self.assertRaisesRegex(UserError, message):
                 self._export(self.directory, **options)
+
+    def test_missing_packages_are_named_before_the_model_is_loaded(self):
+        write_run(self.directory, params={})
+        with open(self.path("ckpt-1.index"), "wb"):
+            pass
+        with (
+            mock.patch.dict(sys.modules, {"tf2onnx": None}),
+            self.assertRaisesRegex(UserError, r"tf2onnx: .*etcmodel\[onnx\]"),
+        ):
+            self._export(
+                self.directory,
+                vocab_file=__file__,
+                checkpoint=self.path("ckpt-1"),
+                format="onnx",
+            )
 
     def _export(self, run, **options):
         export.export(

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import Literal
 from typing import TypeVar
 
 import numpy as np
@@ -439,12 +440,19 @@ class Estimator(predictors.RowPredictor[Result]):
             )
 
     def export(
-        self, directory: str | os.PathLike, overwrite: bool = False
+        self,
+        directory: str | os.PathLike,
+        overwrite: bool = False,
+        *,
+        format: Literal["saved_model", "litert", "onnx"] = "saved_model",
     ) -> None:
-        """Writes a SavedModel that answers raw text; see docs/serving.md."""
+        """Writes a SavedModel that answers raw text; see docs/serving.md.
+
+        The other formats take token ids; see docs/converted_models.md.
+        """
         if self.model_dir is None:
             raise UserError("There is no run to export. Call `fit` first.")
-        self._export(os.fspath(directory), overwrite)
+        self._export(os.fspath(directory), overwrite, format)
 
 
 def start(

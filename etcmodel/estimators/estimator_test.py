@@ -18,6 +18,7 @@ from etcmodel.engine import train
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 from etcmodel.estimators import estimator
+from etcmodel.estimators import predictors
 from etcmodel.serving import exported
 from etcmodel.training import runs
 from testing.tasks import run_cli
@@ -114,6 +115,14 @@ class ClassifierTest(tf.test.TestCase):
         self.assertEqual(self.vocab_file_of(run), loaded._vocab_file)
         with self.assertRaisesRegex(UserError, "exists and is not empty"):
             self.model.save(run)
+
+    def test_export_formats(self):
+        with mock.patch.object(predictors.export_lib, "export") as export:
+            self.model.export("there", format="onnx")
+        options = export.call_args.args[0]
+        self.assertEqual(
+            ("there", "onnx"), (options.output_dir, options.format)
+        )
 
     def test_places_that_a_run_is_not_saved_to(self):
         run = self.model.model_dir

@@ -140,12 +140,13 @@ class Predictor:
             runs.find_vocabulary(self.model_dir),
         ).answers()
 
-    def _export(self, directory: str, overwrite: bool) -> None:
-        """Writes the run as a SavedModel."""
+    def _export(self, directory: str, overwrite: bool, format: str) -> None:
+        """Writes the run as a SavedModel, or in another format."""
         export_lib.export(
             export_lib.Options(
                 model_dir=self.model_dir,
                 output_dir=directory,
+                format=format,
                 overwrite=overwrite,
                 params_override=self._overrides() or None,
             )

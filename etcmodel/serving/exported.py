@@ -1,14 +1,23 @@
-"""Reads the description of a SavedModel without loading TensorFlow."""
+"""Reads the description of an exported model without loading TensorFlow."""
 
 import dataclasses
 import os
 from typing import Any
 
+from etcmodel import extras
 from etcmodel import json_objects
 from etcmodel.errors import UserError
 from etcmodel.pipeline import metadata_files
 
 METADATA_FILE = os.path.join("assets.extra", "etcmodel.json")
+# Format of a converted model -> its file; and the file of its description.
+CONVERTED = {"litert": "model.tflite", "onnx": "model.onnx"}
+CONVERTED_METADATA_FILE = "etcmodel.json"
+# Format -> the module that runs its models, and others that convert to it.
+PACKAGES = {
+    "litert": ("ai_edge_litert",),
+    "onnx": ("onnxruntime", "tf2onnx"),
+}
 _ADVICE = "Export the model again."
 # TensorFlow itself stores checksums of the variables in these files.
 _OWN_CHECKSUMS = "variables.data-"
@@ -20,6 +29,13 @@ def read_metadata(saved_model_dir: str) -> dict:
     Raises a `UserError` if the description is missing or damaged.
     """
     if not os.path.exists(os.path.join(saved_model_dir, "saved_model.pb")):
+        for format, name in CONVERTED.items():
+            if os.path.exists(os.path.join(saved_model_dir, name)):
+                raise UserError(
+                    f"{saved_model_dir} is a model that `export` wrote with "
+                    f"`format={format}`, not a SavedModel. Export the run with "
+                    "`format=saved_model`."
+                )
         raise UserError(
             f"{saved_model_dir} is not a SavedModel: it has no saved_model.pb. "
             "Give the `output_dir` of `export`."
@@ -36,6 +52,33 @@ def read_metadata(saved_model_dir: str) -> dict:
     for key in {"files", "preprocessing_config", "reading"} & {*metadata}:
         metadata_files.check(path, metadata, {key: dict}, _ADVICE)
     return metadata
+
+
+def read_converted(directory: str) -> dict:
+    """Reads the description of a converted model that `export` wrote.
+
+    Raises a `UserError` if the description is missing or damaged.
+    """
+    path = os.path.join(directory, CONVERTED_METADATA_FILE)
+    keys = {
+        "task": str,
+        "format": str,
+        "file": metadata_files.FileName,
+        "inputs": dict,
+        "outputs": dict,
+    }
+    metadata = metadata_files.read(path, keys, _ADVICE)
+    if metadata["format"] not in CONVERTED:
+        raise UserError(
+            f"{path}: the format is {metadata['format']!r}, expected one of "
+            f"{', '.join(CONVERTED)}. {_ADVICE}"
+        )
+    return metadata
+
+
+def check_packages(format: str) -> None:
+    """Raises a `MissingExtraError` if a format's packages are missing."""
+    extras.require(*PACKAGES.get(format, ()))
 
 
 def find_versions(directory: str) -> dict[int, str]:

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from etcmodel.pipeline import example_schema
+from etcmodel.pipeline.preprocessor import EtcPreprocessor
 from etcmodel.pipeline.preprocessor import Preprocessor
 from etcmodel.pipeline.preprocessor import assert_same_sizes
 from etcmodel.pipeline.task_model import TaskModel
@@ -173,6 +174,59 @@ def make_module(
     )
 
 
+def make_preprocessing_module(preprocessor: Preprocessor) -> ServingModule:
+    """Makes the module that converts raw text to the inputs of the model.
+
+    Its signature `serving_default` takes the same raw text as that of
+    `make_module`. It returns the inputs, `[rows, ...]` with the model's
+    lengths and dtypes, the index of each row's record as `record`,
+    `<int32>[rows]`, and other values of the records, such as `tokens_cut`.
+    """
+    specs = preprocessor.SCHEMA.input_specs()
+
+    def serving_default(**inputs):
+        raw = {
+            name: _with_rank(name, x, preprocessor.INPUTS[name].axes)
+            for name, x in inputs.items()
+        }
+        if isinstance(preprocessor, EtcPreprocessor):
+            # `batch_of_raw` would shorten the inputs.
+            made = preprocessor(**raw).layout
+            given, owner = {**made.features, **made.values}, made.owner
+            cut = [x.tokens - x.kept_tokens for x in made.counts.values()]
+            others = {"tokens_cut": tf.add_n(cut)}
+        else:
+            batch = preprocessor.batch_of_raw(**raw)
+            given, owner, others = batch.inputs, batch.owner, batch.outputs
+        return {
+            **{x: tf.cast(given[x], spec.dtype) for x, spec in specs.items()},
+            **others,
+            "record": owner,
+        }
+
+    return ServingModule(
+        variables=[],
+        resources=[preprocessor],
+        functions={SERVING_DEFAULT: (serving_default, preprocessor.INPUTS)},
+    )
+
+
+def static_request(preprocessor: Preprocessor) -> dict[str, np.ndarray]:
+    """Returns a small request with the model's own lengths and dtypes.
+
+    It has one row; in ReadTwice, as many segments as the model reads together,
+    the last of which are padding.
+    """
+    packing = preprocessor.SCHEMA.packing
+    rows = getattr(preprocessor.config, packing.blocks) if packing else 1
+    specs = preprocessor.SCHEMA.input_specs()
+    made = {}
+    for name, x in _stored_request(preprocessor)[1].items():
+        x = x[:rows].numpy().astype(specs[name].dtype.as_numpy_dtype)
+        made[name] = np.pad(x, [(0, rows - len(x))] + [(0, 0)] * (x.ndim - 1))
+    return made
+
+
 def _make_outputs_of(
     model: tf.keras.Model, specs: Mapping[str, tf.TensorSpec]
 ) -> Callable[[Mapping], dict[str, tf.Tensor]]:
@@ -297,10 +351,7 @@ def _axes(field: example_schema.Field) -> tuple[str | int, ...]:
 def _requests(preprocessor: Preprocessor) -> dict[str, dict[str, Any]]:
     """Returns the same small request in the format of each signature."""
     request = dict(preprocessor.REQUEST)
-    inputs = {name: tf.constant(x) for name, x in request.items()}
-    example = preprocessor.example_of_raw(**inputs)
-    # Parsing pads the features to the lengths of the model.
-    batch = preprocessor.batch_of_stored(tf.constant([example]))
+    example, inputs = _stored_request(preprocessor)
     text = dict(preprocessor.TEXT_REQUEST)
     return {
         SERVING_DEFAULT: request,
@@ -308,11 +359,24 @@ def _requests(preprocessor: Preprocessor) -> dict[str, dict[str, Any]]:
         SERIALIZED_EXAMPLES: {"examples": np.array([example], dtype=object)},
         FEATURES: {
             # Keeps only the first row, which is enough.
-            name: batch.inputs[name][:1]
+            name: inputs[name][:1]
             .numpy()
             .astype(_served(spec.dtype).as_numpy_dtype)
             for name, spec in preprocessor.SCHEMA.input_specs().items()
         },
+    }
+
+
+def _stored_request(
+    preprocessor: Preprocessor,
+) -> tuple[bytes, dict[str, tf.Tensor]]:
+    """Returns the small request as a stored example, and its inputs."""
+    raw = {name: tf.constant(x) for name, x in preprocessor.REQUEST.items()}
+    example = preprocessor.example_of_raw(**raw)
+    # Parsing pads the features to the lengths of the model.
+    batch = preprocessor.batch_of_stored(tf.constant([example]))
+    return example, {
+        x: batch.inputs[x] for x in preprocessor.SCHEMA.input_specs()
     }
 
 

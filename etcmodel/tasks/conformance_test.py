@@ -35,6 +35,7 @@ from etcmodel.readers import tables
 from etcmodel.readers.row_formats import RowFormat
 from etcmodel.serving import answers as answers_lib
 from etcmodel.serving import batching
+from etcmodel.serving import converted
 from etcmodel.serving import exported
 from etcmodel.serving import rest
 from etcmodel.tasks import registry
@@ -340,6 +341,49 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
                 ),
                 *collected,
             )
+
+    @parameterized.parameters("classify", "read_twice_narrativeqa")
+    def test_litert_has_the_logits_of_features(self, task):
+        run, record = task_runs.run_of(task), self._records(task)[-1]
+        output = run.path("litert")
+        run.run_command(
+            "export",
+            f"--model_dir={run.model_dir}",
+            f"--output_dir={output}",
+            "--format=litert",
+        )
+        model = converted.ConvertedModel(output)
+        loaded = tf.saved_model.load(os.path.join(output, "preprocessor"))
+        raw = _preprocessor(task).raw_batch([record])
+        made = loaded.signatures["serving_default"](
+            **{name: tf.constant(x) for name, x in raw.items()}
+        )
+        self.assertAllEqual(0 * made["record"], made["record"])
+        inputs = {}
+        for name, noted in model.metadata["inputs"].items():
+            # One window, or all segments and segments of padding.
+            rows = noted["shape"][0]
+            x = made[name][:rows].numpy()
+            padding = [(0, rows - len(x))] + [(0, 0)] * (x.ndim - 1)
+            inputs[name] = np.pad(x, padding)
+        features = task_runs.load_of(task)[0]["features"]
+        expected = features(
+            **{
+                name: tf.constant(x, tf.int64 if x.dtype == np.int32 else None)
+                for name, x in inputs.items()
+            }
+        )
+        actual = model(inputs)
+        self.assertEqual(set(expected), set(actual))
+        for name, x in expected.items():
+            self.assertGreater(np.std(x), 0, name)
+            self.assertAllClose(x, actual[name], 0, 1e-3, name)
+        if task == "classify":
+            page = (_ROOT / "docs/converted_models.md").read_text("utf-8")
+            (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+            values = {}
+            exec(code.replace('"litert/', f'"{output}/'), values)
+            self.assertEqual((1, 3), values["outputs"]["logits"].shape)
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_empty_batch(self, task):

@@ -9,6 +9,7 @@ from etcmodel.layers import RecomputingDropout
 from etcmodel.layers import graph_layer
 from etcmodel.layers import keras_compat
 from etcmodel.models.heads import make_logits_layer
+from etcmodel.ops import shapes
 from etcmodel.pipeline.task_model import EtcTaskModel
 from etcmodel.tasks.classify.task import TASK
 
@@ -125,17 +126,20 @@ def word_counts(
 
     `token_ids` and `is_text` are `[batch, long]`.
     """
-    # The encoder refuses negative ids with an error that names the input.
-    token_ids = tf.maximum(tf.cast(token_ids, tf.int32), 0)
-    # [batch, vocab_size]
-    counts = tf.math.bincount(
-        token_ids,
-        weights=tf.cast(is_text, tf.float32),
-        minlength=vocab_size,
-        maxlength=vocab_size,
-        axis=-1,
+    # The encoder refuses other ids with an error that names the input.
+    token_ids = tf.clip_by_value(
+        tf.cast(token_ids, tf.int32), 0, vocab_size - 1
     )
-    logarithms = tf.reshape(tf.math.log1p(counts), [-1, vocab_size])
+    batch, length = shapes.get_shape_list(token_ids)
+    rows = tf.repeat(tf.range(batch), length)
+    # LiteRT and ONNX have neither `bincount` with weights nor `log1p`.
+    # [batch, vocab_size]
+    counts = tf.tensor_scatter_nd_add(
+        tf.zeros([batch, vocab_size]),
+        tf.stack([rows, tf.reshape(token_ids, [-1])], axis=1),
+        tf.reshape(tf.cast(is_text, tf.float32), [-1]),
+    )
+    logarithms = tf.math.log(1.0 + counts)
     mean = tf.reduce_mean(tf.square(logarithms), axis=1, keepdims=True)
     return tf.math.divide_no_nan(logarithms, tf.sqrt(mean))
 
