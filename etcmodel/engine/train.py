@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Callable
 from collections.abc import Mapping
 from typing import Any
@@ -237,23 +236,5 @@ def _run(options, spec, params, mode: str, watch, reporter) -> None:
         runs.save(task, model, spec, options.experiment, model_dir)
         runs.keep_tuned(spec, params.task.init_checkpoint, model_dir)
         if params.task.lora_rank:
-            reporter.note(describe_lora(params, model))
+            reporter.note(runner_lib.describe_lora(params, model))
         runner_lib.run_mode(runner, params, mode, watch)
-
-
-def describe_lora(params, model) -> str:
-    """Returns a sentence about the number of weights that are trained."""
-    trained, total = (
-        sum(math.prod(x.shape) for x in weights) / 1e6
-        for weights in (model.trainable_variables, model.variables)
-    )
-    text = (
-        f"Training {trained:.3g} of {total:.4g} million weights (LoRA of rank "
-        f"{params.task.lora_rank})."
-    )
-    if not params.task.init_checkpoint:
-        text += (
-            " The other weights are random and stay so. Give pre-trained "
-            "weights as `init_checkpoint`."
-        )
-    return text

@@ -37,14 +37,15 @@ def add_lora(encoder: EncoderLayer, rank: int) -> None:
         id(dense): dense
         for layer in old
         for dense in _projections(layer)
-        # Not of layers whose output is not used.
-        if dense.kernel.trainable
+        # Not of layers whose output is not used. With LoRA, the kernel is not
+        # a variable in Keras 3.
+        if getattr(dense.kernel, "trainable", True)
     }
+    for dense in projections.values():
+        lora.enable(dense, rank)
     for layer in old:
         if id(layer) not in projections:
             keras_compat.freeze(layer)
-    for dense in projections.values():
-        lora.enable(dense, rank)
 
 
 def _parts(*owners) -> list[tf.keras.layers.Layer]:
