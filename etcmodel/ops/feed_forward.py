@@ -158,7 +158,7 @@ class _Chain:
                 d_rows = tf.matmul(d_rows, self.kernels[i], transpose_b=True)
             if d_inner is not None:
                 a, _ = self._factors(i)
-                d_rows += tf.matmul(d_inner, a, transpose_b=True)
+                d_rows = d_rows + tf.matmul(d_inner, a, transpose_b=True)
             if i:
                 d_rows = tape.gradient(
                     source,
