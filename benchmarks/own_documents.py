@@ -26,9 +26,10 @@ same records:
         --train=2wiki_train_500.json --dev=dev_95.json
 
 Add `--seeds=1` for one seed, and `--dtype=float32` for a processor without
-bfloat16 instructions. `--init` starts from a run instead of the lifted weights,
-such as a run of `answer` from `benchmarks.hotpotqa_small --squad`; `--lift` is
-still needed for the vocabulary.
+bfloat16 instructions. `--lora_rank=8 --learning_rate=1e-3` trains with LoRA.
+`--init` starts from a run instead of the lifted weights, such as a run of
+`answer` from `benchmarks.hotpotqa_small --squad`; `--lift` is still needed for
+the vocabulary.
 """
 
 import copy
@@ -263,6 +264,7 @@ class Measurement:
                 init=os.path.abspath(values.init) if values.init else "lifted",
                 options=[
                     f"--seed={seed}",
+                    f"--lora_rank={values.lora_rank}",
                     "--params_override=runtime.mixed_precision_dtype="
                     + values.dtype,
                 ],

@@ -11,10 +11,16 @@ Also measures the time spent waiting for batches. Needs Keras 2:
     the loss, and the same optimizer, always on the same batch.
 *   `ratio`: `task_ms / bare_ms`, both medians.
 *   `waiting`: the fraction of time that minimal steps wait for the next batch.
+*   `trained`: number of weights that are trained, in millions.
+*   `memory`: peak memory of the process after the first steps of `train`, in
+    GB. The minimal step has not run then.
 
 All are measured in one process. The two kinds of steps alternate.
+`--options=--lora_rank=8` measures LoRA.
 """
 
+import math
+import resource
 import tempfile
 import time
 from collections.abc import Iterator
@@ -99,8 +105,13 @@ def _measure(values) -> Iterator[program.Line]:
             "task": lambda: trainer.train(tf.constant(1)),
             "bare": lambda: bare(batch),
         }
-        for step in steps.values():
+        for name, step in steps.items():
             measure.warm_up(step)
+            if name == "task":
+                # Linux reports `ru_maxrss` in kilobytes.
+                usage = resource.getrusage(resource.RUSAGE_SELF)
+                memory = usage.ru_maxrss / 2**20
+        weights = trainer.model.trainable_variables
         times = measure.time_interleaved(steps, values.repeats, untimed=1)
         task, own = (float(np.median(times[x])) for x in steps)
         features, *_ = batch
@@ -114,6 +125,8 @@ def _measure(values) -> Iterator[program.Line]:
             "waiting": measure_waiting(
                 bare, trainer.train_dataset, values.repeats
             ),
+            "trained": sum(math.prod(x.shape) for x in weights) / 1e6,
+            "memory": memory,
             "milliseconds": times,
         }
     # Yielded here because `runner.quiet` hides output above.

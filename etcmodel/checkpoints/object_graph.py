@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from etcmodel.checkpoints import files
+from etcmodel.checkpoints import lora_factors
 from etcmodel.checkpoints import original
 from etcmodel.layers import keras_compat
 from etcmodel.models import LanguageModelHead
@@ -36,7 +37,8 @@ def load_checkpoint(
     Heads and optimizers are not loaded. If any variable is missing, nothing is
     loaded. An exception are layers that embed values (see
     `StructuredEtcModel`): a layer that the checkpoint lacks keeps its weights,
-    with a warning.
+    with a warning. If the checkpoint has LoRA (see `models.add_lora`), its
+    products are added to the kernels; LoRA of `model` starts anew.
 
     Args:
         model: an `EtcModel` or `ReadTwiceModel`, built or not; or a model with
@@ -60,20 +62,31 @@ def load_checkpoint(
         return
     graph = _read_graph(checkpoint)
     files.check_kind(encoder, path, [x for x, _ in _variables(graph, 0)])
-    weights = get_weight_paths(encoder)
+    weights, restarted = lora_factors.split(get_weight_paths(encoder))
     root = _find_root(graph, [x.split("/") for x in weights], path, prefix)
     saved = {x: _resolve(graph, root, x.split("/")) for x in weights}
+    factors = {
+        x: [_resolve(graph, root, y.split("/")) for y in names]
+        for x in weights
+        if (names := lora_factors.names_of(x))
+    }
+    factors = {x: pair for x, pair in factors.items() if all(pair)}
     found = {name for name, node in saved.items() if node is not None}
     weights = files.without_new(encoder, weights, found)
     shapes = checkpoint.shapes
     used = {x.node for x in saved.values() if x is not None}
+    used |= {x.node for pair in factors.values() for x in pair}
     files.assign(
         weights,
         {x: shapes[node.key] for x, node in saved.items() if node},
-        lambda x: checkpoint.read(saved[x].key),
+        lambda x: lora_factors.merge(
+            checkpoint.read(saved[x].key),
+            *[checkpoint.read(y.key) for y in factors.get(x, ())],
+        ),
         [x for x, node in _variables(graph, root) if node not in used],
         f"The checkpoint {path} does not fit the model {encoder.name}",
     )
+    lora_factors.restart(restarted)
 
 
 def load_head(

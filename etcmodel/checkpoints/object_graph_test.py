@@ -11,6 +11,7 @@ from etcmodel.checkpoints import save_etc
 from etcmodel.feature_utils.layout import spec as spec_lib
 from etcmodel.models.etc.pretraining import EtcPretrainModel
 from etcmodel.tasks.documents.span_model import SpanAnswerHead
+from testing.models import set_random_weights
 
 _TOKENS = np.array([[3, 4, 5, 6, 0], [7, 8, 3, 0, 0]], np.int32)
 _GLOBAL = np.array([[1, 1], [1, 2]], np.int32)
@@ -137,6 +138,33 @@ class LoadCheckpointTest(tf.test.TestCase):
             ValueError, r"missing in the checkpoint:\s+place_projection/bias"
         ):
             load_checkpoint(other, path)
+
+    def test_lora(self):
+        """LoRA is merged, and starts anew in an encoder that has it."""
+        inputs = {"token_ids": _TOKENS, "global_token_ids": _GLOBAL}
+        trained = models.EtcModel(_config())
+        models.add_lora(trained, 2)
+        expected_without = trained(inputs)
+        set_random_weights(trained, 0.2)
+        path = self._write(model=trained)
+        expected = trained(inputs)
+        self.assertNotAllClose(expected_without[0], expected[0], 0.1, 0.1)
+        for has_lora in (False, True):
+            other = models.EtcModel(_config())
+            if has_lora:
+                models.add_lora(other, 3)
+                set_random_weights(other, 0.2, seed=1)
+            load_checkpoint(other, path)
+            for x, y in zip(expected, other(inputs), strict=True):
+                self.assertAllClose(x, y, 1e-5, 1e-5)
+        # The original format has the sums, too.
+        save_etc(trained, directory := f"{self.get_temp_dir()}/lora")
+        for encoder in (models.EtcModel(_config()), other):
+            encoder.build(None)
+            set_random_weights(encoder, 0.2, seed=2)
+            load_checkpoint(encoder, directory)
+            for x, y in zip(expected, encoder(inputs), strict=True):
+                self.assertAllClose(x, y, 1e-5, 1e-5)
 
     def test_another_encoder_class(self):
         for saved, message in (

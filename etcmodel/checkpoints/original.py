@@ -10,11 +10,11 @@ import os
 import re
 import uuid
 
-import numpy as np
 import tensorflow as tf
 
 from etcmodel import json_objects
 from etcmodel.checkpoints import files
+from etcmodel.checkpoints import lora_factors
 from etcmodel.layers import keras_compat
 from etcmodel.models import EtcModel
 from etcmodel.models import LanguageModelHead
@@ -146,6 +146,7 @@ def _find(model, kind):
 
 def _load(model, path, kind):
     encoder, weights = _find(model, kind)
+    weights, factors = lora_factors.split(weights)
     path = os.fspath(path)
     checkpoint = files.open_checkpoint(path)
     shapes = checkpoint.shapes
@@ -165,6 +166,7 @@ def _load(model, path, kind):
         sorted(of_encoder - set(weights)),
         f"The checkpoint {path} does not fit the model {encoder.name}",
     )
+    lora_factors.restart(factors)
     return sorted(set(shapes) - of_encoder)
 
 
@@ -194,6 +196,7 @@ def load_original_head(head: LanguageModelHead, path: str) -> bool:
 
 def _save(model, directory, kind, head):
     encoder, weights = _find(model, kind)
+    weights, factors = lora_factors.split(weights)
     if head is not None:
         weights |= _head_weights(head)
     directory = os.fspath(directory).rstrip("/")
@@ -213,7 +216,10 @@ def _save(model, directory, kind, head):
             tensor_names=names,
             shape_and_slices=[""] * len(names),
             tensors=[
-                tf.convert_to_tensor(np.asarray(weights[x])) for x in names
+                tf.convert_to_tensor(
+                    lora_factors.merge(weights[x], *factors.get(x, ()))
+                )
+                for x in names
             ],
         )
         config_file = os.path.join(partial, _KINDS[kind][1])

@@ -31,13 +31,16 @@ def describe(params) -> str:
         inputs, *_ = trainer.train_dataset.element_spec
     lines = [f"{name}: {x.dtype.name}{x.shape}" for name, x in inputs.items()]
     sizes = [np.prod(x.shape) for x in trainer.model.trainable_variables]
+    number = f"Parameters: {int(sum(sizes)):,}"
+    if params.task.lora_rank:
+        number = runner_lib.describe_lora(params, trainer.model)
     # Linux reports `ru_maxrss` in kilobytes.
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return "\n".join(
         [
             "Inputs per replica:",
             *(f"  {line}" for line in lines),
-            f"Parameters: {int(sum(sizes)):,}",
+            number,
             f"Loss: {float(logs['training_loss']):.4g}",
             f"Peak memory of the process: {memory:.2f} GB",
             f"First step, with tracing: {seconds[0]:.1f} s",

@@ -97,6 +97,7 @@ def _evaluate(options, experiment, configured, reporter) -> Result:
             params, "eval", model_dir, tuned, reporter=reporter
         )
         with run_directory.restoring(checkpoint):
+            runs.check_rank(checkpoint, params.task.lora_rank)
             runner.controller.restore_checkpoint(checkpoint)
         metrics = runner_lib.run_mode(runner, params, "eval")
     metrics["step"] = int(runner.trainer.global_step.numpy())

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import re
 import time
 from collections.abc import Callable
@@ -200,6 +201,24 @@ def make_runner(
             f"The trainer rejects the configuration: {error}"
         ) from error
     return task, runner
+
+
+def describe_lora(params, model) -> str:
+    """Returns a sentence about the number of weights that are trained."""
+    trained, total = (
+        sum(math.prod(x.shape) for x in weights) / 1e6
+        for weights in (model.trainable_variables, model.variables)
+    )
+    text = (
+        f"Training {trained:.3g} of {total:.4g} million weights (LoRA of rank "
+        f"{params.task.lora_rank})."
+    )
+    if not params.task.init_checkpoint:
+        text += (
+            " The other weights are random and stay so. Give pre-trained "
+            "weights as `init_checkpoint`."
+        )
+    return text
 
 
 def _warn_of_slow_bfloat16(runtime, reporter: Reporter) -> None:

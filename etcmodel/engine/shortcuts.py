@@ -41,6 +41,7 @@ _PARAMETERS = {
     "learning_rate": (f"{_RATE}.initial_learning_rate",),
     "preset": ("task.model.encoder.preset",),
     "init_checkpoint": ("task.init_checkpoint",),
+    "lora_rank": ("task.lora_rank",),
     "seed": ("task.train_data.seed",),
 }
 

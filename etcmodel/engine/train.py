@@ -41,6 +41,10 @@ class Options(run_options.TrainerOptions):
         optimizer: "adamw" or "lamb"; by default the experiment's.
         schedule: decay of the learning rate after the warm-up: "linear" to 0,
             "cosine" to 0, or "constant"; by default the experiment's.
+        lora_rank: train with LoRA of this rank, such as 8: the encoder is
+            frozen, and small updates of its attention and feed-forward weights
+            are trained, with a learning rate about ten times as high. By
+            default, the whole encoder is trained.
         patience: number of validations without a better metric after which the
             training stops early; by default it never does.
         seed: seed of the weights, the order of records and dropout.
@@ -61,6 +65,7 @@ class Options(run_options.TrainerOptions):
     schedule: str | None = option(None, one_of=["linear", "cosine", "constant"])
     preset: str | None = None
     init_checkpoint: str | None = option(None, path="weights")
+    lora_rank: int | None = option(None, min_value=0)
     patience: int | None = None
     seed: int | None = option(None, min_value=0)
     small: bool = False
@@ -230,4 +235,6 @@ def _run(options, spec, params, mode: str, watch, reporter) -> None:
         model = runner.trainer.model
         runs.save(task, model, spec, options.experiment, model_dir)
         runs.keep_tuned(spec, params.task.init_checkpoint, model_dir)
+        if params.task.lora_rank:
+            reporter.note(runner_lib.describe_lora(params, model))
         runner_lib.run_mode(runner, params, mode, watch)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from etcmodel import checkpoints
 from etcmodel import models
 from etcmodel.checkpoints import files as checkpoint_files
+from etcmodel.checkpoints import lora_factors
 from etcmodel.engine import processes
 from etcmodel.engine import runner
 from etcmodel.errors import UserError
@@ -136,9 +137,10 @@ def _restore(model, task_model, checkpoint: str, model_dir: str) -> None:
     """Loads all weights; raises a `UserError` if the checkpoint lacks any."""
     try:
         with run_directory.restoring(checkpoint):
-            if processes.has_keras_2():
+            shapes = checkpoint_files.Checkpoint(checkpoint).shapes
+            if processes.has_keras_2() and not lora_factors.rank_of(shapes):
                 # Checkpoints are written with Keras 2, so they can be restored
-                # directly.
+                # directly, unless LoRA must be merged.
                 status = tf.train.Checkpoint(model=model).read(checkpoint)
                 status.expect_partial().assert_existing_objects_matched()
                 return

@@ -145,6 +145,7 @@ class Estimator(predictors.RowPredictor[Result]):
         max_record_bytes: int = files.MAX_RECORD_BYTES,
         optimizer: str | None = None,
         schedule: str | None = None,
+        lora_rank: int | None = None,
         params: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callable[[int, dict[str, float]], object]] = (),
         verbose: int = 1,
@@ -175,6 +176,9 @@ class Estimator(predictors.RowPredictor[Result]):
             optimizer: "adamw" or "lamb".
             schedule: how the learning rate decays after the warm-up: "linear",
                 "cosine" or "constant".
+            lora_rank: train with LoRA of this rank, such as 8: the encoder is
+                frozen, and small updates of its attention and feed-forward
+                weights are trained. The trained model includes the updates.
             params: overrides of the training configuration, such as
                 `{"runtime.mixed_precision_dtype": "bfloat16"}`.
             callbacks: functions that are called after each validation with the
@@ -233,6 +237,7 @@ class Estimator(predictors.RowPredictor[Result]):
                 small=small,
                 optimizer=optimizer,
                 schedule=schedule,
+                lora_rank=lora_rank,
                 params_override=self._parameters(params or {}),
             ),
             reporter,

@@ -196,7 +196,7 @@ class ClassifierTest(tf.test.TestCase):
                 estimator.processes, "train", return_value=result
             ) as run,
         ):
-            model.fit(iter(["a"]))
+            model.fit(iter(["a"]), lora_rank=2)
         options = read.call_args.args[0]
         self.assertIsNone(options.like)
         expected = {"long_length": 16, "global_length": 8}
@@ -214,6 +214,7 @@ class ClassifierTest(tf.test.TestCase):
             self.assertEqual(expected, other._has_other_labels())
         options = run.call_args.args[0]
         self.assertStartsWith(options.init_checkpoint, self.model.model_dir)
+        self.assertEqual(2, options.lora_rank)
 
     def test_options_after_training(self):
         """Some options apply at once; others raise errors until `fit`."""

@@ -7,6 +7,7 @@ import tensorflow as tf
 from etcmodel.layers import dense_rows
 from etcmodel.layers import initializers
 from etcmodel.layers import keras_compat
+from etcmodel.layers import lora
 from etcmodel.layers.activations import get_layer_activation
 from etcmodel.ops import feed_forward
 from etcmodel.ops import shapes
@@ -93,27 +94,39 @@ class DenseLayers(keras_compat.ConstructorConfig):
                 for all_layers in (
                     [layer.kernel for layer in self.layers],
                     [layer.bias for layer in self.layers if self.use_bias],
+                    [x for y in self.layers for x in lora.factors_of(y)],
                 )
             ]
             # [rows, units]
             output = feed_forward.apply(
                 tf.reshape(inputs, [-1, size]),
-                *weights,
+                *weights[:2],
                 self.activation,
+                factors=weights[2],
                 keep=keras_compat.is_training(training),
             )
             return tf.reshape(output, [*shape, self.hidden_sizes[-1]])
-        output = self.layers[0](inputs)
+        output = _apply(self.layers[0], inputs)
         for layer in self.layers[1:]:
-            output = layer(self.activation(output))
+            output = _apply(layer, self.activation(output))
         return output
 
     def _is_chain(self):
         return len(self.layers) > 1 and not (
             isinstance(self.activation, tf.keras.layers.Layer)
             or any(map(dense_rows.is_quantized, self.layers))
+            or len({bool(lora.factors_of(x)) for x in self.layers}) > 1
         )
 
     def compute_output_shape(self, input_shape):
         """Returns the shape of the inputs, with the last hidden size."""
         return (*input_shape[:-1], self.hidden_sizes[-1])
+
+
+def _apply(layer, inputs):
+    """Calls a layer, or adds LoRA's update, which a call would leave out."""
+    return (
+        dense_rows.apply(layer, inputs)
+        if lora.factors_of(layer)
+        else layer(inputs)
+    )

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from etcmodel.layers import lora
+from etcmodel.ops import feed_forward
 from etcmodel.ops import shapes
 from etcmodel.ops import shared_graphs
 
@@ -16,7 +18,8 @@ def apply(
 ) -> tf.Tensor:
     """Applies a dense layer to the last axes of a tensor.
 
-    The product of a built `Dense` layer is traced once for all layers. Any
+    The product of a built `Dense` layer, with LoRA's update if it has one, is
+    traced once for all layers. Any
     other layer, such as a subclass of `Dense` or a quantized layer, is called
     with `<float>[rows, size]`. For the other arguments and the result, see
     `shapes.apply_to_rows`.
@@ -24,12 +27,15 @@ def apply(
     if not _is_product(layer):
         return shapes.apply_to_rows(layer, inputs, row_rank, split)
     inputs = tf.cast(inputs, layer.compute_dtype)
-    weights = [
-        tf.cast(tf.convert_to_tensor(weight), inputs.dtype)
-        for weight in (layer.kernel, layer.bias)
-        if weight is not None
-    ]
-    return _product(inputs, weights, row_rank, split)
+    weights, factors = (
+        [
+            tf.cast(tf.convert_to_tensor(weight), inputs.dtype)
+            for weight in group
+            if weight is not None
+        ]
+        for group in ((layer.kernel, layer.bias), lora.factors_of(layer))
+    )
+    return _product(inputs, weights, factors, row_rank, split)
 
 
 def is_quantized(layer: tf.keras.layers.Layer) -> bool:
@@ -48,12 +54,15 @@ def _is_product(layer):
 
 
 @shared_graphs.shared
-def _product(inputs, weights, row_rank, split):
+def _product(inputs, weights, factors, row_rank, split):
+    if factors:
+        # Frozen, so that the backward pass skips their gradients.
+        weights = [tf.stop_gradient(weight) for weight in weights]
     kernel, *biases = weights
 
     def apply_to_matrix(rows):
         # [rows, units]
-        rows = tf.matmul(rows, kernel)
+        rows = feed_forward.product(rows, kernel, factors)
         for bias in biases:
             rows = tf.nn.bias_add(rows, bias)
         return rows

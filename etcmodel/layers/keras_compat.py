@@ -91,6 +91,19 @@ def _add_untrained(add_weight, *args, **kwargs):
     return add_weight(*args, **kwargs | {"trainable": False})
 
 
+def freeze(layer) -> None:
+    """Makes a layer's own weights, not its sublayers', permanently untrained.
+
+    The layer must be built. Weights that it adds later can be trained.
+    """
+    if is_keras_3():
+        for weight in layer._trainable_variables:
+            weight.trainable = False
+    else:
+        layer._non_trainable_weights.extend(layer._trainable_weights)
+        layer._trainable_weights.clear()
+
+
 class ConstructorConfig(tf.keras.layers.Layer):
     """A layer whose config holds the arguments of its constructor.
 

@@ -8,6 +8,7 @@ from etcmodel.models.etc.structured_etc_model import StructuredEtcModel
 from etcmodel.models.etc.structured_etc_model import build_encoder
 from etcmodel.models.heads import GlobalChoiceHead
 from etcmodel.models.input_checks import check_inputs
+from etcmodel.models.lora import add_lora
 from etcmodel.models.pretraining_heads import LanguageModelHead
 from etcmodel.models.pretraining_heads import masked_lm_losses
 from etcmodel.models.read_twice.config import ReadTwiceConfig
@@ -37,6 +38,7 @@ __all__ = [
     "ReadTwiceOutput",
     "SpanPredictionHead",
     "StructuredEtcModel",
+    "add_lora",
     "batch_span_cross_entropy_loss",
     "best_spans",
     "build_encoder",

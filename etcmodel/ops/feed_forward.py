@@ -26,6 +26,7 @@ def apply(
     biases: Sequence[tf.Tensor],
     activation: Callable,
     keep: bool = True,
+    factors: Sequence[tf.Tensor] = (),
 ) -> tf.Tensor:
     """Applies dense layers in sequence, with an activation between them.
 
@@ -36,27 +37,63 @@ def apply(
         activation: function without variables that treats each row by itself.
         keep: whether to keep all inputs of activations for the gradients.
             Otherwise the backward pass computes them again.
+        factors: two factors of each kernel's update (see `product`), or none.
+            With factors, kernels and biases are frozen and get no gradients.
     """
 
-    def chain(rows, *weights):
-        run = _Chain(rows, weights, len(kernels), activation)
+    def chain(rows, *weights, frozen=()):
+        run = _Chain(rows, weights, frozen, len(kernels), activation)
         output, inner = run.forward(keep)
         return output, lambda d_output: run.backward(inner, d_output)
 
-    def plain(rows, *weights):
-        return _Chain(rows, weights, len(kernels), activation).products(rows)
+    def plain(rows, *weights, frozen=()):
+        run = _Chain(rows, weights, frozen, len(kernels), activation)
+        return run.products(rows)
 
-    return custom_gradients.custom_gradient(chain, plain)(
-        rows, *kernels, *biases
+    call = custom_gradients.custom_gradient(chain, plain)
+    if not factors:
+        return call(rows, *kernels, *biases)
+    return call(
+        rows,
+        *factors,
+        frozen=[tf.stop_gradient(x) for x in [*kernels, *biases]],
     )
 
 
+def product(
+    rows: tf.Tensor, kernel: tf.Tensor, factors: Sequence[tf.Tensor] = ()
+) -> tf.Tensor:
+    """Multiplies rows by a kernel, to which LoRA may add `a @ b`.
+
+    The sum is not computed, since two thin products cost less.
+
+    Args:
+        rows: `<float>[rows, size]`.
+        kernel: `<float>[size, units]`.
+        factors: `a` and `b`, `<float>[size, rank]` and `<float>[rank, units]`;
+            or nothing.
+    """
+    result = tf.matmul(rows, kernel)
+    if factors:
+        a, b = factors
+        result += tf.matmul(tf.matmul(rows, a), b)
+    return result
+
+
 class _Chain:
-    def __init__(self, rows, weights, num_layers, activation):
+    """Dense layers whose `weights` are trained.
+
+    These are the kernels and biases; or, if those are `frozen`, the factors of
+    the kernels' updates.
+    """
+
+    def __init__(self, rows, weights, frozen, num_layers, activation):
         self.rows = rows
         self.weights = weights
-        self.kernels = weights[:num_layers]
-        self.biases = weights[num_layers:]
+        fixed = frozen or weights
+        self.kernels = fixed[:num_layers]
+        self.biases = fixed[num_layers:]
+        self.has_factors = bool(frozen)
         self.activation = activation
         widest = max(kernel.shape[1] for kernel in self.kernels)
         self.num_rows = shapes.get_shape_list(rows)[0]
@@ -84,6 +121,9 @@ class _Chain:
         rows.set_shape([self.chunk, *rows.shape[1:]])
         return rows
 
+    def _factors(self, i):
+        return self.weights[2 * i : 2 * i + 2] if self.has_factors else ()
+
     def products(self, rows):
         """Returns the output of all layers for some rows."""
         return self._products(rows)[-1]
@@ -93,8 +133,10 @@ class _Chain:
         results = []
         for i in range(first, len(self.kernels)):
             # [rows, units]
-            rows = tf.matmul(
-                self.activation(rows) if i else rows, self.kernels[i]
+            rows = product(
+                self.activation(rows) if i else rows,
+                self.kernels[i],
+                self._factors(i),
             )
             if self.biases:
                 rows = tf.nn.bias_add(rows, self.biases[i])
@@ -106,22 +148,17 @@ class _Chain:
         sums = list(sums)
         sources = [rows, *inner]
         for i in reversed(range(len(self.kernels))):
-            if self.biases:
-                bias = len(self.kernels) + i
-                sums[bias] += tf.reduce_sum(
-                    softmax.to_score_dtype(d_rows), axis=0
-                )
             with tf.GradientTape() as tape:
                 tape.watch(sources[i])
                 source = self.activation(sources[i]) if i else sources[i]
-            # [size, units]
-            sums[i] += softmax.to_score_dtype(
-                tf.matmul(source, d_rows, transpose_a=True)
-            )
+            changed, d_inner = self._add_gradients(i, source, d_rows, sums)
             # One after the other, so that fewer tensors are alive at a time.
-            with tf.control_dependencies([sums[i]]):
+            with tf.control_dependencies(changed):
                 # [rows, size]
                 d_rows = tf.matmul(d_rows, self.kernels[i], transpose_b=True)
+            if d_inner is not None:
+                a, _ = self._factors(i)
+                d_rows = d_rows + tf.matmul(d_inner, a, transpose_b=True)
             if i:
                 d_rows = tape.gradient(
                     source,
@@ -131,13 +168,40 @@ class _Chain:
                 )
         return d_rows, sums
 
+    def _add_gradients(self, i, source, d_rows, sums):
+        """Adds the gradients of layer `i`'s weights to `sums`.
+
+        Returns the changed sums, and with factors, `d_rows` times `b`.
+        """
+
+        def add(index, of_rows, d_rows):
+            # [size, units]
+            sums[index] += softmax.to_score_dtype(
+                tf.matmul(of_rows, d_rows, transpose_a=True)
+            )
+
+        if self.has_factors:
+            a, b = self._factors(i)
+            # [rows, rank]
+            d_inner = tf.matmul(d_rows, b, transpose_b=True)
+            add(2 * i, source, d_inner)
+            add(2 * i + 1, tf.matmul(source, a), d_rows)
+            return sums[2 * i : 2 * i + 2], d_inner
+        if self.biases:
+            sums[len(self.kernels) + i] += tf.reduce_sum(
+                softmax.to_score_dtype(d_rows), axis=0
+            )
+        add(i, source, d_rows)
+        return [sums[i]], None
+
     def forward(self, keep):
         """Computes the output and, with `keep`, the inputs of activations."""
         source, first = self.rows, 0
         if keep:
             # The result is kept anyway, so one product covers all rows.
             # [rows, units]
-            source, first = tf.matmul(source, self.kernels[0]), 1
+            source = product(source, self.kernels[0], self._factors(0))
+            first = 1
             if self.biases:
                 source = tf.nn.bias_add(source, self.biases[0])
 

@@ -86,6 +86,60 @@ class DenseChainTest(tf.test.TestCase, parameterized.TestCase):
         for x, y in zip(expected_gradients, gradients, strict=True):
             self.assertAllClose(x, y, 1e-12, 1e-12)
 
+    @parameterized.product(
+        num_rows=(3, 13),
+        keep=(True, False),
+        how=("eager", "graph", "xla_unknown_length"),
+    )
+    def test_gradients_of_factors(self, num_rows, keep, how):
+        """Gradients are projections of those of the whole kernels."""
+        sizes = (2, 4, 3)
+        rows, kernels, biases = self._tensors(num_rows, sizes)
+        upstream = self._tensors(num_rows, sizes[::-1])[0]
+        draw = np.random.default_rng(2).normal
+        # Of rank 2.
+        pairs = [
+            (draw(size=[x, 2]), draw(size=[2, y])) for x, y in ((2, 4), (4, 3))
+        ]
+        factors = [tf.constant(x) for pair in pairs for x in pair]
+
+        def step(rows, upstream):
+            tensors = [rows, *factors, *kernels, *biases]
+            with tf.GradientTape() as tape:
+                tape.watch(tensors)
+                output = feed_forward.apply(
+                    rows, kernels, biases, tf.tanh, keep, factors
+                )
+            found = tape.gradient(output, tensors, upstream)
+            self.assertEqual([None] * 4, found[5:])
+            return output, found[:5]
+
+        if how != "eager":
+            step = tf.function(
+                step,
+                jit_compile="xla" in how,
+                input_signature=[
+                    tf.TensorSpec(
+                        [None if "unknown" in how else num_rows, size],
+                        tf.float64,
+                    )
+                    for size in (2, 3)
+                ],
+            )
+        with mock.patch.object(streaming, "CHUNK_ELEMENTS", 20):
+            output, (d_rows, *found) = step(rows, upstream)
+        merged = [x + a @ b for x, (a, b) in zip(kernels, pairs, strict=True)]
+        expected, (expected_d_rows, *d_kernels) = self._expected(
+            rows, merged, biases, upstream
+        )
+        self.assertAllClose(expected, output, 1e-12, 1e-12)
+        self.assertAllClose(expected_d_rows, d_rows, 1e-12, 1e-12)
+        for i, (a, b) in enumerate(pairs):
+            self.assertAllClose(d_kernels[i] @ b.T, found[2 * i], 1e-12, 1e-12)
+            self.assertAllClose(
+                a.T @ d_kernels[i], found[2 * i + 1], 1e-12, 1e-12
+            )
+
     @parameterized.parameters(True, False)
     def test_second_derivatives_of_chunks(self, keep):
         rows, kernels, biases = self._tensors(7, (2, 4, 3))
@@ -112,6 +166,39 @@ class DenseChainTest(tf.test.TestCase, parameterized.TestCase):
             found = second(chunks)
         for x, y in zip(second(formula), found, strict=True):
             self.assertAllClose(x, y, 1e-12, 1e-12)
+
+    def test_second_derivatives_of_factors(self):
+        rows, kernels, biases = self._tensors(7, (2, 4, 3))
+        draw = np.random.default_rng(2).normal
+        factors = [
+            tf.constant(draw(size=x)) for x in ((2, 2), (2, 4), (4, 2), (2, 3))
+        ]
+
+        def chunks(rows, *factors):
+            return feed_forward.apply(
+                rows, kernels, biases, tf.tanh, True, factors
+            )
+
+        def formula(rows, a0, b0, a1, b1):
+            inner = rows @ (kernels[0] + a0 @ b0) + biases[0]
+            return tf.tanh(inner) @ (kernels[1] + a1 @ b1) + biases[1]
+
+        @tf.function(autograph=False)
+        def second(function):
+            tensors = [rows, *factors]
+            with tf.GradientTape() as outer:
+                outer.watch(tensors)
+                with tf.GradientTape() as tape:
+                    tape.watch(tensors)
+                    value = tf.reduce_sum(tf.sin(function(*tensors)))
+                slopes = tape.gradient(value, tensors)
+                total = tf.add_n([tf.reduce_sum(x**2) for x in slopes])
+            return outer.gradient(total, tensors)
+
+        with mock.patch.object(streaming, "CHUNK_ELEMENTS", 20):
+            found = second(chunks)
+        for x, y in zip(second(formula), found, strict=True):
+            self.assertAllClose(x, y, 1e-11, 1e-11)
 
     def test_sums_of_chunks_are_not_rounded(self):
         # In bfloat16, 256 + 1 is rounded to 256.

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import socket
 import threading
 import time
 from unittest import mock

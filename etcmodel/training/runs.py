@@ -270,7 +270,11 @@ def check_same(params, metadata, spec: TaskSpec, model_dir: str) -> None:
             f"{_CONTENT[RUN_FILE][1]}"
         )
     pairs = {"task": (note["task"], spec.name)}
-    saved = _flat(read_params(model_dir)["task"]["model"])
+    before = read_params(model_dir)["task"]
+    rank = getattr(params.task, "lora_rank", 0)
+    # Runs of older versions have no LoRA.
+    pairs["task.lora_rank"] = (before.get("lora_rank", 0), rank)
+    saved = _flat(before["model"])
     model = _flat(params.task.model.as_dict())
     pairs |= {
         f"task.model.{name}": (saved.get(name), model.get(name))
@@ -422,6 +426,24 @@ def find_checkpoint(model_dir: str, choice: str | None) -> str:
     if not found:
         raise _no_checkpoint(model_dir, choice)
     return found
+
+
+def check_rank(checkpoint: str, rank: int) -> None:
+    """Raises a `UserError` unless a checkpoint has LoRA of the given rank.
+
+    The trainer would otherwise ignore the update of the frozen weights.
+    """
+    from etcmodel.checkpoints import files as checkpoint_files
+    from etcmodel.checkpoints import lora_factors
+
+    shapes = checkpoint_files.Checkpoint(checkpoint).shapes
+    found = lora_factors.rank_of(shapes)
+    if found != rank:
+        raise UserError(
+            f"task.lora_rank is {rank}, but {checkpoint} was trained with "
+            f"task.lora_rank={found}. Leave out the override, or set it to "
+            f"{found}."
+        )
 
 
 def check_checkpoint(model_dir: str, choice: str | None) -> None:

@@ -27,6 +27,7 @@ from etcmodel.feature_utils import random_masks
 from etcmodel.models import EtcConfig
 from etcmodel.models import input_checks
 from etcmodel.models import json_config
+from etcmodel.models import lora
 from etcmodel.models import run_files
 from etcmodel.ops import collectives
 from etcmodel.ops import recompute
@@ -84,6 +85,8 @@ class RecordsConfig(cfg.TaskConfig):
         trim_batches: whether to pad a training batch only to its longest
             record, and to batch records of similar length. This is faster, but
             TPUs need a fixed length. Not for ReadTwice.
+        lora_rank: rank of LoRA, which trains small updates of a frozen
+            encoder; 0 to train the whole encoder. See `models.add_lora`.
     """
 
     train_data: cfg.DataConfig = dataclasses.field(
@@ -97,6 +100,7 @@ class RecordsConfig(cfg.TaskConfig):
         )
     )
     trim_batches: bool = False
+    lora_rank: int = 0
 
 
 class RecordsTask(base_task.Task):
@@ -136,6 +140,11 @@ class RecordsTask(base_task.Task):
             raise UserError(
                 f"task.trim_batches is not supported by {spec.name}, whose "
                 "segments have a fixed length. Set it to false."
+            )
+        if params.lora_rank < 0:
+            raise UserError(
+                f"task.lora_rank is {params.lora_rank}, but must be at least "
+                "0. Set it to 8, or to 0 to train the whole encoder."
             )
         try:
             self.task_model = spec.make_model(
@@ -182,7 +191,12 @@ class RecordsTask(base_task.Task):
             raise UserError(f"task.model: {error}") from error
         # Checkpoints then store the encoder under one name in all tasks, so
         # that `initialize` finds it.
-        model.checkpoint_items = {"encoder": self.task_model.encoder(model)}
+        encoder = self.task_model.encoder(model)
+        model.checkpoint_items = {"encoder": encoder}
+        if self.task_config.lora_rank:
+            lora.add_lora(
+                files.find_encoder(encoder), self.task_config.lora_rank
+            )
         return model
 
     def describe_encoder(
