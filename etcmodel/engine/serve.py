@@ -8,10 +8,12 @@ import socket
 import tempfile
 
 from etcmodel import extras
+from etcmodel import json_objects
 from etcmodel.engine import export
 from etcmodel.engine import paths
 from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
+from etcmodel.errors import show
 from etcmodel.pipeline import options as options_lib
 from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import load
@@ -27,6 +29,9 @@ class Options:
         saved_model: what `export` wrote, or a directory with such directories
             whose names are numbers, the versions of the model.
         model_dir: instead of it, a run of `train`.
+        example: a JSON file with the question and document that the page begins
+            with, such as {"query": ..., "text": ...}: inputs of the signature
+            `text`. By default, it begins with a small example of the task.
         host: the address to listen at; the default takes requests of this
             machine alone, 0.0.0.0 takes all.
         port: the port to listen at; 0 for any that is free.
@@ -45,6 +50,7 @@ class Options:
 
     saved_model: str | None = option(None, path="served")
     model_dir: str | None = option(None, path="run")
+    example: str | None = option(None, path="file")
     host: str = "127.0.0.1"
     port: int = option(8501, min_value=0, max_value=65535)
     model_name: str | None = None
@@ -68,7 +74,9 @@ def serve(options: Options, reporter: Reporter | None = None) -> None:
         UserError: an option or the model cannot be used.
     """
     reporter = reporter or Reporter("quiet")
-    extras.require("fastapi", "uvicorn", "prometheus_client")
+    extras.require(
+        *("fastapi", "lxml", "markdown_it", "prometheus_client", "uvicorn")
+    )
     options_lib.check(options)
     paths.check(options)
     if (options.saved_model is None) == (options.model_dir is None):
@@ -81,6 +89,7 @@ def serve(options: Options, reporter: Reporter | None = None) -> None:
             f"`model_name={options.model_name}`: choose a name without "
             "/, :, ?, # and %."
         )
+    example = options.example and _read_example(options.example)
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(_listen(options.host, options.port))
         saved_model = options.saved_model
@@ -94,7 +103,9 @@ def serve(options: Options, reporter: Reporter | None = None) -> None:
             )
         # Raised once the server has answered what it had.
         with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(_serve(options, saved_model, listener, reporter))
+            asyncio.run(
+                _serve(options, saved_model, listener, example, reporter)
+            )
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -116,7 +127,28 @@ def _request_of(task: str):
     return load(registry.get(task).preprocessor).REQUEST
 
 
-async def _serve(options, saved_model, listener, reporter) -> None:
+def example_of(task: str) -> dict[str, str]:
+    """Returns a small request for the signature `text` of a task."""
+    request = load(registry.get(task).preprocessor).TEXT_REQUEST
+    return {name: x[0].decode() for name, x in request.items()}
+
+
+def _read_example(path: str) -> dict[str, str]:
+    """Reads the example of the page."""
+    try:
+        with open(path, "rb") as stream:
+            example = json_objects.parse(stream.read())
+    except ValueError as error:
+        raise UserError(f"`example={path}`: {error}.") from None
+    for name, text in example.items():
+        if not isinstance(text, str):
+            raise UserError(
+                f"`example={path}`: {name!r} is {show(text)}, expected a text."
+            )
+    return example
+
+
+async def _serve(options, saved_model, listener, example, reporter) -> None:
     """Loads the model and runs the server."""
     import uvicorn
 
@@ -144,11 +176,13 @@ async def _serve(options, saved_model, listener, reporter) -> None:
             max_text_bytes=options.max_text_bytes,
             watch_interval=options.watch,
         ),
+        example_of if example is None else lambda task: example,
     )
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     reporter.note(
         f"Serving {name} at http://{shown}:{port}/v1/models/{name}:predict"
     )
+    reporter.note(f"Its page: http://{shown}:{port}/")
     config = uvicorn.Config(app, log_level="warning")
     await uvicorn.Server(config).serve([listener])

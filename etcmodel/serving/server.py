@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import dataclasses
 import time
+from collections.abc import Callable
+from collections.abc import Mapping
 
 import fastapi
 import prometheus_client
@@ -14,6 +16,7 @@ from tensorflow.core.framework import types_pb2
 from etcmodel.errors import UserError
 from etcmodel.errors import without_stack
 from etcmodel.serving import batching
+from etcmodel.serving import page
 from etcmodel.serving import rest
 from etcmodel.serving import versions as versions_lib
 
@@ -76,8 +79,17 @@ class _Metrics:
         self.seconds.labels(self._name).observe(seconds)
 
 
+def _no_example(task: str) -> Mapping[str, str]:
+    """Returns no inputs."""
+    del task
+    return {}
+
+
 def make_app(
-    name: str, models: versions_lib.Versions, settings: Settings
+    name: str,
+    models: versions_lib.Versions,
+    settings: Settings,
+    example_of: Callable[[str], Mapping[str, str]] = _no_example,
 ) -> fastapi.FastAPI:
     """Makes the application that a web server runs.
 
@@ -85,6 +97,8 @@ def make_app(
         name: the name that the model is served under.
         models: its versions; see `Versions.update`.
         settings: what is accepted.
+        example_of: returns the inputs of the signature `text` that the page
+            begins with, given the task.
     """
 
     @contextlib.asynccontextmanager
@@ -165,6 +179,8 @@ def make_app(
             ]
         }
 
+    _add_page(app, lambda: (name, find(name, None)), settings, example_of)
+
     @app.get("/healthz")
     def healthz():
         """Tells that the server answers."""
@@ -187,6 +203,48 @@ def make_app(
         return _error(400, f"Malformed request: {request.method} /v1/{path}")
 
     return app
+
+
+def _add_page(app, get_model, settings: Settings, example_of) -> None:
+    """Adds the page and what it asks for, except for predictions."""
+
+    @app.get("/", include_in_schema=False)
+    def show_page():
+        return fastapi.Response(
+            page.read_file(page.PAGE),
+            media_type="text/html",
+            headers=page.HEADERS,
+        )
+
+    @app.get("/page/model", include_in_schema=False)
+    def describe_model():
+        name, model = get_model()
+        return page.describe(
+            name,
+            model.metadata,
+            model.specs,
+            example_of(model.metadata["task"]),
+        )
+
+    @app.post("/page/document", include_in_schema=False)
+    async def convert(request: fastapi.Request):
+        content = await _read(request, settings.max_text_bytes)
+        kind = request.headers.get("content-type", "")
+        try:
+            text = await asyncio.to_thread(page.to_text, content, kind)
+        except UserError as error:
+            raise _HttpError(400, str(error)) from error
+        return {"text": text}
+
+    @app.get("/page/{file}", include_in_schema=False)
+    def page_file(file: str):
+        if file not in page.FILES:
+            raise _HttpError(404, f"The page has no file {file}.")
+        return fastapi.Response(
+            page.read_file(file),
+            media_type=page.FILES[file],
+            headers=page.HEADERS,
+        )
 
 
 async def _read(request: fastapi.Request, max_bytes: int) -> bytes:

@@ -7,6 +7,9 @@ from etcmodel.feature_utils import ragged_rows
 # A line such as "## History".
 _HEADING = r"#{1,6}[ \t]+[^\n]*"
 _BREAK = "\n\n"
+# Punctuation at the end and at the beginning of a word.
+_CLOSING = r"(\pP+)(\s|$)"
+_OPENING = r"(^|\s)(\pP+)"
 # Each pass joins every other of the headings without text between them.
 _PASSES = 5
 
@@ -54,3 +57,19 @@ def split_paragraphs(
         return ragged_rows.keep(parts.with_flat_values(values), is_used)
 
     return rows(title), rows(body)
+
+
+def split_words(texts: tf.Tensor) -> tf.RaggedTensor:
+    """Splits texts into words and the punctuation around them.
+
+    Example: `["He said: (in Krakow)."]` gives `[["He", "said", ":", "(", "in",
+    "Krakow", ")."]]`; punctuation within a word stays there.
+
+    Args:
+        texts: `<string>[texts]`.
+
+    Returns:
+        `<string>[texts, (words)]`.
+    """
+    apart = tf.strings.regex_replace(texts, _CLOSING, r" \1 \2")
+    return tf.strings.split(tf.strings.regex_replace(apart, _OPENING, r"\1\2 "))

@@ -62,9 +62,8 @@ const etcDocument = (() => {
       this._options = options;
       this._paragraphs = paragraphs;
       this._elements = [];
-      this._marks = [];
-      // Indices of the parts that have marks.
-      this._marked = new Set();
+      // Index of a part -> its marks.
+      this._marked = new Map();
       this._current = 0;
       this._isClosed = false;
       let position = 0;
@@ -101,35 +100,59 @@ const etcDocument = (() => {
      * `kind` becomes a class of the `<mark>`: "answer", "evidence", ...
      */
     mark(spans) {
-      const before = this._marked;
-      this._marks = spans.filter((span) => span.start < span.end);
-      this._marked = new Set();
-      for (const span of this._marks) {
-        let i = this.indexAt(span.start);
+      const before = this._marked.keys();
+      const marked = new Map();
+      spans.forEach((span, order) => {
+        let i = span.start < span.end ? this.indexAt(span.start) : Infinity;
         for (; i < this.parts.length && this.parts[i].start < span.end; i++) {
           if (this.parts[i].end > span.start) {
-            this._marked.add(i);
+            if (!marked.has(i)) {
+              marked.set(i, []);
+            }
+            marked.get(i).push({...span, order});
           }
         }
-      }
-      for (const i of new Set([...before, ...this._marked])) {
+      });
+      this._marked = marked;
+      for (const i of new Set([...before, ...marked.keys()])) {
         if (this._elements[i]) {
           this._paintText(i);
         }
       }
     }
 
-    /** Scrolls to the part at a position, once it is in the page. */
+    /**
+     * Scrolls to the mark or part at a position, once it is in the page.
+     *
+     * A container that scrolls is scrolled alone, otherwise the page.
+     */
     async reveal(position) {
       const i = this.indexAt(position);
       if (!this._elements[i]) {
         await this.whenBuilt;
       }
       const part = this._elements[i];
-      if (part) {
-        const mark = part.querySelector("mark");
-        (mark || part).scrollIntoView({block: "center"});
+      if (!part) {
+        return;
       }
+      const marks = [...part.querySelectorAll("mark")];
+      const target =
+        marks.find((mark) => Number(mark.dataset.end) > position) || part;
+      this._scrollTo(target);
+      // Paragraphs that come into sight may turn out to be larger.
+      requestAnimationFrame(() => this._scrollTo(target));
+    }
+
+    _scrollTo(target) {
+      const {container} = this;
+      if (!/auto|scroll/.test(getComputedStyle(container).overflowY)) {
+        target.scrollIntoView({block: "center"});
+        return;
+      }
+      const place = target.getBoundingClientRect();
+      const frame = container.getBoundingClientRect();
+      const middle = (frame.height - place.height) / 2;
+      container.scrollTop += place.top - frame.top - middle;
     }
 
     /** Returns the index of the last part that starts at or before a place. */
@@ -212,24 +235,35 @@ const etcDocument = (() => {
         this._elements[index].textContent = text;
         return;
       }
-      const own = this._marks.filter((x) => x.start < end && x.end > start);
+      const own = this._marked.get(index);
+      own.sort((x, y) => x.start - y.start);
       const cuts = new Set([start, end]);
       for (const span of own) {
         cuts.add(Math.max(start, span.start)).add(Math.min(end, span.end));
       }
       const places = [...cuts].sort((x, y) => x - y);
-      const pieces = [];
+      const pieces = new DocumentFragment();
+      let next = 0;
+      let active = [];
       for (let i = 0; i + 1 < places.length; i++) {
         const [from, to] = [places[i], places[i + 1]];
+        while (next < own.length && own[next].start <= from) {
+          active.push(own[next++]);
+        }
+        active = active.filter((x) => x.end > from);
+        active.sort((x, y) => x.order - y.order);
         const piece = text.slice(from - start, to - start);
-        const span = own.find((x) => x.start <= from && x.end >= to);
-        pieces.push(
-          span
-            ? element("mark", {class: `etc-mark etc-${span.kind}`}, piece)
-            : piece
-        );
+        const [span] = active;
+        if (span) {
+          const mark = element("mark", {class: `etc-mark etc-${span.kind}`});
+          mark.dataset.end = to;
+          mark.append(piece);
+          pieces.append(mark);
+        } else {
+          pieces.append(piece);
+        }
       }
-      this._elements[index].replaceChildren(...pieces);
+      this._elements[index].replaceChildren(pieces);
     }
 
     _listen() {

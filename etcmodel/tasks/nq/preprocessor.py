@@ -16,6 +16,7 @@ from etcmodel.feature_utils import layout
 from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils.text import pages
+from etcmodel.feature_utils.text import plain_documents
 from etcmodel.feature_utils.text import texts
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.pipeline import example_schema
@@ -82,6 +83,12 @@ class NQPreprocessor(EtcPreprocessor):
         "candidate_starts": np.array([[0, 8]], np.int32),
         "candidate_ends": np.array([[8, 15]], np.int32),
     }
+    TEXT_REQUEST = {
+        "query": REQUEST["question"],
+        "text": np.array(
+            [b"Jan Novak lives in Krakow.\n\nHe is a cook."], dtype=object
+        ),
+    }
     LAYOUT = LAYOUT
     SCHEMA = example_schema.etc_schema(
         # The word of the page of each long token; -1 for the CLS, the question,
@@ -98,6 +105,46 @@ class NQPreprocessor(EtcPreprocessor):
     )
     # Long pages have many windows; this limits the memory they need.
     rows_at_once = 4
+
+    @staticmethod
+    def of_text(query, text):
+        """Makes a candidate of each paragraph; titles are in none, as in NQ.
+
+        Answers name words of the output `tokens`.
+        """
+        _, paragraphs = plain_documents.split_paragraphs(text)
+        # [all paragraphs, (words)]
+        words = plain_documents.split_words(paragraphs.values)
+        has_words = words.row_lengths() > 0
+        paragraphs = ragged_rows.keep(paragraphs, has_words)
+        words = tf.ragged.boolean_mask(words, has_words)
+        one = tf.ones([words.nrows(), 1], tf.bool)
+
+        def page(values, first, last):
+            """Adds a paragraph's tags: `[records, words]`."""
+            tagged = tf.concat([first, values, last], axis=1)
+            return ragged_rows.merge(paragraphs.with_values(tagged)).to_tensor()
+
+        tokens = page(
+            words, tf.where(one, "<P>", ""), tf.where(one, "</P>", "")
+        )
+        is_tag = words.with_values(tf.zeros_like(words.values, tf.bool))
+        # [all paragraphs]
+        sizes = tf.cast(words.row_lengths(), tf.int32) + 2
+        ends = tf.cumsum(sizes)
+        before = tf.gather(tf.pad(ends, [[1, 0]]), paragraphs.row_starts())
+        ends -= tf.gather(before, ragged_rows.owners_in(paragraphs))
+
+        def places(values):
+            return paragraphs.with_values(values).to_tensor(-1)
+
+        return {
+            "question": query,
+            "tokens": tokens,
+            "is_html": page(is_tag, one, one),
+            "candidate_starts": places(ends - sizes),
+            "candidate_ends": places(ends),
+        }, {"tokens": tokens}
 
     def layout_spec(self):
         """Returns the layout; raises a ValueError without tag tokens."""

@@ -15,6 +15,7 @@ from etcmodel.feature_utils import layout
 from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils.text import pages
+from etcmodel.feature_utils.text import plain_documents
 from etcmodel.feature_utils.text import texts
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline.preprocessor import Encoded
@@ -26,6 +27,10 @@ from etcmodel.tasks.documents import documents
 from etcmodel.tasks.openkp import ngrams
 
 _NUM_FEATURES = len(openkp.FEATURES)
+# How a heading and a paragraph look in an ordinary page; see `openkp.FEATURES`.
+_PAGE = [0, 800, 0, 900, 1, 0, 0, 0, 12, 0]
+_HEADING = np.array([48, 600, 90, 36, 1, 0, 1, 0, 26, 0, *_PAGE], np.float32)
+_PARAGRAPH = np.array([48, 600, 140, 18, 1, 0, 0, 1, 12, 0, *_PAGE], np.float32)
 # The first node that does not fit and all later ones are left out. If it is the
 # first node of the page, it is truncated instead.
 _NODES = layout.Section(
@@ -69,10 +74,10 @@ class OpenKPPreprocessor(EtcPreprocessor):
         "words": np.array([b"Jan Novak Cook in Krakow".split()], dtype=object),
         "node_starts": np.array([[0, 2]], np.int32),
         "node_ends": np.array([[2, 5]], np.int32),
-        "node_features": np.tile(
-            np.array([48, 600, 90, 36, 1, 0, 1, 0, 26, 0], np.float32),
-            [1, 2, 2],
-        ),
+        "node_features": np.stack([[_HEADING, _PARAGRAPH]]),
+    }
+    TEXT_REQUEST = {
+        "text": np.array([b"# Jan Novak\nCook in Krakow"], dtype=object)
     }
     LAYOUT = LAYOUT
     SCHEMA = example_schema.etc_schema(
@@ -89,6 +94,35 @@ class OpenKPPreprocessor(EtcPreprocessor):
         label_starts=example_schema.Field("list", example_schema.LABEL),
         label_sizes=example_schema.Field("list", example_schema.LABEL),
     )
+
+    @staticmethod
+    def of_text(text):
+        """Makes nodes of titles and paragraphs, with ordinary looks."""
+        titles, paragraphs = plain_documents.split_paragraphs(text)
+        both = [titles.values, paragraphs.values]
+        # [all nodes, (words)]
+        words = tf.strings.split(tf.reshape(tf.stack(both, axis=1), [-1]))
+        is_heading = tf.equal(tf.range(words.nrows()) % 2, 0)
+        nodes = tf.RaggedTensor.from_row_splits(
+            is_heading, 2 * paragraphs.row_splits, validate=False
+        )
+        has_words = words.row_lengths() > 0
+        nodes = ragged_rows.keep(nodes, has_words)
+        words = tf.ragged.boolean_mask(words, has_words)
+        # [all nodes]
+        sizes = tf.cast(words.row_lengths(), tf.int32)
+        ends = tf.cumsum(sizes)
+        before = tf.gather(tf.pad(ends, [[1, 0]]), nodes.row_starts())
+        ends -= tf.gather(before, ragged_rows.owners_in(nodes))
+        looks = tf.where(nodes.values[:, tf.newaxis], _HEADING, _PARAGRAPH)
+        return {
+            "words": ragged_rows.merge(nodes.with_values(words)).to_tensor(),
+            "node_starts": nodes.with_values(ends - sizes).to_tensor(-1),
+            "node_ends": nodes.with_values(ends).to_tensor(-1),
+            "node_features": nodes.with_values(looks).to_tensor(
+                -1.0, shape=[None, None, _NUM_FEATURES]
+            ),
+        }, {}
 
     def layout_spec(self):
         """Returns the layout of nodes, or of blocks in a flat text."""
