@@ -8,11 +8,12 @@ its global tokens and links, what was cut, the predicted and the gold answer,
 and, for each token, whom it attends to and who attends to it, by layer and
 head. The result is one HTML file (--output=map.html), or a picture.
 
-Without a model, draws the four attention masks and the relative labels of one record, as in
-Figure 3 of the ETC paper, with the tokens on the axes. Prints the record's
-parts, how many were truncated, and the number of links.
-Sizes, masks and distances come from --like (a run or preprocessed records) if
-given, otherwise from the experiment.
+Without a model, draws the four attention masks and the relative labels of one
+record, as in Figure 3 of the ETC paper, with the tokens on the axes. Sizes,
+masks and distances come from --like (a run or preprocessed records) if given,
+otherwise from the experiment.
+
+Both print the record's parts, how many were truncated, and the number of links.
 """
 
 EXAMPLE = """

@@ -125,7 +125,10 @@ def _map_etc(trained, made, raw, record, window, tokens):
     if record is None:
         described = types.SimpleNamespace(**raw)
         items = [
-            (name, f"{x.tokens} tokens, of which {x.tokens - x.kept_tokens} cut")
+            (
+                name,
+                f"{x.tokens} tokens, of which {x.tokens - x.kept_tokens} cut",
+            )
             for name, x in view.counts.items()
         ]
     else:
@@ -215,5 +218,3 @@ def _map_segments(trained, made, raw, record, window, tokens):
         cuts=cuts,
         summary=_summary(items, window, len(parts), found.num_tokens),
     )
-
-

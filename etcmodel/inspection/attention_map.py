@@ -46,7 +46,7 @@ class Block(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A link of the layout between two nodes."""
+    """A link of the layout between two nodes; its name may be ""."""
 
     source: int
     target: int
@@ -124,9 +124,27 @@ class AttentionMap:
 
     @property
     def default_layer(self) -> int:
-        """Index of the layer to show first: the last read's average."""
-        means = [i for i, x in enumerate(self.layers) if len(x.heads) == 1]
-        return max(means, default=0)
+        """Index of the layer to show first: an average, with memories."""
+
+        def rank(i):
+            heads = self.layers[i].heads
+            return len(heads[AVERAGE].keys), len(heads) == 1, -i
+
+        return max(range(len(self.layers)), key=rank)
+
+    @property
+    def default_node(self) -> int:
+        """Number of the node to choose first: a segment, or an answer."""
+        numbers = self.row_numbers()
+        num_global = len(self.global_tokens)
+        wanted = [
+            *range(self.num_tokens, self.num_tokens + len(self.segments)),
+            *(num_global + x.first for x in self.marks),
+            *numbers[:1],
+        ]
+        rows = self.layers[self.default_layer].heads[AVERAGE].keys
+        with_rows = {*numbers[: len(rows)]}
+        return next((x for x in wanted if x in with_rows), 0)
 
     def row_numbers(self) -> list[int]:
         """Returns the numbers of the nodes that rows of layers are of."""
@@ -136,15 +154,16 @@ class AttentionMap:
 
     def label(self, node: int) -> str:
         """Returns the name of a node."""
+        index = node
         for nodes, name in (
             (self.global_tokens, lambda x: x.label),
             (self.tokens, lambda x: x.text),
             (self.segments, str),
             (self.memories, lambda x: x.label),
         ):
-            if node < len(nodes):
-                return name(nodes[node])
-            node -= len(nodes)
+            if index < len(nodes):
+                return name(nodes[index])
+            index -= len(nodes)
         raise IndexError(f"The map has no node {node}.")
 
     def reads(
@@ -247,6 +266,8 @@ def show_answer(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}"
     value = _as_mapping(value)
+    if isinstance(value, Mapping) and "is_selected" in value:
+        return f"{value['content']} ({show_answer(value['score'])})"
     if isinstance(value, Mapping):
         return "; ".join(
             f"{name}: {show_answer(x)}" for name, x in value.items()
@@ -254,7 +275,11 @@ def show_answer(value: Any) -> str:
     if isinstance(value, set | frozenset):
         value = sorted(value)
     if isinstance(value, Sequence):
-        shown = [show_answer(x) for x in value]
+        shown = [show_answer(x) for x in value if _is_selected(x)]
         return ", ".join(shown) if shown else "none"
     return str(value)
 
+
+def _is_selected(value: Any) -> bool:
+    """Tells whether a unit was selected; True for anything else."""
+    return getattr(value, "is_selected", True)

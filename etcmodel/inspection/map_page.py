@@ -97,6 +97,7 @@ def page_data(attention_map: AttentionMap) -> dict[str, Any]:
         "memories": [[*x] for x in attention_map.memories],
         "rows": None if attention_map.rows is None else [*attention_map.rows],
         "defaultLayer": attention_map.default_layer,
+        "defaultNode": attention_map.default_node,
         "layers": [
             {
                 "label": layer.label,

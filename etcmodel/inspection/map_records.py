@@ -198,7 +198,7 @@ def _links(encoder, features, num_global):
         shift = num_global if link.source == "long" else 0
         targets = features[link.name][0]
         for i in np.flatnonzero(targets >= 0).tolist():
-            yield Link(i + shift, int(targets[i]), link.label or link.name)
+            yield Link(i + shift, int(targets[i]), link.label or "")
 
 
 def map_segments(

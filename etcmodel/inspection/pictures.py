@@ -40,7 +40,9 @@ class Inspection:
 def as_lines(pairs: Sequence[tuple[str, object]]) -> str:
     """Formats pairs of a name and a value as aligned lines."""
     width = max(len(name) for name, _ in pairs)
-    return "\n".join(f"{name + ':':{width + 2}}{value}" for name, value in pairs)
+    return "\n".join(
+        f"{name + ':':{width + 2}}{value}" for name, value in pairs
+    )
 
 
 def inspect(

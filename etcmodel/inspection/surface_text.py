@@ -68,9 +68,7 @@ class SurfaceTexts:
 
     def __init__(self, tokenizer: Any, texts: Mapping[str, Any]):
         self._tokenizer = tokenizer
-        named = [
-            (name, text) for name, x in texts.items() for text in _flat(x)
-        ]
+        named = [(name, text) for name, x in texts.items() for text in _flat(x)]
         self._sources: list[_Source] = []
         self._taken = np.zeros([0], bool)
         self._ids = self._starts = self._ends = np.zeros([0], np.int32)

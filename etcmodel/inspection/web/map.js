@@ -63,9 +63,13 @@
     constructor() {
       this.layer = data.defaultLayer;
       this.head = 0;
-      this.chosen = this.firstChoice();
+      this.chosen = data.defaultNode;
       this.unpacked = new Map();
       this.chips = [];
+      // The block of each token of the text.
+      this.blocks = data.blocks.flatMap((block) =>
+        Array(block.last - block.first).fill(block)
+      );
       this.linked = new Map();
       for (const [source, target, name] of data.links) {
         this.addLink(source, target, name);
@@ -78,15 +82,6 @@
         this.linked.set(node, new Map());
       }
       this.linked.get(node).set(other, name);
-    }
-
-    /** The node that is chosen first: an answer's token, or the first one. */
-    firstChoice() {
-      if (data.segments.length) {
-        return rowOf.has(numTokens) ? numTokens : rowNodes[0];
-      }
-      const mark = data.marks.find(([first]) => rowOf.has(numGlobal + first));
-      return mark ? numGlobal + mark[0] : rowNodes[0];
     }
 
     label(node) {
@@ -124,18 +119,19 @@
         const shown = this.label(node);
         return node < numGlobal ? `◆ ${shown}` : shown;
       }
-      const around = (from, to) =>
-        data.texts
-          .slice(Math.max(0, from), to)
-          .map((text, j) => (data.spaces[Math.max(0, from) + j] && " ") + text)
+      const {first, last} = this.blocks[i];
+      const join = (from, to) => {
+        const begin = Math.max(first, from);
+        return data.texts
+          .slice(begin, Math.min(last, to))
+          .map((text, k) => (k && data.spaces[begin + k] ? " " : "") + text)
           .join("");
-      const before = around(i - 3, i).trimStart();
-      const after = around(i + 1, i + 4);
-      const space = data.spaces[i] ? " " : "";
+      };
+      const space = (k) => (k > first && k < last && data.spaces[k] ? " " : "");
       return [
-        before + space,
+        join(i - 3, i) + space(i),
         element("b", {}, data.texts[i]),
-        after,
+        space(i + 1) + join(i + 1, i + 4),
       ];
     }
 
@@ -403,7 +399,7 @@
       const links = [...(this.linked.get(this.chosen) || new Map())];
       const shown = links
         .slice(0, 8)
-        .map(([node, link]) => `${this.label(node)} (${link})`);
+        .map(([node, name]) => this.label(node) + (name && ` (${name})`));
       const more = links.length > 8 ? `, ${links.length - 8} more` : "";
       byId("details").textContent =
         this.kind(this.chosen) +
