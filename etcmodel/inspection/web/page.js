@@ -124,7 +124,9 @@
       while (next < shades.length && shades[next].start < end) {
         const shade = shades[next];
         add(shade.start);
-        add(Math.min(shade.end, end), {
+        // With the space after it, one part for a sentence is enough.
+        const space = /^\s*/.exec(text.slice(shade.end, end))[0];
+        add(Math.min(shade.end + space.length, end), {
           shade: shade.value,
           hint: `${shade.name}: ${etcDocument.percent(shade.value)}`,
         });
