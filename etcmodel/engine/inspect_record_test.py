@@ -72,10 +72,27 @@ class InspectRecordTest(CommandTestCase):
             ({"experiment": "etc/nq"}, "`experiment=etc/nq` is of the task nq"),
             ({"task": "read_twice_triviaqa"}, "`task=read_twice_triviaqa`: "),
             ({"first_token": 99}, "`first_token=99`: expected at most 16"),
+            ({"output": "a.html"}, "`output=a.html`: the page .* `model_dir`"),
+            ({"task": None}, "needs `task` or `model_dir`"),
+            ({"window": 2}, "`window=2`: Only a trained model"),
             ({"output": "a.gif"}, "`output=a.gif`: expected a name that ends"),
         ):
             with self.assertRaisesRegex(UserError, message):
                 self._inspect(**options)
+
+    def test_errors_with_a_model(self):
+        run = self.path("run")
+        write_run(run, {"task": "wikihop", "experiment": "etc/wikihop"}, {})
+        given = {"vocab_file": None, "task": None, "model_dir": run}
+        for options, message in (
+            ({"first_token": 2}, "`first_token=2`: The run in `model_dir`"),
+            ({"like": run}, "`like=.*`: The run in `model_dir` has its own"),
+            ({"token": 2, "output": "a.html"}, "`token=2`: Only pictures"),
+            ({"task": "nq"}, "`task=nq`: the run .* is of the task wikihop"),
+            ({"token": -1}, "`token=-1`"),
+        ):
+            with self.assertRaisesRegex(UserError, message):
+                self._inspect(**{**given, **options})
 
 
 if __name__ == "__main__":

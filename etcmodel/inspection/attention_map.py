@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -134,11 +135,24 @@ class AttentionMap:
 
     @property
     def default_node(self) -> int:
-        """Number of the node to choose first: a segment, or an answer."""
+        """Number of the node to choose first.
+
+        A segment; the global token of an answer, such as a candidate; a token
+        of an answer; or the first node with a row.
+        """
         numbers = self.row_numbers()
         num_global = len(self.global_tokens)
+        answers = {
+            _joined(x.text for x in self.tokens[mark.first : mark.last])
+            for mark in self.marks
+        }
         wanted = [
             *range(self.num_tokens, self.num_tokens + len(self.segments)),
+            *(
+                i
+                for i, x in enumerate(self.global_tokens)
+                if _joined([x.label]) in answers
+            ),
             *(num_global + x.first for x in self.marks),
             *numbers[:1],
         ]
@@ -228,10 +242,15 @@ def find_marks(
 _TEXTS = ("answer", "answers")
 
 
+def _joined(texts: Iterable[str]) -> str:
+    """Joins texts, in lower case and without spaces."""
+    return "".join("".join(texts).casefold().split())
+
+
 def _words_of(value: Any) -> set[str]:
-    """Returns the texts in an answer, in lower case and without spaces."""
+    """Returns the texts in an answer; see `_joined`."""
     if isinstance(value, str):
-        text = "".join(value.casefold().split())
+        text = _joined(value)
         return {text} if text else set()
     value = _as_mapping(value)
     if isinstance(value, Mapping):

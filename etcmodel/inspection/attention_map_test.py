@@ -5,8 +5,10 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.inspection import attention_map
+from etcmodel.inspection.attention_map import GlobalToken
 from etcmodel.inspection.surface_text import Token
 from testing.attention_maps import make_map
+from testing.attention_maps import make_segments_map
 
 
 class Found(NamedTuple):
@@ -65,6 +67,13 @@ class AttentionMapTest(tf.test.TestCase):
         # The second token is the answer.
         self.assertEqual(2, found.default_node)
         self.assertEqual(1, make_map(rows=[1]).default_node)
+        # A candidate that is the answer.
+        candidate = GlobalToken("Jan", "candidate")
+        found = make_map(global_tokens=[candidate])
+        self.assertEqual(0, found.default_node)
+        # The first segment, after two tokens; the layer that reads memories.
+        found = make_segments_map()
+        self.assertEqual((1, 2), (found.default_layer, found.default_node))
 
     def test_nodes_without_rows(self):
         with self.assertRaisesRegex(ValueError, "no row for the node 0"):

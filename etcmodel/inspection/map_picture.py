@@ -170,7 +170,7 @@ class _Drawing:
             if block.heading:
                 y += _GAP
                 self._write(_MARGIN, y + 4, block.heading, 8.5, _QUIET, "bold")
-                y += _LINE * 0.9
+                y += _LINE * 1.15
             y = max(self._chips(y, block), self._paragraph(y, lines)) + _GAP
         return self._note_gap(y, left_out)
 
