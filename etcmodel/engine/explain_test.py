@@ -206,8 +206,8 @@ class ExplainTest(tf.test.TestCase):
             explained(trained, raw, None, window=i) for i in range(2)
         )
         self.assertEqual(
-            shown_text(first)[-1].split()[8:12],
-            shown_text(second)[-1].split()[:4],
+            shown_text(first)[-2].split()[8:12],
+            shown_text(second)[-2].split()[:4],
         )
         self.assertIn("in other windows", first.cuts[0].name)
         self.assertEqual("window", second.summary[-2][0])

@@ -107,7 +107,7 @@ class BrowserTest(unittest.TestCase):
         self.assertEqual("Whom “jan” reads", self.text_of("#chosen"))
         self.assertIn("linked with query 0 (topic)", self.text_of("#details"))
         self.assertRegex(
-            self.text_of("#bars"), r"^<b> jan\s50 %\s◆ query 0\s6 %\s"
+            self.text_of("#bars"), r"^<b> jan\s50 %\s◆ query 0\s6.3 %\s"
         )
         self.assertIn("All others together: 44 %", self.text_of("#bars"))
 
@@ -145,7 +145,7 @@ class BrowserTest(unittest.TestCase):
         self.open(attention_maps.make_segments_map())
         self.assertEqual("Whom “Segment 1” reads", self.text_of("#chosen"))
         self.assertRegex(
-            self.text_of("#memory-bars"), r"^Jan\s25 %\sBrno\s6 %$"
+            self.text_of("#memory-bars"), r"^Jan\s25 %\sBrno\s6.3 %$"
         )
         self.click("#memory-bars button", 1)
         # Segments come after the tokens that read the memory.

@@ -11,6 +11,12 @@
   const byId = (id) => document.getElementById(id);
   const NUM_BARS = 14;
 
+  /** Formats a probability, with a decimal below 10 %. */
+  const format = (value) =>
+    value >= 0.001 && value < 0.0995
+      ? `${(100 * value).toFixed(1)} %`
+      : percent(value);
+
   const numGlobal = data.globalTokens.length;
   const numTokens = numGlobal + data.texts.length;
   const firstMemory = numTokens + data.segments.length;
@@ -366,7 +372,7 @@
           node >= numGlobal && node < numTokens
             ? data.pieces[node - numGlobal]
             : "";
-        return [value && percent(value), piece].filter(Boolean).join(" · ");
+        return [value && format(value), piece].filter(Boolean).join(" · ");
       });
       this.view.shade(this.nodes.map(shade), hints);
       const linked = this.linked.get(this.chosen) || new Map();
@@ -383,11 +389,11 @@
         const value = shade(node);
         chip.style.setProperty("--shade", value === null ? 0 : value);
         const [label, kind] = data.globalTokens[node];
-        const shown = value === null ? "" : ` · ${percent(this.values.get(node))}`;
+        const shown = value === null ? "" : ` · ${format(this.values.get(node))}`;
         chip.title = `${kind}: ${label}${shown}`;
         mark(chip, node);
       });
-      renderLegend(byId("legend"), "0 %", percent(this.values.size ? most : 0));
+      renderLegend(byId("legend"), "0 %", format(this.values.size ? most : 0));
     }
 
     showPanel(found, rest) {
@@ -412,7 +418,7 @@
           pairs.map(([node, value]) => ({
             label: "",
             value: value / most,
-            text: percent(value),
+            text: format(value),
           })),
           {onSelect: (i) => this.goTo(pairs[i][0])}
         );
@@ -426,7 +432,7 @@
       const others = tokens.slice(NUM_BARS).reduce((sum, x) => sum + x[1], 0);
       const parts = [];
       if (rest !== null && rest + others > 0.0005) {
-        parts.push(`All others together: ${percent(rest + others)}`);
+        parts.push(`All others together: ${format(rest + others)}`);
       }
       if (isReaders && ranked.length) {
         parts.push(`Readers shown: ${Math.min(ranked.length, NUM_BARS)} of ` +
@@ -476,7 +482,7 @@
     }
   }
 
-  const shown = new AttentionMap();
-  shown.show();
-  window.etcMap = shown;
+  const map = new AttentionMap();
+  map.show();
+  window.etcMap = map;
 })();
