@@ -37,6 +37,7 @@ from etcmodel.feature_utils.text import sentences
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.readers import cells
 from etcmodel.readers import tables
+from etcmodel.serving import page
 from etcmodel.tasks.documents import documents as document_features
 from etcmodel.tasks.read_twice import mention_finder
 from etcmodel.tasks.wikihop import mentions
@@ -219,6 +220,7 @@ _FUNCTIONS = {
     "story_in_html": lambda x: stories.clean(f"<html><p>{x}"),
     "story_in_a_tag": lambda x: stories.clean(f"<html>{x}>"),
     "story_in_bytes": lambda x: stories.decode(x.encode()),
+    "page": lambda x: page.to_text(x.encode(), "text/html"),
     "without_stack": errors.without_stack,
     # Functions that read records.
     "document": _rows(classification.FORMAT, text=...),
@@ -254,6 +256,7 @@ _SLOW_FUNCTIONS = {
         '[{"id": [%s]}, {"id": 1}]',
         lambda x: ",".join(['{"id":1}'] * (len(x) // 9)),
     ),
+    "markdown": lambda x: page.to_text(x.encode(), "text/markdown"),
     "csv": _from_file(".csv", _TABLE),
     "csv_row": _from_file(".csv", _TABLE, "text,id\n%s"),
     "csv_cell": _from_file(".csv", _TABLE, 'text,id\n"%s",1\n'),

@@ -175,7 +175,9 @@ def main(options: Options, command: Callable[[list[str]], int]) -> None:
         "seconds": steps.seconds,
     }
     _write_json(os.path.join(options.output_dir, "results.json"), results)
-    _report(options, results, model_dir, picture, saved_model)
+    example = os.path.join(options.output_dir, "example.json")
+    _write_json(example, _example_of(question[0]))
+    _report(options, results, model_dir, picture, saved_model, example)
     worst = min(accuracy, raw_accuracy)
     if worst < options.min_accuracy:
         raise UserError(
@@ -244,6 +246,15 @@ def _read_question(path: str | None) -> list[dict]:
         return ask.read_records(path)
     except SystemExit as error:
         raise UserError(f"--question: {error}") from None
+
+
+def _example_of(record: dict) -> dict[str, str]:
+    """Returns the inputs of `serve` for a record: one text for each."""
+    return {
+        "query": record["query"],
+        "candidates": "\n".join(record["candidates"]),
+        "text": "\n\n".join(record["supports"]),
+    }
 
 
 def _corpus_file(options: Options, split: str) -> str:
@@ -364,6 +375,7 @@ def _report(
     model_dir: str,
     picture: str,
     saved_model: str,
+    example: str,
 ) -> None:
     python = _shown_python()
     print(
@@ -382,6 +394,8 @@ Files:
   SavedModel              {saved_model}
 To view the logs, or to ask the model a question:
   {python} -m tensorboard.main --logdir={model_dir}
-  {python} {os.path.join(options.output_dir, ASK_FILE)} {saved_model}""",
+  {python} {os.path.join(options.output_dir, ASK_FILE)} {saved_model}
+To ask it in a browser, at http://127.0.0.1:8501/:
+  {python} -m etcmodel serve --saved_model={saved_model} --example={example}""",
         flush=True,
     )

@@ -135,6 +135,21 @@ class DemoTest(tf.test.TestCase):
         self.assertEmpty(answers["etcmodel_modules"])
         (answer,) = answers["files"][f"{output_dir}/question.json"]["answers"]
         self.assertIn(answer, QUESTION["candidates"])
+        with open(f"{output_dir}/example.json", encoding="utf-8") as file:
+            self.assertEqual(
+                {
+                    "query": QUESTION["query"],
+                    "candidates": "hestia cove\ntasmer cay\nulvar rock",
+                    "text": "Tasmer Cay sells honey.\n\nA letter.",
+                },
+                json.load(file),
+            )
+        last = out.getvalue().splitlines()[-1]
+        self.assertEndsWith(
+            last,
+            f" -m etcmodel serve --saved_model={output_dir}/saved_model "
+            f"--example={output_dir}/example.json",
+        )
         for word in ("[8/8]", "chance", "tensorboard", "attention.png"):
             self.assertIn(word, out.getvalue())
 

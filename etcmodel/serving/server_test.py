@@ -1,18 +1,16 @@
-import asyncio
 import concurrent.futures
 import contextlib
 import http.client
 import json
 import os
-import socket
 import threading
 import time
 
 import tensorflow as tf
-import uvicorn
 
 from etcmodel.serving import server
 from etcmodel.serving import versions
+from testing import pages
 from testing import served_models
 
 
@@ -25,17 +23,10 @@ def serving(directory, limits=None, **settings):
         limits or versions.Limits(),
         lambda task: served_models.REQUEST,
     )
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    running, is_ready = None, threading.Event()
 
-    async def run():
-        nonlocal running
+    async def make_app():
         await models.update()
-        app = server.make_app("mine", models, server.Settings(**settings))
-        running = uvicorn.Server(uvicorn.Config(app, log_level="error"))
-        is_ready.set()
-        await running.serve([listener])
+        return server.make_app("mine", models, server.Settings(**settings))
 
     def send(path, content=None, method=None):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -52,15 +43,8 @@ def serving(directory, limits=None, **settings):
         send.headers = answer.headers
         return answer.status, text
 
-    thread = threading.Thread(target=lambda: asyncio.run(run()))
-    thread.start()
-    assert is_ready.wait(60), "the server does not start"
-    try:
+    with pages.running(make_app) as port:
         yield send
-    finally:
-        running.should_exit = True
-        thread.join()
-        listener.close()
 
 
 PREDICT = "/v1/models/mine:predict"

@@ -35,6 +35,28 @@ class SplitParagraphsTest(tf.test.TestCase):
                 if texts is not None:
                     self.assertEqual([texts, [b"other"]], made.to_list())
 
+    def test_splits_words(self):
+        texts = [
+            "He said: (in Krakow).",
+            "",
+            "a-b U.S. \u201cx\u201d \u2026 <b>",
+            "( (",
+        ]
+        self.assertEqual(
+            [
+                ["He", "said", ":", "(", "in", "Krakow", ")."],
+                [],
+                ["a-b", "U.S", ".", "\u201c", "x", "\u201d", "\u2026", "<b>"],
+                ["(", "("],
+            ],
+            [
+                [x.decode() for x in words]
+                for words in plain_documents.split_words(
+                    tf.constant(texts)
+                ).to_list()
+            ],
+        )
+
     def test_an_empty_batch(self):
         titles, texts = plain_documents.split_paragraphs(
             tf.zeros([0], tf.string)

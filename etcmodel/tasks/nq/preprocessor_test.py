@@ -235,6 +235,31 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
                 plain(self._build([page, page], config)), 2 * nothing
             )
 
+    def test_of_text(self):
+        """Paragraphs are candidates; titles are in none."""
+        made, parts = preprocessor.NQPreprocessor.of_text(
+            tf.constant(["q", "r", "s"]),
+            tf.constant(["# T\nHe sits.\n\n# Only\n\n(b)", "", "a"]),
+        )
+        tokens = [
+            b"<P> He sits . </P> <P> ( b ) </P>".split(),
+            10 * [b""],
+            [b"<P>", b"a", b"</P>", *7 * [b""]],
+        ]
+        self.assertAllEqual(["q", "r", "s"], made["question"])
+        self.assertAllEqual(tokens, made["tokens"])
+        self.assertAllEqual(tokens, parts["tokens"])
+        self.assertAllEqual(
+            [[x in (b"<P>", b"</P>") for x in row] for row in tokens],
+            made["is_html"],
+        )
+        self.assertAllEqual(
+            [[0, 5], [-1, -1], [0, -1]], made["candidate_starts"]
+        )
+        self.assertAllEqual(
+            [[5, 10], [-1, -1], [3, -1]], made["candidate_ends"]
+        )
+
 
 if __name__ == "__main__":
     tf.test.main()

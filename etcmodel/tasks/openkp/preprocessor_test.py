@@ -9,6 +9,7 @@ from etcmodel.datasets import openkp
 from etcmodel.errors import RecordError
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.readers.records import Source
+from etcmodel.tasks.openkp.preprocessor import OpenKPPreprocessor
 from etcmodel.tasks.openkp.task import TASK
 from testing.records import RecordsTestCase
 from testing.records import stored_values
@@ -221,6 +222,31 @@ class FeaturesTest(RecordsTestCase):
             ("tokens", 13),
         ):
             self.assertEqual(number, counts[name], name)
+
+    def test_of_text(self):
+        """Titles and paragraphs are nodes with the looks of such nodes."""
+        made, _ = OpenKPPreprocessor.of_text(
+            tf.constant(["# A title\nText (here).\n\nMore", "", "b"])
+        )
+        self.assertAllEqual(
+            [
+                [b"A", b"title", b"Text", b"(here).", b"More"],
+                5 * [b""],
+                [b"b", *4 * [b""]],
+            ],
+            made["words"],
+        )
+        for name, expected in (
+            ("node_starts", [[0, 2, 4], [-1, -1, -1], [0, -1, -1]]),
+            ("node_ends", [[2, 4, 5], [-1, -1, -1], [1, -1, -1]]),
+        ):
+            self.assertAllEqual(expected, made[name])
+        self.assertAllEqual([3, 3, 20], made["node_features"].shape)
+        is_heading = openkp.FEATURES.index("is_heading")
+        self.assertAllEqual(
+            [[1, 0, 0], [-1, -1, -1], [0, -1, -1]],
+            made["node_features"][..., is_heading],
+        )
 
     def test_pages_of_one_url(self):
         record = msgspec.structs.replace(_record(), num_pages=3)
