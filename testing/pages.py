@@ -178,7 +178,9 @@ def running(
 
 @contextlib.contextmanager
 def serving(
-    model: StubModel, example: Mapping[str, str] | None = None
+    model: StubModel,
+    example: Mapping[str, str] | None = None,
+    name: str = "mine",
 ) -> Iterator[str]:
     """Serves a model with its page; yields the address of the page.
 
@@ -187,7 +189,7 @@ def serving(
 
     async def make_app():
         return server.make_app(
-            "mine",
+            name,
             OneModel(model),
             server.Settings(),
             serve.example_of if example is None else lambda task: example,

@@ -11,6 +11,7 @@ can move to TensorFlow Serving without a change:
   POST /v1/models/NAME:predict      {"instances": [{...}]} or {"inputs": {...}}
   GET  /v1/models/NAME              the versions and their states
   GET  /v1/models/NAME/metadata     the signatures
+  GET  /                            a page that asks the model in a browser
   GET  /docs, /healthz, /metrics    for people, load balancers and Prometheus
 
 With the versions of a model in directories 1, 2, ..., the newest is served;
@@ -19,6 +20,7 @@ With the versions of a model in directories 1, 2, ..., the newest is served;
 
 EXAMPLE = """
 python -m etcmodel serve --saved_model=saved_model
+# Open http://127.0.0.1:8501/, or:
 curl localhost:8501/v1/models/hotpotqa:predict -d @request.json
 """
 

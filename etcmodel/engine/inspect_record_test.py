@@ -102,7 +102,11 @@ class InspectRecordTest(CommandTestCase):
         """Writes the page or the picture of a map that is given."""
         run = self.path("run")
         os.mkdir(run)
-        records = {"vocab_file": "vocab.txt"}
+        records = {
+            "preprocessing_config": {},
+            "vocab_file": "vocab.txt",
+            "vocab_fingerprint": "",
+        }
         note = {"task": "wikihop", "experiment": "etc/wikihop"}
         write_run(run, {**note, "records": records}, {})
         given = {"vocab_file": None, "task": None, "model_dir": run}

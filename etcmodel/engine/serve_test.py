@@ -62,6 +62,9 @@ class ServeTest(tf.test.TestCase):
     def test_options_that_cannot_be_used(self):
         saved_model = os.path.join(self.folder, "model")
         served_models.write_model(saved_model)
+        example = os.path.join(self.folder, "example.json")
+        with open(example, "w", encoding="utf-8") as stream:
+            stream.write('{"text": 1}')
         with socket.create_server(("127.0.0.1", 0)) as other:
             port = other.getsockname()[1]
             for options, message in (
@@ -70,6 +73,14 @@ class ServeTest(tf.test.TestCase):
                 ({"saved_model": saved_model, "port": 65536}, "at most 65535"),
                 ({"saved_model": saved_model, "port": port}, "another port"),
                 ({"saved_model": saved_model, "host": "no.host"}, "`host=no"),
+                (
+                    {"saved_model": saved_model, "example": example},
+                    "example.json`: 'text' is 1, expected a text",
+                ),
+                (
+                    {"saved_model": saved_model, "example": saved_model},
+                    "example=",
+                ),
                 (
                     {"saved_model": saved_model, "model_name": "a/b"},
                     "name without",

@@ -3,6 +3,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import threading
 import time
 
@@ -47,6 +48,7 @@ def serving(directory, limits=None, **settings):
         yield send
 
 
+_POLICY = "content-security-policy"
 PREDICT = "/v1/models/mine:predict"
 
 
@@ -163,6 +165,28 @@ class ServerTest(tf.test.TestCase):
                 'etcmodel_request_seconds_count{model="mine"} 10.0',
             ):
                 self.assertIn(line, text)
+
+    def test_page(self):
+        with serving(self.directory, max_text_bytes=10) as send:
+            code, content = send("/")
+            self.assertEqual(200, code)
+            self.assertIn(b"<!doctype html>", content)
+            self.assertIn("default-src 'none'", send.headers[_POLICY])
+            for name in re.findall(rb'(?:src|href)="(page/.*?)"', content):
+                self.assertEqual(200, send(f"/{name.decode()}")[0])
+            self.assertEqual(
+                {"name": "mine", "task": "counting", "inputs": []}
+                | {"example": {}},
+                send("/page/model")[1],
+            )
+            code, answer = send("/page/other.js")
+            self.assertEqual((404, ["error"]), (code, [*answer]))
+            code, answer = send("/page/document", b"a" * 11)
+            self.assertEqual(413, code)
+            self.assertIn("larger than 10 bytes", answer["error"])
+            code, answer = send("/page/document", b"a")
+            self.assertEqual(400, code)
+            self.assertIn("no known type", answer["error"])
 
     def test_concurrent_requests_get_their_own_answers(self):
         limits = versions.Limits(max_batch_size=4, timeout=0.01)

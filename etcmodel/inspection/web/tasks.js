@@ -13,7 +13,7 @@
 
 const etcTasks = (() => {
   const {percent} = etcDocument;
-  const MOST_CHOICES = 5;
+  const MOST_CHOICES = 4;
   const NO_ANSWER = "No answer";
 
   /**
