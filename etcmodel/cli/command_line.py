@@ -41,7 +41,7 @@ COMMANDS = {
     # A module called `inspect` would shadow Python's for scripts in its folder.
     "inspect": (
         "cli.inspect_record",
-        "picture and summary of a record's attention",
+        "page or picture of a record's attention",
     ),
     "demo": ("cli.demo", "all of the above on a small generated corpus"),
 }

@@ -1,7 +1,9 @@
-"""Draws which tokens of a record can attend to which."""
+"""Shows a record as a model reads it, and which tokens attend to which."""
 
 import dataclasses
+import os
 import types
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from etcmodel.engine import inputs
@@ -20,9 +22,13 @@ class Options(inputs.ReadingOptions):
     """Options of `inspect`.
 
     Attributes:
-        task: the task; `python -m etcmodel experiments` lists them.
         input: the data files in the task's format, plain or compressed.
-        output: the picture to write: .png, .svg or .pdf.
+        output: the file to write. With `model_dir`, a page (.html) or a picture
+            (.png, .svg, .pdf) of the attention map; otherwise a picture of the
+            masks.
+        model_dir: a run of `train`, whose attention to the record is shown.
+        task: the task; `python -m etcmodel experiments` lists them. By default
+            that of `model_dir`.
         like: preprocessed records, or a run of `train`. The record is drawn
             with their sizes and vocabulary, and with the model of the run. By
             default the sizes are the paper's.
@@ -32,17 +38,29 @@ class Options(inputs.ReadingOptions):
         first_token: first long token of the picture, which shows up to 120.
         experiment: the experiment whose model is drawn; by default that of the
             run, or the first of the task.
+        token: number of the token whose attention a picture of the map shows,
+            global tokens first; by default one of the answer.
+        window: the window of the record, from 0, if it does not fit into the
+            model's input at once.
     """
 
-    task: str
     input: str = option(path="data")
-    output: str = option(path="picture")
+    output: str = option(path="picture_or_page")
+    model_dir: str | None = option(None, path="run")
+    task: str | None = None
     like: str | None = option(None, path="records")
     vocab_file: str | None = option(None, path="file")
     record: str = "0"
     max_record_bytes: int = option(files.MAX_RECORD_BYTES, min_value=0)
     first_token: int = 0
     experiment: str | None = None
+    token: int | None = option(None, min_value=0)
+    window: int = option(0, min_value=0)
+
+
+# Options of pictures of masks, and of attention maps.
+_OF_MASKS = ("like", "vocab_file", "experiment", "first_token")
+_OF_MAPS = ("token", "window")
 
 
 class Result(NamedTuple):
@@ -51,7 +69,7 @@ class Result(NamedTuple):
     Attributes:
         text: description of the record's parts, several lines.
         tokenizer: description of the tokenizer; "" for SentencePiece.
-        picture: path of the picture.
+        picture: path of the page or picture.
     """
 
     text: str
@@ -105,18 +123,109 @@ def _find_model(task: TaskSpec, options: Options):
 
 
 def inspect_record(options: Options) -> Result:
-    """Draws the attention of a record, and describes its parts.
+    """Shows the attention of a record, and describes its parts.
+
+    With `model_dir`, the result is the attention map of the trained model;
+    otherwise it shows which tokens can attend to which.
 
     Raises:
         UserError: an option or the record cannot be used.
     """
     options_lib.check(options)
     paths.check(options)
+    is_page = os.path.splitext(options.output)[1].lower() == ".html"
+    if options.model_dir:
+        _check_unused(options, _OF_MASKS, "The run in `model_dir` has its own")
+        if is_page:
+            _check_unused(options, ("token",), "Only pictures have a")
+        return _draw_map(options, is_page)
+    if is_page:
+        raise UserError(
+            f"`output={options.output}`: the page shows the attention of a "
+            "trained model. Give its `model_dir`, or a name that ends in .png."
+        )
+    _check_unused(options, _OF_MAPS, "Only a trained model, `model_dir`, has a")
+    if not options.task:
+        raise UserError("`inspect` needs `task` or `model_dir`.")
+    return _draw_masks(options)
+
+
+def _check_unused(options: Options, names: Sequence[str], reason: str) -> None:
+    """Raises a `UserError` for an option that has no effect."""
+    defaults = {x.name: x.default for x in dataclasses.fields(options)}
+    for name in names:
+        value = getattr(options, name)
+        if value != defaults[name]:
+            raise UserError(
+                f"`{name}={value}`: {reason} {name.replace('_', ' ')}. Leave "
+                "out the option."
+            )
+
+
+def _draw_map(options: Options, is_page: bool) -> Result:
+    """Writes the attention map of a trained model."""
+    note = runs.read(options.model_dir)
+    task = registry.get_with_answers(note["task"])
+    if options.task not in (None, task.name):
+        raise UserError(
+            f"`task={options.task}`: the run {options.model_dir} is of the "
+            f"task {task.name}. Leave out the option."
+        )
+    given = inputs.parse_reading(task, options.reading)
+    vocab_file = runs.find_vocabulary(options.model_dir)
+    from etcmodel.engine import explain
+    from etcmodel.engine import trained_model
+    from etcmodel.inspection import map_page
+    from etcmodel.inspection import map_picture
+    from etcmodel.inspection import pictures
+    from etcmodel.pipeline.spec import load
+
+    try:
+        trained = trained_model.load(
+            task,
+            options.model_dir,
+            runs.read_params(options.model_dir),
+            vocab_file,
+        )
+    except FileNotFoundError as error:
+        raise UserError(str(error)) from error
+    reader = inputs.format_of_model(
+        task,
+        trained.metadata["preprocessing_config"],
+        trained.metadata["reading"],
+        given,
+    )
+    record = _find_record(reader, options)
+    found = explain.explain(
+        trained,
+        trained.answers(),
+        load(task.preprocessor).raw(record),
+        record,
+        options.window,
+    )
+    if is_page:
+        map_page.write_page(found, options.output)
+    else:
+        try:
+            map_picture.draw_map(found, options.output, options.token)
+        except (ValueError, ImportError) as error:
+            raise UserError(str(error)) from error
+    shown = dataclasses.replace(options, vocab_file=vocab_file)
+    return Result(
+        pictures.as_lines([*found.answers, *found.summary]),
+        inputs.describe_tokenizer(trained.preprocessor.tokenizer, shown),
+        options.output,
+    )
+
+
+def _draw_masks(options: Options) -> Result:
+    """Draws which tokens can attend to which."""
     task = registry.get_with_answers(options.task)
     if task.reads_segments:
         raise UserError(
-            f"`task={task.name}`: `inspect` draws only the attention of ETC, "
-            "but this task uses ReadTwice. Choose a task of ETC."
+            f"`task={task.name}`: without a model, `inspect` draws only the "
+            "masks of ETC, but this task uses ReadTwice. Give the `model_dir` "
+            "of a run, or choose a task of ETC."
         )
     like, options = inputs.with_like(task, options)
     given = inputs.parse_reading(task, options.reading)

@@ -4,10 +4,13 @@ from unittest import mock
 
 import tensorflow as tf
 
+from etcmodel.engine import explain
 from etcmodel.engine import inspect_record
+from etcmodel.engine import trained_model
 from etcmodel.errors import UserError
 from etcmodel.inspection import attention_picture
 from etcmodel.models import EtcConfig
+from testing import attention_maps
 from testing.tasks import CommandTestCase
 from testing.tasks import write_json
 from testing.tasks import write_run
@@ -72,10 +75,67 @@ class InspectRecordTest(CommandTestCase):
             ({"experiment": "etc/nq"}, "`experiment=etc/nq` is of the task nq"),
             ({"task": "read_twice_triviaqa"}, "`task=read_twice_triviaqa`: "),
             ({"first_token": 99}, "`first_token=99`: expected at most 16"),
+            ({"output": "a.html"}, "`output=a.html`: the page .* `model_dir`"),
+            ({"task": None}, "needs `task` or `model_dir`"),
+            ({"window": 2}, "`window=2`: Only a trained model"),
             ({"output": "a.gif"}, "`output=a.gif`: expected a name that ends"),
         ):
             with self.assertRaisesRegex(UserError, message):
                 self._inspect(**options)
+
+    def test_errors_with_a_model(self):
+        run = self.path("run")
+        os.mkdir(run)
+        write_run(run, {"task": "wikihop", "experiment": "etc/wikihop"}, {})
+        given = {"vocab_file": None, "task": None, "model_dir": run}
+        for options, message in (
+            ({"first_token": 2}, "`first_token=2`: The run in `model_dir`"),
+            ({"like": run}, "`like=.*`: The run in `model_dir` has its own"),
+            ({"token": 2, "output": "a.html"}, "`token=2`: Only pictures"),
+            ({"task": "nq"}, "`task=nq`: the run .* is of the task wikihop"),
+            ({"token": -1}, "`token` is -1, but must be at least 0"),
+        ):
+            with self.assertRaisesRegex(UserError, message):
+                self._inspect(**{**given, **options})
+
+    def test_files_of_a_map(self):
+        """Writes the page or the picture of a map that is given."""
+        run = self.path("run")
+        os.mkdir(run)
+        records = {
+            "preprocessing_config": {},
+            "vocab_file": "vocab.txt",
+            "vocab_fingerprint": "",
+        }
+        note = {"task": "wikihop", "experiment": "etc/wikihop"}
+        write_run(run, {**note, "records": records}, {})
+        given = {"vocab_file": None, "task": None, "model_dir": run}
+        trained = mock.Mock()
+        trained.metadata = {"preprocessing_config": {}, "reading": {}}
+        trained.preprocessor.tokenizer.settings = None
+        with (
+            mock.patch.object(trained_model, "load", return_value=trained),
+            mock.patch.object(
+                explain, "explain", return_value=attention_maps.make_map()
+            ) as explained,
+        ):
+            for name, start, options in (
+                ("map.html", b"<!DOCTYPE html>", {"window": 2}),
+                ("map.png", b"\x89PNG", {"token": 1}),
+            ):
+                path = self.path(name)
+                result = self._inspect(**given, output=path, **options)
+                self.assertEqual(path, result.picture)
+                self.assertRegex(result.text, "Predicted answer: +jan\n")
+                with open(path, "rb") as stream:
+                    self.assertStartsWith(stream.read(20), start)
+            with self.assertRaisesRegex(UserError, "`token=9`: .* at most 2"):
+                self._inspect(**given, token=9)
+        windows = [x.args[4] for x in explained.call_args_list]
+        self.assertEqual([2, 0, 0], windows)
+        raw, record = explained.call_args.args[2:4]
+        self.assertEqual("small_0", record.id)
+        self.assertEqual("city jan", raw["query"])
 
 
 if __name__ == "__main__":

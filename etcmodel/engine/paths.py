@@ -5,6 +5,7 @@ A field of an options dataclass declares the kind of its path with
 checked when they are read, because that needs TensorFlow.
 """
 
+import functools
 import glob
 import os
 import re
@@ -24,6 +25,7 @@ from etcmodel.training import runs
 
 # Bytes near the beginning of a picture, and where they end at the latest.
 _PICTURE_STARTS, _MAX_START = (b"\x89PNG", b"<svg", b"<?xml", b"%PDF"), 1000
+_PAGE_START = b"<!DOCTYPE html"
 # Matches a name or pattern of TFRecord files, but not their directory.
 _RECORDS = re.compile(r"[*?\[]|\.tfrecord")
 _CHOICES = ("best", "last")
@@ -217,24 +219,32 @@ def _metrics(name: str, path: str, overwrite: bool) -> None:
             )
 
 
-def check_picture(name: str, path: str, overwrite: bool = True) -> None:
+def check_picture(
+    name: str, path: str, overwrite: bool = True, or_page: bool = False
+) -> None:
     """Raises a `UserError` if a picture cannot be written.
 
-    An existing picture is replaced, even without `overwrite`.
+    An existing picture is replaced, even without `overwrite`. `or_page` also
+    allows an HTML page.
     """
     del overwrite
-    if os.path.splitext(path)[1].lower() not in ("", *_PICTURES):
+    endings = (*_PICTURES, *([".html"] if or_page else []))
+    ending = os.path.splitext(path)[1].lower()
+    if ending not in ("", *endings):
         raise UserError(
             f"`{name}={path}`: expected a name that ends in "
-            f"{', '.join(_PICTURES)}."
+            f"{', '.join(endings)}."
         )
     atomic.check_file(path, overwrite=True)
+    kind, starts = "picture", _PICTURE_STARTS
+    if ending == ".html":
+        kind, starts = "page", (_PAGE_START,)
     if os.path.exists(path):
         with open(path, "rb") as stream:
             start = stream.read(_MAX_START)
-        if start and not any(x in start for x in _PICTURE_STARTS):
+        if start and not any(x in start for x in starts):
             raise UserError(
-                f"`{name}={path}` exists and is not a picture. Choose another "
+                f"`{name}={path}` exists and is not a {kind}. Choose another "
                 "file."
             )
 
@@ -251,6 +261,7 @@ _OUTPUTS: dict[str, Callable[[str, str, bool], None]] = {
     ),
     "metrics": _metrics,
     "picture": check_picture,
+    "picture_or_page": functools.partial(check_picture, or_page=True),
     # The demo checks its own directory.
     "demo": lambda name, path, overwrite: None,
 }

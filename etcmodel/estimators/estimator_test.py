@@ -124,6 +124,24 @@ class ClassifierTest(tf.test.TestCase):
             ("there", "onnx"), (options.output_dir, options.format)
         )
 
+    def test_explain(self):
+        found = self.model.explain(_ROWS[0])
+        (predicted, gold) = found.map.answers
+        self.assertIn(self.predictions[0]["label"], predicted[1])
+        self.assertEqual("Gold answer", gold[0])
+        path = os.path.join(self.folder, "map.html")
+        found.save(path)
+        with open(path, encoding="utf-8") as stream:
+            self.assertIn(json.dumps(found.map.title), stream.read())
+        self.assertStartsWith(found._repr_html_(), "<iframe srcdoc=")
+        few = self.model.explain(_ROWS[0]["body"], tokens=[1])
+        self.assertLen(few.map.answers, 1)
+        self.assertAllClose(
+            found.reads(1, "Layer 1", "1"), few.reads(1, "Layer 1", "1")
+        )
+        with self.assertRaisesRegex(UserError, "no row for the node 0"):
+            few.reads(0)
+
     def test_places_that_a_run_is_not_saved_to(self):
         run = self.model.model_dir
         before = sorted(os.listdir(run))

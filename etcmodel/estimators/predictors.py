@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 from typing import Generic
 from typing import Literal
@@ -23,6 +24,7 @@ from etcmodel.engine import shortcuts
 from etcmodel.errors import BadRecords
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
+from etcmodel.estimators.explanations import Explanation
 from etcmodel.pipeline.spec import load as load_place
 from etcmodel.readers.row_formats import RowFormat
 from etcmodel.serving import exported
@@ -50,6 +52,8 @@ class Predictor:
 
     def __init__(self):
         self.model_dir = self._saved_model = self._loaded = None
+        # Set with `_loaded`; None for a SavedModel.
+        self._trained = None
         self._lock = threading.Lock()
         # Deleted with the model.
         self._folder = tempfile.TemporaryDirectory(prefix="etcmodel")
@@ -119,11 +123,16 @@ class Predictor:
 
     def _make_answers(self):
         """Loads the SavedModel, or builds the model of the run."""
-        from etcmodel.serving import answers
-
         if self._saved_model is not None:
+            from etcmodel.serving import answers
+
             spec = registry.get_with_answers(self.task)
             return answers.load_answers(self._saved_model, spec)
+        self._trained = self._load_trained()
+        return self._trained.answers()
+
+    def _load_trained(self):
+        """Builds the model of the run, with its weights."""
         if self.model_dir is None:
             raise UserError(
                 f"This {type(self).__name__} is not trained yet. Call `fit` "
@@ -138,7 +147,7 @@ class Predictor:
             self.model_dir,
             params,
             runs.find_vocabulary(self.model_dir),
-        ).answers()
+        )
 
     def _export(self, directory: str, overwrite: bool, format: str) -> None:
         """Writes the run as a SavedModel, or in another format."""
@@ -171,6 +180,53 @@ class Predictor:
         """
         read = self._read(records, "predict")
         return [x for _, x in self._predictions(read, batch_size, progress)]
+
+    def explain(
+        self,
+        record: Any,
+        *,
+        tokens: Sequence[int] | None = None,
+        window: int = 0,
+    ) -> Explanation:
+        """Shows a record as the model reads it, and who reads whom.
+
+        A notebook shows the result as a page on which tokens can be chosen;
+        `save` writes the page.
+
+        Args:
+            record: a record as for `predict`; a label, if there is one, is
+                shown as the gold answer.
+            tokens: numbers of the tokens whose attention is computed, global
+                tokens first; None for all. Few tokens take less time.
+            window: the window of the record, from 0, if it does not fit into
+                the model's input at once.
+
+        Raises:
+            UserError: the model is not trained or a SavedModel, or the record
+                cannot be used.
+        """
+        if self._saved_model is not None:
+            raise UserError(
+                f"{self._saved_model} is a SavedModel, which does not contain "
+                "its layers. Load the run instead, or what `save` wrote."
+            )
+        answers = self._load()
+        (read,) = self._read_one(record)
+        from etcmodel.engine import explain
+
+        made = explain.explain(
+            self._trained,
+            answers,
+            self._raw(read),
+            None if isinstance(read, dict) else read,
+            window,
+            tokens,
+        )
+        return Explanation(made)
+
+    def _read_one(self, record: Any) -> list[Any]:
+        """Reads one record, with its label."""
+        return list(self._read([record], "predict"))
 
     def _read(self, records: Iterable[Any], split: str) -> Iterator[Any]:
         """Yields records in the form that `_raw` takes."""
@@ -314,6 +370,9 @@ class RowPredictor(Predictor, Generic[Result]):
                 "are scored as wrong."
             )
         return self._spec.dataset.score(predictions, gold)
+
+    def _read_one(self, record):
+        return list(self._read([record], "predict", _Errors("raise")))
 
     def _read(self, records, split, errors=None):
         if isinstance(records, str):

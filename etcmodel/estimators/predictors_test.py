@@ -28,6 +28,11 @@ class PredictorTest(tf.test.TestCase):
         ):
             model.predict([_REQUEST, {"query": "q"}], progress=False)
 
+    def test_explain_needs_a_run(self):
+        model = etcmodel.load(write_small_saved_model(self.get_temp_dir()))
+        with self.assertRaisesRegex(UserError, "is a SavedModel, .* the run"):
+            model.explain(_REQUEST)
+
     def test_batches(self):
         """Each record is predicted once, padded to the longest of its batch."""
         model = etcmodel.load(write_small_saved_model(self.get_temp_dir()))

@@ -1,6 +1,7 @@
 """Describes one record as the model sees it, for `inspect`."""
 
 import dataclasses
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from etcmodel.feature_utils import GlobalLocalTransformerSideInputs
 from etcmodel.models import EtcConfig
 from etcmodel.models.etc.side_inputs import SideInputs
 from etcmodel.pipeline.example_maker import ExampleMaker
+from etcmodel.pipeline.preprocessor import EtcPreprocessor
 from etcmodel.pipeline.preprocessor import RecordView
 from etcmodel.pipeline.preprocessor import on_host
 
@@ -32,10 +34,15 @@ class Inspection:
 
     def text(self) -> str:
         """Returns the summary as aligned lines."""
-        width = max(len(name) for name, _ in self.summary)
-        return "\n".join(
-            f"{name + ':':{width + 2}}{value}" for name, value in self.summary
-        )
+        return as_lines(self.summary)
+
+
+def as_lines(pairs: Sequence[tuple[str, object]]) -> str:
+    """Formats pairs of a name and a value as aligned lines."""
+    width = max(len(name) for name, _ in pairs)
+    return "\n".join(
+        f"{name + ':':{width + 2}}{value}" for name, value in pairs
+    )
 
 
 def inspect(
@@ -52,7 +59,6 @@ def inspect(
     preprocessor = examples.preprocessor
     made = examples.preprocess([record])
     view = RecordView(on_host(made), 0)
-    counts = preprocessor.labels(record, view, "predict").counts
     side_inputs = SideInputs(
         local_radius=model_config.local_radius,
         relative_pos_max_distance=model_config.relative_pos_max_distance,
@@ -72,13 +78,7 @@ def inspect(
     ]
     return Inspection(
         summary=[
-            ("record", f"{record.index} (id {record.id})"),
-            *preprocessor.describe(record),
-            *(
-                (name.replace("_", " "), _with_cut(counts, name))
-                for name in counts
-                if not name.endswith("_cut")
-            ),
+            *summarize(preprocessor, record, view),
             ("long length", preprocessor.config.long_length),
         ],
         side_inputs=GlobalLocalTransformerSideInputs(
@@ -92,6 +92,30 @@ def inspect(
         long_labels=texts,
         global_labels=_global_labels(preprocessor, record, view, texts),
     )
+
+
+def summarize(
+    preprocessor: EtcPreprocessor, record: Any, view: RecordView
+) -> list[tuple[str, object]]:
+    """Describes a record and its counts, as pairs of a name and a value."""
+    return [
+        ("record", f"{record.index} (id {record.id})"),
+        *preprocessor.describe(record),
+        *counted(preprocessor.labels(record, view, "predict").counts),
+    ]
+
+
+def counted(counts: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Formats counts with how many were cut.
+
+    Example: `{"units": 3, "units_cut": 1}` gives `[("units", "3, of which 1
+    cut")]`.
+    """
+    return [
+        (name.replace("_", " "), _with_cut(counts, name))
+        for name in counts
+        if not name.endswith("_cut")
+    ]
 
 
 def _with_cut(counts, name: str) -> str:

@@ -139,6 +139,22 @@ class FusedGlobalLocalAttentionTest(ScoresTestCase):
         _, scores = layer(**call, **options, training=True)
         self.assertAllClose(expected, scores)
 
+    def test_observed_scores(self):
+        """The observer can compute the same scores, of any queries."""
+        layer, observed = make_fused(), []
+        layer.score_observer = lambda *functions: observed.append(functions)
+        _, expected = layer(*make_streams(), return_attention_scores=True)
+        ((long_scores, global_scores),) = observed
+        for names, found in (
+            (("l2l", "l2g"), long_scores([5, 1])),
+            (("g2g", "g2l"), global_scores([2, 1])),
+        ):
+            rows = [5, 1] if names[0] == "l2l" else [2, 1]
+            for name, scores in zip(names, found, strict=True):
+                self.assertAllClose(
+                    tf.gather(expected[name], rows, axis=2), scores
+                )
+
     def test_in_a_functional_model(self):
         layer = make_fused()
         inputs = [tf.keras.Input((None, 8)) for _ in range(2)]
@@ -211,6 +227,13 @@ class OneSoftmaxTest(ScoresTestCase):
         else:
             self.assertEqual((BATCH, HEADS, LONG, 0), tuple(side.shape))
         self.check_weighed(layer, output, *pieces)
+        observed = []
+        layer.score_observer = observed.append
+        layer(stream, **call)
+        found = observed[0](1)
+        self.assertLen(found, len(pieces))
+        for (expected, _), scores in zip(pieces, found, strict=True):
+            self.assertAllClose(expected[1], scores[:, 0])
 
     def test_attention_to_a_side_input(self):
         layer = layers.SideAttention(8, HEADS, enable_default_side_input=True)
@@ -222,6 +245,11 @@ class OneSoftmaxTest(ScoresTestCase):
         self.check_weighed(
             layer, output, (scores, layer.value_projection(others))
         )
+        observed = []
+        layer.score_observer = observed.append
+        layer(stream, **call)
+        (found,) = observed[0](1)
+        self.assertAllClose(scores[1], found[:, 0])
         sums = np.sum(scores, -1)
         chosen = keep[:, np.newaxis].repeat(HEADS, axis=1) == 1
         self.assertTrue(np.all((0 < sums[chosen]) & (sums[chosen] < 1)))

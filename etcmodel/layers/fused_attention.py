@@ -1,5 +1,7 @@
 """Global-local attention: long and global tokens attend to each other."""
 
+import functools
+
 import tensorflow as tf
 
 from etcmodel.layers import dense_rows
@@ -332,12 +334,18 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
                 self.global_output_projection, global_output, row_rank=2
             ),
         ]
+        # `[:-1]` drops the last argument, the dropout.
+        long_scores = functools.partial(attention.long_scores, *long_call[:-1])
+        global_scores = functools.partial(
+            attention.global_scores, *global_call[:-1]
+        )
+        if self.score_observer is not None:
+            self.score_observer(long_scores, global_scores)
         if not return_attention_scores:
             return outputs
-        # `[:-1]` drops the last argument, the dropout.
         scores = (
-            *attention.long_scores(*long_call[:-1], long_query_positions),
-            *attention.global_scores(*global_call[:-1], global_query_positions),
+            *long_scores(long_query_positions),
+            *global_scores(global_query_positions),
         )
         return outputs, dict(zip(_DIRECTIONS, scores, strict=True))
 

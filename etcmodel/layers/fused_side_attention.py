@@ -144,6 +144,7 @@ class FusedSideAttention(relative_attention.MultiHeadLayer):
         def attend(**examples):
             return self._attend(**examples, **shared, training=training)
 
+        self._observe_examples(lambda **example: attend(**example)[1], examples)
         if return_attention_scores:
             output, scores = attend(**examples)
             main, *side = map(memory_attention.batch_first, scores)

@@ -77,7 +77,35 @@ class ProjectAttentionHeads(keras_compat.ConstructorConfig):
 
 
 class MultiHeadLayer(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
-    """Base class of layers with projections to `num_heads` heads."""
+    """Base class of layers with projections to `num_heads` heads.
+
+    Attributes:
+        score_observer: function that each eager call gets functions that
+            compute its attention probabilities, for inspection; None for none.
+            `FusedGlobalLocalAttention` passes those of the long and of the
+            global queries: query positions -> the results of
+            `attention.long_scores` and `attention.global_scores`. Layers with
+            a side input pass one: number of an example -> probabilities of
+            each of its inputs, `<float>[heads, 1, main, to]`.
+    """
+
+    score_observer = None
+
+    def _observe_examples(self, attend, examples):
+        """Calls the observer; `attend` takes an example's tensors by name."""
+        if self.score_observer is None:
+            return
+
+        def scores_of(i):
+            return attend(
+                **{
+                    # Tensors that all examples share have a first axis of 1.
+                    name: x if x is None or x.shape[0] == 1 else x[i : i + 1]
+                    for name, x in examples.items()
+                }
+            )
+
+        self.score_observer(scores_of)
 
     def _make_head_projection(self, name, total_size):
         return ProjectAttentionHeads(

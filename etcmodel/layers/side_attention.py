@@ -281,6 +281,10 @@ class SideAttention(relative_attention.MultiHeadLayer):
         def attend(**examples):
             return self._attend(**examples, **shared, training=training)
 
+        self._observe_examples(
+            lambda kept, **example: [_kept(attend(**example)[1], kept)],
+            {"kept": att_value_mask, **examples},
+        )
         if return_attention_scores or keras_compat.is_training(training):
             output, scores = attend(**examples)
         else:

@@ -246,6 +246,25 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
         self.assertEqual(rounded(alone), rounded(found))
 
+    def test_attention_map(self):
+        """Shows what the model of a run attends to."""
+        run = task_runs.run_of("answer")
+        output = run.path("map.html")
+        printed = run.run_command(
+            "inspect",
+            f"--model_dir={run.model_dir}",
+            f"--input={run.input}",
+            f"--output={output}",
+        )
+        self.assertRegex(printed, r"Predicted answer: +answer: .*\nGold answer")
+        self.assertIn(f"The page is in {output}.", printed)
+        with open(output, encoding="utf-8") as stream:
+            page = stream.read()
+        _, _, data = page.partition('id="data">')
+        data = json.loads(data.partition("</script>")[0])
+        self.assertContainsSubset(["Where", "is", "Jan"], data["texts"])
+        self.assertEqual("Layer 1", data["layers"][0]["label"])
+
     def test_packed_segments_have_the_answers_of_raw_text(self):
         for task in {*task_runs.READ_TWICE}.intersection(
             task_runs.WITH_ANSWERS

@@ -187,7 +187,9 @@ const etcDocument = (() => {
         const block = element(isTitle ? "h3" : "p", {
           class: isTitle ? "etc-title" : "etc-paragraph",
         });
-        this.container.append(block);
+        this.container.append(
+          ...(paragraph.aside ? [paragraph.aside, block] : [block])
+        );
         for (let i = 0; i < paragraph.parts.length; i++) {
           const index = this._elements.length;
           const part = element("span", {class: "etc-part"});
@@ -303,7 +305,8 @@ const etcDocument = (() => {
   /**
    * Shows a document in a container, and returns its `DocumentView`.
    *
-   * `paragraphs` is a list of `{kind, parts}`: a "title" or a "text". A part
+   * `paragraphs` is a list of `{kind, parts}`: a "title" or a "text", with an
+   * optional element `aside` that is put before it. A part
    * has its `text`, and optionally `shade` (from 0 to 1), `hint` (shown by the
    * pointer) and `start` (its position; see `DocumentView`).
    *
