@@ -68,7 +68,7 @@ class DenseLayersTest(tf.test.TestCase, parameterized.TestCase):
 
         compiled = gradient.experimental_get_compiler_ir(inputs)
         text = compiled(stage="optimized_hlo")
-        # The backward pass computes its own tanh and keeps none.
+        # The backward pass computes tanh again and keeps no tanh.
         self.assertEqual(2, text.count(" tanh("))
 
     def test_training_decides_what_is_kept(self):

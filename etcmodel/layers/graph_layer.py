@@ -21,7 +21,7 @@ class GraphLayer(tf.keras.layers.Layer):
     tensors.
     """
 
-    # Former argument names, which saved layers may contain -> current names.
+    # Former argument name -> current name. Saved layers may have the former.
     _FORMER_NAMES: ClassVar[dict[str, str]] = {}
 
     @classmethod

@@ -18,8 +18,8 @@ class ResidualBlock(keras_compat.ConstructorConfig):
     `norm(x + dropout(inner(x)))`, or `x + dropout(inner(norm(x)))` with
     `use_pre_activation_order`, which leaves the output unnormalized.
 
-    The block handles several streams if the inner layer does: it takes the
-    streams as positional arguments and returns one output for each.
+    The block handles several streams if the inner layer takes them as
+    positional arguments and returns one output for each.
 
     Args:
         inner_layer: the layer to wrap; by default `DenseLayers` with one hidden
@@ -119,7 +119,7 @@ class ResidualBlock(keras_compat.ConstructorConfig):
         super().build(input_shape)
 
     def __call__(self, *args, **kwargs):
-        """Calls the block; groups inner arguments without tensors."""
+        """Calls the block; moves tensor-free arguments to `inner_options`."""
         # Keras only looks for tensors in arguments that `call` names.
         named = inspect.signature(self.call).parameters
         options = keras_compat.options_in(

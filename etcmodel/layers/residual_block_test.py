@@ -95,7 +95,7 @@ class ResidualBlockTest(tf.test.TestCase, parameterized.TestCase):
         model = tf.keras.Model(
             [*streams, scale], block(streams, scale=scale, mode="swap")
         )
-        # The call is part of the model's configuration.
+        # The model's configuration includes the arguments of the call.
         model = tf.keras.Model.from_config(
             model.get_config(), {"ResidualBlock": residual_block.ResidualBlock}
         )

@@ -36,8 +36,8 @@ class LogitsTest(tf.test.TestCase, parameterized.TestCase):
         masked = heads.mask_logits(logits, can_be_chosen)
         self.assertEqual(tf.float32, masked.dtype)
         self.assertAllEqual([[1.0, -1e4], [3e4, -1e4], [-1e4, -1e4]], masked)
-        # Their softmax probability is 0. The softmax is also finite if all
-        # tokens are masked.
+        # Masked tokens have a softmax probability of 0. The softmax is finite
+        # even if all tokens are masked.
         self.assertAllEqual(
             [[1.0, 0.0], [1.0, 0.0], [0.5, 0.5]], tf.nn.softmax(masked)
         )

@@ -33,7 +33,7 @@ def apply(
         rows: `<float>[rows, size]`.
         kernels: `<float>[size, units]` of each layer, of the same dtype.
         biases: `<float>[units]` of each layer, or None for no biases.
-        activation: function without variables that treats each row by itself.
+        activation: function without variables, applied to each row separately.
         keep: whether to keep all inputs of activations for the gradients.
             Otherwise the backward pass computes them again.
     """
@@ -80,7 +80,7 @@ class _Chain:
         # compiles it and checks this slice.
         size = tf.minimum(self.chunk, self.num_rows)
         rows = softmax.part(rows, 0, index * size, size)
-        # Functions that are compiled only for static shapes need this.
+        # `jit_if_large` compiles functions only for static shapes.
         rows.set_shape([self.chunk, *rows.shape[1:]])
         return rows
 
@@ -118,7 +118,7 @@ class _Chain:
             sums[i] += softmax.to_score_dtype(
                 tf.matmul(source, d_rows, transpose_a=True)
             )
-            # One after the other, so that fewer tensors are alive at a time.
+            # One layer after the other, so that fewer tensors exist at a time.
             with tf.control_dependencies([sums[i]]):
                 # [rows, size]
                 d_rows = tf.matmul(d_rows, self.kernels[i], transpose_b=True)
@@ -135,7 +135,8 @@ class _Chain:
         """Computes the output and, with `keep`, the inputs of activations."""
         source, first = self.rows, 0
         if keep:
-            # The result is kept anyway, so one product covers all rows.
+            # The first product is kept for all rows anyway, so it is computed
+            # at once.
             # [rows, units]
             source, first = tf.matmul(source, self.kernels[0]), 1
             if self.biases:

@@ -61,7 +61,7 @@ class RecomputeGradTest(tf.test.TestCase, parameterized.TestCase):
                     [tf.reduce_sum(s**2) for s in slopes(function)]
                 )
             found = tape.gradient(slope, sources)
-            # With respect to both, and to the variable alone.
+            # Tangents of the input and the variable, and of the variable alone.
             for first in (0, 1):
                 with tf.autodiff.ForwardAccumulator(
                     sources[first:], tangents[first:]

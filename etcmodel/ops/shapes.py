@@ -111,9 +111,9 @@ def apply_to_rows(
 ) -> tf.Tensor:
     """Applies a layer of `[rows, size]` to the last axes of a tensor.
 
-    Keras's `Dense` takes tensors of any rank. If sizes are unknown, XLA cannot
-    compile the gradient of `Dense` inside a `tf.while_loop`, but it can compile
-    this function.
+    Keras's `Dense` takes tensors of any rank. However, if sizes are unknown,
+    XLA cannot compile the gradient of `Dense` inside a `tf.while_loop`. It can
+    compile the gradient of this function.
 
     Args:
         layer: maps `<any>[rows, size]` to `<any>[rows, units]`.

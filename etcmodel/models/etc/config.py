@@ -4,7 +4,7 @@ import dataclasses
 
 from etcmodel.models import json_config
 
-# Numbering of relative ids, with V = 2 * max_distance + 1:
+# Numbers of the relative ids, with V = 2 * max_distance + 1:
 # 0 to V - 1: distances.
 # V: between a long token and a global token that does not own it.
 # V + 1: between a long token and the global token that owns it.

@@ -1,4 +1,4 @@
-"""Tests encoders of layouts with their own links and embedded values."""
+"""Tests encoders of layouts that define links and embedded values."""
 
 import json
 import os
@@ -110,7 +110,7 @@ class LayoutTest(tf.test.TestCase):
             ({"flat_sequence": True}, [9, 12, 9, 10, 9, 9]),
         ):
             layer = SideInputs(4, 4, structure=_LAYOUT, **options)
-            # A configuration file stores them as lists.
+            # A configuration file stores tuples as lists.
             config = json.loads(json.dumps(layer.get_config()))
             layer = SideInputs.from_config(config)
             self.assertEqual(layer.structure, _LAYOUT.encoder_inputs)
@@ -182,7 +182,7 @@ class LayoutTest(tf.test.TestCase):
                 actual = encoder(batch)
             for a, b in zip(expected, actual, strict=True):
                 self.assertAllClose(a, b, 1e-5, 1e-5)
-        # Zeros add nothing.
+        # Values of zero add nothing to the embeddings.
         without_values = encoder_lib.StructuredEtcModel(
             config, _LAYOUT.encoder_inputs._replace(values=())
         )
@@ -239,7 +239,7 @@ class LayoutTest(tf.test.TestCase):
             ValueError, "'mention', 'part', 'whole'.* relative_vocab_.* 15"
         ):
             encoder_lib.StructuredEtcModel(config, _LAYOUT)
-        # Without labels, links have none.
+        # A model without relative labels accepts links, too.
         config = _make_config(
             relative_pos_max_distance=0, relative_vocab_size=None
         )

@@ -31,7 +31,7 @@ CASES = {
         relative_vocab_size=None,
         hidden_act="relu",
     ),
-    # All other options.
+    # All options that the other two leave out.
     "pre_activation": dict(
         share_qkv_projections=False,
         share_kv_projections=True,
@@ -104,7 +104,7 @@ def _make_model(**options):
 
 
 def _make_call(config):
-    """Returns arguments; the first global token sees no global token."""
+    """Returns arguments of a call; global token 0 sees no global token."""
     rng = np.random.default_rng(2)
     call = {
         "token_ids": rng.integers(VOCAB, size=[BATCH, LONG]),
@@ -148,7 +148,7 @@ class EtcModelReferenceTest(tf.test.TestCase, parameterized.TestCase):
         ]
         expected = reference(model, call, adders)
         with (
-            # The implementation that `auto` uses for long texts, in several
+            # Makes `auto` use the implementation for long texts, in several
             # chunks.
             mock.patch.object(
                 dispatch,

@@ -132,7 +132,7 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotAllClose(output.first_read, model(batch).first_read)
 
     def test_defaults(self):
-        """Each row is a document, and padding is not attended to."""
+        """By default, each row is a document, and no token sees padding."""
         model = make_model(**CROSS)
         ids = make_batch()["token_ids"][:4]
         output = model(ids)

@@ -44,8 +44,8 @@ def long_attention(
             labels are `<int32>[batch, long, global]` or a `PairLabels`.
         local_radius: number of positions that a query sees on each side, at
             least 1.
-        table: the label vectors. A label beyond the table adds nothing to the
-            score.
+        table: the vectors and biases of the labels. A label beyond the table
+            adds nothing to the score.
         dropout: dropout of the probabilities.
         implementation: one of `IMPLEMENTATIONS`.
 
@@ -276,7 +276,7 @@ def _check_shape(name, tensor, expected, must_be_known=False):
 
 
 def _check_together(*pieces):
-    """Raises a ValueError if only some of the keys have labels."""
+    """Raises a ValueError if some keys have labels and others have none."""
     given = [
         f"{x.name}relative_att_ids" for x in pieces if x.labels is not None
     ]

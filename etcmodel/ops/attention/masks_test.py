@@ -35,7 +35,7 @@ class BandTest(tf.test.TestCase, parameterized.TestCase):
         # Only runs at the ends are merged, not those in the middle.
         ([1, 0, 0, 0, 2], 1, [1, 0, 0, 0, 2], 1),
         ([1, 0, 1], 1, [1, 0, 1], 1),
-        # Two runs without a middle.
+        # Two runs with no middle between them.
         ([4, 4, 4, 2, 2], 3, [4, 2], 2),
         ([4, 2, 2], 1, [4, 2], 2),
     )

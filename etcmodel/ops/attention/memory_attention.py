@@ -26,12 +26,12 @@ def in_chunks(
 ) -> tf.Tensor:
     """Attends a few examples at a time, without keeping scores.
 
-    About `streaming.CHUNK_ELEMENTS` scores exist at a time. Gradients are
-    supported, but keep all scores.
+    About `streaming.CHUNK_ELEMENTS` scores exist at a time. If a tape records
+    gradients, it keeps all scores.
 
     Args:
-        attend: function that takes some rows of all `examples` as keyword
-            arguments. Its output has the dtype of the first of them.
+        attend: function of keyword arguments: the same rows of each tensor in
+            `examples`. Its output has the dtype of the first tensor.
         examples: `<any>[batch, ...]` by name. All but the first may be None.
         scores_per_example: number of scores, an int or `<int32>[]`.
     """
@@ -119,8 +119,8 @@ def attend(
         default_key: `<float>[heads, size]`, the no-op memory: one more key,
             never masked, whose value is zeros.
         top_k: number of keys that a query attends to: those with the highest
-            scores, counting the default key. Ties may add keys. None for all
-            keys.
+            scores, counting the default key. More if several keys tie for the
+            last place. None for all keys.
 
     Returns:
         `<float>[batch, main, heads * size]`, zeros for a query without keys;
@@ -248,7 +248,7 @@ def as_mask(att_mask, name: str) -> tf.Tensor | None:
 
 
 def split_masks(att_mask, side_att_mask, main_input, side_input) -> list:
-    """Splits a mask of `FusedSideAttention` into its main and its side part.
+    """Splits the mask of `FusedSideAttention` into a main and a side part.
 
     With two tokens and one side row, `[[[1, 1, 0], [0, 1, 1]]]` gives
     `[[[True, True], [False, True]]]` and `[[[False], [True]]]`.

@@ -1,8 +1,9 @@
 """Computes the attention probabilities of each pair, for inspection.
 
-They are the weights of the values, before dropout. No implementation keeps
-them, so they are computed again. `query_positions` selects some queries of a
-long text; only their rows are computed.
+The probabilities are the weights of the values, before dropout. No
+implementation keeps them, so this module computes them again.
+`query_positions` selects some queries of a long text; only their rows are
+computed.
 """
 
 import tensorflow as tf
@@ -146,7 +147,7 @@ def global_scores(
 
 
 def _pairs_of_long(keys, positions, batch):
-    """Returns the global keys with masks and labels of some long queries."""
+    """Returns global keys, with the selected long queries' masks and labels."""
     mask, labels = keys.mask, keys.labels
     if isinstance(mask, masks.AttentionSpec):
         mask = mask.part([_rows(x, positions) for x in mask.long_tensors()])
@@ -163,7 +164,7 @@ def _pairs_of_long(keys, positions, batch):
 
 
 def _of_global(part, long_tensors, dtype, positions, length):
-    """Returns masks or labels `<dtype>[batch, n, long]` of global tokens."""
+    """Returns selected global tokens' mask or labels `[batch, n, long]`."""
     if positions is None:
         return tf.linalg.matrix_transpose(part(long_tensors))
     long_tensors = [blocks.never_empty(x, length) for x in long_tensors]

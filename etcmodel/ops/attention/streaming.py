@@ -64,7 +64,7 @@ class _Stream:
         ]
 
     def differentiable(self):
-        """Names the tensors with gradients; names from `rows` are pairs."""
+        """Names the tensors with gradients; `(x, "row")` names `rows[x]`."""
         return [*((name, "row") for name in self.row_names), *self.run.whole]
 
     def join(self, rows, whole):
@@ -300,8 +300,8 @@ def plan_chunks(num_units, elements_per_unit):
     """Cuts units into chunks of about equal size.
 
     7 units with at most 3 per chunk make 3 chunks of 3. Two chunks are merged
-    into one, which needs no loop: this is faster, but takes more memory. Zero
-    units count as one.
+    into one, which needs no loop: this is faster, but takes more memory. No
+    units count as one unit.
 
     Returns:
         `(units of a chunk, number of chunks)`, ints if both arguments are.

@@ -15,7 +15,7 @@ from testing import attention_cases as testing
 
 class ChunksTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
-        # Units, maximum per chunk, expected units per chunk and chunks.
+        # Units, maximum per chunk, expected units per chunk, expected chunks.
         (7, 3, 3, 3),
         (9, 4, 3, 3),
         (10, 4, 4, 3),
@@ -43,11 +43,11 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
     """Tests the attention that a subclass of `testing.Cases` describes."""
 
     def independent_parts(self, is_kept):
-        """Draws parts of dropout's mask, each of the same shape."""
+        """Yields pairs of equally shaped parts that are drawn separately."""
         raise NotImplementedError
 
     def streaming(self, given, **options):
-        """Returns the attention as a function of its float inputs by name."""
+        """Returns the attention as a function of named float inputs."""
         return self.attention(given, "streaming", **options)
 
     def expect(self, case, keep=None):
@@ -231,8 +231,8 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
     def factors(self, case, dropout):
         """Returns dropout's factors and allowed pairs, for each head and pair.
 
-        They follow from the outputs: the values are unit vectors, so that each
-        output is a query's probabilities. Masked pairs have a factor of 0.
+        The outputs show them: the values are unit vectors, so each output holds
+        a query's probabilities. Masked pairs have a factor of 0.
         """
         keys = self.joined(case.floats, "keys", np.concatenate)
         batch, to_len = keys.shape[:2]
