@@ -5,7 +5,7 @@ from testing.small_project import clear_caches
 from testing.small_project import make_project
 from tools import modules
 
-# A small project: modules and tests with imports of several kinds.
+# A small project, whose modules and tests import in different ways.
 FILES = {
     "etcmodel/__init__.py": "",
     "etcmodel/reshape.py": "import numpy as np",

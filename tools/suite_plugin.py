@@ -1,4 +1,4 @@
-"""A pytest plugin: Keras version of each test, seeds, garbage collection.
+"""A pytest plugin: selects Keras versions, sets seeds, collects garbage.
 
 conftest.py loads it. A test runs under one Keras version, which depends on the
 imports of its module (see `modules.place_of`), or under both versions if it has
@@ -32,11 +32,11 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Declares the mark, and makes garbage collection less frequent."""
+    """Declares the mark `both_kerases`; makes garbage collection rarer."""
     config.addinivalue_line(
         "markers", "both_kerases: runs under Keras 3 and under Keras 2"
     )
-    # Graphs have many objects, few of which are garbage.
+    # Graphs have many objects, few of which become garbage.
     gc.set_threshold(50_000, 20, 20)
 
 
@@ -99,7 +99,7 @@ def pytest_runtest_setup():
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
-    """Collects garbage after each file, and freezes the rest."""
+    """Collects garbage after each file, and freezes the remaining objects."""
     if nextitem is None or nextitem.path != item.path:
         gc.collect()
         gc.freeze()

@@ -161,7 +161,7 @@ class BertVocabulariesTest(tf.test.TestCase, parameterized.TestCase):
         lifted = self.lift(path)
         pieces = tokenizer.id_to_token(tokenizer.tokenize("one <e> two"))
         self.assertIn(b"<e>", pieces.numpy())
-        # Row 0 is <s>, row 2 </s>, and <mask> comes after the pieces.
+        # Row 0 is <s>, row 2 is </s>, and <mask> comes after all pieces.
         special = lifted.special_ids
         self.assertEqual(0, lifted.rows[special["cls"]])
         self.assertEqual(2, lifted.rows[special["separator"]])

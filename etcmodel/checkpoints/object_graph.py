@@ -1,4 +1,4 @@
-"""Loads an encoder from an object-based checkpoint of a model that has one."""
+"""Loads encoders and heads from object-based checkpoints."""
 
 import os
 from collections.abc import Sequence
@@ -34,9 +34,9 @@ def load_checkpoint(
     `tf.train.Checkpoint` of any model that contains the encoder (in Keras 2 or
     3), from the original code, or from the `lift` command (see `load_etc`).
     Heads and optimizers are not loaded. If any variable is missing, nothing is
-    loaded. An exception are layers that embed values (see
-    `StructuredEtcModel`): a layer that the checkpoint lacks keeps its weights,
-    with a warning.
+    loaded. Layers that embed values (see `StructuredEtcModel`) are an
+    exception: if the checkpoint lacks such a layer, the layer keeps its
+    weights, and a warning is logged.
 
     Args:
         model: an `EtcModel` or `ReadTwiceModel`, built or not; or a model with
@@ -81,19 +81,19 @@ def load_head(
     path: str | os.PathLike,
     optional: Sequence[str] = (),
 ) -> bool:
-    """Loads a checkpoint's head into a built head; returns whether it did.
+    """Loads a head from a checkpoint; returns whether it was found.
 
-    Searches the checkpoint, outside of encoders, for a layer with the same
-    weight names as the head. If several layers match, their weight shapes
-    decide. Returns False, and changes nothing, unless exactly one matches. In
-    the original code's format, only a `LanguageModelHead` can be found (see
-    `save_etc`).
+    Searches the checkpoint, outside of encoders, for a layer whose weights have
+    the same names as those of `head`. If several layers match, the shapes of
+    their weights decide. Unless exactly one layer matches, returns False and
+    changes nothing. In the original code's format, only a `LanguageModelHead`
+    can be found (see `save_etc`).
 
     Args:
-        head: the layer.
+        head: the layer to load; it must be built.
         path: the checkpoint.
-        optional: attributes of the head that the checkpoint may lack; they keep
-            their weights.
+        optional: attributes of the head that the checkpoint may lack. If it
+            does, they keep their weights.
 
     Raises:
         ValueError: the shapes of the weights differ.
