@@ -307,7 +307,7 @@ class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(make_sentences, make_multihop, make_linked)
     def test_known_sizes_stay_static(self, make):
-        """With descriptions, no tensor has a value per pair with a long token."""
+        """With descriptions, no tensor holds all pairs with a long token."""
         options = dict(
             relative_pos_max_distance=MAX_DISTANCE,
             use_hard_l2g_mask=True,

@@ -1,4 +1,4 @@
-"""Token types of the multi-hop tasks: the role of a token in its input.
+"""Token types of the multi-hop tasks. A type is a token's role in its input.
 
 Heads and masks use token types to find the global tokens of candidates or
 questions.

@@ -302,7 +302,7 @@ class LayoutEngine:
                 )
 
     def _told(self, targets, values):
-        """Pairs each link with its targets, and each `Value` with its values."""
+        """Pairs links with their targets, and each `Value` with its values."""
         pairs = [(x, targets[x.name]) for x in self.spec.links]
         return pairs + [(x, values[x.name]) for x in self.spec.values]
 

@@ -10,7 +10,7 @@ class SplitParagraphsTest(tf.test.TestCase):
             (" \n\n", [], []),
             ("a", [""], ["a"]),
             ("a\nb\n\nc", ["", ""], ["a\nb", "c"]),
-            # Other line ends, and blank lines that are not empty.
+            # Other line ends, and blank lines with white space.
             ("a\r\n \t\r\nb\r\rc\n", ["", "", ""], ["a", "b", "c"]),
             ("\n\n a \n\n\n\n b", ["", ""], ["a", "b"]),
             ("# Jan\nJan paints.\n\nHe cooks.", ["Jan", ""], None),
@@ -19,7 +19,7 @@ class SplitParagraphsTest(tf.test.TestCase):
             # Headings without text between them.
             ("# A\n\n## B\n### C\nd", ["A B C"], ["d"]),
             ("# only", ["only"], [""]),
-            # No headings.
+            # These lines are not headings.
             ("#tag\n\na # b", ["", ""], ["#tag", "a # b"]),
             ("####### seven", [""], ["####### seven"]),
             ("ä\n\n# Ö\nü", ["", "Ö"], ["ä", "ü"]),
