@@ -141,8 +141,8 @@ def make_specs(rng, batch, long_len, side_len, radius, linked=(4, 4)):
     `linked` has the labels of the two links.
 
     Returns:
-    Two dicts of arguments of local attention: one with descriptions, and
-    one with equivalent int arrays.
+        Two dicts of arguments of local attention: one with descriptions, and
+        one with equivalent int arrays.
     """
     long_shape = (batch, long_len)
     segment_ids = np.sort(rng.integers(4, size=long_shape), axis=1)

@@ -42,7 +42,7 @@ class Mutation(NamedTuple):
 
     Attributes:
         function: `package.module:Class.method`, or a module alone.
-        why: what is broken.
+        why: short description of the fault.
         replace: code to replace in the function: an expression, a keyword
             argument `name=value`, or a statement. It is compared as syntax, so
             line breaks and comments do not matter. A single capital letter

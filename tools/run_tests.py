@@ -155,9 +155,9 @@ def main(arguments: Sequence[str]) -> int:
             chosen.append("--placed")
         has_options = any(x.startswith("-") for x in rest)
         if not has_options and not 0 < len(files) <= _MANY_FILES:
-            # `loadfile` keeps a file's tests in one process, as they share what
-            # their classes set up. With reordering, files with few but slow
-            # tests would run last, and one worker would wait for the other.
+            # `loadfile` keeps a file's tests in one process, since they share
+            # the set-up of their classes. With reordering, files with few but
+            # slow tests would run last, and one worker would idle.
             chosen += ["-n", "2", "--dist", "loadfile"]
             chosen.append("--no-loadscope-reorder")
         command = command_of(keras, chosen)

@@ -1,4 +1,4 @@
-"""Warm starts: copies weights of BERT and others into ETC or ReadTwice.
+"""Warm starts: copies weights of BERT-like encoders into ETC or ReadTwice.
 
 The papers call this lifting (ETC paper, section 3.6 and Appendix D; ReadTwice
 paper, section 4.1).
@@ -69,8 +69,8 @@ class LiftReport:
     """Describes where the value of each weight comes from.
 
     Attributes:
-    lifted: weight of the model -> its origin, or its initial value.
-    used: weight of the source -> the model's weights that it was copied to.
+        lifted: weight of the model -> its origin, or its initial value.
+        used: weight of the source -> the model's weights that it was copied to.
         left_out: weight of the source -> why it was not used.
         unmatched: pieces of the vocabulary without a row in the source.
         notes: remaining differences from the source, as sentences.
@@ -152,7 +152,7 @@ def lift(
     head: LanguageModelHead | None = None,
     own_text_bias: float = 0.0,
 ) -> LiftReport:
-    """Copies the weights of BERT, RoBERTa and others into an encoder.
+    """Copies the weights of BERT or a similar model into an encoder.
 
     Query, key and value projections are copied to every part of the attention
     that has its own. Output projections, feed-forward layers and normalizations

@@ -18,8 +18,8 @@ NO_TOKENIZER = (
     "Pass the equivalent SentencePiece model as vocab_file."
 )
 _SPACE = "\u2581"
-# A table does not match the vocabulary if less than this share of at least this
-# many pairs of related words have similar rows.
+# A table does not match the vocabulary if, among at least `_MIN_PAIRS` pairs of
+# related words, a share below `_MIN_SHARE` has similar rows.
 _MIN_PAIRS, _MIN_SHARE = 100, 0.7
 
 
@@ -33,7 +33,7 @@ class Vocabulary(NamedTuple):
             the vocabulary of a source.
         kind: "wordpiece", "sentencepiece" or "bpe" (RoBERTa's, for which the
             package has no tokenizer).
-        notes: what differs from a plain vocabulary, as sentences.
+        notes: differences from a plain vocabulary, as sentences.
     """
 
     path: str

@@ -35,7 +35,7 @@ _TEXT, _ROWS = "one twos", [7, 10, 11, 12, 8]
 
 
 class Source(NamedTuple):
-    """Files of a source that were written, and a text's expected encoding.
+    """The files of a source, and the expected encoding of a text.
 
     Attributes:
         path: the argument of `read_bert`.
@@ -237,7 +237,10 @@ def train_sentencepiece(folder, name, **options):
 
 
 def write_sentencepiece(folder, architecture, more, first, **config):
-    """Writes a source with XLM-RoBERTa's or CamemBERT's order of pieces."""
+    """Writes a source whose pieces are ordered as in the architecture.
+
+    Returns its weights, a text, and the text's ids.
+    """
     name = "sentencepiece.bpe.model"
     model, text = train_sentencepiece(folder, name)
     weights = make_weights(len(model) + more, types=1, positions=60)

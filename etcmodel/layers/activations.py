@@ -24,7 +24,7 @@ def tanh_gelu(x: tf.Tensor) -> tf.Tensor:
 
 @custom_gradients.custom_gradient
 def _tanh_gelu(x):
-    """Keeps `x` for the gradient; TensorFlow would keep seven tensors."""
+    """Keeps only `x` for the gradient; TensorFlow would keep every step."""
     return _gelu_value(x), lambda upstream: _gelu_gradient(x, upstream)
 
 

@@ -46,7 +46,7 @@ def stateless_dropout(
         rate: in [0, 1); a number or a scalar tensor.
         seed: `<int32>[2]`.
         noise_shape: shape of the mask, which is broadcast to `x`; by default
-            the shape of `x`. None stands for the size of that axis of `x`.
+            the shape of `x`. None as a size stands for the size in `x`.
         name: name scope.
 
     Raises:

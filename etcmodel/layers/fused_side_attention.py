@@ -112,8 +112,9 @@ class FusedSideAttention(relative_attention.MultiHeadLayer):
             A tensor shaped as `main_input`. With `return_attention_scores`, a
             tuple of it and the probabilities before dropout, `<float>[batch,
             heads, main, main]` and `<float>[batch, heads, main, side]`. The
-            second has no columns if there is no side input. A row of both
-            together sums to 1, or is 0 if all keys are masked.
+            second has no columns if there is no side input. Each token's
+            probabilities sum to 1 over both tensors, or are 0 if all keys are
+            masked.
 
         Raises:
             ValueError: an input or a mask has the wrong rank, or a mask has the

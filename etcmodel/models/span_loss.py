@@ -9,8 +9,8 @@ number of devices or hosts. All replicas need the same shapes. In all functions:
     logits                <float>[blocks, length, classes]
     cross_blocks_eq_mask  <bool>[blocks, all blocks], see `get_document_mask`
 
-Results are float64 for float64 logits and float32 for others. An argument with
-the wrong rank raises a ValueError.
+Results are float64 for float64 logits and float32 for all other logits. An
+argument with the wrong rank raises a ValueError.
 """
 
 from typing import NamedTuple

@@ -14,7 +14,7 @@ def _compiled(fn, mode):
 
 
 class _Net:
-    """Two dense layers, one dropout layer called twice, and another one."""
+    """Two dense layers, a dropout layer called twice, and another dropout."""
 
     def __init__(self):
         self.dense = [tf.keras.layers.Dense(6) for _ in range(2)]

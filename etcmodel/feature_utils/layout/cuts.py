@@ -14,9 +14,9 @@ class Budget(NamedTuple):
     """Limits of a section in each record.
 
     Attributes:
-    long: number of tokens that fit into the long input, `<int64>[batch]`.
-    global_: number of tokens that fit into the global input,
-        `<int64>[batch]`.
+        long: number of tokens that fit into the long input, `<int64>[batch]`.
+        global_: number of tokens that fit into the global input,
+            `<int64>[batch]`.
         max_units: maximum number of units.
     """
 

@@ -68,17 +68,17 @@ class Layout(NamedTuple):
     """The engine's result. A row is a record, or a window of a record.
 
     Attributes:
-    features: the EtcFeatures and the features of links, each `<int32>[rows,
-        length]`.
-    values: the features of values, each `<dtype>[rows, length, ...]`.
-    long_sources: indices of each long token before truncation: its section,
-        its group, its unit in the group, and its index in the unit; -1 for
-        padding. `<int32>[rows, long_length, 4]`.
-    global_sources: these indices for each global token, `<int32>[rows,
-        global_length, 4]`. The global token of a group or unit has -1 for
-        the levels below.
-    counts: section -> numbers of its elements before and after truncation.
-    owner: index of each row's record, `<int32>[rows]`.
+        features: the EtcFeatures and the features of links, each `<int32>[rows,
+            length]`.
+        values: the features of values, each `<dtype>[rows, length, ...]`.
+        long_sources: indices of each long token before truncation: its section,
+            its group, its unit in the group, and its index in the unit; -1 for
+            padding. `<int32>[rows, long_length, 4]`.
+        global_sources: these indices for each global token, `<int32>[rows,
+            global_length, 4]`. The global token of a group or unit has -1 for
+            the levels below.
+        counts: section -> numbers of its elements before and after truncation.
+        owner: index of each row's record, `<int32>[rows]`.
         windows: `starts`, the token offset of each window in its record, and
             `sizes`, its number of tokens, both `<int64>[batch, (rows)]`. Empty
             if no section has windows.

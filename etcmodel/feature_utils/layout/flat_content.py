@@ -145,7 +145,7 @@ class Counts(NamedTuple):
     """Numbers of a section's elements in each record, `<int32>[batch]`.
 
     `tokens`, `units` and `groups` count the elements before truncation;
-    `kept_tokens` and so on count those after it.
+    `kept_tokens`, `kept_units` and `kept_groups` count the elements after it.
     """
 
     tokens: tf.Tensor

@@ -12,9 +12,9 @@ class PageTokens(NamedTuple):
     """Tokens inside candidates, which are parts of pages such as paragraphs.
 
     Attributes:
-    token_ids: `<int32>[batch, (candidates), (tokens)]`.
-    words: index of each token's word in the page, ascending, in the shape
-        of `token_ids`.
+        token_ids: `<int32>[batch, (candidates), (tokens)]`.
+        words: index of each token's word in the page, ascending, in the shape
+            of `token_ids`.
     """
 
     token_ids: tf.RaggedTensor
@@ -71,7 +71,7 @@ def _cumulative_max(values: tf.Tensor) -> tf.Tensor:
 
 
 def _find_candidates(words, candidate_starts, candidate_ends):
-    """Finds each word's row, position and candidate, if it is in one."""
+    """Finds each word's row, position and candidate, and if it has one."""
     row = ragged_rows.owners_in(words)
     # [all words]
     position = tf.cast(

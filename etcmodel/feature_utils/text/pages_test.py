@@ -18,7 +18,7 @@ _WORDS = "[unused102] [unused103] brno is a city big ##ger . <"
 
 
 def columns(rows):
-    """Returns the starts and ends of spans; all rows have as many spans."""
+    """Returns starts and ends of rows that have equal numbers of spans."""
     spans = np.reshape(np.array(rows, np.int32), [len(rows), -1, 2])
     return tf.constant(spans[..., 0]), tf.constant(spans[..., 1])
 

@@ -195,7 +195,7 @@ class LayoutTest(tf.test.TestCase):
             self.assertAllClose(a, b, 1e-6, 1e-6)
 
     def test_values_of_global_tokens_are_added_to_their_tokens(self):
-        """Embeds one value with the user's layer; others are only for heads."""
+        """Embeds one value with the user's layer; heads read all others."""
         layout = spec.LayoutSpec(
             sections=_LAYOUT.sections,
             values=[

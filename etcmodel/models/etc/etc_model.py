@@ -211,8 +211,8 @@ class EtcModel(encoder_layer.EncoderLayer):
         the layers of a functional model.
 
             token_ids               <int32>[batch, long]; or a dict of
-                                    arguments by name; others may be passed
-                                    separately
+                                    arguments by name; more arguments may
+                                    be passed separately
             global_token_ids        <int32>[batch, global]
             token_type_ids          <int32>[batch, long], 1 by default
             global_token_type_ids   <int32>[batch, global], 0 by default

@@ -119,7 +119,7 @@ class SummaryExtractionTest(tf.test.TestCase, parameterized.TestCase):
             layer(**(call | dict(annotation_labels=None)))
 
     def test_text_blocks(self):
-        """Uses blocks of 3 tokens in segments of 7: the last block has one."""
+        """Uses blocks of 3 tokens in segments of 7 tokens."""
         layer = make_layer(
             summary_mode="text_block", text_block_extract_every_x=3
         )

@@ -181,7 +181,7 @@ class ReadTwiceModel(base.ReadTwiceBase):
 
         Args:
             token_ids: `<int>[batch, length]`, a segment in each row; or a dict
-                of arguments by name; others may be passed separately.
+                of arguments by name; more arguments may be passed separately.
             block_ids: `<int>[batch]` document of each segment, 0 for padding.
                 By default each segment is a document.
             block_pos: `<int>[batch]` number of the segment in its document,

@@ -63,7 +63,7 @@ def in_chunks(
         number = tf.minimum(number, batch)
 
     def body(index, outputs):
-        # The last chunk is as long as the others and repeats some examples.
+        # The last chunk is as long as all others, so it may repeat examples.
         start = tf.minimum(index * number, batch - number)
         chunk = {
             name: softmax.part(x, 0, start, number) for name, x in cut.items()

@@ -54,7 +54,8 @@ def long_scores(
         `<float32 or float64>[batch, heads, n, 2*local_radius + 1]`, column `k`
         of query `i` being key `i + k - local_radius`, 0 where there is none;
         and `<float32 or float64>[batch, heads, n, global]`, None without
-        `others`. A row of both sums to 1, or is 0 if it has no key.
+        `others`. Each query's probabilities sum to 1 over both tensors, or are
+        0 if it has no key.
 
     Raises:
         ValueError: see `long_attention`; or a query position is out of range.
@@ -111,8 +112,8 @@ def global_scores(
 
     Returns:
         `<float32 or float64>[batch, heads, n, global]` and
-        `<float32 or float64>[batch, heads, n, long]`. A row of both sums to 1,
-        or is 0 if it has no key.
+        `<float32 or float64>[batch, heads, n, long]`. Each query's
+        probabilities sum to 1 over both tensors, or are 0 if it has no key.
     """
     queries, own, long = dispatch.check_global(queries, own, long)
     batch, global_len = shapes.get_shape_list(queries)[:2]

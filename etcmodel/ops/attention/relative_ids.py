@@ -281,7 +281,7 @@ class PairIds(PairLabels):
 
 
 class LongGlobalLabels(PairLabels):
-    """Labels of linked long and global tokens, and one for all others.
+    """Labels of linked long and global tokens, and one for all other pairs.
 
     Use the same object as `l2g_relative_att_ids` and as `g2l_relative_att_ids`
     (do not transpose it). With two global tokens, `links=[[[0, 1, -1]]]`,

@@ -80,7 +80,7 @@ class Dropout:
         self.seed = seed
 
     def factors(self, shape, index, dtype) -> tf.Tensor:
-        """Draws factors 0 or `1 / (1 - rate)`, the same for an equal index."""
+        """Draws factors: 0 or `1 / (1 - rate)`; an equal index repeats them."""
         is_kept, scale = self._draw(shape, index)
         return tf.cast(tf.where(is_kept, scale, 0.0), dtype)
 

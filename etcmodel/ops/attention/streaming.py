@@ -300,7 +300,7 @@ def plan_chunks(num_units, elements_per_unit):
     """Cuts units into chunks of about equal size.
 
     7 units with at most 3 per chunk make 3 chunks of 3. Two chunks are merged
-    into one, which needs no loop: this is faster, but takes more memory. No
+    into one, which needs no loop: this is faster, but takes more memory. Zero
     units count as one unit.
 
     Returns:
