@@ -78,7 +78,7 @@ def check_dropout(test, attend):
 
 
 def check_dropout_in_training_alone(test, call):
-    """Checks that outputs differ between calls in training, but not else."""
+    """Checks that outputs differ between calls only in training."""
     for training in (None, False, True):
         first, second = (tf.nest.flatten(call(training)) for _ in range(2))
         for x, y in zip(first, second, strict=True):

@@ -268,7 +268,7 @@ def few_records(source: pathlib.Path, number: int, target: pathlib.Path):
 class Comparison:
     """Runs the commands of one case in both checkouts.
 
-    Each method returns the results that it is named after, of both checkouts.
+    Each method returns results of both checkouts; its name says which ones.
     """
 
     def __init__(self, case: Case, checkouts: Sequence[Checkout], data):

@@ -25,8 +25,8 @@ LEVELS = (
     ("ops", "readers"),
 )
 
-# Packages of the Model Garden, which needs Keras 2. The top levels use it;
-# their number follows.
+# Packages of the Model Garden, which needs Keras 2, and the number of levels,
+# from the top, that use it.
 _ENGINE = ("official", "orbit", "tf_keras")
 _ENGINE_LEVELS = 5
 

@@ -295,7 +295,7 @@ def _tokens_in_runs(is_continuation, seeds, fraction, max_length):
 
 
 def _document_ids(batch, apply_across_whole_batch, block_ids):
-    """Numbers segments, equally if masked together; 0 is padding."""
+    """Returns segments' ids, equal if masked together, 0 for padding."""
     if not apply_across_whole_batch:
         return tf.range(1, batch + 1)
     if block_ids is None:

@@ -62,7 +62,7 @@ def _tokens_of(case, row, mention):
 
 
 def _hidden(case, is_masked, mode, block_ids):
-    """Marks the tokens that a mode masks in addition, in plain Python."""
+    """Marks tokens that a mode masks besides the chosen ones, in Python."""
     batch = len(is_masked)
     documents = block_ids or [1] * batch
     if mode != "whole_entity_batch":
@@ -98,7 +98,7 @@ def _runs(is_masked):
 class MaskSameEntityMentionsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("0 13 2 3 4 5 13 7", [1, 6], "13 13 2 3 4 13 13 13"),
-        # The position 0 has the weight 0: it is padding.
+        # Position 0 has weight 0, so it is padding.
         ("0 13 2 3 4 5 6 7", [1, 0], "0 13 2 3 4 5 6 7"),
     )
     def test_golden(self, tokens, positions, expected):

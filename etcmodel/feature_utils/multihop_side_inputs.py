@@ -66,7 +66,7 @@ def make_multihop_side_inputs(
 
     Breakpoints are 1 on the last token of each context. Ids are the index of a
     global token, or -1 for none. Most arguments are those of
-    `make_global_local_transformer_side_inputs_from_example_ids`. Differences:
+    `make_global_local_transformer_side_inputs_from_example_ids`. In addition:
 
     * with hard masks, a long token and its paragraph's global token still
       attend to each other. `ignore_hard_g2l_mask`, `<int>[batch, global]`, is 1

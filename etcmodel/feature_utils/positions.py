@@ -15,8 +15,9 @@ def make_paragraph_positions(
     The question's positions start at 1. Each paragraph's positions start after
     the last position of the question. The first token is [CLS], with position
     0, if it is a paragraph of its own or directly before the question. At least
-    half of the `num_positions` are for paragraphs. In a paragraph that is
-    longer than this, positions restart after the last position of the question.
+    half of the `num_positions` are for paragraphs. If a paragraph has more
+    tokens than there are positions for it, its positions restart after the last
+    position of the question.
 
     Example: [CLS], a question of two tokens, and two paragraphs
 

@@ -44,8 +44,7 @@ def check_inputs(
     Args:
         inputs: dict of an encoder's inputs by name, with a batch dimension; or
             a `tf.data.Dataset` of such dicts, or of tuples that start with such
-            a dict.
-            Other names are ignored.
+            a dict. Other names are ignored.
         config: the configuration, which limits the ids; None to check only the
             structure.
 

@@ -77,7 +77,8 @@ def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:
         paths = [os.path.join(folder, name) for name in ("weights", "results")]
         with open(paths[0], "wb") as file:
             pickle.dump((suite.saved[0], with_files, weights), file)
-        # Not a fork, which would already have this process's Keras version.
+        # Starts Python, since a fork could have loaded this process's Keras
+        # version already.
         done = subprocess.run(
             [
                 *(sys.executable, "-c"),

@@ -124,8 +124,8 @@ _SMALL_LETTERS = (
 )
 _INITIALS = rf"(?:^|[{_SPACES}\(\[\"'“‘„«.\-])(?:\p{{Lu}}\.)*\p{{Lu}}"
 _ROMAN = r"\s[a-z\x{df}-\x{17f}]+ [IVX]{2,6}"
-# Ends of sentences: a unit of measurement, an equation's last letter, "and so
-# on".
+# Before a capital, these end a sentence: a unit of measurement, a letter after
+# "=", "and so on".
 _LAST = (
     rf"(?:\p{{N}}\s?(?:[ghlmst]|Hz|с?м)|=\s?\p{{L}}|{_BEFORE_WORD}(?:"
     rf"{abbreviations.alternatives(abbreviations.AND_SO_ON)}))"

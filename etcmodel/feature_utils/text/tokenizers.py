@@ -102,7 +102,7 @@ def _as_int32(offsets: tf.RaggedTensor) -> tf.RaggedTensor:
 
 
 class _Tokenizer(tf.Module):
-    """Base class of both tokenizers: takes strings of any rank, also ragged.
+    """Base class of both tokenizers. Strings may be ragged, of any rank.
 
     Attributes:
         kind: "wordpiece" or "sentencepiece".
@@ -127,7 +127,7 @@ class _Tokenizer(tf.Module):
     # Subclasses define `_tokenize_flat`, `_tokenize_flat_with_offsets` and
     # `_tokenize_flat_with_keys`, which take a vector and return a tuple.
     def _apply(self, method, texts) -> tuple[tf.RaggedTensor, ...]:
-        """Calls a method for vectors with strings of any shape."""
+        """Applies a method that takes a vector to strings of any shape."""
         function = traces.once_method(method)
         if not isinstance(texts, tf.RaggedTensor):
             texts = tf.convert_to_tensor(texts, tf.string)

@@ -64,8 +64,8 @@ class WordCutsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(expected, word_cuts.whole_words(cuts, first, last))
 
     @parameterized.parameters(
-        # A pattern of characters to replace. It keeps scripts with spaces, or
-        # characters that have pieces in the vocabulary.
+        # A pattern of characters to replace: those of scripts without spaces,
+        # or those without pieces in the vocabulary.
         ("bert_uncased_vocab.txt", r"[^\x00-\u024f\u0370-\u04ff\u2010-\u2026]"),
         ("gpt2.model", r"[^\x00-\x7f]"),
     )
