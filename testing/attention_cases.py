@@ -22,7 +22,7 @@ SIZE = 3
 VALUE_SIZE = 4
 VOCAB = 5
 
-# Half the distance between 1 and the next number of the dtype.
+# Dtype -> half the distance between 1 and the next larger number.
 UNIT_ROUNDOFF = {
     "float32": 2.0**-24,
     "float16": 2.0**-11,

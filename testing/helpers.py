@@ -1,4 +1,4 @@
-"""Helpers shared by the tests: real data, files, replicas and processes."""
+"""Helpers for tests: real data, files, replicas and processes."""
 
 import concurrent.futures
 import contextlib

@@ -1,4 +1,4 @@
-"""Checks for tests in which a model memorizes a few records."""
+"""Tests in which a model memorizes a few records."""
 
 import json
 

@@ -56,7 +56,7 @@ def make_sentences(batch=2):
 
 
 def make_paragraphs(batch=2):
-    """Returns a question of one token, two candidates, a paragraph, padding."""
+    """Returns two candidates, a question of one token, a paragraph, padding."""
     row = {
         "long_token_ids": [3, 6, 7, 8, 9, 0, 0],
         "long_token_type_ids": [3, 1, 1, 1, 1, 0, 0],

@@ -49,7 +49,7 @@ def _reference_page(windows, candidates, null_threshold, max_short):
 
     Args:
         windows: for each window, its logits (name -> list) and words.
-        candidates: start and end word of each candidate.
+        candidates: the start word and the end word of each candidate.
         null_threshold: as for `decode_pages`.
         max_short: maximum number of words of a short answer.
     """

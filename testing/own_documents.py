@@ -37,8 +37,8 @@ def _write(directory: str, rows: Sequence[dict]) -> tuple[str, str]:
 def write_small_labels(directory: str, num_records: int) -> tuple[str, str]:
     """Writes documents labelled with the city, and a vocabulary.
 
-    Returns the paths of the data file and of the vocabulary, like all writers
-    in this module. Documents are strings, and all labels are equally frequent.
+    Like all writers in this module, returns the paths of the data file and of
+    the vocabulary. Documents are strings, and all labels are equally frequent.
     """
     return _write(
         directory,

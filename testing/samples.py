@@ -152,7 +152,7 @@ def triviaqa(**changes):
 
 
 def write_evidence(root, **changes):
-    """Writes the pages of `triviaqa`; None leaves out a page."""
+    """Writes the pages of `triviaqa`, except pages whose content is None."""
     pages = {
         "wikipedia/Brno.txt": "Brno is a city.\n\n It has a castle. \n",
         "web/4/4_2.txt": "Špilberk, in Brünn",

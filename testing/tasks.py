@@ -152,7 +152,7 @@ def encode_records(
 def make_examples(
     writer: ExampleMaker, records: Sequence[Any], split: str
 ) -> list[Any]:
-    """Makes the examples of records; raises the first error."""
+    """Makes the examples of records; raises an error at the first failure."""
     made = writer.make_examples(records, split)
     for error in made:
         if isinstance(error, RecordError):

@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def read_rules():
-    """Returns kind, name, srcs and deps of each rule in the BUILD file."""
+    """Returns the kind, name, srcs and deps of each rule in BUILD."""
     rules = []
 
     def rule(kind):

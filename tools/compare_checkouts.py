@@ -92,7 +92,7 @@ CASES = (
         *("read_twice_narrativeqa", *_NARRATIVEQA, "read_twice/narrativeqa"),
         *(_VALID, (), 3),
     ),
-    # In these cases, only the stored records are compared.
+    # In the following cases, only the stored records are compared.
     Case("hotpotqa", "hotpotqa/2wiki_train_500.json"),
     Case("nq", _NQ[1], flags=("--fixed_block_size=97",)),
     Case("openkp", _OPENKP[0], flags=("--fixed_block_size=53",)),

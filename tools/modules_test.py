@@ -84,7 +84,8 @@ class ModulesTest(unittest.TestCase):
         for test, place in {
             "etcmodel/reshape_test": (3, False),
             "etcmodel/layers/dense_test": (3, True),
-            # This module shares a package with layers, but does not use Keras.
+            # The tested module is in a package with layers, but does not use
+            # Keras.
             "etcmodel/layers/norm_test": (3, False),
             "etcmodel/models/model_test": (3, True),
             "benchmarks/speed_test": (3, True),

@@ -120,7 +120,7 @@ def _parse(text: str) -> ast.AST:
 
 
 def _places(root: ast.AST) -> Iterator[tuple[tuple, ast.AST]]:
-    """Yields ((parent, field, index), node) for all nodes below `root`."""
+    """Yields ((parent, field, index), node) for each node below `root`."""
     for field, value in ast.iter_fields(root):
         many = isinstance(value, list)
         for index, node in enumerate(value if many else [value]):

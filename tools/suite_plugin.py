@@ -46,7 +46,7 @@ def pytest_report_header(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Skips files for the other Keras version without importing them."""
+    """Skips files that need the other Keras version; does not import them."""
     if config.getoption("--placed") and collection_path.match("*_test.py"):
         path = collection_path.relative_to(modules.ROOT).as_posix()
         if not run_tests.is_placed(path, keras_in_use()):
@@ -55,7 +55,7 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Deselects tests for the other Keras version."""
+    """Deselects tests that do not run under this Keras version."""
     # `tf.test.TestCase` adds `test_session` to every class and always skips it.
     items[:] = [item for item in items if item.name != "test_session"]
     if not config.getoption("--placed"):
@@ -87,7 +87,7 @@ def pytest_runtest_setup():
     """Seeds Keras, so that initial weights do not depend on other tests."""
     keras = sys.modules.get("keras" if keras_in_use() == 3 else "tf_keras")
     if keras is not None:
-        # `tf.test.TestCase` sets TensorFlow's seed. If it were set here, too,
+        # `tf.test.TestCase` sets TensorFlow's seed. If the plugin set it, too,
         # TensorFlow would optimize all functions again.
         tensorflow = sys.modules["tensorflow"]
         with (

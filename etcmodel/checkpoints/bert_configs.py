@@ -34,7 +34,7 @@ _DISTILBERT = {
 # In these models, the first token's position is the padding token's id plus 1.
 _ROBERTA = ("roberta", "xlm-roberta", "camembert")
 _ARCHITECTURES = ("bert", *_ROBERTA, "distilbert", "electra")
-# Why weights of another `model_type` cannot be used.
+# Other `model_type` -> why its weights cannot be used.
 _REFUSED = {
     "albert": "its layers share one set of weights and its embeddings are "
     "factorized",

@@ -221,7 +221,7 @@ def _norm(name):
 
 
 def expected_shape(name: str, sizes) -> tuple[int | None, ...]:
-    """Returns the shape of a weight, with None for an unknown size."""
+    """Returns the shape of a weight; a size is None if it is unknown."""
     hidden, inner = sizes["hidden_size"], sizes["intermediate_size"]
     if name == HEAD_BIAS:
         return (sizes["vocab_size"],)

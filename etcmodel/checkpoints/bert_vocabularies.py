@@ -465,8 +465,8 @@ def _lift_sentencepiece(source, tokenizers) -> LiftedVocabulary:
 def write_vocabulary(vocab_file: str | os.PathLike, folder: str) -> str:
     """Writes the vocabulary of a lifted model; returns its path.
 
-    Also writes the tokenizer's settings (case, accents, Chinese characters), if
-    known, to `tokenizer_config.json`.
+    If the tokenizer's settings (case, accents, Chinese characters) are known,
+    writes them to `tokenizer_config.json`.
 
     Raises:
         FileNotFoundError: `vocab_file` does not exist.

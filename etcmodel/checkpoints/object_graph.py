@@ -162,7 +162,7 @@ def _find_root(graph, paths, checkpoint, prefix) -> int:
 
 
 def _walk(graph, root, left_out=()):
-    """Yields path and id of a node and all nodes below it, nearest first."""
+    """Yields the paths and ids of a node and all nodes below, nearest first."""
     seen, rows = {root}, [("", root)]
     for path, node in rows:
         yield path, node
@@ -184,7 +184,7 @@ def _outside_encoders(graph) -> list[int]:
 
 
 def _variables(graph, root):
-    """Yields path and node id of each variable below a node."""
+    """Yields the path and node id of each variable below a node."""
     for path, node in _walk(graph, root, left_out=_OF_TRAINING):
         if _key(graph, node) is not None:
             yield path, node

@@ -223,7 +223,7 @@ class LoadCheckpointTest(tf.test.TestCase):
         self.assertFalse(load_head(target[0], path))
 
     def test_parts_that_a_head_may_lack(self):
-        """Loads weights of a head without "no answer" into one with it."""
+        """Loads a head without "no answer" into a head that has this part."""
         source, target = (
             SpanAnswerHead(has_no_answer=x) for x in (False, True)
         )

@@ -3,7 +3,7 @@
 Variables have names such as
 `etc_document_bert/global_local_transformer_layers/fused_att_layer_0/...`; the
 layers here have the same names. A JSON configuration is in the same directory.
-Heads, which have other names, and variables of optimizers are ignored.
+Heads, which have other variable names, and variables of optimizers are ignored.
 """
 
 import os
@@ -27,11 +27,11 @@ _KINDS = {
     EtcModel: ("etc_document_bert", "etc_config.json"),
     ReadTwiceModel: ("read_it_twice_bert", "read_it_twice_bert_config.json"),
 }
-# The original code creates these in a constructor, outside of any scope.
+# The original code creates these variables in a constructor, without a scope.
 _OUTSIDE = "position_emb_lookup_"
 # The original code calls both layers by the same name.
 _NAMES = {"side_attention": "fused_side_attention"}
-# Weights of the masked language model's head -> their names in BERT.
+# Weight of the masked language model's head -> its name in BERT.
 _HEAD = {
     "dense/kernel": "cls/predictions/transform/dense/kernel",
     "dense/bias": "cls/predictions/transform/dense/bias",

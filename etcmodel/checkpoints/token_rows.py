@@ -19,7 +19,7 @@ class TokenRows(NamedTuple):
         rows: `<int64>[tokens]`; -1 for tokens that the source lacks.
         special_ids: ids of special tokens by name, as in a tokenizer.
         num_used: number of the source's rows that belong to a token.
-        unmatched: tokens that the source lacks, except global tokens.
+        unmatched: all tokens that the source lacks, except global tokens.
         notes: messages for the user.
     """
 
@@ -93,7 +93,7 @@ def find_token_rows(source, vocab_file: str | os.PathLike | None) -> TokenRows:
 
 
 def _check_size(known, num_rows, path) -> list[str]:
-    """Raises a ValueError for too few rows; returns a note on spare rows."""
+    """Raises a ValueError if rows are missing; returns a note on spare rows."""
     number = len(known.pieces)
     if number > num_rows:
         raise ValueError(

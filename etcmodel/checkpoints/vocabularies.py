@@ -48,12 +48,12 @@ def read_vocabulary(path: str | os.PathLike) -> Vocabulary:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: the file is neither.
+        ValueError: the file is neither of these.
     """
     path = os.fspath(path)
     if path.endswith(".json"):
         raise ValueError(NO_TOKENIZER.format(path))
-    # Imported here, as only reading such a file needs TensorFlow Text.
+    # Imported here, since only reading such a file needs TensorFlow Text.
     from etcmodel.feature_utils.text import tokenizers
 
     tokenizer = tokenizers.make_tokenizer(path)

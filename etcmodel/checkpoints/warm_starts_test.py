@@ -117,7 +117,7 @@ def shards(folder):
 
 
 def write_as(folder, dtype, file):
-    """Writes tensors in another precision; returns the rounded arrays."""
+    """Writes tensors as another dtype; returns the rounded arrays."""
     weights = write(folder)
     path = os.path.join(folder, "model.safetensors")
     tensors = safetensors_numpy.load_file(path)

@@ -23,7 +23,7 @@ def _text(batch, length):
 
 
 def _with_mentions(batch, mentions, labels):
-    """Adds mentions of two tokens each, three tokens apart, to `_text`."""
+    """Adds mentions to `_text`: tokens 0 and 1, tokens 3 and 4, and so on."""
     begins = np.tile(3 * np.arange(mentions, dtype=np.int32), [batch, 1])
     return _text(batch, 3 * mentions) | {
         "annotation_begins": begins,
@@ -68,7 +68,7 @@ def _hidden(case, is_masked, mode, block_ids):
     if mode != "whole_entity_batch":
         documents = range(1, batch + 1)
     labels = case["annotation_labels"]
-    # Known entities, and the places of their mentions.
+    # Pairs: a known entity, and the place of one of its mentions.
     mentions = [
         ((documents[row], labels[row, i]), (row, _tokens_of(case, row, i)))
         for row, i in np.ndindex(labels.shape)

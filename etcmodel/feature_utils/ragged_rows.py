@@ -47,7 +47,7 @@ def owners_in(ragged: tf.RaggedTensor) -> tf.Tensor:
 
 @once
 def index_in(owner: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
-    """Returns each element's index in its row, given the `owners` of elements.
+    """Returns each element's index in its row, given the elements' `owners`.
 
     Example: `index_in([0, 0, 2], [0, 2, 2, 3])` is `[0, 1, 0]`.
     """

@@ -1,4 +1,4 @@
-"""Random choices of tokens and words, the same on all devices."""
+"""Random choices of tokens and words, which are equal on all devices."""
 
 import tensorflow as tf
 

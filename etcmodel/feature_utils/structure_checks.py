@@ -205,7 +205,10 @@ def paragraphs(
 
 
 def _indices(name, ids, num_global, is_used):
-    """Checks that ids are -1 to `num_global - 1`, an int or `<int>[batch]`."""
+    """Checks that ids are -1 to `num_global - 1`.
+
+    `num_global` is an int or `<int>[batch]`.
+    """
     return checks.in_range(
         name,
         ids,

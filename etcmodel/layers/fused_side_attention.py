@@ -21,9 +21,9 @@ class FusedSideAttention(relative_attention.MultiHeadLayer):
     whose keys are all masked gets the bias of the output projection.
 
     The projections are attributes: `main_query_projection`,
-    `main_key_projection`, `main_value_projection`, `side_key_projection`,
-    `side_value_projection` (with `share_kv_projections`, those of the main
-    input) and `output_projection`.
+    `main_key_projection`, `main_value_projection`, `side_key_projection` and
+    `side_value_projection` (with `share_kv_projections`, the main input's
+    projections), and `output_projection`.
 
     Raises:
         ValueError: `hidden_size` is not a multiple of `num_heads`.

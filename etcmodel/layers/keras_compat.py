@@ -135,7 +135,7 @@ def _constructor_arguments(layer_class) -> list[str]:
 
 
 def takes_argument(layer, name: str, or_any: bool = True) -> bool:
-    """Tells whether `call` takes an argument, or (`or_any`) `**kwargs`."""
+    """Tells whether `call` takes an argument; `or_any` counts `**kwargs`."""
     parameters = inspect.signature(layer.call).parameters.values()
     return any(
         parameter.name == name

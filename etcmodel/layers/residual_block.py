@@ -120,7 +120,7 @@ class ResidualBlock(keras_compat.ConstructorConfig):
 
     def __call__(self, *args, **kwargs):
         """Calls the block; moves tensor-free arguments to `inner_options`."""
-        # Keras only looks for tensors in arguments that `call` names.
+        # Keras looks for tensors only in arguments that `call` names.
         named = inspect.signature(self.call).parameters
         options = keras_compat.options_in(
             {k: v for k, v in kwargs.items() if k not in named}

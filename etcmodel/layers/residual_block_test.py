@@ -14,7 +14,7 @@ class _Doubling(tf.keras.layers.Layer):
 
 @tf.keras.utils.register_keras_serializable(package="wrappers_test")
 class _Mixing(tf.keras.layers.Layer):
-    """Mixes two streams; also takes an array and non-tensor arguments."""
+    """Mixes two streams; accepts an array and non-tensor arguments."""
 
     def call(self, first, second, scale=None, mode="plain", training=None):
         if scale is None:

@@ -20,7 +20,7 @@ class LogitsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(references.dense(layer, inputs), logits, 1e-5, 1e-6)
 
     def test_initial_weights(self):
-        # `make_logits_layer` makes the layer.
+        # The head's `logit` layer comes from `make_logits_layer`.
         layer = heads.GlobalChoiceHead(6, 16, initializer_range=0.5).logit
         layer.build([None, 4096])
         # A normal distribution truncated at two standard deviations has 0.88 of

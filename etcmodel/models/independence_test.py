@@ -161,7 +161,7 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
                 for text in texts
             ]
             if structure == "sentences":
-                # The last two share a row.
+                # The last two texts share a row.
                 texts[1:] = [_pack(*texts[1:])]
                 alone[1:] = [
                     [tf.concat(x, axis=1) for x in zip(*alone[1:], strict=True)]

@@ -112,7 +112,8 @@ class JsonConfig:
 
         Raises:
             FileNotFoundError: the directory is not a run, the run trained
-                another encoder, or an older version wrote it without this file.
+                another encoder, or an older version wrote the run without this
+                file.
             ValueError: see `from_json_file`.
         """
         return cls.from_json_file(run_files.find(model_dir, cls.RUN_FILE))

@@ -260,7 +260,7 @@ def _exp_sums(logits, counts, same_document):
 
 
 def _over_document(reduce, values, same_document, neutral):
-    """Reduces `<float>[blocks, classes]` over a document, on all replicas."""
+    """Reduces `<float>[blocks, classes]` over a document on all replicas."""
     # [all blocks, classes]
     everywhere = collectives.all_gather(values)
     # [blocks, all blocks, classes]

@@ -10,7 +10,7 @@ from testing.layer_checks import randomize
 
 HIDDEN, BLOCKS, LENGTH = 6, 2, 5
 PADDING = 7
-# Padding has another id, so zeros are ordinary tokens.
+# Padding does not have the id 0, so zeros are ordinary tokens.
 IDS = np.array([[0, 3, 7, 4, 7], [5, 0, 2, 6, 0]], np.int32)
 
 

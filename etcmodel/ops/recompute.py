@@ -72,8 +72,8 @@ def recompute_grad(f: Callable, seed=None) -> Callable:
 
     The backward pass runs `f` a second time instead. Dropout inside `f` must be
     `RecomputingDropout` (or `stateless_dropout` with a seed that is an
-    argument): a Keras dropout would drop other elements in the second run, and
-    all gradients would be wrong.
+    argument): a Keras dropout would drop different elements in the second run,
+    and all gradients would be wrong.
 
     Args:
         f: function to wrap. It takes tensors, nested structures of tensors and

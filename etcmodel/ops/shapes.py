@@ -150,7 +150,7 @@ def _normalize_axis(tensor: tf.Tensor, axis: int, name: str = "axis") -> int:
 
 
 def _describe(tensor: tf.Tensor, name: str | None) -> str:
-    """Describes a tensor for an error message; eager ones have no name."""
+    """Describes a tensor for an error message; eager tensors lack names."""
     if name is not None:
         return f"Tensor '{name}'"
     return f"A {tensor.dtype.name} tensor"

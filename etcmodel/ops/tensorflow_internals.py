@@ -54,7 +54,7 @@ def has_several_tapes(tensors: Sequence) -> bool:
 
 
 def is_compiled_whole() -> bool:
-    """Returns whether XLA compiles all of the graph that is being built."""
+    """Returns whether XLA compiles the whole graph that is being built."""
     # No public function tells which graphs XLA will compile.
     is_in_xla = _find(
         "ops.control_flow_util",

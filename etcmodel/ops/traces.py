@@ -25,7 +25,8 @@ def once(function: Callable, is_inlined: bool = False) -> Callable:
     return tf.function(
         function,
         autograph=False,
-        # A separate trace for each size would defeat the purpose.
+        # All sizes share a trace; a trace for each size would defeat the
+        # purpose.
         reduce_retracing=True,
         experimental_attributes=None if is_inlined else {"_noinline": True},
     )

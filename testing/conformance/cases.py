@@ -141,7 +141,7 @@ class Case:
 
     @property
     def sizes(self) -> list[dict[str, int]]:
-        """All sizes to call the layer with, `SIZES` first."""
+        """All sizes to call the layer with; the first are `SIZES`."""
         return [
             sizes
             for sizes in (SIZES, *OTHER_SIZES)
@@ -241,7 +241,7 @@ def assert_close(actual, expected, tolerance: float = 1e-5, message="") -> None:
 
 
 def relative_error(actual, expected) -> float:
-    """Computes the norm of the difference, relative to that of `expected`."""
+    """Computes the norm of the difference divided by the norm of `expected`."""
     pairs = list(zip(flatten(actual), flatten(expected), strict=True))
     difference = [
         np.sum(np.square(to_float(x) - to_float(y))) for x, y in pairs
@@ -262,7 +262,7 @@ def as_arrays(outputs) -> list[np.ndarray]:
 def gradients_of(case: Case, layer) -> dict[str, tf.Tensor]:
     """Returns the gradient of each trainable weight, by its path.
 
-    Differentiates a sum of all float outputs with random weights, so that no
+    Differentiates a randomly weighted sum of all float outputs, so that no
     symmetry makes a gradient zero.
     """
     paths = {

@@ -143,7 +143,8 @@ class Suite(dict[str, Prepared]):
     def saved(self) -> tuple[str, dict, dict]:
         """Saves all cases in all formats.
 
-        Returns the folder, the failures, and requests to its SavedModel.
+        Returns the folder, the failures, and each case's requests to the
+        SavedModel, which has a signature for each case.
         """
         folder = pathlib.Path(tempfile.mkdtemp())
         atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -27,7 +27,7 @@ def one_group(units: tf.RaggedTensor) -> tf.RaggedTensor:
 
 
 def groups_of_one(units: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Makes each unit a group of its own.
+    """Makes each unit a separate group.
 
     Use it for candidates, for example. `units` is `<int>[batch, (groups),
     (tokens)]`: `[[[7, 8], [9]]]` gives `[[[[7, 8]], [[9]]]]`.
@@ -69,7 +69,7 @@ def unit_indices(content: tf.RaggedTensor, level: str) -> tf.RaggedTensor:
 
 
 def _nest(ragged: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Makes each element of the first dimension a row of its own."""
+    """Makes each element of the first dimension a separate row."""
     ragged = ragged.with_row_splits_dtype(tf.int64)
     splits = tf.range(ragged.nrows() + 1)
     return tf.RaggedTensor.from_row_splits(ragged, splits, validate=False)

@@ -81,7 +81,7 @@ def _keep_prefix(
         fits &= tf.equal(lengths, room)
     fits &= _has_tokens_left(content, room)
     # All units after the first unit that does not fit are dropped, even empty
-    # ones.
+    # units.
     misfits = ragged_rows.cumulative(~fits)
     fits = tf.equal(misfits[1:], tf.gather(tf.gather(misfits, row_first), row))
     kept_lengths = tf.where(fits, room, 0)
@@ -324,7 +324,7 @@ def cut_balanced(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     row = content.unit_row
 
     def used(values):
-        """Returns the budget used up to each unit, in the order of `order`."""
+        """Returns the budget used up to each unit, in the order `order`."""
         sums = ragged_rows.cumulative(tf.gather(values * cost, order))
         starts = tf.gather(sums, content.row_unit_splits[:-1])
         return sums[1:] - tf.gather(starts, row)

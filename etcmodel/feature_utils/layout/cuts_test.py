@@ -35,7 +35,7 @@ def flatten(lengths):
 
 
 def random_lengths(rng, most_groups, most_units, most_tokens):
-    """Draws lengths of the units of one to three records, and makes content."""
+    """Draws the units' lengths of one to three records; makes content."""
     lengths = [
         [
             [

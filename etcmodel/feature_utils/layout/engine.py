@@ -359,7 +359,8 @@ class LayoutEngine:
             if spec.max_tokens is not None:
                 long_budget = tf.minimum(long_left, spec.max_tokens)
             if spec.cut == WINDOWS:
-                # Windows have the last rank: all other sections are cut by now.
+                # Windows have the last rank, so all other sections have been
+                # cut.
                 windows = flat_content.make_windows(
                     content.row_sizes("token"), long_budget, spec.stride
                 )

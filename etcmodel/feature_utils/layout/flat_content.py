@@ -288,7 +288,7 @@ def _runs(*keys: tf.Tensor) -> tf.Tensor:
 
 
 def cut_windows(content: FlatContent, windows: Windows) -> FlatContent:
-    """Returns the groups and units with at least one token in a window.
+    """Returns the content of windows: tokens, and their units and groups.
 
     Example: a record has the units `[7, 8, 9]` and `[5]`. The window from 0 to
     2 has the unit `[7, 8]`; the window from 1 to 4 has `[8, 9]` and `[5]`.

@@ -87,7 +87,7 @@ class LayoutLookupTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class PickUnitsTest(tf.test.TestCase, parameterized.TestCase):
-    """The vector of a token is its position, and ten times its position."""
+    """Uses the vector `[position, 10 * position]` for each token."""
 
     SPEC = LayoutSpec(
         [
@@ -102,7 +102,7 @@ class PickUnitsTest(tf.test.TestCase, parameterized.TestCase):
     )
 
     def _made(self):
-        """Lays out a record whose second unit of three does not fit."""
+        """Lays out two records; one unit of the first record does not fit."""
         return LayoutEngine(self.SPEC, 6, 7)(
             {
                 "title": layout.one_unit(ragged([[31, 32], [33]], 1)),

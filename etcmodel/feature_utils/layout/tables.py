@@ -66,7 +66,7 @@ class PlacedSection(NamedTuple):
     def sources(self, level: str) -> dict[str, tf.Tensor | int]:
         """Returns the columns of marks (see `Table`) of a level's elements."""
         columns = {"section": self.index}
-        # From the elements of the level up to those that contain them.
+        # From the elements of the level up to the groups that contain them.
         inside = None
         for name in reversed(LEVELS[: LEVELS.index(level) + 1]):
             origin = _take(self.content.origin(name), inside)

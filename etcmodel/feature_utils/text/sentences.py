@@ -59,7 +59,7 @@ _OPENING = r"[\"'\(\[“‘«]*"
 # Punctuation of Latin, Arabic, Urdu, Armenian and Greek that ends a sentence if
 # white space follows.
 _MARKS = ".!?…‼⁇⁈⁉\u061e\u061f\u06d4\u0589\u037e"
-# Punctuation that always ends a sentence; most belongs to scripts without
+# Punctuation that always ends a sentence. Most of it belongs to scripts without
 # spaces.
 _FULL_STOPS = (
     "。！？｡"  # Chinese, Japanese.
@@ -144,7 +144,7 @@ _FEW_LINES = rf"{_LINE}(?:\n[ \t\r]*[^\s{_MAYBE}{_MARK}]{_LINE}){{0,4}}"
 
 
 def _mark_items(beginning: str) -> tuple[tuple[str, str], ...]:
-    """Returns rewrites that mark items after a colon or near other items."""
+    """Returns rewrites that mark items after a colon, or near other items."""
     return (
         (rf"((?:^|\n)[ \t>]*{beginning})", rf"{_MAYBE}\1"),
         # Unmarks lines that are not items: "3. Oktober", "z. B.".

@@ -148,7 +148,7 @@ class LanguagesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(different, dict.fromkeys(self.texts, 0.0))
 
     def _check_places(self, text, offsets, starts, ends):
-        """Checks that offsets equal the library's, except for accents."""
+        """Checks that offsets equal those of the library, save for accents."""
         raw = text.encode()
         parts = [
             raw[start:end].decode()

@@ -161,7 +161,7 @@ class EncoderLayer(ConfiguredLayer, tf.keras.Model):
 
     added_layers = ()
 
-    # Otherwise Keras 3 traces a call with only the first argument whenever
+    # Without this, Keras 3 traces a call with only the first argument whenever
     # TensorFlow saves an object that contains the model.
     _default_save_signature = None
 

@@ -150,7 +150,7 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
         batch = model_inputs.make_paragraphs()
         expected = batch["global_token_ids"][0]
         self.check_inputs(batch, config={}, global_token_ids=expected)
-        # The token 3 of the question has the third global token.
+        # The question's token, 3, has the third global token.
         batch["long_token_ids"][:, 0] = 9
         self.check_inputs(
             batch,

@@ -104,7 +104,7 @@ class BatchCoreferenceResolutionLossTest(
         layer.set_weights([np.zeros([1])])
         one, score = np.full([1, HIDDEN], 0.5), 0.25 * HIDDEN
         two, ids = np.concatenate([one, one]), np.array([7, 7])
-        # One replica.
+        # On a single replica, an item is not its own partner.
         self.assertAllEqual(layer(one, ids[:1], one, ids[:1]), [0.0])
         expected = np.log1p(np.exp(-score)) / (1 + 1e-5)
         self.assertAllClose(

@@ -82,7 +82,7 @@ class ReadTwiceDecoderModelTest(tf.test.TestCase, parameterized.TestCase):
         self.check(3, True, 2, 2)
 
     def check(self, heads, default, num_layers, number):
-        """Compares outputs and gradients with the reference's."""
+        """Compares outputs and gradients with those of the reference."""
         decoder = make_decoder(
             num_layers,
             heads,

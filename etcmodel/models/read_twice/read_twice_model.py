@@ -28,8 +28,8 @@ class ReadTwiceOutput(NamedTuple):
 
     Attributes:
         final_hidden_states: `<float>[batch, length, hidden_size]` after the
-            second read, or after the first if there is no second read.
-        first_read: `<float>[batch, length, hidden_size]` after the first.
+            second read, or after the first read if there is no second.
+        first_read: `<float>[batch, length, hidden_size]` after the first read.
     """
 
     final_hidden_states: tf.Tensor

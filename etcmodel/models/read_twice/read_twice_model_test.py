@@ -59,7 +59,7 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
         self.check(**PAPER)
 
     def check(self, mode="doc", **kwargs):
-        """Compares outputs and gradients with the reference's."""
+        """Compares outputs and gradients with those of the reference."""
         model = make_model(dtype="float64", **kwargs)
         batch = make_batch()
 

@@ -3,7 +3,7 @@
 The long sequence is cut into blocks (paper, Appendix A). The keys that a block
 of queries may see are in its *window*: the block and `local_radius` positions
 on each side. Global keys and values are never copied into the blocks: their
-scores are combined with the local ones only in the softmax.
+scores are combined with the local scores only in the softmax.
 
 `LongQueries` and `GlobalQueries` describe one call of attention. `attend` takes
 the whole long sequence at once; `streaming` takes one chunk after another.
@@ -28,7 +28,7 @@ class Chunk(NamedTuple):
 
     Attributes:
         start: int or `<int32>[]`, its first position.
-        length: int or `<int32>[]`; the chunk may reach beyond the sequence.
+        length: int or `<int32>[]`; the last chunk may exceed the sequence.
         draw: `<int32>[]`, the index of the chunk's dropout mask.
     """
 
@@ -386,7 +386,7 @@ def attend(run: LongQueries | GlobalQueries) -> tf.Tensor:
 
 
 def never_empty(tensor, length) -> tf.Tensor:
-    """Adds a row to `<any>[batch, long, ...]` if it may be empty."""
+    """Adds a row to `<any>[batch, long, ...]` if `long` may be 0."""
     if isinstance(length, int) and length > 0:
         return tensor
     # `tf.concat`, because some devices cannot pad booleans.

@@ -89,11 +89,11 @@ def global_attention(
 ) -> tf.Tensor:
     """Attends from global queries to all global and all long keys.
 
-    Queries are `<float>[batch, global, heads, size_per_head]`. Masks are
-    `<int32 or bool>` and labels `<int32>`: `[batch, global, global]` for the
-    global keys, and `[batch, global, long]` for the long keys, which also take
-    a `LongGlobalMask` and `PairLabels`. For the other arguments, see
-    `long_attention`.
+    Queries are `<float>[batch, global, heads, size_per_head]`. Masks, `<int32
+    or bool>`, and labels, `<int32>`, are `[batch, global, global]` for the
+    global keys and `[batch, global, long]` for the long keys. For the long
+    keys, they may be a `LongGlobalMask` and `PairLabels` instead. For the other
+    arguments, see `long_attention`.
     """
     check_implementation(implementation)
     queries, own, long = check_global(queries, own, long)
@@ -289,7 +289,7 @@ def _check_together(*pieces):
 
 
 def wide(table):
-    """Casts a table's biases to the dtype of scores, to sum gradients in it."""
+    """Casts biases to the dtype of scores, in which gradients are summed."""
     if table is None:
         return None
     return table._replace(biases=softmax.to_score_dtype(table.biases))

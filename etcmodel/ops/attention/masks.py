@@ -146,7 +146,7 @@ class PairMask(AttentionSpec):
         return [self.mask]
 
     def part(self, long_tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Returns the mask of a chunk, as `LongGlobalMask.part`."""
+        """Returns the mask of a chunk; see `LongGlobalMask.part`."""
         return long_tensors[0]
 
     def to_tensor(self) -> tf.Tensor:

@@ -82,7 +82,7 @@ class LongGlobalTest(tf.test.TestCase, parameterized.TestCase):
         num_links=[None, 1, 2], exempt=["", "long", "global", "long global"]
     )
     def test_definition(self, num_links, exempt):
-        """Checks whole masks and parts, also compiled with unknown lengths."""
+        """Checks whole masks and parts, in eager mode and in compiled code."""
         rng = np.random.default_rng(0)
         long_ids, global_ids = (rng.integers(0, 3, [2, n]) for n in (9, 4))
         is_linked = True

@@ -88,7 +88,7 @@ def in_chunks(
 
 
 def _check_batches(examples, batch):
-    """Raises a ValueError unless all have the same number of examples."""
+    """Raises a ValueError unless all tensors have the batch size `batch`."""
     for name, x in examples.items():
         number = shapes.get_shape_list(x)[0]
         message = f"{name} and the first input differ in their batch size."

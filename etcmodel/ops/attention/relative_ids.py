@@ -105,7 +105,7 @@ class DistanceLabels(BandLabels):
 
     @property
     def columns(self) -> list[int]:
-        """The columns of `runs`."""
+        """The columns that `runs` returns."""
         return self.runs()[1]
 
     def to_band(self, batch_size, length) -> tf.Tensor:

@@ -72,7 +72,7 @@ class Keys(NamedTuple):
 class Dropout:
     """Dropout of probabilities, with masks that can be drawn again.
 
-    The rate is a number or `<float>[]`, the seed `<int32>[2]`.
+    The rate is a number or `<float>[]`; the seed is `<int32>[2]`.
     """
 
     def __init__(self, rate, seed: tf.Tensor):
@@ -296,7 +296,7 @@ def times(rows, matrices, transpose_b: bool = False) -> tf.Tensor:
 
 
 def _transposed_times(left, right, like):
-    """Multiplies transposed rows by rows; by block if `like` has blocks."""
+    """Multiplies `left`, transposed, by `right`, in the blocks of `like`."""
     if like.shape.rank == 4:
         return tf.matmul(left, right, transpose_a=True)
     return tf.matmul(

@@ -31,7 +31,7 @@ class ChunksTest(parameterized.TestCase, tf.test.TestCase):
             for arguments in (
                 (num_units, 100),
                 (tf.constant(num_units), 100),
-                # An unknown batch size.
+                # As if the batch size were unknown.
                 (num_units, tf.constant(100)),
             ):
                 self.assertAllEqual(
@@ -67,7 +67,7 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
     @parameterized.parameters(False, True, ((4, 2),))
     def test_equals_the_reference_at_random_sizes(self, with_specs):
         rng = np.random.default_rng(int(bool(with_specs)))
-        # A chunk holds from one block (or key) up to all of them.
+        # The chunk sizes range from one block (or key) to all of them.
         for elements, block_len in (
             (1, 1),
             (1, 5),
