@@ -124,7 +124,7 @@ def make_tables(rng):
 
 @contextlib.contextmanager
 def chunks_of(elements, min_block_len=1):
-    """Splits attention into small chunks and blocks, to test short texts.
+    """Splits attention on short texts into chunks and blocks, as on long texts.
 
     Chunks have about `elements` scores; 1 gives the smallest chunks.
     """

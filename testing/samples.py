@@ -16,7 +16,7 @@ def wikihop(**changes):
 
 
 def hotpotqa(**changes):
-    """Returns a record in the official format; None drops a field."""
+    """Returns a record in the official format; `name=None` drops a field."""
     record = {
         "_id": "5a7a",
         "question": "In which country was Jan born?",

@@ -191,7 +191,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         model = EtcModel(lifting.lifted_config(bert, preset="tiny"))
         lifting.lift(model, bert, global_tokens=kind)
         expected = weights["embeddings.word_embeddings"].copy()
-        # [unused0] to [unused4] have the ids 1 to 5, [CLS] has 7.
+        # [unused0] to [unused4] have the ids 1 to 5, and [CLS] has the id 7.
         if kind == "cls":
             expected[1:6] = expected[7]
         elif kind == "mean":

@@ -54,8 +54,8 @@ def count_tokens(source, vocab_file: str | os.PathLike | None) -> int:
 def find_token_rows(source, vocab_file: str | os.PathLike | None) -> TokenRows:
     """Finds the row of every token of `vocab_file` in a `Bert`.
 
-    None means the source's own vocabulary, with the special tokens that
-    `lift_vocabulary` adds.
+    None means the source's own vocabulary. `lift_vocabulary` adds missing
+    special tokens to the vocabulary.
 
     Raises:
         ValueError: a vocabulary has more tokens than the table has rows, or

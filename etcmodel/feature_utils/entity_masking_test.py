@@ -321,7 +321,7 @@ class MaskTokensTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_modes(self, mode, block_ids):
         case = _random_case(60, 60, 5)
-        # Many entities, so that some have no masked token in the whole batch.
+        # With so many entities, some have no masked token in the whole batch.
         labels = np.random.default_rng(1).integers(0, 300, [60, 5])
         labels[:, 0] = 1
         labels[::2, 3] = labels[::2, 4]

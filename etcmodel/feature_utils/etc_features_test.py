@@ -89,7 +89,7 @@ class EtcFeaturesTest(tf.test.TestCase, parameterized.TestCase):
             parsed["long_token_ids"],
             [WIKIHOP["long_token_ids"], [7] + [0] * 13],
         )
-        # Missing features are padding.
+        # Missing features are filled with padding.
         self.assertAllEqual(parsed["l2g_linked_ids"][1], [-1] * 14)
         self.assertAllEqual(parsed["global_token_ids"][1], [1] + [0] * 8)
 

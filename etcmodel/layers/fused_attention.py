@@ -155,7 +155,7 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
         long_size = self.long_total_att_size
         global_size = self.global_total_att_size
         shares_all = self.share_qkv_projections
-        # l2g with l2l, and g2l with g2g
+        # Whether l2g shares projections with l2l, and g2l with g2g.
         shares_pairs = self.share_kv_projections or shares_all
 
         self.long_query_projection = make("long_query_projection", long_size)

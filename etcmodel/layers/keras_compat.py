@@ -87,7 +87,7 @@ def untrained(layers):
 
 
 def _add_untrained(add_weight, *args, **kwargs):
-    """Calls `add_weight` for a weight that is not trainable."""
+    """Calls `add_weight` with `trainable=False`."""
     return add_weight(*args, **kwargs | {"trainable": False})
 
 

@@ -15,8 +15,8 @@ from etcmodel.layers.activations import get_layer_activation
 class ResidualBlock(keras_compat.ConstructorConfig):
     """A layer with dropout, residual connection and layer normalization.
 
-    `norm(x + dropout(inner(x)))`, or `x + dropout(inner(norm(x)))` with
-    `use_pre_activation_order`, which leaves the output unnormalized.
+    Computes `norm(x + dropout(inner(x)))`. With `use_pre_activation_order`,
+    computes `x + dropout(inner(norm(x)))`, which is not normalized.
 
     The block handles several streams if the inner layer takes them as
     positional arguments and returns one output for each.

@@ -136,7 +136,7 @@ class _Chain:
         source, first = self.rows, 0
         if keep:
             # The first product is kept for all rows anyway, so it is computed
-            # at once.
+            # for all rows together.
             # [rows, units]
             source, first = tf.matmul(source, self.kernels[0]), 1
             if self.biases:

@@ -210,7 +210,8 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             ],
             "global_token_ids": [
                 [3, 3, 5, 1, 0, 0],
-                # Neither the next paragraph nor its first token fits.
+                # The next paragraph needs two global tokens, so it does not
+                # fit, and its token 15 is dropped.
                 [3, 3, 5, 1, 1, 0],
                 [3, 3, 5, 1, 0, 0],
                 [3, 3, 0, 0, 0, 0],

@@ -303,7 +303,7 @@ def _num_bytes(codes: tf.Tensor) -> tf.Tensor:
 
 
 def _starts(lengths: tf.Tensor) -> tf.Tensor:
-    """Returns the starts of consecutive parts, and the last one's end.
+    """Returns the starts of consecutive parts, and the end of the last part.
 
     The result is `<int32>[n + 1]`.
     """

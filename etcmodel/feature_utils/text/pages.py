@@ -71,7 +71,7 @@ def _cumulative_max(values: tf.Tensor) -> tf.Tensor:
 
 
 def _find_candidates(words, candidate_starts, candidate_ends):
-    """Finds each word's row, position and candidate, and if it has one."""
+    """Finds each word's row, position and candidate; marks words in one."""
     row = ragged_rows.owners_in(words)
     # [all words]
     position = tf.cast(

@@ -164,7 +164,7 @@ def _mark_items(beginning: str) -> tuple[tuple[str, str], ...]:
 # Pairs (pattern, replacement), applied in this order.
 _REWRITES = (
     (rf"[{_MARK}{_MAYBE}{_PERIOD}]", " "),
-    # Items of lists.
+    # Marks items of lists.
     (r"(\n[ \t>]*\*[ \t])", rf"{_MARK}\1"),
     (rf"(\s[{_BULLETS}])", rf"{_MARK}\1"),
     *_mark_items(_COUNTED),
@@ -175,7 +175,7 @@ _REWRITES = (
         rf"{_MARK}\1",
     ),
     (r"(?i)((?:</(?:li|dt|dd|ul|ol|dl)>\s*)+)", rf"\1{_MARK}"),
-    # Periods of abbreviations.
+    # Marks periods of abbreviations.
     (rf"({_LAST}\.)(\s+{_OPENING}[\p{{Lu}}\p{{N}}])", rf"\1{_MARK}\2"),
     (rf"({_NEVER_LAST})\.", rf"\1{_PERIOD}"),
     (

@@ -31,8 +31,8 @@ def find_word_cuts(tokenizer, ids: tf.RaggedTensor) -> tf.RaggedTensor:
     Example: the pieces `bel ##fort , 5 ##°` of WordPiece give `2 1 0 0 0`.
 
     Returns:
-        `<int32>[..., (tokens)]`: 0, or the sum of `BEGINS_INSIDE` and
-        `ENDS_INSIDE`.
+        `<int32>[..., (tokens)]`: 0, `BEGINS_INSIDE`, `ENDS_INSIDE` or the sum
+        of these two.
     """
     with tf.init_scope():
         tokens = tokenizer.id_to_token(tf.range(tokenizer.vocab_size)).numpy()

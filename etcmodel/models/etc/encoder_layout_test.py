@@ -145,7 +145,7 @@ class LayoutTest(tf.test.TestCase):
 
     def test_model(self):
         batch = _make_batch()
-        # Large weights, so that every pair matters.
+        # The weights are large, so that every pair matters.
         config = _make_config(initializer_range=0.2, **_HARD_MASKS)
         encoder = encoder_lib.StructuredEtcModel(config, _LAYOUT)
         encoder.build(None)
@@ -176,7 +176,7 @@ class LayoutTest(tf.test.TestCase):
             global_embedding_adder=batch["visual"] @ visual,
             **side_inputs,
         )
-        # `full` attention, and the implementation that long texts use.
+        # Uses `full` attention, and then the implementation for long texts.
         for longest in (256, 0):
             with mock.patch.object(dispatch, "MAX_AUTO_FULL_LENGTH", longest):
                 actual = encoder(batch)

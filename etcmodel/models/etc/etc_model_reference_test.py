@@ -21,7 +21,7 @@ BATCH, LONG, GLOBAL, RADIUS, HIDDEN, VOCAB, TYPES = 2, 7, 3, 2, 4, 9, 3
 LABELS, POSITIONS = 8, 10
 
 CASES = {
-    # As the paper's base model: only the feed-forward layers are shared.
+    # Like the paper's base model, which shares only the feed-forward layers.
     "base": dict(share_qkv_projections=False),
     # The original code's defaults, but with narrow heads and no labels.
     "shared": dict(

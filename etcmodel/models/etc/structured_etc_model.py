@@ -307,8 +307,8 @@ def build_encoder(
 
     The features are token ids and owners, such as the sentence of each token.
     The model makes masks and relative labels from them, on the device.
-    `model.get_layer("etc_document_bert")` is the `StructuredEtcModel` inside;
-    called with the same inputs and `return_attention_scores=True` it returns
+    `model.get_layer("etc_document_bert")` is the `StructuredEtcModel` inside.
+    Call it with the model's inputs and `return_attention_scores=True` to get
     the attention probabilities.
 
     `long_length` and `global_length` are static lengths of the inputs, which

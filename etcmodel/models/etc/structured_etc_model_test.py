@@ -177,7 +177,7 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
             else model_inputs.make_paragraphs()
         )
         batch = {k: tf.constant(v) for k, v in batch.items()}
-        # Large weights, so that every pair matters.
+        # The weights are large, so that every pair matters.
         config = _make_config(initializer_range=0.2, **hard_masks)
         encoder = encoder_lib.StructuredEtcModel(config, structure, **options)
         encoder.build(None)
@@ -208,7 +208,7 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
         others = call_plain({}, {})
         for a, b in zip(expected, others, strict=True):
             self.assertNotAllClose(a, b, 1e-3, 1e-3)
-            # `full` attention, and the implementation that long texts use.
+            # Uses `full` attention, and then the implementation for long texts.
         for longest in (256, 0):
             with mock.patch.object(dispatch, "MAX_AUTO_FULL_LENGTH", longest):
                 actual = encoder(batch)

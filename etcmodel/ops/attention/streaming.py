@@ -166,7 +166,7 @@ class _Stream:
             fixed = self._known(output, softmax_stats, d_output)
 
         def known(index, chunk):
-            """Returns a chunk's outputs and statistics, and their gradient."""
+            """Returns a chunk's outputs, statistics and output gradient."""
             if fixed is not None:
                 return fixed
             rows = {

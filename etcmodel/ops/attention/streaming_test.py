@@ -380,7 +380,8 @@ class LongQueriesTest(
 ):
     def independent_parts(self, is_kept):
         side = is_kept[..., 64:]
-        # The band of each block's four queries, without blocks at the ends.
+        # The bands of the four queries of each block, except the blocks at the
+        # ends.
         bands = [
             np.stack(
                 [
