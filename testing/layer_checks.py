@@ -89,7 +89,7 @@ def check_dropout_in_training_alone(test, call):
 
 
 def check_recomputed_chains(test, make_stack, call, blocks):
-    """Counts how often a stack of two layers runs its blocks."""
+    """Checks how often a stack of two layers runs its blocks."""
     for period, training, num_runs in (
         (0, True, 2),
         (1, True, 3),

@@ -145,7 +145,7 @@ def _read_file(path) -> bytes:
 
 
 def _read_lines(path, content) -> list[str]:
-    """Splits a text file at line feeds; keeps all other white space."""
+    """Splits a text file into lines; keeps the white space in tokens."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

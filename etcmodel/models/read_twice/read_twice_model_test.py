@@ -20,7 +20,8 @@ from testing.small_read_twice import make_model
 
 class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        # Covers all pairs of: second read, memories, postprocessing, and mode.
+        # The cases cover all pairs of values of the second read, the memories,
+        # the postprocessing and the mode.
         ("from_scratch", "cls", False, "none", "doc"),
         ("from_scratch", "entity", True, "linear", "block"),
         ("from_scratch", "text_block", False, "pos", "doc"),

@@ -91,9 +91,9 @@ def global_attention(
 
     Queries are `<float>[batch, global, heads, size_per_head]`. Masks, `<int32
     or bool>`, and labels, `<int32>`, are `[batch, global, global]` for the
-    global keys and `[batch, global, long]` for the long keys. For the long
-    keys, they may be a `LongGlobalMask` and `PairLabels` instead. For the other
-    arguments, see `long_attention`.
+    global keys and `[batch, global, long]` for the long keys. The long keys
+    accept a `LongGlobalMask` or a `PairLabels` instead of a tensor. For the
+    other arguments, see `long_attention`.
     """
     check_implementation(implementation)
     queries, own, long = check_global(queries, own, long)
