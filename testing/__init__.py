@@ -1,1 +1,1 @@
-"""Code that tests share: references, sample data, a toy task. Not installed."""
+"""Code that tests share, such as references and sample data. Not installed."""

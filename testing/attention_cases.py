@@ -22,7 +22,7 @@ SIZE = 3
 VALUE_SIZE = 4
 VOCAB = 5
 
-# Half the distance between 1 and the next number of the dtype.
+# Dtype -> half the distance between 1 and the next larger number.
 UNIT_ROUNDOFF = {
     "float32": 2.0**-24,
     "float16": 2.0**-11,
@@ -41,8 +41,8 @@ def reference_attention(
 ):
     """Computes attention with one softmax over all keys of a query and head.
 
-    Queries are `<float>[batch, from, heads, size]`, masks and ids
-    `<int>[batch, from, to]`, tables as in `LabelTable`.
+    Queries are `<float>[batch, from, heads, size]`, masks and ids are
+    `<int>[batch, from, to]`, and the tables are those of a `LabelTable`.
 
     Returns:
         `<float64>[batch, from, heads, value_size]`; zeros for a query that may
@@ -59,7 +59,7 @@ def reference_attention(
             allowed = np.flatnonzero(np.asarray(att_mask)[b, i])
         if not len(allowed):
             continue
-        # The paper's a_ij is added to each key.
+        # Each key plus the vector of its label, the paper's a_ij.
         labelled_keys = keys[b, allowed, h]
         bias = 0.0
         if relative_att_ids is not None:
@@ -124,7 +124,7 @@ def make_tables(rng):
 
 @contextlib.contextmanager
 def chunks_of(elements, min_block_len=1):
-    """Splits attention into chunks (and blocks), as for long texts.
+    """Splits attention on short texts into chunks and blocks, as on long texts.
 
     Chunks have about `elements` scores; 1 gives the smallest chunks.
     """
@@ -138,11 +138,11 @@ def chunks_of(elements, min_block_len=1):
 def make_specs(rng, batch, long_len, side_len, radius, linked=(4, 4)):
     """Makes random descriptions of the long queries' masks and labels.
 
-    `linked` are the labels of the two links.
+    `linked` has the labels of the two links.
 
     Returns:
-        Two dicts of arguments of local attention: one with descriptions, one
-        with the equivalent int arrays.
+        Two dicts of arguments of local attention: one with descriptions, and
+        one with equivalent int arrays.
     """
     long_shape = (batch, long_len)
     segment_ids = np.sort(rng.integers(4, size=long_shape), axis=1)
@@ -188,7 +188,7 @@ def make_specs(rng, batch, long_len, side_len, radius, linked=(4, 4)):
 
 
 def run(attend, floats, upstream):
-    """Returns a dict: "output" of `attend(**floats)`, and gradients by name."""
+    """Returns the "output" of `attend(**floats)`, and gradients by name."""
     floats = {name: tf.convert_to_tensor(x) for name, x in floats.items()}
     with tf.GradientTape() as tape:
         tape.watch(floats)
@@ -219,12 +219,13 @@ def assert_all_close(test, expected, actual, tolerance=1e-9, msg=""):
 
 
 def assert_at_most_twice_the_error(test, cases, dtype):
-    """Checks that a function has at most twice the error of a plain one.
+    """Checks that a function's error is at most twice a plain function's.
 
-    Both get the same inputs, rounded to the dtype. The errors are relative to
-    the plain function's result in float64. `cases` are triples: the function to
-    check, the plain function, which computes all pairs, and a dict of float64
-    arguments for both. Its entry "upstream" is the output's gradient.
+    Both functions get the same inputs, rounded to the dtype. The errors are
+    differences from the plain function's result in float64. `cases` are
+    triples: the function to check; the plain function, which computes all
+    pairs; and a dict of float64 arguments for both. The dict's entry "upstream"
+    is the output's gradient.
     """
     collected = collections.defaultdict(list)
     for attend, plain, floats in cases:
@@ -237,8 +238,8 @@ def assert_at_most_twice_the_error(test, cases, dtype):
             collected[name].append(
                 [value, actual[name] - value, baseline[name] - value]
             )
-    # The plain result may be nearly exact by luck, so the error of rounding the
-    # result is always allowed.
+    # The plain function's result may be nearly exact by luck, so an error as
+    # large as that of rounding a result is always allowed.
     slack = UNIT_ROUNDOFF[dtype] / 2
     for name, arrays in collected.items():
         value, error, plain_error = (
@@ -257,7 +258,7 @@ def all_operations(graph):
 
 
 def largest_size(operations, dtype):
-    """Returns the size of the largest tensor of a dtype and known shape."""
+    """Returns the size of a dtype's largest tensor that has a known shape."""
     return max(
         output.shape.num_elements() or 0
         for operation in operations
@@ -268,12 +269,13 @@ def largest_size(operations, dtype):
 
 @dataclasses.dataclass
 class Case:
-    """Inputs of an attention.
+    """Inputs of a call of attention.
 
     Attributes:
         floats: name -> float64 array, including the tables.
         arrays: name -> mask or ids as int array.
-        given: name -> mask or ids as passed: an array or a description.
+        given: name -> mask or ids in the form that is passed to attention, an
+            array or a description.
         upstream: gradient of the output.
     """
 
@@ -284,7 +286,7 @@ class Case:
 
 
 class Cases:
-    """Base class: attention from long or global queries, and its inputs.
+    """Base class of test cases: a form of attention, and its random inputs.
 
     Attributes:
         PIECES: prefixes of the names of the two pieces of keys and values.
@@ -296,7 +298,7 @@ class Cases:
         return concat([floats[f"{piece}{kind}"] for piece in self.PIECES], 1)
 
     def attention(self, given, implementation, use_one_hot=False, dropout=None):
-        """Returns a function from float inputs, by name, to the output."""
+        """Returns a function that maps named float inputs to the output."""
 
         def attend(emb_table=None, bias_table=None, **floats):
             table = None
@@ -327,7 +329,7 @@ class Cases:
     def dense(self, arrays, keep=None):
         """Returns a function that computes attention for all pairs.
 
-        `keep` are factors of the probabilities, to simulate dropout.
+        `keep` holds factors of the probabilities, to simulate dropout.
         """
 
         def attend(emb_table, bias_table, **floats):
@@ -369,7 +371,7 @@ class Cases:
     def leave_out(self, case, name):
         """Removes a mask or the labels from a case.
 
-        Returns the names of the floats that must not be passed either.
+        Returns the names of float inputs that must then be left out, too.
         """
         if name == "labels":
             case.floats["emb_table"] *= 0
@@ -413,8 +415,8 @@ class LongCases(Cases):
     ):
         """Returns random inputs. Some queries have nothing to attend to.
 
-        `with_specs` passes masks and labels as descriptions; it may be the
-        labels of both links. Sets the radius for `attend`.
+        If `with_specs` is true or a pair of labels for the two links, masks and
+        labels are given as descriptions. Sets the radius that `attention` uses.
         """
         self.radius = radius
         floats = make_inputs(rng, batch, long_len, side_len, radius)
@@ -502,7 +504,7 @@ class GlobalCases(Cases):
         given = dict(arrays)
         if with_specs:
             labels = [] if with_specs is True else [with_specs]
-            # Descriptions are always those of long queries.
+            # `make_specs` describes masks and labels of long queries.
             specs, spelled_out = make_specs(
                 rng, batch, long_len, global_len, 1, *labels
             )

@@ -33,9 +33,9 @@ class ReferenceAttentionTest(tf.test.TestCase):
         )
 
     def test_computed_by_hand(self):
-        # Two heads of size 1: a score is query times key. The first head has
-        # the scores ln 1 and ln 3, so its weights are 1/4 and 3/4. The second
-        # has 2 ln 3 and 2 ln 1, so its weights are 9/10 and 1/10.
+        # Two heads of size 1, so a score is query times key. The first head has
+        # the scores ln 1 and ln 3, and the weights 1/4 and 3/4. The second head
+        # has the scores 2 ln 3 and 2 ln 1, and the weights 9/10 and 1/10.
         queries = [[[[1.0], [2.0]]]]
         keys = np.log([[[[1.0], [3.0]], [[3.0], [1.0]]]])
         values = [[[[0, 4], [10, 0]], [[8, 0], [0, 20]]]]

@@ -9,11 +9,11 @@ from testing import attention_cases
 _ON_HOST = re.compile("(?i)pyfunc|host|callback")
 _TRANSFER = re.compile(r" (infeed|outfeed|(send|recv)(-done)?)\(")
 _HLO_PATTERNS = (
-    # Dynamic sizes are written with an upper bound: f32[<=8,2].
+    # HLO writes a dynamic size with its upper bound: f32[<=8,2].
     ("a dynamic size", re.compile(r"\[[^\]]*<=")),
     ("a transfer to or from the host", _TRANSFER),
     ("64-bit floats", re.compile(r"\bf64\[")),
-    # TopK also exists on TPUs.
+    # TPUs support the custom call TopK.
     ("a custom call", re.compile(r'custom_call_target="(?!TopK")')),
 )
 

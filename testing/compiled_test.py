@@ -25,7 +25,7 @@ class OffendersTest(tf.test.TestCase, parameterized.TestCase):
         self.assertRegex("\n".join(self._offenders(function)), expected)
 
     def test_offenders_in_the_graph(self):
-        """Checks only the graph, since XLA cannot compile these functions."""
+        """Checks only the graphs, since XLA cannot compile these functions."""
 
         def text(x):
             return tf.strings.as_string(x)

@@ -1,7 +1,7 @@
 """Fuzzes readers: damages data files at random, and reads them.
 
 A failure is an exception other than `UserError`, or a file that takes more than
-20 s. The seed and the number of a failure reproduce it.
+20 s to read. The seed and the number of a failure reproduce it.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from etcmodel.errors import BadRecords
 from etcmodel.errors import UserError
 
 _SECONDS = 20
-# Replacements for a value.
+# Values that replace a value of the file.
 _VALUES = (
     *(None, True, 0, -1, 1, 2**31, 2**63, 10**30, 1e308, float("nan"), 0.5),
     *("", " ", "a", "\0", "\n\n", "\ud800", "\uffff\ufffe\uffff", "é" * 3),
@@ -152,9 +152,9 @@ def find_failures(
     Args:
         path: the file.
         read: takes paths, a split and `BadRecords`; yields records.
-        splits: each file is read as one of these.
+        splits: splits to read; each damaged file is read as one of them.
         mutations: number of damaged files.
-        seed: random seed of the damages.
+        seed: random seed of the damage.
 
     Returns:
         The number of files that raised a `UserError`, and a line for each

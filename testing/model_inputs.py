@@ -9,7 +9,10 @@ RELATIVE_VOCAB = 6
 def make_attention_call(
     seed, long_len, global_len, radius, long_size=8, global_size=8
 ):
-    """Returns random fused attention arguments; every token sees itself."""
+    """Returns random `FusedGlobalLocalAttention` arguments.
+
+    Every token sees itself.
+    """
     rng = np.random.default_rng(seed)
     width = 2 * radius + 1
 
@@ -53,7 +56,7 @@ def make_sentences(batch=2):
 
 
 def make_paragraphs(batch=2):
-    """Returns a question of one token, two candidates, a paragraph, padding."""
+    """Returns two candidates, a question of one token, a paragraph, padding."""
     row = {
         "long_token_ids": [3, 6, 7, 8, 9, 0, 0],
         "long_token_type_ids": [3, 1, 1, 1, 1, 0, 0],
@@ -109,12 +112,12 @@ _HOTPOTQA = {
 
 
 def hotpotqa(**changes):
-    """Returns two rows of `_HOTPOTQA`, with changes."""
+    """Returns a batch that repeats `_HOTPOTQA`, with changes, twice."""
     return _repeated({**_HOTPOTQA, **changes}, 2)
 
 
 def nq(batch=2):
-    """Returns a CLS, a question of two tokens, and a page of two candidates."""
+    """Returns [CLS], a question of two tokens, and a page of two candidates."""
     features = {
         "long_token_ids": [4, 7, 8, 5, 9, 10, 11, 12, 13, 5, 0, 0],
         "long_token_type_ids": [1, 3, 3, 3, 1, 1, 1, 1, 1, 3, 0, 0],

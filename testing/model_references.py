@@ -6,7 +6,7 @@ from testing import references
 
 
 def contrastive_loss(kernel, predictions, encodings, weights):
-    """Computes `BatchContrastiveLoss` and correctness of each item."""
+    """Computes each item's `BatchContrastiveLoss` and correctness."""
     kernel, predictions, encodings = (
         np.asarray(x, np.float64) for x in (kernel, predictions, encodings)
     )

@@ -21,7 +21,7 @@ def small_records(task: str = "wikihop") -> str:
 def shrink_experiment(params, records: str, batch_size: int = 4, **task):
     """Reduces an experiment to one layer and four steps on tiny records.
 
-    Changes and returns the `ExperimentConfig`. `task` are further values of the
+    Changes and returns the `ExperimentConfig`. `task` has further values of the
     task's configuration.
     """
     steps = 4

@@ -16,7 +16,7 @@ def zero_logits(windows: int, length: int) -> dict[str, np.ndarray]:
 
 
 def _reference_span(start_logits, end_logits, words, max_words):
-    """Returns score, first word and last word of the best span of a window."""
+    """Returns the score, first and last word of a window's best span."""
     best_start = None
     for i, word in enumerate(words):
         if word >= 0 and (
@@ -34,7 +34,7 @@ def _reference_span(start_logits, end_logits, words, max_words):
     return (
         float(start_logits[best_start])
         - float(start_logits[0])
-        # The end is treated the same way.
+        # Relative to [CLS], for both the start and the end.
         + float(end_logits[best_end])
         - float(end_logits[0]),
         words[best_start],
@@ -49,7 +49,7 @@ def _reference_page(windows, candidates, null_threshold, max_short):
 
     Args:
         windows: for each window, its logits (name -> list) and words.
-        candidates: start and end word of each candidate.
+        candidates: the start word and the end word of each candidate.
         null_threshold: as for `decode_pages`.
         max_short: maximum number of words of a short answer.
     """
@@ -103,8 +103,9 @@ def reference_pages(
 
     Args:
         logits: output of the model.
-        words: for each window, a list with the page's word of each token.
-        record: page of each window.
+        words: for each window, a list: the index in the page of each token's
+            word.
+        record: for each window, the index of its page.
         candidates: for each page, a list of pairs as in `_reference_page`.
         null_threshold: as for `decode_pages`.
         max_words: as for `answer_windows`.
@@ -129,7 +130,7 @@ def reference_pages(
 def random_batch(rng, pages=4, length=24):
     """Returns pages of 1 to 4 windows with logits that often tie.
 
-    Some windows have no text, and some pages no candidates.
+    Some windows have no text, and some pages have no candidates.
     """
     windows = rng.integers(1, 5, pages)
     record = np.repeat(np.arange(pages), windows)

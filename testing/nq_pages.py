@@ -5,7 +5,7 @@ from etcmodel.feature_utils import etc_features
 from etcmodel.tasks.nq.task import NQPreprocessingConfig
 from testing.helpers import real_data_path
 
-# The words of this vocabulary contain their ids: "t201" has the id 201.
+# Each word contains its id: "t201" has the id 201.
 VOCAB = [f"t{i}" for i in range(300)]
 VOCAB[:6] = ["[PAD]", *(f"[unused{i}]" for i in range(5))]
 VOCAB[100:104] = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -38,7 +38,7 @@ def plain_windows(question, pieces, special, config):
 
     Args:
         question: the question's token ids.
-        pieces: (token id, word, candidate) for every token of the page.
+        pieces: a tuple (token id, word, candidate) for each token of the page.
         special: name -> id of special tokens.
         config: the preprocessing configuration.
 
@@ -48,7 +48,7 @@ def plain_windows(question, pieces, special, config):
     question = question[: config.question_length]
     room = config.long_length - len(question) - 3
     made = []
-    # The start positions are those of the original code.
+    # The original code has these start positions, too.
     for start in range(
         0, max(len(pieces) - room, 0) + config.stride, config.stride
     ):

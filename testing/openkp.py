@@ -1,11 +1,11 @@
 """Generates pages in OpenKP's format, whose keyphrases are their headings.
 
-A page also has links and labels of similar length. They differ from headings
-only in their visual features, not in their text. Headings, links and labels are
-repeated in paragraphs, in other case, sometimes before their own node. On some
-pages, a keyphrase does not occur at all, or only after a paragraph that is too
-long. Nodes are arranged in columns. As in the official files, a node's parent
-is itself, its column, or the block before it.
+A page also has links and labels that are as long as headings. They differ from
+headings only in their visual features, not in their text. Paragraphs repeat
+headings, links and labels in another case, sometimes before the node that they
+repeat. On some pages, a keyphrase does not occur at all, or occurs only after a
+paragraph that is too long. Nodes are arranged in columns. As in the official
+files, a node's parent is itself, its column, or the block before it.
 """
 
 import json
@@ -42,9 +42,9 @@ _LOOKS = {
     "paragraph": (1, 0, 0, (14, 16)),
 }
 _LONG = 400
-# Upper or lower case of short nodes.
+# Functions that set the case of short nodes.
 _CASES = (str.title, str.title, str.capitalize, str)
-# Left edge and width of each column.
+# The left edge and the width of each column.
 _COLUMNS = ((24, 700), (48, 619), (358, 309))
 
 
@@ -80,7 +80,7 @@ def make_page(
         if kind == "link" or rng.random() < 0.3:
             continue
         filler = rng.choices(words, k=rng.randint(4, 10))
-        # Paragraphs mostly repeat phrases that were shown before.
+        # Paragraphs mostly repeat phrases that the page has shown before.
         pool = shown if rng.random() < 0.9 else headings + others
         filler.insert(rng.randrange(len(filler)), rng.choice(pool))
         kinds.append(("paragraph", " ".join(filler)))

@@ -16,7 +16,7 @@ SIZES = ("--long_length=32", "--global_length=16")
 
 
 def _texts(number: int) -> list[list[str]]:
-    """Returns one or two paragraphs of sentences; the first names the city."""
+    """Returns one or two paragraphs; the first paragraph names the city."""
     city, other = CITIES[number % 3], CITIES[(number + 1) % 3]
     paragraphs = [["Jan is here.", f"He is in {city}."]]
     if number % 2:
@@ -37,8 +37,8 @@ def _write(directory: str, rows: Sequence[dict]) -> tuple[str, str]:
 def write_small_labels(directory: str, num_records: int) -> tuple[str, str]:
     """Writes documents labelled with the city, and a vocabulary.
 
-    Returns the paths of the data file and of the vocabulary, like all writers
-    in this module. Documents are strings, and all labels are equally frequent.
+    Like all writers in this module, returns the paths of the data file and of
+    the vocabulary. Documents are strings, and all labels are equally frequent.
     """
     return _write(
         directory,
@@ -55,7 +55,7 @@ def write_small_labels(directory: str, num_records: int) -> tuple[str, str]:
 def write_small_selections(directory: str, num_records: int) -> tuple[str, str]:
     """Writes documents as lists of texts; the one with the city is selected.
 
-    Every fourth document does not name the city, and selects nothing.
+    Every fourth document does not name the city, and has no selected text.
     """
     rows = []
     for i in range(num_records):
@@ -76,8 +76,8 @@ def write_small_selections(directory: str, num_records: int) -> tuple[str, str]:
 def write_small_answers(directory: str, num_records: int) -> tuple[str, str]:
     """Writes documents with a title, a question, and answer positions.
 
-    Of every four questions, the last has no answer, and the first has labelled
-    evidence.
+    In each group of four questions, the last has no answer, and the first has
+    labelled evidence.
     """
     rows = []
     for i in range(num_records):

@@ -8,8 +8,8 @@ import numpy as np
 
 from testing.helpers import write_vocab
 
-# A segment has [CLS] and five words; a document has three segments. The
-# vocabulary has ReadTwice's reserved tokens, entities and other words.
+# A segment has [CLS] and five words; a document has three segments; a batch has
+# 24 segments. The vocabulary has reserved tokens, entities and other words.
 SEGMENT_LENGTH, SEGMENTS, BLOCKS = 6, 3, 24
 PRETRAINING_VOCAB = [
     *("[PAD] [unused0] [unused1] [unused2] [unused3] [unused4]".split()),
@@ -24,8 +24,9 @@ def write_small_documents(
 ) -> tuple[str, str]:
     """Writes documents with one entity each, and a vocabulary; returns paths.
 
-    The entity occurs once in every segment, and all other words are noise. So a
-    masked mention can be predicted only from other segments of its document.
+    The entity occurs once in every segment, and all other words are noise. A
+    masked mention can therefore be predicted only from the document's other
+    segments.
     """
     rng = np.random.default_rng(seed)
     path = os.path.join(directory, "small.jsonl")
@@ -51,8 +52,8 @@ def write_small_texts(
     """Writes texts of sentences, and a vocabulary; returns their paths.
 
     Each text has one entity, which occurs once in each of its seven sentences;
-    all other words are noise. So in a masked sentence, only the entity can be
-    predicted, from other sentences of the text.
+    all other words are noise. In a masked sentence, only the entity can
+    therefore be predicted, from other sentences of the text.
     """
     rng = np.random.default_rng(seed)
     path = os.path.join(directory, "small.txt")

@@ -24,7 +24,7 @@ SIZES = (
 
 
 def make_text(number: int) -> tuple[str, str, str]:
-    """Returns a question, a text, and the answer, which occurs once."""
+    """Returns a question, a text, and the answer, which the text has once."""
     city = _CITIES[number % 4]
     lines = ["It rains here."] * (3 + number % 5)
     lines.insert(number % 3, f"Jan lives in {city}.")

@@ -48,7 +48,7 @@ class RecordsTestCase(tf.test.TestCase, parameterized.TestCase):
         cls.enterClassContext(tasks.without_tracing())
 
     def writer(self, **sizes) -> example_maker.ExampleMaker:
-        """Returns a maker of examples, cached for each configuration."""
+        """Returns the `ExampleMaker` of a configuration, cached."""
         config = self.TASK.make_preprocessing_config({**self.SIZES, **sizes})
         if config not in self.writers:
             self.writers[config] = example_maker.of_task(
@@ -57,20 +57,23 @@ class RecordsTestCase(tf.test.TestCase, parameterized.TestCase):
         return self.writers[config]
 
     def read(self, row: Mapping[str, Any], **sizes):
-        """Returns the record of a row in a user's data file."""
+        """Converts a row of a user's data file to its record."""
         config = self.writer(**sizes).preprocessor.config
         (record,) = self.TASK.format(config).read_rows([row], "predict")
         return record
 
     def store_all(self, record, split="dev", **sizes):
-        """Returns the values of all rows of a record, and the counts."""
+        """Returns the stored values of a record's examples, and the counts."""
         ((rows, counts),) = tasks.encode_records(
             self.writer(**sizes), [record], split
         )
         return [stored_values(x) for x in rows], counts
 
     def store(self, record, split="dev", **sizes):
-        """Returns the values of the only row (or None) and the counts."""
+        """Returns the values of a record's only example, and the counts.
+
+        The values are None if the record has no example.
+        """
         rows, counts = self.store_all(record, split, **sizes)
         self.assertLessEqual(len(rows), 1)
         return (rows[0] if rows else None), counts

@@ -42,7 +42,7 @@ def normalize(layer, x, epsilon=1e-12):
 
 
 def _softmax_of_best(scores, k):
-    """Computes a softmax of the k highest scores; 0 for the others."""
+    """Computes a softmax of the k highest scores, 0 for all other scores."""
     probs = np.zeros(len(scores))
     best = np.argsort(-np.array(scores), kind="stable")[:k]
     if len(best):
@@ -83,7 +83,7 @@ def side_attention(
         )
         side_pos = np.broadcast_to(side_pos, side.shape[:2])
         if mode.startswith("absolute"):
-            # Positions beyond the table use its last row.
+            # Positions beyond the table use the table's last row.
             main_pos, side_pos = (
                 np.minimum(x, len(table) - 1) for x in (main_pos, side_pos)
             )
@@ -146,7 +146,7 @@ def relative_attention(layer, from_seq, to_seq, att_mask, relative_att_ids):
 def fused_attention(layer, call):
     inputs = {"l": call["long_input"], "g": call["global_input"]}
     outputs = []
-    # The keys are in the order of the masks' columns.
+    # Long and global queries, and the masks of their keys in order.
     for name, pieces in (("long", ("l2l", "l2g")), ("global", ("g2g", "g2l"))):
 
         def projected(piece, kind):
@@ -234,7 +234,7 @@ def side_transformer(layer, main, sides, mask=None):
 
 
 def _residual_streams(block, streams, inner, pre):
-    """Applies a residual block around a function of several arrays."""
+    """Applies a residual block whose inner layer is a function of arrays."""
 
     def normalized(streams):
         return [

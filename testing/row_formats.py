@@ -1,4 +1,4 @@
-"""Makes a format of rows without labels, for tests."""
+"""Makes the format of a data file whose rows have no labels."""
 
 from etcmodel.readers import row_formats
 from etcmodel.readers import sectioned
@@ -17,7 +17,7 @@ def _make(row):
 
 
 def make_format(**fields):
-    """Returns a format of documents whose fields have the given names."""
+    """Returns a format whose documents have fields with the given names."""
     return row_formats.row_format(
         _make,
         lambda record, split: None,

@@ -16,7 +16,7 @@ def wikihop(**changes):
 
 
 def hotpotqa(**changes):
-    """Returns a record in the official format; None removes a field."""
+    """Returns a record in the official format; `name=None` drops a field."""
     record = {
         "_id": "5a7a",
         "question": "In which country was Jan born?",
@@ -108,7 +108,7 @@ OPENKP_HEADING = [48.0, 619.0, 114.0, 36.0, 1.0, 0.0, 1.0, 0.0, 26.0, 0.0]
 
 
 def openkp_node(start, end, text=None, features=None):
-    """Returns a node of words `start` to `end`; the third word is empty."""
+    """Returns a node of the page's words `start` to `end`; word 2 is empty."""
     if text is None:
         text = " ".join(_OPENKP_WORDS.split(" ")[start:end])
     return {
@@ -152,7 +152,7 @@ def triviaqa(**changes):
 
 
 def write_evidence(root, **changes):
-    """Writes the pages of `triviaqa`; None leaves out a page."""
+    """Writes the pages of `triviaqa`, except pages whose content is None."""
     pages = {
         "wikipedia/Brno.txt": "Brno is a city.\n\n It has a castle. \n",
         "web/4/4_2.txt": "Špilberk, in Brünn",

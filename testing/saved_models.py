@@ -1,4 +1,4 @@
-"""Reads custom gradients and warm-up requests of a SavedModel."""
+"""Reads the custom gradients and warm-up requests of a SavedModel."""
 
 import os
 
@@ -29,8 +29,8 @@ def names_of_stored_gradients(saved_model):
     ]
 
 
-# The parts used here of the messages that tensorflow-serving-api defines, in
-# prediction_log.proto, predict.proto and model.proto of
+# The messages of tensorflow-serving-api, cut to the parts used here. They come
+# from prediction_log.proto, predict.proto and model.proto in
 # https://github.com/tensorflow/serving. Tensors are declared as bytes.
 _MESSAGES = """
 name: "copy.proto" package: "copy" syntax: "proto3"
@@ -61,7 +61,7 @@ message_type {
 
 
 def read_warmup_requests(saved_model_dir):
-    """Reads signature name and inputs of each warm-up request."""
+    """Reads the signature's name and the inputs of each warm-up request."""
     pool = descriptor_pool.DescriptorPool()
     file = descriptor_pb2.FileDescriptorProto()
     pool.Add(text_format.Parse(_MESSAGES, file))

@@ -11,7 +11,7 @@ REQUEST = {"texts": [["a"]]}
 
 
 class _Counter(tf.Module):
-    """Counts the bytes of texts, and multiplies the numbers."""
+    """Counts the bytes of texts; multiplies the counts by `factor`."""
 
     def __init__(self, factor: int):
         super().__init__()
@@ -21,7 +21,7 @@ class _Counter(tf.Module):
         input_signature=[tf.TensorSpec([None, None], tf.string, "texts")]
     )
     def count(self, texts):
-        """Returns the text of each record and the lengths of its parts."""
+        """Returns each record's joined text, and its texts' scaled lengths."""
         check = tf.debugging.Assert(
             tf.reduce_all(texts != "bad"), ["The text is bad."]
         )

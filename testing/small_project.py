@@ -20,6 +20,6 @@ def make_project(
 
 
 def clear_caches(module) -> None:
-    """Clears the caches of a module's functions."""
+    """Clears the caches of all functions in a module."""
     for function in vars(module).values():
         getattr(function, "cache_clear", lambda: None)()

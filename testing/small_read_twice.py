@@ -12,7 +12,7 @@ CROSS = dict(
     second_read_num_new_layers=1,
     second_read_num_cross_attention_heads=2,
 )
-# The paper's model with small sizes.
+# Options of the paper's model, with small sizes.
 PAPER = CROSS | dict(
     second_read_num_cross_attention_heads=0,
     second_read_enable_default_side_input=True,

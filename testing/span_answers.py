@@ -18,9 +18,9 @@ LONG, GLOBAL = 70, 24
 
 
 def _random_record(rng, num_paragraphs):
-    """Returns a record in the form that the layout engine returns, with texts.
+    """Returns a record with texts, as the layout engine returns it.
 
-    Some titles and sentences are empty or without tokens, and some do not fit
+    Some titles and sentences are empty or have no tokens, and some do not fit
     into the input.
     """
     words = [int(n) for n in rng.integers(1, 4, size=2)]
@@ -100,7 +100,7 @@ def _sigmoid(values):
 
 
 def find_runs(labels, sentences):
-    """Returns first and last token of every run of BIO labels."""
+    """Returns the first and the last token of every run of BIO labels."""
     runs = []
     is_open = False
     for i, (label, sentence) in enumerate(zip(labels, sentences, strict=True)):
@@ -116,7 +116,7 @@ def find_runs(labels, sentences):
 
 def _candidates(logits, i, types, sentences, cuts, max_answer_length):
     """Yields spans of record i: (rank, begin, end, probability, sentence)."""
-    # The first and last token of each token's word.
+    # For each token, the first and the last token of its word.
     firsts, lasts = [], []
     for j, cut in enumerate(cuts):
         firsts.append(firsts[-1] if cut % 2 else j)
@@ -196,7 +196,7 @@ def reference_answer(logits, i, record, threshold, max_answer_length):
 
 
 def reference_facts(logits, i, record):
-    """Returns (paragraph, sentence) -> probability, of sentences with text."""
+    """Returns (paragraph, sentence) -> probability for sentences with text."""
     places = [
         (paragraph, place)
         for paragraph, size in enumerate(record["sizes"])

@@ -1,4 +1,4 @@
-"""Runs each task through all commands, once for all tests."""
+"""Runs all commands for each task, once for all tests."""
 
 import atexit
 import functools
@@ -39,12 +39,13 @@ for name in names:
     np.save("output.npy", output[first])
     os.chdir("..")
 """
-# In these tasks, batch sizes count segments, and examples hold several records.
+# In these tasks, batch sizes count segments, and one example holds several
+# records.
 READ_TWICE = tuple(x for x in TASKS if x.startswith("read_twice"))
 
 
 class Run(tasks.EndToEndTestCase):
-    """Runs one task through all commands.
+    """Runs all commands for one task.
 
     Attributes:
         trained: the Model Garden task, and the trained model.
@@ -77,7 +78,8 @@ def run_of(task: str) -> type[Run]:
             },
         },
     )
-    # A small step serves these short records at other lengths than stored.
+    # With a small step, these short records are served at other lengths than
+    # they are stored.
     with (
         mock.patch.object(preprocessor, "LENGTH_STEP", 4),
         mock.patch.object(runs, "save", side_effect=runs.save) as save,

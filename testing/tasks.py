@@ -82,12 +82,12 @@ def write_json(path: str, value) -> None:
         json.dump(value, stream)
 
 
-# A value that removes a field.
+# As a new value in `changed`, this removes a field.
 REMOVE = object()
 
 
 def changed(record, place: str, value):
-    """Returns a copy of a JSON record with a new value at, say, `a[0].b`."""
+    """Copies a JSON record with a new value at a place such as `a[0].b`."""
     record = copy.deepcopy(record)
     *keys, last = [
         int(key) if key.isdigit() else key for key in re.findall(r"\w+", place)
@@ -113,8 +113,8 @@ def without_tracing():
 def shared_writers():
     """Returns a patch that lets runs of `preprocess` share traced functions.
 
-    While it is active, runs with the same task, sizes and vocabulary use the
-    same writer.
+    While the patch is active, runs that have the same task, sizes and
+    vocabulary use one writer.
     """
     make, writers = example_maker.of_task, {}
 
@@ -152,7 +152,7 @@ def encode_records(
 def make_examples(
     writer: ExampleMaker, records: Sequence[Any], split: str
 ) -> list[Any]:
-    """Makes the examples of records; raises the first error."""
+    """Makes the examples of records; raises an error at the first failure."""
     made = writer.make_examples(records, split)
     for error in made:
         if isinstance(error, RecordError):
@@ -165,8 +165,8 @@ def preprocess_few(
 ) -> None:
     """Runs `preprocess` on a few records, for the split "dev".
 
-    `sizes` are the task's own flags. A task that needs its training records
-    gets the same records.
+    `sizes` are the task's own flags. If a task needs its training records, too,
+    they are the same few records.
     """
 
     def preprocess(output, *more):
@@ -196,7 +196,7 @@ _JSON_LINES = ("classify", "openkp", "read_twice_narrativeqa", "select")
 
 
 class EndToEndTestCase(tf.test.TestCase):
-    """Memorizes records, from a data file to a SavedModel.
+    """Trains a model that memorizes records, and exports it.
 
     A subclass sets the task and its options. The commands run once per class.
 
@@ -204,8 +204,8 @@ class EndToEndTestCase(tf.test.TestCase):
         task: name of the task.
         experiment: name of the experiment; by default `etc/` and the task.
         features: the task's own flags of `preprocess`.
-        overrides: parameters of the experiment that differ from those of a
-            small model of one layer.
+        overrides: parameters of the experiment, in addition to those of a small
+            model with one layer.
         root: directory of all files.
         input: path of the data file.
         train_output: output of `train`.
@@ -248,7 +248,7 @@ class EndToEndTestCase(tf.test.TestCase):
 
     @classmethod
     def train_flags(cls, overrides: Mapping = MappingProxyType({})) -> list:
-        """Returns the flags of `train`; `overrides` adds parameters."""
+        """Returns the flags of `train`; `overrides` are further parameters."""
         encoder = "task.model.encoder"
         rate = "trainer.optimizer_config.learning_rate.polynomial"
         intervals = ("steps_per_loop", "summary_interval")
@@ -282,7 +282,7 @@ class EndToEndTestCase(tf.test.TestCase):
 
     @staticmethod
     def run_command(*arguments: str) -> str:
-        """Runs a command; raises unless it succeeds; returns its output."""
+        """Runs a command; returns its output. Raises an error if it fails."""
         code, out, err = run_cli(*arguments)
         if code:
             raise AssertionError(err)
@@ -334,8 +334,9 @@ _CITIES = ["paris", "rome", "oslo", "bonn"]
 def write_small_wikihop(directory: str, num_records: int) -> tuple[str, str]:
     """Writes a WikiHop file of tiny records, and a vocabulary for it.
 
-    The answer is the only candidate that the documents mention. Returns the
-    paths of the data file and of the vocabulary, like all writers here.
+    The answer is the only candidate that the documents mention. Like all
+    writers in this module, returns the paths of the data file and of the
+    vocabulary.
     """
     records = []
     for i in range(num_records):
@@ -392,9 +393,9 @@ def write_small_hotpotqa(directory: str, num_records: int) -> tuple[str, str]:
 def write_small_nq(directory: str, num_records: int) -> tuple[str, str]:
     """Writes a Natural Questions file of tiny pages, and a vocabulary for it.
 
-    Of four pages, two name the city where Jan lives, in the only paragraph that
-    mentions him; one does not mention him; and one answers yes or no. Some
-    pages have several windows.
+    In each group of four pages, two name the city where Jan lives, in the only
+    paragraph that mentions him; one does not mention him; and one answers yes
+    or no. Some pages have several windows.
     """
     records = []
     for i in range(num_records):
@@ -404,7 +405,7 @@ def write_small_nq(directory: str, num_records: int) -> tuple[str, str]:
         long, short = (-1, -1), []
         if kind != 2:
             paragraphs.insert(i % 3, f"jan lives in {answer} .")
-            start = 6 * (i % 3)  # Counts two tags for each paragraph.
+            start = 6 * (i % 3)  # Two tags of each paragraph count as tokens.
             long = (start, start + 7)
             short = [] if kind == 3 else [(start + 4, start + 5)]
         words = " ".join(f"<P> {text} </P>" for text in paragraphs).split()
@@ -446,7 +447,7 @@ def write_small_nq(directory: str, num_records: int) -> tuple[str, str]:
     return path, write_test_vocab(directory, " ".join([*_CITIES, words]))
 
 
-# Task -> function that writes small records, and size flags of `preprocess`.
+# Task -> function that writes small records, and flags of `preprocess`.
 _SIZES = ("--long_length=32", "--global_length=16")
 SMALL_RECORDS = {
     "classify": (own_documents.write_small_labels, own_documents.SIZES),
@@ -502,8 +503,8 @@ def write_small_records(
 def write_small_saved_model(directory: str) -> str:
     """Exports a SavedModel that always answers with the first candidate.
 
-    It has only WikiHop's signature `serving_default`, and gives the first
-    candidate the probability 1. Returns its directory.
+    The model has only WikiHop's signature `serving_default`, and gives the
+    first candidate the probability 1. Returns the SavedModel's directory.
     """
 
     def first_candidate(query, candidates, supports):
@@ -542,11 +543,11 @@ def write_small_saved_model(directory: str) -> str:
 
 
 def write_run(model_dir, note=None, params=None):
-    """Writes the files of `train` in a model directory, except checkpoints."""
+    """Writes the files that `train` writes, except checkpoints."""
     note = note or {"task": "wikihop", "experiment": "etc/wikihop"}
     write_json(os.path.join(model_dir, "etcmodel.json"), note)
     if params is not None:
         task = {"model": {}, **params.get("task", {})}
         params = {"trainer": {"validation_steps": -1}, **params, "task": task}
-        # JSON is YAML.
+        # Every JSON file is a YAML file.
         write_json(os.path.join(model_dir, "params.yaml"), params)

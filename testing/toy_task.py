@@ -1,8 +1,8 @@
 """A small task for tests: find the longest word of a text.
 
-Texts are split into windows that fit into the long input. The model has a logit
-for every token. A record's answer is the word with the highest logit, or none
-if that logit is not above a threshold.
+Texts are split into windows that fit into the long input. The model computes a
+logit for every token. A record's answer is the word with the highest logit, or
+none if that logit is not above a threshold.
 """
 
 import dataclasses
@@ -114,7 +114,7 @@ class ToyPreprocessor(EtcPreprocessor):
         links=[layout.Link("ties", "words", "words", label="own")],
         values=[
             layout.Value("words", "words", pad=-1),
-            # The word's length divided by 5, and 1 for a word.
+            # Two values: the word's length divided by 5, and 1 for a word.
             layout.Value(
                 *("looks", "words"), dtype=tf.float32, shape=(2,), embed=True
             ),
@@ -122,11 +122,11 @@ class ToyPreprocessor(EtcPreprocessor):
     )
     SCHEMA = example_schema.etc_schema(
         LAYOUT.encoder_inputs,
-        # Index in the text of each token's word.
+        # The index of each token's word in the text.
         words=example_schema.Field("long", example_schema.DECODING, pad=-1),
         text=example_schema.Field("one", example_schema.TEXT, tf.string),
         text_words=example_schema.Field("list", example_schema.TEXT, tf.string),
-        # Index of the longest word's token; -1 if it is not in this window.
+        # The index of the longest word's token; -1 if this window lacks it.
         longest=example_schema.Field("one", example_schema.LABEL),
     )
     rows_at_once = 2
@@ -197,7 +197,7 @@ class Model(task_model.EtcTaskModel):
         }
 
     def labels(self, features, fields):
-        """Returns the label; without a longest word, it is the first token."""
+        """Returns the label: the longest word's token, else the first token."""
         return {**fields, "label": tf.maximum(fields["longest"], 0)}
 
     def losses(self, outputs, labels):
@@ -218,7 +218,7 @@ class Model(task_model.EtcTaskModel):
         }
 
     def decode(self, chosen, owner, text):
-        """Returns the word of the best window, if it is above the threshold."""
+        """Returns the best window's word if its logit exceeds the threshold."""
         words = text["text_words"]
         batch = words.nrows(tf.int32)
         best = tf.math.unsorted_segment_max(chosen["logit"], owner, batch)
@@ -274,7 +274,7 @@ def make_preprocessor(directory, **sizes):
     return TASK.make_preprocessor(Sizes(**sizes), _write_vocab(directory))
 
 
-# With windows of four words, these have three, one, two and one windows.
+# With windows of four words, these texts have 3, 1, 2 and 1 windows.
 RECORDS = (
     ToyRecord("r0", "a bb a a bb ccc a a dddd", "dddd"),
     ToyRecord("r1", "bb a", "bb"),

@@ -1,6 +1,6 @@
 """Words that occur in sentences of only one trade in the demo's corpus."""
 
-# These words are written out, not taken from the generator's tables.
+# These words are written out so that they do not come from the generator.
 TELLTALES = {
     "lighthouse": {"lighthouse", "beacon", "lantern"},
     "beehives": {"beehives", "honey", "bees"},

@@ -19,7 +19,7 @@ MLM = "cls.predictions.transform."
 
 
 def make_weights(rows=14, head=False, types=2, positions=9):
-    """Returns weights of the given sizes, keyed as in `bert_names`."""
+    """Returns random weights of these sizes, keyed as in `bert_names`."""
     shapes = small_berts.SHAPES | (small_berts.HEAD if head else {})
     weights = small_berts.make_weights(
         shapes=shapes
@@ -59,7 +59,7 @@ def rewrite(folder, rename=lambda x: x, file="model.safetensors", **metadata):
 
 
 def documented_sources():
-    """Returns the sources that docs/warm_starts.md accepts, and rejects."""
+    """Returns the supported and the rejected sources in docs/warm_starts.md."""
     text = unicodedata.normalize("NFC", _DOCS.read_text("utf-8"))
     return [
         re.findall(r"^\| ([^|]+) \|", part, re.MULTILINE)[2:]

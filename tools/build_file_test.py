@@ -1,4 +1,4 @@
-"""Tests that BUILD lists every source file and each package's imports."""
+"""Tests that BUILD lists all source files, and the imports of all packages."""
 
 import pathlib
 import sys
@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def read_rules():
-    """Returns kind, name, srcs and deps of each rule in the BUILD file."""
+    """Returns the kind, name, srcs and deps of each rule in BUILD."""
     rules = []
 
     def rule(kind):
@@ -67,7 +67,7 @@ class BuildFileTest(unittest.TestCase):
         self.assertLessEqual(len(lines), 340)
 
     def test_every_module_has_a_test_of_its_own(self):
-        """Skips `testing/`, and benchmarks, which share a smoke test."""
+        """Skips `testing/`, and skips benchmarks, which share a smoke test."""
         names = {modules.target_of(path) for path in modules.module_files()}
         for name in names:
             if not name.endswith(("_test", "/__init__")):
@@ -119,7 +119,7 @@ class BuildFileTest(unittest.TestCase):
         known = {
             line.split(">")[0] for line in lines if line and line[0] != "#"
         }
-        # TensorFlow installs the version that it needs.
+        # TensorFlow installs the protobuf version that it needs.
         known.add("protobuf")
         for rule in self.rules:
             given = {x[1:] for x in rule["deps"] if x[0] == "@"}

@@ -2,8 +2,8 @@
 
     python -m tools.compare_checkouts ../before . --keep=/tmp/before
 
-Runs `python -m etcmodel` in each checkout, with its `.venv` if it has one, for
-every task, on real records in the official formats, with small sizes:
+For every task, runs `python -m etcmodel` in each checkout, with the checkout's
+`.venv` if it has one, on real records in the official formats, at small sizes:
 
   stored    `preprocess`: every value of every example, and the metadata files
   losses    `train`: losses and metrics of each step, from the same weights
@@ -13,8 +13,8 @@ every task, on real records in the official formats, with small sizes:
 Prints the differences; the exit code is 1 if there are any. Fields that only
 one checkout has are listed, but do not count as differences. The second
 checkout uses the checkpoints of the first. `--rename=OLD=NEW` renames flags,
-overrides and experiments in the commands of the second checkout, and fields in
-the results of the first. `--keep` stores the results of the first checkout and
+overrides and experiments in the second checkout's commands, and fields in the
+first checkout's results. `--keep` stores the first checkout's results and
 reuses them in later runs. A full run takes 25 minutes.
 """
 
@@ -92,14 +92,14 @@ CASES = (
         *("read_twice_narrativeqa", *_NARRATIVEQA, "read_twice/narrativeqa"),
         *(_VALID, (), 3),
     ),
-    # In these cases, only the stored records are compared.
+    # In the following cases, only the stored records are compared.
     Case("hotpotqa", "hotpotqa/2wiki_train_500.json"),
     Case("nq", _NQ[1], flags=("--fixed_block_size=97",)),
     Case("openkp", _OPENKP[0], flags=("--fixed_block_size=53",)),
     Case("read_twice_pretrain", _TEXT[0]),
     Case("read_twice_triviaqa", _TRIVIAQA[1]),
 )
-# Makes random weights so large that answers differ between records.
+# Initial weights are so large that answers differ between records.
 _OVERRIDES = (
     "task.model.encoder.initializer_range=0.3",
     "task.train_data.global_batch_size={batch}",
@@ -123,7 +123,7 @@ class Checkout(NamedTuple):
     renames: Mapping[str, str]
 
     def run(self, done: pathlib.Path, *arguments: str) -> None:
-        """Runs a command of `etcmodel`, unless the file `done` exists.
+        """Runs a command of `etcmodel` unless the file `done` already exists.
 
         Raises:
             RuntimeError: the command fails.
@@ -137,7 +137,7 @@ class Checkout(NamedTuple):
             for old, new in self.renames.items():
                 text = re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", new, text)
             command.append(text)
-        # Training masks inputs at random; this makes the order reproducible.
+        # Training masks inputs at random, so its order must be reproducible.
         deterministic = str(int(arguments[0] == "train"))
         given = {
             "PYTHONPATH": str(self.path),
@@ -172,7 +172,7 @@ def stored(folder: pathlib.Path) -> Iterator[dict[str, list]]:
 
 
 def logged(folder: pathlib.Path) -> dict[str, dict[str, float]]:
-    """Returns name -> step -> value, as logged by `train` after step 1."""
+    """Returns the logs of `train` after step 1: name -> step -> value."""
     found = {}
     for path in sorted(folder.rglob("events.out.*")):
         for serialized in tf.data.TFRecordDataset(str(path)):
@@ -187,7 +187,7 @@ def logged(folder: pathlib.Path) -> dict[str, dict[str, float]]:
 
 
 def _json(path: pathlib.Path) -> Any:
-    """Reads a file of JSON or JSON lines."""
+    """Reads a JSON file or a file of JSON lines."""
     text = path.read_text("utf-8")
     try:
         return json.loads(text)
@@ -196,7 +196,7 @@ def _json(path: pathlib.Path) -> Any:
 
 
 class Differences:
-    """Collects the differences of two values.
+    """Collects the differences between the two checkouts' results.
 
     Args:
         renames: old -> new name of fields.
@@ -206,7 +206,7 @@ class Differences:
 
     Attributes:
         different: a line for each difference.
-        only: field that only one of the values has -> number of occurrences.
+        only: field that only one checkout has -> number of occurrences.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class Differences:
         self._tolerance = tolerance
 
     def compare(self, place: str, first: Any, second: Any) -> None:
-        """Compares numbers, strings, lists or dicts; `place` names them."""
+        """Compares numbers, strings, lists or dicts found at `place`."""
         if isinstance(first, dict) and isinstance(second, dict):
             first = {self._renames.get(k, k): v for k, v in first.items()}
             for key in sorted((first.keys() | second.keys()) - self._ignored):
@@ -268,7 +268,7 @@ def few_records(source: pathlib.Path, number: int, target: pathlib.Path):
 class Comparison:
     """Runs the commands of one case in both checkouts.
 
-    Each method is named after what it compares, and returns it for both.
+    Each method returns results of both checkouts; its name says which ones.
     """
 
     def __init__(self, case: Case, checkouts: Sequence[Checkout], data):
@@ -304,9 +304,9 @@ class Comparison:
         return found
 
     def losses(self) -> list[dict]:
-        """Returns what `train` logs in both checkouts.
+        """Returns the logs of `train` in both checkouts.
 
-        Both resume training from the first one's weights.
+        Both resume training from the first checkout's weights.
         """
         blocks = re.search(r"num_blocks\w+=(\d+)", " ".join(self._case.flags))
         overrides = ",".join((*_OVERRIDES, *self._case.overrides))

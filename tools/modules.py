@@ -11,8 +11,8 @@ from typing import NamedTuple
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDERS = ("benchmarks", "etcmodel", "examples", "testing", "tools")
 
-# Packages of etcmodel ("rooms") from top to bottom. A room may import rooms of
-# lower levels, and modules that are in no room.
+# Packages of etcmodel ("rooms") by level, from top to bottom. A room may import
+# rooms of lower levels, and modules that are in no room.
 LEVELS = (
     ("cli", "estimators"),
     ("engine", "demo"),
@@ -25,8 +25,8 @@ LEVELS = (
     ("ops", "readers"),
 )
 
-# Packages of the Model Garden, which needs Keras 2, and the number of levels
-# that use it.
+# Packages of the Model Garden, which needs Keras 2, and the number of levels,
+# from the top, that use it.
 _ENGINE = ("official", "orbit", "tf_keras")
 _ENGINE_LEVELS = 5
 
@@ -41,7 +41,7 @@ def module_files() -> list[pathlib.Path]:
 
 
 def distribution_names() -> dict[str, str]:
-    """Maps a module to its distribution's name in requirements.txt."""
+    """Maps each installed module to its package's name in requirements.txt."""
     found = importlib.metadata.packages_distributions()
     return {
         module: re.sub(r"[-_.]+", "-", names[0]).lower()
@@ -50,7 +50,7 @@ def distribution_names() -> dict[str, str]:
 
 
 def target_of(path: pathlib.Path) -> str:
-    """Returns a module's path without `.py`, called its target."""
+    """Returns a module's target: its relative path without `.py`."""
     return path.with_suffix("").as_posix()
 
 
@@ -64,7 +64,7 @@ class _Source(NamedTuple):
 
 @functools.cache
 def _source(target: str) -> _Source:
-    # `imports` maps a local name to its dotted name.
+    # `imports` maps the module's local names to dotted names.
     imports, attributes, strings = {}, set(), set()
     for node in ast.walk(ast.parse((ROOT / f"{target}.py").read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -84,7 +84,7 @@ def _source(target: str) -> _Source:
         ):
             attributes.add((node.value.id, node.attr))
     return _Source(
-        # Adds the attributes that the module uses of imported modules.
+        # Includes the attributes of imported modules that the module uses.
         frozenset(imports.values())
         | {f"{imports[x]}.{y}" for x, y in attributes if x in imports},
         frozenset(strings),
@@ -99,7 +99,7 @@ def imported_names(target: str) -> frozenset[str]:
 
 @functools.cache
 def _target_of_name(name: str) -> str | None:
-    """Returns the module that a dotted name means, or that defines it.
+    """Returns the module that a dotted name stands for, or that defines it.
 
     If a package imports the name from one of its modules, returns that module:
     `etcmodel.layers.RelativeAttention` is in `etcmodel/layers/attention`.
@@ -122,7 +122,7 @@ def _target_of_name(name: str) -> str | None:
 def imports_of(target: str, strings: bool = True) -> frozenset[str]:
     """Returns the project's modules that a module imports names from.
 
-    `strings` adds modules that it names in strings, as registries do
+    With `strings`, includes modules that it names in strings, as registries do
     (`"etcmodel.tasks.nq.pipeline:make"`). A package's `__init__` counts only if
     the module imports the package itself.
     """
@@ -158,9 +158,9 @@ def place_of(test: str) -> tuple[int, bool]:
     """Determines the Keras version that a test module runs under.
 
     Returns:
-        A pair. The version is 2 if the test needs the Model Garden or the
-        packages that use it (such as tasks and the command line), else 3. The
-        bool tells whether the test depends on Keras at all.
+        A version and a bool. The version is 2 if the test needs the Model
+        Garden or the packages that use it (such as tasks and the command line),
+        else 3. The bool tells whether the test depends on Keras at all.
     """
     modules = closure(test)
     return (
@@ -182,7 +182,7 @@ def tests_of(changed: Iterable[str], all_dependents: bool = False) -> list[str]:
     targets = [target_of(path) for path in module_files()]
     known = set(targets)
     wanted = set(changed)
-    # Modules that still import a deleted module would fail.
+    # Includes modules that import a deleted module, since they would fail.
     gone = tuple(f"{t}.".replace("/", ".") for t in wanted - known)
     wanted |= {
         target

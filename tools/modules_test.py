@@ -5,7 +5,7 @@ from testing.small_project import clear_caches
 from testing.small_project import make_project
 from tools import modules
 
-# A small project: modules and tests with imports of several kinds.
+# A small project, whose modules and tests import in different ways.
 FILES = {
     "etcmodel/__init__.py": "",
     "etcmodel/reshape.py": "import numpy as np",
@@ -84,7 +84,8 @@ class ModulesTest(unittest.TestCase):
         for test, place in {
             "etcmodel/reshape_test": (3, False),
             "etcmodel/layers/dense_test": (3, True),
-            # This module shares a package with layers, but does not use Keras.
+            # The tested module is in a package with layers, but does not use
+            # Keras.
             "etcmodel/layers/norm_test": (3, False),
             "etcmodel/models/model_test": (3, True),
             "benchmarks/speed_test": (3, True),

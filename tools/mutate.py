@@ -6,8 +6,8 @@
     python -m tools.mutate --list
 
 tools/mutations/ lists the mutations, which are chosen by hand. Tools that
-generate all small mutations take too long: cosmic-ray finds 39,000 in the
-package, and each takes at least ten seconds, since the tests load TensorFlow.
+generate all small mutations take too long: cosmic-ray finds 39,000 mutations in
+the package, and each takes at least ten seconds, since tests load TensorFlow.
 
 Each mutation is applied in a copy of the project. Its tests run there until the
 first failure; the failing test must pass without the mutation. The exit code is
@@ -42,14 +42,14 @@ class Mutation(NamedTuple):
 
     Attributes:
         function: `package.module:Class.method`, or a module alone.
-        why: what is broken.
+        why: short description of the fault.
         replace: code to replace in the function: an expression, a keyword
             argument `name=value`, or a statement. It is compared as syntax, so
             line breaks and comments do not matter. A single capital letter
             matches any expression.
-        by: the replacement, in which capital letters stand for the expressions
-            that they matched.
-        tests: test files, one of which must fail.
+        by: the replacement. A capital letter stands for the expression that it
+            matched.
+        tests: test files, at least one of which must fail.
         occurrence: index of the match to replace, from 1; 0 if the code must
             match only once.
     """
@@ -67,7 +67,7 @@ class Mutation(NamedTuple):
         return self.function.partition(":")[0].replace(".", "/") + ".py"
 
     def applied_to(self, text: str) -> str:
-        """Returns the module's text with the mutation, without comments.
+        """Returns the mutated text of the module, without its comments.
 
         Raises:
             ValueError: the function does not exist, or `replace` does not match
@@ -120,7 +120,7 @@ def _parse(text: str) -> ast.AST:
 
 
 def _places(root: ast.AST) -> Iterator[tuple[tuple, ast.AST]]:
-    """Yields ((parent, field, index), node) for all nodes below `root`."""
+    """Yields ((parent, field, index), node) for each node below `root`."""
     for field, value in ast.iter_fields(root):
         many = isinstance(value, list)
         for index, node in enumerate(value if many else [value]):
@@ -130,7 +130,7 @@ def _places(root: ast.AST) -> Iterator[tuple[tuple, ast.AST]]:
 
 
 def _match(pattern, node, found: dict[str, ast.AST]) -> dict | None:
-    """Returns letter -> matched node, or None if the pattern does not match."""
+    """Returns letter -> matched node; None if the pattern does not match."""
     if isinstance(pattern, ast.Name) and re.fullmatch("[A-Z]", pattern.id):
         if not isinstance(node, ast.expr):
             return None
@@ -146,7 +146,7 @@ def _match(pattern, node, found: dict[str, ast.AST]) -> dict | None:
     elif isinstance(pattern, ast.AST):
         if type(pattern) is not type(node):
             return None
-        # `ctx` (load or store) differs between a pattern and its match.
+        # `ctx` (load or store) may differ between a pattern and its match.
         names = [x for x in pattern._fields if x != "ctx"]
         pairs = ((getattr(pattern, x), getattr(node, x)) for x in names)
     else:
@@ -202,7 +202,7 @@ def run_tests_of(
     """Runs tests in a copy of the project.
 
     Returns:
-        The tests that failed, or files that could not be loaded.
+        The failed tests, or the files that pytest could not load.
 
     Raises:
         RuntimeError: pytest failed without naming a test.
@@ -222,7 +222,7 @@ def run_tests_of(
         done.stdout,
         re.MULTILINE,
     )
-    # For failed tests, pytest has printed their names.
+    # If tests failed, pytest has printed their names.
     if done.returncode not in (0, run_tests.NO_TESTS) and not failed:
         raise RuntimeError(
             f"pytest under Keras {keras} ended with {done.returncode}: "
@@ -256,7 +256,7 @@ def who_notices(
 def run(mutations: Iterable[Mutation]) -> list[Mutation]:
     """Tries mutations in a copy of the project; returns the unnoticed ones.
 
-    A test that also fails without the mutation does not count as noticing it.
+    A test that fails even without a mutation does not count as noticing it.
     """
     unnoticed, noticed = [], collections.defaultdict(list)
     with tempfile.TemporaryDirectory() as directory:

@@ -67,7 +67,7 @@ class AppliedTest(unittest.TestCase):
             ("min(A, 0)", "-A", "min(x, 0) if x else -total", ":Table.get", 2),
             ("min(A, 0)", "A", None, ":Table.get", 3),
             ("1.0", "2.0", "scale=2.0", ":Table.other.inner"),
-            # The other function has another number.
+            # `1` does not match the function's `1.0`.
             ("1", "2.0", None, ":Table.other.inner"),
             ("1.0", "2.0", None),
             ("7", "8", "LIMIT = 8", ""),
@@ -96,7 +96,7 @@ class MutateTest(unittest.TestCase):
             (mutate, "FOLDER", self.folder),
         ):
             self.enterContext(mock.patch.object(module, name, value))
-        # The caches may hold modules of another project.
+        # The caches may hold modules of the project that a test used before.
         small_project.clear_caches(modules)
         self.addCleanup(small_project.clear_caches, modules)
 
@@ -124,7 +124,7 @@ class MutateTest(unittest.TestCase):
         code, printed = self.run_tool("etcmodel/sums.py")
         self.assertEqual(1, code)
         first, second, last = printed.splitlines()
-        # 2 * 2 equals 2 + 2, so only the test of the module's user notices.
+        # 2 * 2 equals 2 + 2, so only the test of the importing module notices.
         self.assertRegex(first, "^caught .*user_test.py::test_difference")
         self.assertRegex(second, "^UNNOTICED .*: a . b becomes abs")
         self.assertEqual("2 mutations, 1 unnoticed", last)

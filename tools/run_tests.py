@@ -10,9 +10,9 @@
 With `--everywhere`, all tests run under Keras 2 and 3, or only under `--keras`.
 
 `--changed` runs the tests of changed modules and of modules that import them;
-`--all-dependents` adds indirect importers. It follows imports, not executed
-lines as pytest-testmon does: that would assign traced functions and shared runs
-to the first test only. All tests, or many files without options, run in two
+`--all-dependents` adds indirect importers. It follows imports. (pytest-testmon
+follows executed lines, so it would assign traced functions and shared runs to
+the first test only.) All tests, or many files without options, run in two
 processes with pytest-xdist.
 """
 
@@ -27,7 +27,7 @@ from tools import modules
 
 KERASES = (3, 2)
 NO_TESTS = 5  # The exit code of pytest if no tests are selected.
-# Up to this many files run in one process, as starting two takes longer.
+# Up to this many files run in one process: starting two would take longer.
 _MANY_FILES = 8
 # Any change may break these tests of the whole project.
 _ALWAYS = ("etcmodel/imports_test", "tools/build_file_test")
@@ -87,7 +87,7 @@ def command_of(keras: int, arguments: Sequence[str]) -> dict:
         args=[
             *(sys.executable, "-m", "pytest"),
             *("-o", f"cache_dir=.pytest_cache/keras_{keras}"),
-            # If no test failed last time, `--lf` runs nothing.
+            # If no test failed last time, `--lf` runs no test.
             "--last-failed-no-failures=none",
             *arguments,
         ],
@@ -95,7 +95,7 @@ def command_of(keras: int, arguments: Sequence[str]) -> dict:
         env=dict(
             os.environ,
             TF_USE_LEGACY_KERAS=str(int(keras == 2)),
-            # Operations in tests are too small for several threads.
+            # Operations in tests are too small to use several threads.
             TF_NUM_INTRAOP_THREADS="1",
         ),
     )
@@ -155,9 +155,9 @@ def main(arguments: Sequence[str]) -> int:
             chosen.append("--placed")
         has_options = any(x.startswith("-") for x in rest)
         if not has_options and not 0 < len(files) <= _MANY_FILES:
-            # `loadfile` keeps a file's tests in one process, as they share what
-            # their classes set up. With reordering, files with few but slow
-            # tests would run last, and one worker would wait for the other.
+            # `loadfile` keeps a file's tests in one process, since they share
+            # the set-up of their classes. With reordering, files with few but
+            # slow tests would run last, and one worker would idle.
             chosen += ["-n", "2", "--dist", "loadfile"]
             chosen.append("--no-loadscope-reorder")
         command = command_of(keras, chosen)

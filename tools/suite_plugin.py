@@ -1,4 +1,4 @@
-"""A pytest plugin: Keras version of each test, seeds, garbage collection.
+"""A pytest plugin: selects Keras versions, sets seeds, collects garbage.
 
 conftest.py loads it. A test runs under one Keras version, which depends on the
 imports of its module (see `modules.place_of`), or under both versions if it has
@@ -32,11 +32,11 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Declares the mark, and makes garbage collection less frequent."""
+    """Declares the mark `both_kerases`; makes garbage collection rarer."""
     config.addinivalue_line(
         "markers", "both_kerases: runs under Keras 3 and under Keras 2"
     )
-    # Graphs have many objects, few of which are garbage.
+    # Graphs have many objects, few of which become garbage.
     gc.set_threshold(50_000, 20, 20)
 
 
@@ -46,7 +46,7 @@ def pytest_report_header(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Skips files for the other Keras version without importing them."""
+    """Skips files that need the other Keras version; does not import them."""
     if config.getoption("--placed") and collection_path.match("*_test.py"):
         path = collection_path.relative_to(modules.ROOT).as_posix()
         if not run_tests.is_placed(path, keras_in_use()):
@@ -55,7 +55,7 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Deselects tests for the other Keras version."""
+    """Deselects tests that do not run under this Keras version."""
     # `tf.test.TestCase` adds `test_session` to every class and always skips it.
     items[:] = [item for item in items if item.name != "test_session"]
     if not config.getoption("--placed"):
@@ -87,7 +87,7 @@ def pytest_runtest_setup():
     """Seeds Keras, so that initial weights do not depend on other tests."""
     keras = sys.modules.get("keras" if keras_in_use() == 3 else "tf_keras")
     if keras is not None:
-        # `tf.test.TestCase` sets TensorFlow's seed. If it were set here, too,
+        # `tf.test.TestCase` sets TensorFlow's seed. If the plugin set it, too,
         # TensorFlow would optimize all functions again.
         tensorflow = sys.modules["tensorflow"]
         with (
@@ -99,7 +99,7 @@ def pytest_runtest_setup():
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
-    """Collects garbage after each file, and freezes the rest."""
+    """Collects garbage after each file, and freezes the remaining objects."""
     if nextitem is None or nextitem.path != item.path:
         gc.collect()
         gc.freeze()

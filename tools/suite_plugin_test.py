@@ -7,7 +7,7 @@ from tools import suite_plugin
 
 
 class SuitePluginTest(unittest.TestCase):
-    """Tests what run_tests_test.py, which uses the plugin, does not cover."""
+    """Tests parts of the plugin that run_tests_test.py does not cover."""
 
     def test_keras_in_use(self):
         for value, keras in (("1", 2), ("True", 2), ("0", 3), ("", 3)):
@@ -18,7 +18,7 @@ class SuitePluginTest(unittest.TestCase):
         for keras, module in (("1", "tf_keras"), ("0", "keras")):
             library, tensorflow = mock.Mock(), mock.Mock()
             modules = {module: library, "tensorflow": tensorflow}
-            # The modules in which Keras 3 and Keras 2 look up TensorFlow.
+            # The module in which this Keras version looks up TensorFlow.
             of_keras = {"1": tensorflow.compat.v2, "0": tensorflow}[keras]
             set_seed = of_keras.random.set_seed
             library.utils.set_random_seed.side_effect = (

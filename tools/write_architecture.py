@@ -24,11 +24,11 @@ def room_of(target: str) -> str | None:
 
 
 def arrows() -> set[tuple[str, str]]:
-    """Returns pairs of a room and another room that its modules import.
+    """Returns pairs of rooms: the importing one and the imported one.
 
-    Tests and `testing` do not count. Arrows that follow from others are left
-    out: there is no arrow from `tasks` to `layers` if there are arrows from
-    `tasks` to `models` and from `models` to `layers`.
+    Tests and `testing` do not count. Arrows that follow from other arrows are
+    left out: there is no arrow from `tasks` to `layers` if there are arrows
+    from `tasks` to `models` and from `models` to `layers`.
     """
     direct = set()
     for path in modules.module_files():
@@ -40,7 +40,7 @@ def arrows() -> set[tuple[str, str]]:
             pair = (room, room_of(other))
             if None not in pair and pair[0] != pair[1]:
                 direct.add(pair)
-    # All pairs that are connected by two or more arrows.
+    # All pairs that a path of two or more arrows connects.
     farther = {(a, d) for a, b in direct for c, d in direct if b == c}
     while True:
         more = {(a, d) for a, b in farther for c, d in direct if b == c}

@@ -9,7 +9,7 @@ import tensorflow as tf
 from etcmodel import errors
 from etcmodel import json_objects
 
-# Advice for weights of LoRA and similar adapters.
+# Advice in errors about weights of LoRA and similar adapters.
 MERGE_ADAPTER = (
     "It is an adapter: merge it into its model with PEFT's "
     "`merge_and_unload()`, save the result with `save_pretrained`, and pass "
@@ -31,10 +31,10 @@ _DISTILBERT = {
     "intermediate_size": "hidden_dim",
     "hidden_act": "activation",
 }
-# In these models, the first position is the padding token's id plus 1.
+# In these models, the first token's position is the padding token's id plus 1.
 _ROBERTA = ("roberta", "xlm-roberta", "camembert")
 _ARCHITECTURES = ("bert", *_ROBERTA, "distilbert", "electra")
-# Why weights of another `model_type` cannot be used.
+# Other `model_type` -> why its weights cannot be used.
 _REFUSED = {
     "albert": "its layers share one set of weights and its embeddings are "
     "factorized",
@@ -68,8 +68,8 @@ class BertConfig(NamedTuple):
         architecture: "bert", "roberta", "xlm-roberta", "camembert",
             "distilbert" or "electra".
         sizes: `vocab_size`, `hidden_size`, `num_hidden_layers`,
-            `num_attention_heads`, `intermediate_size` and `hidden_act`, by the
-            names of `EtcConfig`.
+            `num_attention_heads`, `intermediate_size` and `hidden_act`, named
+            as in `EtcConfig`.
         layer_norm_epsilon: added to the variances.
         first_position: row of the first token in the position table.
         has_types: whether the weights must include token types.
@@ -87,7 +87,7 @@ class BertConfig(NamedTuple):
 
 
 def read_json(file: str) -> dict:
-    """Reads a JSON object, or raises a ValueError."""
+    """Reads a JSON object; raises a ValueError for other content."""
     with tf.io.gfile.GFile(file, "rb") as stream:
         try:
             return json_objects.parse(stream.read())
@@ -102,7 +102,7 @@ def read_optional_json(folder: str, name: str) -> dict:
 
 
 def find(folder: str, *names: str) -> str | None:
-    """Returns the path of the first of several files that exists."""
+    """Returns the path of the first file in the list that exists."""
     for name in names:
         if tf.io.gfile.exists(os.path.join(folder, name)):
             return os.path.join(folder, name)
@@ -110,7 +110,7 @@ def find(folder: str, *names: str) -> str | None:
 
 
 def read_config(folder: str, path: str) -> BertConfig:
-    """Reads the configuration in a directory; `path` is what the user gave.
+    """Reads the configuration in a directory; `path` is for error messages.
 
     Raises:
         FileNotFoundError: the directory has no configuration.
@@ -119,7 +119,7 @@ def read_config(folder: str, path: str) -> BertConfig:
     file = find(folder, *_FILES)
     if file is None:
         raise FileNotFoundError(_no_config(folder, path))
-    # Hugging Face uses the same default.
+    # Hugging Face's classes have this default, too.
     config = {"hidden_act": "gelu", "activation": "gelu", **read_json(file)}
     architecture = config.get("model_type", "bert")
     _check(config, architecture, file)
@@ -182,7 +182,7 @@ def _check(config, architecture, file) -> None:
 
 
 def check_exists(path: str) -> None:
-    """Raises a FileNotFoundError with advice if there are no weights.
+    """Raises a FileNotFoundError with advice if nothing exists at a path.
 
     The path is a directory, a file, or a checkpoint's path without `.index`.
     """

@@ -66,7 +66,7 @@ class BertConfigsTest(tf.test.TestCase, parameterized.TestCase):
                 bert_configs.check_exists(path)
 
     def test_advice_for_similar_directories(self):
-        # A directory of Hugging Face's cache, and an adapter.
+        # A model's directory in Hugging Face's cache.
         os.makedirs(os.path.join(self.folder, "snapshots", "1f2e"))
         with self.assertRaisesRegex(FileNotFoundError, "snapshots/1f2e"):
             bert_configs.read_config(self.folder, self.folder)

@@ -14,7 +14,7 @@ from etcmodel.checkpoints import bert_vocabularies
 from etcmodel.checkpoints import files
 from etcmodel.checkpoints import safetensors_files
 
-# Names of weights of LoRA and other adapters.
+# Matches the names of weights of LoRA and other adapters.
 _ADAPTER = r"(^|\.)(lora_\w+|base_layer|adapters?|modules_to_save)\."
 
 
@@ -31,7 +31,7 @@ class Bert(NamedTuple):
             Kernels are `[inputs, outputs]`. Row 0 of position tables is the
             first position.
         names: common name of each weight -> its name in the file.
-        left_out: unused weight of the file -> why it is not used.
+        left_out: name of an unused weight of the file -> why it is not used.
         vocab_file: the vocabulary in the same directory, or None.
     """
 
@@ -46,7 +46,7 @@ class Bert(NamedTuple):
 
     @property
     def has_head(self) -> bool:
-        """Whether the head of the masked language model was read."""
+        """Whether the masked language model's head was read."""
         return "mlm.dense.kernel" in self.weights
 
     def first_layers(self, number: int) -> "Bert":
@@ -85,8 +85,8 @@ def read_bert(path: str | os.PathLike) -> Bert:
     `config.json` and one or several safetensors files of BERT, RoBERTa,
     XLM-RoBERTa, CamemBERT, DistilBERT or ELECTRA. A TensorFlow checkpoint of
     BERT, from Google's code (TensorFlow 1) or the Model Garden, has
-    `bert_config.json` in the same directory. docs/warm_starts.md lists what is
-    tested.
+    `bert_config.json` in the same directory. docs/warm_starts.md lists the
+    tested sources.
 
     `path` is the directory, or a file in it, such as "model.fp16.safetensors"
     or the checkpoint "bert_model.ckpt". In a directory with both formats,
@@ -121,7 +121,7 @@ def read_bert(path: str | os.PathLike) -> Bert:
                 weights[name] = weights[name].T
     first = config.first_position
     if bert_names.POSITIONS in weights:
-        # RoBERTa's first position follows the position of padding.
+        # In RoBERTa's table, the first position follows that of padding.
         weights[bert_names.POSITIONS] = weights[bert_names.POSITIONS][first:]
     _check(weights, config, path)
     return Bert(
@@ -173,7 +173,7 @@ class _Naming:
             bert_names.DECODER_KERNEL,
             bert_names.DECODER_BIAS,
         }
-        # Aliases come last: they are used if no tensor has their name.
+        # Aliases come last, so a tensor stored under a name takes precedence.
         for name in (*tensors, *aliases):
             short = name[len(prefix) :] if prefix else name
             common = bert_names.common_name(short, replacements)
@@ -184,7 +184,7 @@ class _Naming:
             elif name in tensors:
                 self.left_out[name] = self._why_left_out(short, common)
         self._resolve_ties(config.is_tied)
-        # A shared tensor may have been used under an alias.
+        # A tensor that is used under an alias is not left out.
         for name in self.names.values():
             self.left_out.pop(name, None)
 
@@ -210,7 +210,7 @@ class _Naming:
         return np.asarray(tensor, np.float32)
 
     def _why_left_out(self, short, common):
-        """Returns why a tensor is not used; rejects weights that BERT lacks."""
+        """Returns why a tensor is unused; raises if BERT has no such weight."""
         layer = re.match(r"encoder\.layer\.(\d+)\.", common)
         if layer and int(layer[1]) >= self._layers:
             raise ValueError(
@@ -227,10 +227,11 @@ class _Naming:
         return why
 
     def _resolve_ties(self, is_tied):
-        """Drops the head's output layer if it equals other weights.
+        """Drops the head's output layer, which usually repeats other weights.
 
-        If it differs, drops the whole head. If the file stores shared weights
-        only under the output layer's names, takes them from there.
+        If its weights differ from the token table and the output bias, drops
+        the whole head. If the file stores shared weights only under the output
+        layer's names, takes them from there.
         """
         names = bert_names
         for own, tied, what in (

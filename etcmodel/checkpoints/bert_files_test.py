@@ -150,7 +150,7 @@ class ReadBertTest(tf.test.TestCase, parameterized.TestCase):
         write_json(self.folder, "config.json", {"hidden_act": "gelu", **SIZES})
         with self.assertRaisesRegex(FileNotFoundError, "safetensors"):
             bert_files.read_bert(self.folder)
-        # PyTorch's pickle format is not supported.
+        # A file in PyTorch's pickle format, which is not supported.
         torch_file = os.path.join(self.folder, "pytorch_model.bin")
         with open(torch_file, "wb"):
             pass

@@ -1,7 +1,7 @@
 """Names of the weights of BERT and similar encoders in three file formats.
 
-Each weight has one common name. It is the name in Hugging Face's `bert`, but
-parameters are called as in TensorFlow
+Each weight has one common name. It is Hugging Face's name in a `bert` model,
+except that parameters are called as in TensorFlow
 (`encoder.layer.0.attention.self.query.kernel`, `embeddings.LayerNorm.gamma`,
 `embeddings.word_embeddings`). The masked language model's head has
 `mlm.dense.kernel`, `mlm.LayerNorm.gamma`, `mlm.bias` and so on.
@@ -14,8 +14,9 @@ TOKENS = "embeddings.word_embeddings"
 POSITIONS = "embeddings.position_embeddings"
 TYPES = "embeddings.token_type_embeddings"
 HEAD_BIAS = "mlm.bias"
-# The head's output layer. Usually its kernel is the token table and its bias is
-# `HEAD_BIAS`. A file that stores shared tensors once may use only these names.
+# The head's output layer. Its kernel is usually the token table, and its bias
+# is `HEAD_BIAS`. A file that stores shared tensors once may have only these
+# names.
 DECODER_KERNEL, DECODER_BIAS = "mlm.decoder.kernel", "mlm.decoder.bias"
 
 # Parts of a layer: dense layers (kernel and bias) and normalizations.
@@ -77,8 +78,8 @@ ORIGINAL = (
     (r"^encoder\.layer_(\d+)\.", r"encoder.layer.\1."),
     *_HEAD,
 )
-# Attributes of an encoder. The index of a functional encoder's layer may vary,
-# so the attributes after it identify the layer.
+# Paths of attributes of the Model Garden's encoders. A layer's index in a
+# functional encoder may vary, so the attributes after it identify the layer.
 _LAYER = r"^(?:.*/)?_transformer_layers/(\d+)/"
 MODEL_GARDEN = (
     (r"/\.ATTRIBUTES/VARIABLE_VALUE$", ""),
@@ -174,9 +175,10 @@ _EMBEDDINGS = (
 
 
 def common_name(name: str, replacements) -> str:
-    """Returns the common name of a weight in one of the file formats.
+    """Converts a weight's name in a file to its common name.
 
-    With `ORIGINAL`, "bert/encoder/layer_0/output/dense/kernel" becomes
+    `replacements` are those of the file's format. With `ORIGINAL`,
+    "bert/encoder/layer_0/output/dense/kernel" becomes
     "encoder.layer.0.output.dense.kernel". The result is meaningless for names
     that are not BERT's.
     """
@@ -219,7 +221,7 @@ def _norm(name):
 
 
 def expected_shape(name: str, sizes) -> tuple[int | None, ...]:
-    """Returns the shape of a weight, with None for an unknown size."""
+    """Returns the shape of a weight; a size is None if it is unknown."""
     hidden, inner = sizes["hidden_size"], sizes["intermediate_size"]
     if name == HEAD_BIAS:
         return (sizes["vocab_size"],)

@@ -1,8 +1,8 @@
 """Vocabularies that come with the weights of BERT and similar encoders.
 
-Row i of a token table belongs to piece i. A model that is lifted (that is, gets
-BERT's weights) may need more pieces or another order: global tokens have their
-own pieces, and padding has the id 0.
+Row i of a token table belongs to piece i of the vocabulary. A model that is
+lifted (initialized with BERT's weights) may need more pieces or another order:
+global tokens have their own pieces, and padding has the id 0.
 """
 
 import os
@@ -50,7 +50,7 @@ class LiftedVocabulary(NamedTuple):
     Attributes:
         name: name of its file.
         content: content of its file.
-        rows: the source's row of each piece; -1 for a new piece.
+        rows: each piece's row in the source's token table; -1 for a new piece.
         notes: differences from the source's vocabulary.
     """
 
@@ -73,9 +73,9 @@ def read_source(path: str) -> Vocabulary:
     """Reads the vocabulary of a token table, including added tokens.
 
     The file is `vocab.txt`, `sentencepiece.bpe.model`, `vocab.json` or
-    `tokenizer.json`. If lines are repeated, the last one is the token, as in
-    BERT's own code; each line keeps its row. Special tokens get BERT's names if
-    files in the same directory say which tokens they are.
+    `tokenizer.json`. If a line of `vocab.txt` is repeated, the last repetition
+    is the token, as in BERT's own code; each line keeps its row. Special tokens
+    get BERT's names if files in the same directory say which tokens they are.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -112,7 +112,7 @@ def _read_json(path) -> tuple[str, list[str]]:
     content = bert_configs.read_json(path)
     kind = "bpe"
     model = content.get("model")
-    # In `vocab.json`, "model" is an ordinary piece.
+    # In `vocab.json`, the key "model" is an ordinary piece with an id.
     if isinstance(model, dict):
         kind = str(model.get("type", "BPE")).lower()
         if kind not in ("wordpiece", "bpe"):
@@ -145,7 +145,7 @@ def _read_file(path) -> bytes:
 
 
 def _read_lines(path, content) -> list[str]:
-    """Returns the lines of a text file; keeps other white space in tokens."""
+    """Splits a text file into lines; keeps the white space in tokens."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -159,8 +159,8 @@ def _read_lines(path, content) -> list[str]:
     return lines
 
 
-# File -> function that finds its added tokens, and a description of their
-# format.
+# Name of a file -> function that finds the added tokens in its content, and a
+# description of the format for error messages.
 _ADDED_TOKENS = {
     _ADDED: (
         lambda content: {int(i): token for token, i in content.items()},
@@ -210,7 +210,7 @@ def _damaged(folder, name, expected) -> ValueError:
 
 
 def _with_added(path, pieces, added) -> tuple[list[str], list[str]]:
-    """Returns the pieces with added tokens at their ids, and notes."""
+    """Inserts added tokens at their ids; returns all pieces, and notes."""
     pieces, known, notes = list(pieces), set(pieces), []
     number = len(pieces)
     for i, token in sorted(added.items()):
@@ -266,7 +266,7 @@ def _name_special_tokens(pieces, folder, notes) -> None:
 
 
 def _make_unique(pieces, notes) -> None:
-    """Renames repeated tokens, except the last of each."""
+    """Renames repeated tokens, except the last occurrence of each."""
     last = {piece: i for i, piece in enumerate(pieces)}
     repeated = [i for i, piece in enumerate(pieces) if last[piece] != i]
     for i in repeated:
@@ -280,7 +280,7 @@ def _make_unique(pieces, notes) -> None:
 
 
 def _spell_out_spaces(pieces, notes) -> None:
-    """Replaces white space in tokens by code points: texts never match it."""
+    """Writes white space in tokens as code points; no text has such tokens."""
     found = [i for i, piece in enumerate(pieces) if re.search(r"\s|^$", piece)]
     for i in found:
         pieces[i] = (
@@ -295,7 +295,7 @@ def _spell_out_spaces(pieces, notes) -> None:
 
 
 def _parse_model(path, content):
-    # Imported here, as only this type of vocabulary needs the library.
+    # Imported here, since only this type of vocabulary needs the library.
     extras.require("sentencepiece")
     import sentencepiece
     from sentencepiece import sentencepiece_model_pb2
@@ -313,12 +313,12 @@ def _parse_model(path, content):
 def _read_sentencepiece(path, content, settings, added) -> Vocabulary:
     """Returns the pieces of XLM-RoBERTa or CamemBERT.
 
-    Their tokenizers add pieces in front of those of the file.
+    The tokenizers of these models add pieces in front of the file's pieces.
     """
     model = _parse_model(path, content)
     own = [x.piece for x in model.pieces]
     if own[:1] == ["<pad>"]:
-        # The tokenizers of this package use the file's own ids.
+        # This package's tokenizers use the ids in the file.
         return vocabularies.read_vocabulary(path)
     folder = os.path.dirname(path)
     config = bert_configs.read_optional_json(folder, "config.json")
@@ -362,14 +362,14 @@ def lift_vocabulary(source: Vocabulary) -> LiftedVocabulary:
     """Makes a lifted model's vocabulary from the result of `read_source`.
 
     Adds the pieces that global tokens need. Example: a cased BERT's
-    `[PAD] [unused1] [UNK] ...` gets `[unused0]` and `[unused2]` to `[unused4]`
-    as last pieces. The source has no rows for them.
+    `[PAD] [unused1] [UNK] ...` gets the new last pieces `[unused0]` and
+    `[unused2]` to `[unused4]`. The source has no rows for them.
 
     Raises:
         ValueError: the source lacks BERT's special tokens, or this package has
             no tokenizer for it.
     """
-    # Imported here, as only reading vocabularies needs TensorFlow Text.
+    # Imported here, since only reading vocabularies needs TensorFlow Text.
     from etcmodel.feature_utils.text import tokenizers
 
     if source.kind == "bpe":
@@ -413,7 +413,7 @@ def _ids(pieces, names) -> dict[str, int]:
 
 
 def _lift_sentencepiece(source, tokenizers) -> LiftedVocabulary:
-    """Returns a vocabulary with the special pieces that the tokenizer needs."""
+    """Makes a vocabulary with all special pieces that the tokenizer needs."""
     content = _read_file(source.path)
     if source.special_ids:
         name, pieces = os.path.basename(source.path), source.pieces
@@ -424,7 +424,7 @@ def _lift_sentencepiece(source, tokenizers) -> LiftedVocabulary:
     model = _parse_model(source.path, content)
     needed = tokenizers.SENTENCEPIECE_SPECIAL_TOKENS
     mask = tokenizers.SENTENCEPIECE_OPTIONAL_TOKENS["mask"]
-    # Piece in the result -> piece of the source, or None.
+    # Special piece of the result -> piece of the source, None for a new piece.
     special: dict[str, str | None] = {
         "<pad>": "<pad>",
         **dict.fromkeys(needed.values()),
@@ -435,7 +435,7 @@ def _lift_sentencepiece(source, tokenizers) -> LiftedVocabulary:
     }
     kind = type(model).SentencePiece
     words = [x for x in model.pieces[3:] if x.piece not in special]
-    # Added tokens follow <mask>.
+    # In the source, added tokens follow <mask>.
     added = source.pieces[::-1][: source.pieces[::-1].index("<mask>")][::-1]
     pieces = [kind(piece=x, type=kind.CONTROL) for x in special]
     pieces[-1].type = kind.UNKNOWN
@@ -465,8 +465,8 @@ def _lift_sentencepiece(source, tokenizers) -> LiftedVocabulary:
 def write_vocabulary(vocab_file: str | os.PathLike, folder: str) -> str:
     """Writes the vocabulary of a lifted model; returns its path.
 
-    Also writes the tokenizer's settings (case, accents, Chinese characters), if
-    known, to `tokenizer_config.json`.
+    If the tokenizer's settings (case, accents, Chinese characters) are known,
+    writes them to `tokenizer_config.json`.
 
     Raises:
         FileNotFoundError: `vocab_file` does not exist.

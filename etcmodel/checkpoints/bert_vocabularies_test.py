@@ -64,7 +64,7 @@ class BertVocabulariesTest(tf.test.TestCase, parameterized.TestCase):
             reference.encode(text, add_special_tokens=False).ids,
             tokenizer.tokenize(text),
         )
-        # [unused0] is new, [unused1] to [unused4] are lines 2 to 5.
+        # [unused0] is new; [unused1] to [unused4] are on lines 2 to 5.
         self.assertEqual(21128, tokenizer.special_ids["sentence"])
         self.assertEqual(1, tokenizer.special_ids["cpc_mask"])
         self.assertEqual(21129, tokenizer.vocab_size)
@@ -161,7 +161,7 @@ class BertVocabulariesTest(tf.test.TestCase, parameterized.TestCase):
         lifted = self.lift(path)
         pieces = tokenizer.id_to_token(tokenizer.tokenize("one <e> two"))
         self.assertIn(b"<e>", pieces.numpy())
-        # Row 0 is <s>, row 2 </s>, and <mask> comes after the pieces.
+        # Row 0 is <s>, row 2 is </s>, and <mask> comes after all pieces.
         special = lifted.special_ids
         self.assertEqual(0, lifted.rows[special["cls"]])
         self.assertEqual(2, lifted.rows[special["separator"]])

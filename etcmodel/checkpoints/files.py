@@ -18,8 +18,8 @@ from etcmodel.weight_paths import get_weight_paths
 
 # Entries of a TensorFlow 2 checkpoint that are not variables.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# Patterns that only the names of an encoder's variables match, in the original
-# and in the object-based format.
+# Patterns that match only names of one encoder's variables, in the original and
+# in the object-based format.
 _MARKS = {
     "an EtcModel": r"(^|/)global_local_transformer_layers/",
     "a ReadTwiceModel": r"(^|/)(read_it_twice_bert|\w+_with_side_inputs)/",
@@ -27,11 +27,11 @@ _MARKS = {
 
 
 class Checkpoint:
-    """A TensorFlow checkpoint, by names or object-based.
+    """A TensorFlow checkpoint, name-based or object-based.
 
     `path` is the path of its files without their endings. `shapes` maps the
-    name of each variable to its shape. A damaged checkpoint raises a
-    ValueError.
+    name of each variable to its shape. The constructor raises a ValueError if
+    the checkpoint is damaged.
     """
 
     def __init__(self, path: str):
@@ -101,7 +101,7 @@ def _find_shards(path: str) -> list[str]:
 
 
 def _are_all(shards: Sequence[str]) -> bool:
-    """Returns whether all `.data-*` files exist, judging by their names."""
+    """Returns whether the names of `.data-*` files show that all exist."""
     return bool(shards) and len(shards) == int(shards[0][-5:])
 
 
@@ -125,8 +125,9 @@ def whole_checkpoints(directory: str) -> list[str]:
 def latest_checkpoint(directory: str) -> str | None:
     """Finds the newest complete checkpoint in a directory, or None.
 
-    The file `checkpoint` names it. If this file is missing or damaged, or names
-    an incomplete checkpoint, finds the complete one with the highest number.
+    The file `checkpoint` names the newest checkpoint. If this file is missing
+    or damaged, or names an incomplete checkpoint, finds the complete checkpoint
+    with the highest number.
     """
     found = named_checkpoint(directory)
     if found is None:
@@ -226,7 +227,7 @@ def without_new(
 ) -> dict[str, tf.Variable]:
     """Returns `weights` without `added_layers` that a checkpoint lacks.
 
-    So a model with visual features can start from an encoder without them.
+    This lets a model with visual features start from an encoder without them.
     `weights` maps names to weights, and `found` are the checkpoint's names.
     """
     weights = dict(weights)
@@ -250,14 +251,14 @@ def assign(
     extra: Sequence[str],
     what: str,
 ) -> None:
-    """Assigns values to all weights, or to none if anything differs.
+    """Assigns values to all weights, or to none if a name or shape differs.
 
     Args:
         weights: name -> weight of the model.
         shapes: name -> shape in the checkpoint.
-        read: returns the value of a name.
+        read: returns the value of the variable with a name.
         extra: names that the checkpoint has, but the model lacks.
-        what: start of the error message, which names checkpoint and model.
+        what: start of the error message, naming the checkpoint and the model.
 
     Raises:
         ValueError: names or shapes differ; the message lists all of them.

@@ -1,4 +1,4 @@
-"""Warm starts: copies weights of BERT and others into ETC or ReadTwice.
+"""Warm starts: copies weights of BERT-like encoders into ETC or ReadTwice.
 
 The papers call this lifting (ETC paper, section 3.6 and Appendix D; ReadTwice
 paper, section 4.1).
@@ -28,8 +28,8 @@ from etcmodel.weight_paths import get_weight_paths
 GLOBAL_TOKENS = ("mean", "cls", "keep")
 ABSOLUTE_POSITIONS = ("none", "paragraph")
 
-# Pattern of a weight in the encoder, and the part of BERT that it is copied
-# from. Groups match the stack and the index of the layer.
+# Pattern of a weight's path in the encoder, and the part of BERT that the
+# weight is copied from. Groups match the stack and the index of the layer.
 _PARTS = (
     (r"(?:long_|global_)?emb_layer_norm", "embeddings.LayerNorm"),
     (
@@ -66,11 +66,11 @@ _WORDS = {
 
 @dataclasses.dataclass
 class LiftReport:
-    """Where the value of each weight comes from.
+    """Describes where the value of each weight comes from.
 
     Attributes:
         lifted: weight of the model -> its origin, or its initial value.
-        used: weight of the source -> the weights it was copied to.
+        used: weight of the source -> the model's weights that it was copied to.
         left_out: weight of the source -> why it was not used.
         unmatched: pieces of the vocabulary without a row in the source.
         notes: remaining differences from the source, as sentences.
@@ -116,7 +116,7 @@ def lifted_config(
         preset: supplies all values that BERT does not define.
         absolute_positions: see `EtcConfig`; "none" as in the paper.
         vocab_file: as for `lift`; determines `vocab_size`.
-        **changes: values that replace those above, such as `local_radius=40`.
+        **changes: values that replace all others, such as `local_radius=40`.
 
     Raises:
         ValueError: the preset does not exist, or values conflict.
@@ -152,17 +152,17 @@ def lift(
     head: LanguageModelHead | None = None,
     own_text_bias: float = 0.0,
 ) -> LiftReport:
-    """Copies the weights of BERT, RoBERTa and others into an encoder.
+    """Copies the weights of BERT or a similar model into an encoder.
 
     Query, key and value projections are copied to every part of the attention
     that has its own. Output projections, feed-forward layers and normalizations
     are copied to both long and global tokens. Relative labels start at zero, so
     they have no effect before training. All token types start as BERT's first
-    one.
+    token type.
 
     Both reads of a `ReadTwiceModel` are initialized. If BERT has more layers
-    than the first read, the remaining ones initialize the second read;
-    otherwise BERT's last layers do.
+    than the first read, the remaining layers initialize the second read.
+    Otherwise BERT's last layers initialize it.
 
     Example:
         source = read_bert("bert-base-uncased")
@@ -174,14 +174,15 @@ def lift(
         model: an `EtcModel` or `ReadTwiceModel`, or a model with one inside;
             see `load_checkpoint`.
         source: the encoder to copy from.
-        vocab_file: the vocabulary of the model. Its tokens get the rows of the
-            source's equal tokens. The default is the vocabulary that
+        vocab_file: the vocabulary of the model. Each of its tokens gets the row
+            of the equal token in the source. The default is the vocabulary that
             `write_vocabulary` writes.
         global_tokens: initial embeddings of global tokens, which BERT lacks.
-            "mean": the mean of all tokens. "cls": that of [CLS]. "keep": the
-            source's row if it has one, else the mean. BERT attends to [CLS] if
-            nothing else is relevant, so with "cls", dozens of [CLS] would draw
-            nearly all attention; "mean" avoids this.
+            "mean": the mean of all tokens' embeddings. "cls": the embedding of
+            [CLS]. "keep": the source's row if it has one, else the mean. BERT
+            attends to [CLS] if nothing else is relevant. With "cls", dozens of
+            [CLS] tokens would therefore draw nearly all attention; "mean"
+            avoids this.
         head: a masked language model head to initialize, too. It predicts like
             the source's head if both have the same `hidden_act` and
             `layer_norm_epsilon`.
@@ -329,7 +330,7 @@ class _Lifting:
         return self.source.weights[name]
 
     def _relative(self, path, weight):
-        """Returns zeros, but `own_text_bias` for a token's own text."""
+        """Returns zeros, except `own_text_bias` for a token's own text."""
         values = np.zeros(weight.shape, np.float32)
         self.lifted[path] = "zeros"
         if self.own_text_bias and path.endswith(
@@ -439,8 +440,8 @@ class _Lifting:
             values[ids] = mean
             text += "; global tokens get the mean of the table"
             if getattr(self.config, "absolute_positions", "") == "paragraph":
-                # They have the position of [CLS], so this cancels its embedding
-                # and adds the mean of the other positions.
+                # Global tokens have the position of [CLS]. This cancels its
+                # embedding and adds the mean of the other positions.
                 positions = self.source.weights[bert_names.POSITIONS]
                 values[ids] += np.mean(positions[1:], axis=0) - positions[0]
                 text += ", plus the mean of positions less [CLS]'s position"
@@ -464,7 +465,7 @@ class _Lifting:
         if hasattr(self.config, "segment_vocab_size"):
             self._note(path, "the first positions", "POSITIONS")
             return table[:wanted]
-        # The model has no token types.
+        # The model has no token types, so positions include BERT's first type.
         text = "the first positions, with the first token type added"
         self._note(path, text, "POSITIONS", "TYPES")
         return table[:wanted] + self._types()

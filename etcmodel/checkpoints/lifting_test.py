@@ -54,7 +54,8 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         report = lifting.lift(model, bert, global_tokens="cls")
         expected = hidden_states(weights, SIZES, _IDS, exact)
         self.assertAllClose(encode_long(model, _IDS), expected, 1e-5, 1e-5)
-        # Global tokens get the states that BERT gives to [CLS] alone.
+        # A global token that sees only itself gets the state of a lone [CLS] in
+        # BERT.
         _, outputs = model(
             tf.constant([_IDS]),
             tf.constant([[1, 2]]),
@@ -77,8 +78,8 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(tf.zeros_like(table), table)
 
     def test_reads_a_question_as_bert(self):
-        # [CLS], two words of a question, a sentence of two words. The text sees
-        # the question only through global tokens.
+        # The input is [CLS], a question of two words, and a sentence of two
+        # words. The sentence sees the question only through global tokens.
         bert, weights = make_bert(self.folder)
         config = lifting.lifted_config(
             bert, preset="tiny", absolute_positions="paragraph"
@@ -124,7 +125,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         report = lifting.lift(model, bert, own_text_bias=3.0)
         paths = weight_paths.get_weight_paths(model)
         for path, weight in paths.items():
-            # Without the bias, all keys would have the same score.
+            # With these zeros, all scores without the bias are equal.
             if "global_query_projection" in path:
                 weight.assign(tf.zeros_like(weight))
             if "relative_bias" in path:
@@ -168,7 +169,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
             self.assertIn(f"  {name}: ", text)
 
     def test_as_in_the_paper(self):
-        # Without absolute positions, the order of words has no effect yet.
+        # A lifted model without absolute positions ignores the order of words.
         bert, weights = make_bert(self.folder)
         model = EtcModel(lifting.lifted_config(bert, preset="tiny"))
         report = lifting.lift(model, bert)
@@ -190,7 +191,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         model = EtcModel(lifting.lifted_config(bert, preset="tiny"))
         lifting.lift(model, bert, global_tokens=kind)
         expected = weights["embeddings.word_embeddings"].copy()
-        # [unused0] to [unused4] have the ids 1 to 5, [CLS] has 7.
+        # [unused0] to [unused4] have the ids 1 to 5, and [CLS] has the id 7.
         if kind == "cls":
             expected[1:6] = expected[7]
         elif kind == "mean":
@@ -201,7 +202,7 @@ class LiftEtcTest(tf.test.TestCase, parameterized.TestCase):
         )
         model = EtcModel(config)
         lifting.lift(model, bert, global_tokens=kind)
-        # With the position of [CLS] added.
+        # The model adds the position of [CLS] to these embeddings.
         positions = weights["embeddings.position_embeddings"]
         begin = model.get_token_embedding_table()[1:6] + positions[0]
         if kind == "mean":
@@ -339,8 +340,8 @@ class LiftReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual({"cross_attention_layer"}, own)
 
     def test_second_read_gets_the_remaining_layers(self):
-        # Each read has one layer, and the second one is called without
-        # memories, so both together equal BERT.
+        # Each read has one layer. Without memories, both reads together compute
+        # what BERT's two layers compute.
         bert, weights = make_bert(self.get_temp_dir())
         model = self.make(bert, num_hidden_layers=1)
         lifting.lift(model, bert)
@@ -383,7 +384,8 @@ class RealBertTest(tf.test.TestCase):
         self.assertEqual([], lifting.lift(EtcModel(config), bert).notes)
         with open(bert.vocab_file, encoding="utf-8") as stream:
             tokens = stream.read().splitlines()
-        # From token 1000 on, rows are shifted by one; the size is the same.
+        # From token 1000 on, tokens are shifted by one row; the number of
+        # tokens stays the same.
         path = write_vocab(
             os.path.join(self.get_temp_dir(), "vocab.txt"),
             [*tokens[:1000], "hello-there", *tokens[1000:-1]],

@@ -1,4 +1,4 @@
-"""Tests warm starts from the Model Garden's encoders, against their outputs."""
+"""Compares lifted models with the Model Garden's encoders they start from."""
 
 import os
 

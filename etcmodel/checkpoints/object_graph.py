@@ -1,4 +1,4 @@
-"""Loads an encoder from an object-based checkpoint of a model that has one."""
+"""Loads encoders and heads from object-based checkpoints."""
 
 import os
 from collections.abc import Sequence
@@ -35,9 +35,9 @@ def load_checkpoint(
     `tf.train.Checkpoint` of any model that contains the encoder (in Keras 2 or
     3), from the original code, or from the `lift` command (see `load_etc`).
     Heads and optimizers are not loaded. If any variable is missing, nothing is
-    loaded. An exception are layers that embed values (see
-    `StructuredEtcModel`): a layer that the checkpoint lacks keeps its weights,
-    with a warning. If the checkpoint has LoRA (see `models.add_lora`), its
+    loaded. Layers that embed values (see `StructuredEtcModel`) are an
+    exception: if the checkpoint lacks such a layer, the layer keeps its
+    weights, and a warning is logged. If the checkpoint has LoRA (see `models.add_lora`), its
     products are added to the kernels; LoRA of `model` starts anew.
 
     Args:
@@ -94,19 +94,19 @@ def load_head(
     path: str | os.PathLike,
     optional: Sequence[str] = (),
 ) -> bool:
-    """Loads a checkpoint's head into a built head; returns whether it did.
+    """Loads a head from a checkpoint; returns whether it was found.
 
-    Searches the checkpoint, outside of encoders, for a layer with the same
-    weight names as the head. If several layers match, their weight shapes
-    decide. Returns False, and changes nothing, unless exactly one matches. In
-    the original code's format, only a `LanguageModelHead` can be found (see
-    `save_etc`).
+    Searches the checkpoint, outside of encoders, for a layer whose weights have
+    the same names as those of `head`. If several layers match, the shapes of
+    their weights decide. Unless exactly one layer matches, returns False and
+    changes nothing. In the original code's format, only a `LanguageModelHead`
+    can be found (see `save_etc`).
 
     Args:
-        head: the layer.
+        head: the layer to load; it must be built.
         path: the checkpoint.
-        optional: attributes of the head that the checkpoint may lack; they keep
-            their weights.
+        optional: attributes of the head that the checkpoint may lack. If it
+            does, they keep their weights.
 
     Raises:
         ValueError: the shapes of the weights differ.
@@ -175,7 +175,7 @@ def _find_root(graph, paths, checkpoint, prefix) -> int:
 
 
 def _walk(graph, root, left_out=()):
-    """Yields path and id of a node and all nodes below it, nearest first."""
+    """Yields the paths and ids of a node and all nodes below, nearest first."""
     seen, rows = {root}, [("", root)]
     for path, node in rows:
         yield path, node
@@ -197,7 +197,7 @@ def _outside_encoders(graph) -> list[int]:
 
 
 def _variables(graph, root):
-    """Yields path and node id of each variable below a node."""
+    """Yields the path and node id of each variable below a node."""
     for path, node in _walk(graph, root, left_out=_OF_TRAINING):
         if _key(graph, node) is not None:
             yield path, node

@@ -46,7 +46,7 @@ class LoadCheckpointTest(tf.test.TestCase):
             for name in encoder.input
         }
         for name in ("long_breakpoints", "global_breakpoints"):
-            # Each row has one text.
+            # Each row holds one text.
             inputs[name] = np.zeros_like(inputs[name])
             inputs[name][:, -1] = 1
         inputs["sentence_ids"] = np.zeros_like(_TOKENS)
@@ -93,7 +93,8 @@ class LoadCheckpointTest(tf.test.TestCase):
             "the model [9, 32]",
         ):
             self.assertIn(text, message)
-        # 28 in attention, 4 in its normalizations, 6 in the feed-forward block.
+        # A layer has 38 weights: 28 in attention, 4 in its normalizations, 6 in
+        # the feed-forward block.
         self.assertLen(
             re.findall(
                 r"\n  global_local_transformer_layers/\w+_layers_1/", message
@@ -129,7 +130,7 @@ class LoadCheckpointTest(tf.test.TestCase):
             ValueError, r"but not in the model:\s+.*place_projection/_?kernel"
         ):
             load_checkpoint(plain, path)
-        # A layer that has a kernel and a bias needs both or neither.
+        # A checkpoint must have all weights of an added layer, or none.
         layer = tf.keras.layers.Dense(32)
         other = models.build_encoder(
             _config(), spec, value_layers={"place": layer}
@@ -250,7 +251,7 @@ class LoadCheckpointTest(tf.test.TestCase):
         self.assertFalse(load_head(target[0], path))
 
     def test_parts_that_a_head_may_lack(self):
-        """Loads weights of a head without "no answer" into one with it."""
+        """Loads a head without "no answer" into a head that has this part."""
         source, target = (
             SpanAnswerHead(has_no_answer=x) for x in (False, True)
         )
@@ -265,7 +266,7 @@ class LoadCheckpointTest(tf.test.TestCase):
                 getattr(source, name), getattr(target, name)
             )
         self.assertAllClose(new, target.no_answer.weights)
-        # The parts that exist are loaded.
+        # An optional part that the checkpoint has is loaded.
         path = self._write(head=target)
         other = SpanAnswerHead(has_no_answer=True)
         other.build((None, 3, 8))

@@ -3,7 +3,7 @@
 Variables have names such as
 `etc_document_bert/global_local_transformer_layers/fused_att_layer_0/...`; the
 layers here have the same names. A JSON configuration is in the same directory.
-Heads, which have other names, and variables of optimizers are ignored.
+Heads, which have other variable names, and variables of optimizers are ignored.
 """
 
 import os
@@ -27,11 +27,11 @@ _KINDS = {
     EtcModel: ("etc_document_bert", "etc_config.json"),
     ReadTwiceModel: ("read_it_twice_bert", "read_it_twice_bert_config.json"),
 }
-# The original code creates these in a constructor, outside of any scope.
+# The original code creates these variables in a constructor, without a scope.
 _OUTSIDE = "position_emb_lookup_"
-# The original code gives two layers the same name.
+# The original code calls both layers by the same name.
 _NAMES = {"side_attention": "fused_side_attention"}
-# Weights of the masked language model's head -> their names in BERT.
+# Weight of the masked language model's head -> its name in BERT.
 _HEAD = {
     "dense/kernel": "cls/predictions/transform/dense/kernel",
     "dense/bias": "cls/predictions/transform/dense/bias",
@@ -57,7 +57,7 @@ def load_etc(model: tf.keras.Model, path: str | os.PathLike) -> list[str]:
     Raises:
         FileNotFoundError: the checkpoint, or one of its files, is missing.
         ValueError: names or shapes of variables differ; the message lists all
-            of them, and nothing is loaded. Layers that embed values may be
+            differences, and nothing is loaded. Layers that embed values may be
             missing.
     """
     return _load(model, path, EtcModel)
@@ -75,11 +75,11 @@ def save_etc(
             written.
         directory: where to write `model.ckpt` and `etc_config.json`. It must be
             empty or not exist. It is created only when all files are complete.
-        head: a built head to write, too, under BERT's names. The original code
-            wrote no heads.
+        head: a built head to write, too, under BERT's names. (The original code
+            wrote no heads.)
 
     Raises:
-        ValueError: the model does not contain exactly one such encoder.
+        ValueError: the model does not contain exactly one ETC encoder.
         FileExistsError: the directory is a file, or not empty.
     """
     _save(model, directory, EtcModel, head)
@@ -114,7 +114,7 @@ def config_file(path: str | os.PathLike) -> str | None:
 
 
 def load_original(model: tf.keras.Model, path: str | os.PathLike) -> list[str]:
-    """Calls `load_etc` or `load_read_twice`, by the class of the encoder."""
+    """Calls `load_etc` or `load_read_twice`, as fits the encoder's class."""
     kind = next(x for x in _KINDS if isinstance(files.find_encoder(model), x))
     return _load(model, path, kind)
 

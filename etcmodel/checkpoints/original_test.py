@@ -16,7 +16,7 @@ _LAYER = f"{_ROOT}global_local_transformer_layers/fused_att_layer_0/"
 _ATTENTION = f"{_LAYER}fused_global_local_att/"
 _FEED_FORWARD = f"{_ROOT}global_local_transformer_layers/feed_forward_layer_0/"
 _LABELS = ("relative_emb_table", "relative_bias_table")
-# Variables of a published checkpoint, cut to one layer. Long and global tokens
+# Names in a published checkpoint, cut to one layer. Long and global tokens
 # share feed-forward layers, but not projections.
 _ETC = {
     f"{_ROOT}token_emb_lookup/embedding_table",

@@ -11,7 +11,7 @@ from etcmodel import json_objects
 from etcmodel.checkpoints import bert_configs
 
 _FILE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-# Endings of files in other formats.
+# Endings of weight files in other formats, and the names of these formats.
 _OTHER_FORMATS = {
     (".bin", ".pt", ".pth"): "PyTorch's pickled weights",
     (".h5", ".msgpack"): "weights in another format",
@@ -26,8 +26,8 @@ _SAVE = (
 class Tensors(NamedTuple):
     """The content of safetensors files.
 
-    `aliases`, from the files' metadata, maps each further name of a shared
-    tensor to the name that the tensor is stored under.
+    `aliases` maps each further name of a shared tensor to the name that the
+    tensor is stored under. It comes from the files' metadata.
     """
 
     arrays: dict[str, np.ndarray]
@@ -38,7 +38,7 @@ def find_file(path: str, folder: str) -> str | None:
     """Returns the safetensors file, or the index of such files, to read.
 
     `path` is the directory `folder`, or a file or checkpoint in it. Returns
-    None if it is a TensorFlow checkpoint.
+    None if `path` is a TensorFlow checkpoint.
 
     Raises:
         FileNotFoundError: the format of the weights is not supported.
@@ -67,7 +67,7 @@ def _list(folder) -> list[str]:
 
 
 def _no_weights(folder, names) -> str:
-    """Returns the error for a directory without `model.safetensors`."""
+    """Creates the error for a directory without `model.safetensors`."""
     text = f"{folder} has no {_FILE}, and no TensorFlow checkpoint."
     others = [x for x in names if x.endswith(".safetensors")]
     if others:
@@ -112,12 +112,12 @@ def read(path: str) -> Tensors:
 
 
 def _read(path) -> Tensors:
-    # Imported here, as only this format needs the library.
+    # Imported here, since only this format needs the library.
     extras.require("safetensors")
     import safetensors
 
     try:
-        # TensorFlow supports bfloat16, NumPy does not.
+        # Read with TensorFlow, since NumPy does not support bfloat16.
         with safetensors.safe_open(path, framework="tf") as file:
             arrays = {x: file.get_tensor(x).numpy() for x in file.keys()}
             metadata = file.metadata() or {}

@@ -1,4 +1,4 @@
-"""Finds the row of a source's token table for each token of a model."""
+"""Finds the row of each token of a model in a source's token table."""
 
 import os
 from typing import NamedTuple
@@ -19,7 +19,7 @@ class TokenRows(NamedTuple):
         rows: `<int64>[tokens]`; -1 for tokens that the source lacks.
         special_ids: ids of special tokens by name, as in a tokenizer.
         num_used: number of the source's rows that belong to a token.
-        unmatched: tokens that the source lacks, except global tokens.
+        unmatched: all tokens that the source lacks, except global tokens.
         notes: messages for the user.
     """
 
@@ -38,9 +38,9 @@ class TokenRows(NamedTuple):
 
 
 def count_tokens(source, vocab_file: str | os.PathLike | None) -> int:
-    """Returns the number of tokens of a `Bert` after lifting.
+    """Returns the number of tokens of a model that is lifted from a `Bert`.
 
-    Returns the number of rows if the package has no tokenizer for its
+    This is the number of rows if the package has no tokenizer for the
     vocabulary.
     """
     path = vocab_file or source.vocab_file
@@ -54,8 +54,8 @@ def count_tokens(source, vocab_file: str | os.PathLike | None) -> int:
 def find_token_rows(source, vocab_file: str | os.PathLike | None) -> TokenRows:
     """Finds the row of every token of `vocab_file` in a `Bert`.
 
-    None means the source's own vocabulary. Missing special tokens are added to
-    the vocabulary (see `lift_vocabulary`).
+    None means the source's own vocabulary. `lift_vocabulary` adds missing
+    special tokens to the vocabulary.
 
     Raises:
         ValueError: a vocabulary has more tokens than the table has rows, or
@@ -93,7 +93,7 @@ def find_token_rows(source, vocab_file: str | os.PathLike | None) -> TokenRows:
 
 
 def _check_size(known, num_rows, path) -> list[str]:
-    """Raises a ValueError for too few rows; returns a note on spare rows."""
+    """Raises a ValueError if rows are missing; returns a note on spare rows."""
     number = len(known.pieces)
     if number > num_rows:
         raise ValueError(
@@ -109,7 +109,7 @@ def _check_size(known, num_rows, path) -> list[str]:
 
 
 def _check_kinship(found, pieces, table, path) -> None:
-    """Warns if a table seems to belong to another vocabulary."""
+    """Warns if the token table seems to belong to another vocabulary."""
     is_known = found.rows >= 0
     kinship = vocabularies.measure_kinship(
         [x for x, known in zip(pieces, is_known, strict=True) if known],

@@ -38,7 +38,7 @@ class TokenRowsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEmpty(found.unmatched)
         self.assertRegex(found.notes[0], "5 spare rows")
         self.assertEqual(10, token_rows.count_tokens(self.bert, path))
-        # With another vocabulary, the same tokens have the same rows.
+        # Tokens keep the rows that the source's own vocabulary gives them.
         bert = self.bert._replace(vocab_file=self.write("own.txt", TOKENS))
         found = token_rows.find_token_rows(bert, path)
         rows = [0, 6, 7, 8, 2, 10, 1, 3, 4, 5]
@@ -51,7 +51,7 @@ class TokenRowsTest(tf.test.TestCase, parameterized.TestCase):
         model = EtcModel(config)
         report = lifting.lift(model, self.bert, path, kind)
         rows = self.weights["embeddings.word_embeddings"]
-        # The mean leaves out spare rows.
+        # The mean leaves out spare rows, which belong to no token.
         new = rows[2] if kind == "cls" else rows[:6].mean(0)
         expected = [*rows[:6], new, new, new, new]
         if kind != "keep":

@@ -12,14 +12,14 @@ import tensorflow as tf
 _ROBERTA = {"<s>": "cls", "</s>": "separator", "<mask>": "mask"}
 # Global tokens, which BERT-like encoders lack.
 GLOBAL_NAMES = ("sentence", "cpc_mask", "question", "candidate", "paragraph")
-# Error message for a path.
+# Error message, formatted with the vocabulary's path.
 NO_TOKENIZER = (
     "{} is RoBERTa's vocabulary, for which this package has no tokenizer. "
     "Pass the equivalent SentencePiece model as vocab_file."
 )
 _SPACE = "\u2581"
-# A table matches if, of at least this many pairs of related words, at least
-# this share has similar rows.
+# A table does not match the vocabulary if, among at least `_MIN_PAIRS` pairs of
+# related words, a share below `_MIN_SHARE` has similar rows.
 _MIN_PAIRS, _MIN_SHARE = 100, 0.7
 
 
@@ -33,7 +33,7 @@ class Vocabulary(NamedTuple):
             the vocabulary of a source.
         kind: "wordpiece", "sentencepiece" or "bpe" (RoBERTa's, for which the
             package has no tokenizer).
-        notes: what differs from a plain vocabulary, as sentences.
+        notes: differences from a plain vocabulary, as sentences.
     """
 
     path: str
@@ -48,12 +48,12 @@ def read_vocabulary(path: str | os.PathLike) -> Vocabulary:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: the file is neither.
+        ValueError: the file is neither of these.
     """
     path = os.fspath(path)
     if path.endswith(".json"):
         raise ValueError(NO_TOKENIZER.format(path))
-    # Imported here, as only reading such a file needs TensorFlow Text.
+    # Imported here, since only reading such a file needs TensorFlow Text.
     from etcmodel.feature_utils.text import tokenizers
 
     tokenizer = tokenizers.make_tokenizer(path)
@@ -70,8 +70,8 @@ def match_pieces(source: Vocabulary, target: Vocabulary) -> np.ndarray:
     """Finds each piece of `target` in `source`: `<int64>[target]`, -1 for none.
 
     RoBERTa's vocabulary writes each byte as a character, and a space as "Ġ".
-    The equivalent SentencePiece model writes a space as "▁", and other text
-    either by bytes, too, or as it is. Special tokens of RoBERTa and
+    The equivalent SentencePiece model writes a space as "▁". It may write other
+    text byte by byte, too, or unchanged. Special tokens of RoBERTa and
     SentencePiece models match by their meaning.
 
     Example: if `source` has `<s> Ġthe é` (written `<s> Ġthe Ã©`), then `▁the`
@@ -79,8 +79,7 @@ def match_pieces(source: Vocabulary, target: Vocabulary) -> np.ndarray:
     """
     forms = (lambda piece: piece,)
     if source.kind == "bpe":
-        # Prefers the piece that RoBERTa makes of the same text, since the
-        # model's pieces occur in texts.
+        # Prefers the piece that RoBERTa's tokenizer makes of the piece's text.
         forms = (_as_text, lambda piece: piece.replace("\u0120", _SPACE))
     meanings = {} if source.kind == "wordpiece" else _ROBERTA
     rows = {}
@@ -96,11 +95,11 @@ def match_pieces(source: Vocabulary, target: Vocabulary) -> np.ndarray:
 
 
 class Kinship(NamedTuple):
-    """A measure of how well a token table and a vocabulary fit.
+    """A measure of how well a token table fits a vocabulary.
 
-    Of `pairs` pairs of related words, a `share` have rows that are more similar
-    than the rows of unrelated words. The share is about one half if the table
-    has another vocabulary.
+    `pairs` is the number of pairs of related words. `share` is the share of
+    these pairs whose rows are more similar than the rows of unrelated words. It
+    is about one half if the table belongs to another vocabulary.
     """
 
     pairs: int
@@ -108,11 +107,11 @@ class Kinship(NamedTuple):
 
     @property
     def is_chance(self) -> bool:
-        """Whether the share is so low that the vocabulary is another one."""
+        """Whether a low share shows that the table does not fit."""
         return self.pairs >= _MIN_PAIRS and self.share < _MIN_SHARE
 
     def describe(self, vocab_file: str, source: str) -> str:
-        """Returns a warning about a table of another vocabulary."""
+        """Returns a warning that a table belongs to another vocabulary."""
         return (
             f"{vocab_file} does not seem to be the vocabulary of {source}: of "
             f"{self.pairs} pairs of words such as 'house' and 'houses', only "
@@ -124,10 +123,10 @@ class Kinship(NamedTuple):
 def measure_kinship(pieces: Sequence[str], table: np.ndarray) -> Kinship:
     """Measures whether words like "house" and "houses" have similar rows.
 
-    In a trained table, `<float>[pieces, size]`, words that differ by one more
-    letter at the end have similar rows. So this shows whether a vocabulary of
-    the right size belongs to the table. In BERT's table, 98 % of 4,096 such
-    pairs are more similar than other pairs; with the vocabulary shifted by one
+    In a trained table, `<float>[pieces, size]`, words that differ only in one
+    added last letter have similar rows. The result shows whether a vocabulary
+    of the right size belongs to the table: in BERT's table, 98 % of 4,096 such
+    pairs are more similar than other pairs. With the vocabulary shifted by one
     token, 52 % are.
     """
     rows = {x.lstrip(_SPACE): i for i, x in enumerate(pieces)}
@@ -150,7 +149,7 @@ def measure_kinship(pieces: Sequence[str], table: np.ndarray) -> Kinship:
 
 @functools.cache
 def _bytes_in_disguise() -> dict[str, int]:
-    """Maps characters to the bytes that they represent."""
+    """Maps characters of RoBERTa's vocabulary to the bytes they represent."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [x for x in range(256) if x not in plain]
     table = {chr(x): x for x in plain}
@@ -158,7 +157,7 @@ def _bytes_in_disguise() -> dict[str, int]:
 
 
 def _as_text(piece: str) -> str | None:
-    """Decodes a piece that is written as bytes; None if it is not UTF-8."""
+    """Decodes a RoBERTa piece; None if its bytes are not UTF-8."""
     table = _bytes_in_disguise()
     if any(character not in table for character in piece):
         return None

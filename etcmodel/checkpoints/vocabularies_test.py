@@ -50,7 +50,8 @@ class VocabulariesTest(tf.test.TestCase):
             ["<pad>", "<s>", "\u2581the", "\u00e9", "cls", "dog", "sep"],
             {"cls": 4, "separator": 6, "sentence": 1},
         )
-        # Half a character has no piece, and <s> has another meaning there.
+        # The source's half of a character matches no piece. <s> does not match
+        # by its name, since it is the source's [CLS].
         self.assertAllEqual(
             [1, -1, 3, 4, 0, -1, 2], vocabularies.match_pieces(source, target)
         )
@@ -58,7 +59,7 @@ class VocabulariesTest(tf.test.TestCase):
     def test_all_pieces_of_the_equivalent_model(self):
         model = helpers.real_data_path("vocab/gpt2.model")
         target = vocabularies.read_vocabulary(model)
-        # The first 101 ids are not RoBERTa's.
+        # The model's first 101 pieces are not from RoBERTa.
         words = [x.replace("\u2581", "\u0120") for x in target.pieces[101:]]
         shuffled = ["<s>", "<pad>", "</s>", "<unk>", *words[::-1], "<mask>"]
         source = bert_vocabularies.read_source(
@@ -72,7 +73,7 @@ class VocabulariesTest(tf.test.TestCase):
         ]
         self.assertAllEqual(expected[is_ascii], rows[101:][is_ascii])
         self.assertAllGreater(rows[101:], 3)
-        # RoBERTa splits "\u00e9" into two bytes, which have one piece.
+        # RoBERTa writes "\u00e9" as two bytes, which form one piece.
         self.assertEqual(
             shuffled.index("\u00c3\u00a9"),
             rows[target.pieces.index("\u00e9")],
@@ -84,7 +85,7 @@ class VocabulariesTest(tf.test.TestCase):
         self.assertEqual(-1, rows[target.special_ids["sentence"]])
 
     def test_kinship(self):
-        # Twenty words and their plurals, whose rows differ little.
+        # Twenty words, and their plurals with nearly equal rows.
         words = ["house" + x for x in "abcdefghijklmnopqrst"]
         rng = np.random.default_rng(0)
         rows = rng.normal(size=[20, 8])

@@ -1,4 +1,7 @@
-"""Tests each source that docs/warm_starts.md lists as rejected."""
+"""Tests each source that docs/warm_starts.md lists as rejected.
+
+warm_starts_test.py tests the supported sources.
+"""
 
 import os
 

@@ -1,6 +1,6 @@
 """Tests each source that docs/warm_starts.md lists as supported.
 
-warm_starts_refused_test.py tests those that are rejected.
+warm_starts_refused_test.py tests the rejected sources.
 """
 
 import io
@@ -35,7 +35,7 @@ _TEXT, _ROWS = "one twos", [7, 10, 11, 12, 8]
 
 
 class Source(NamedTuple):
-    """A written source, and the expected encoding of a text.
+    """The files of a source, and the expected encoding of a text.
 
     Attributes:
         path: the argument of `read_bert`.
@@ -112,12 +112,12 @@ def shards(folder):
     small_berts.write_json(
         folder, "model.safetensors.index.json", {"weight_map": index}
     )
-    # The path of one file stands for all of them.
+    # The path of one of the two files means both.
     return Source(os.path.join(folder, "model-1.safetensors"), weights)
 
 
 def write_as(folder, dtype, file):
-    """Writes tensors in another precision; returns the rounded arrays."""
+    """Writes tensors as another dtype; returns the rounded arrays."""
     weights = write(folder)
     path = os.path.join(folder, "model.safetensors")
     tensors = safetensors_numpy.load_file(path)
@@ -143,7 +143,7 @@ def bfloat16(folder):
 @lifts("tied tensors that are stored once")
 def tied(folder):
     weights = write(folder, make_weights(head=True))
-    # The stored tensor may have the name of any module that uses it.
+    # A file may store a shared tensor under any of its modules' names.
     names = {
         "bert.embeddings.word_embeddings.weight": "output.table.weight",
         "cls.predictions.bias": "cls.predictions.decoder.bias",
@@ -187,7 +187,7 @@ def google(folder):
 
 @lifts("RoBERTa, with the equivalent SentencePiece model")
 def roberta(folder):
-    """Writes pieces in another order, with a space as "\u0120"."""
+    """Writes the model's pieces in another order, as RoBERTa spells them."""
     special = [
         *("<pad>", "</s>", "<s>", "<sep_0>", "<sep_1>"),
         *(f"<unused_{i}>" for i in range(39, 43)),
@@ -237,7 +237,10 @@ def train_sentencepiece(folder, name, **options):
 
 
 def write_sentencepiece(folder, architecture, more, first, **config):
-    """Returns the ids and `first` in XLM-RoBERTa's or CamemBERT's layout."""
+    """Writes a source whose pieces are ordered as in the architecture.
+
+    Returns its weights, a text, and the text's ids.
+    """
     name = "sentencepiece.bpe.model"
     model, text = train_sentencepiece(folder, name)
     weights = make_weights(len(model) + more, types=1, positions=60)
@@ -245,7 +248,7 @@ def write_sentencepiece(folder, architecture, more, first, **config):
         folder, weights, None, "roberta.", model_type=architecture,
         pad_token_id=1, type_vocab_size=1, **config,
     )  # fmt: skip
-    # The model does not have this piece.
+    # The model has no piece for this character.
     text += " \u4e2d"
     ids = [3 if i == 0 else i + first for i in model.encode(text)]
     assert 3 in ids
@@ -413,7 +416,7 @@ def repeated(folder):
     weights = write(folder, lines=lines)
     notes = ("1 lines of the vocabulary are repeated.*: line 11",)
     rows = [7, 12, 11, 13, 8]
-    # Hugging Face's tokenizer uses the last repetition, too.
+    # Hugging Face's tokenizer also uses the last repetition of a line.
     path = os.path.join(folder, "vocab.txt")
     assert hugging_face.models.WordPiece.read_file(path)["two"] == 12
     return Source(folder, weights, "two one three", rows, notes=notes)
@@ -436,7 +439,7 @@ class WarmStartsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_the_page_has_a_line_for_each_case(self):
         lifted, _ = documented_sources()
-        # `model_garden_test` tests this one.
+        # `model_garden_test` tests the Model Garden's line of the page.
         lifted = [x for x in lifted if not x.startswith("Model Garden")]
         self.assertCountEqual(LIFTED, lifted)
 

@@ -1,7 +1,7 @@
 """Turns text and structure into the tensors that the layers take.
 
-This package exports names that need TensorFlow alone. Modules that handle text
-(and import tensorflow-text) are imported by name, such as
+This package exports names that need only TensorFlow. Import modules that handle
+text, and so import tensorflow-text, by name, such as
 `etcmodel.feature_utils.text.tokenizers`.
 """
 

@@ -2,7 +2,7 @@
 
 A batch is a list of segments of one or more documents, one segment per row.
 Mentions of entities are masked as a whole and more often than other text, so
-that the model has to look them up in its memory.
+that the model must look them up in its memory.
 
 Source: ReadTwice paper, section 2.2, "Pre-training".
 """
@@ -27,8 +27,8 @@ class MaskedTokens(NamedTuple):
 
     Attributes:
         token_ids: the input ids, where masked tokens have the mask token's id.
-        is_target: whether the model predicts the token. It does not predict
-            all masked tokens.
+        is_target: whether the model predicts the token. Some masked tokens are
+            not predicted.
         is_entity: whether the token is part of a mention, masked or not.
     """
 
@@ -69,11 +69,11 @@ def mask_same_entity_mentions(
 ) -> tf.Tensor:
     """Masks all mentions of each entity that has a masked token.
 
-    Otherwise another mention of the entity would give the answer away. Tokens
-    masked here are not predicted. Mentions of unknown entities are ignored. If
-    a mention that is masked here shares tokens with a mention of another
-    entity, the other entity is not masked in turn. The ReadTwice paper (section
-    2.2) masks only the chosen mentions.
+    Otherwise another mention of the entity would give the answer away. The
+    tokens that this function masks are not predicted. Mentions of unknown
+    entities are ignored. If a mention that is masked here shares tokens with a
+    mention of another entity, the other entity is not masked in turn. The
+    ReadTwice paper (section 2.2) masks only the chosen mentions.
 
     `masked_lm_positions` is `<int>[batch, predictions]`; positions with a
     weight below 1 are ignored. Mentions are given as for `mask_tokens`. With
@@ -96,8 +96,8 @@ def mask_same_entity_mentions(
         )
     )
     counts = (weights >= 1) & (positions >= 0) & (positions < length)
-    # [batch, predictions]; numbers tokens across the batch. The segment sum
-    # drops -1.
+    # [batch, predictions]; the number of each token in the batch. The segment
+    # sum drops -1.
     numbers = tf.where(
         counts, tf.range(batch)[:, tf.newaxis] * length + positions, -1
     )
@@ -138,15 +138,16 @@ def mask_tokens(
     Tokens outside of mentions are masked in runs of whole words. Any word can
     begin a run of random length. The probability of a run is computed such that
     each word is masked with the given probability. A run may begin before the
-    segment, so that the first words are masked as often as the others. Runs
-    continue across mentions and special tokens: their words count towards the
-    length of the run, but the run does not mask them. A masked token always
-    becomes the mask token, never a random token or itself.
+    segment, so that the first words are masked as often as all others. Runs
+    continue across mentions and special tokens. The words of mentions and
+    special tokens count towards a run's length, but the run does not mask them.
+    A masked token always becomes the mask token. It is never replaced by a
+    random token, and never kept.
 
     Example: `[CLS] We saw Mount Eve ##rest to ##day` has a mention from 3 to 5.
-    If it is chosen and a run of one word begins at the last word, the segment
-    becomes `[CLS] We saw [M] [M] [M] [M] [M]`. If it is not chosen and a run of
-    four words begins at "saw", it becomes
+    If the mention is chosen and a run of one word begins at the last word, the
+    segment becomes `[CLS] We saw [M] [M] [M] [M] [M]`. If the mention is not
+    chosen and a run of four words begins at "saw", the segment becomes
     `[CLS] We [M] Mount Eve ##rest [M] [M]`.
 
     Source: ReadTwice paper, section 2.2.
@@ -163,17 +164,18 @@ def mask_tokens(
         annotation_labels: `<int32>[batch, mentions]`, entity of each mention; 1
             if unknown, 0 for padding.
         mask_token_id: id of the token that replaces masked tokens.
-        seed: `<int32>[2]`. A seed gives the same masks with and without XLA.
+        seed: `<int32>[2]`. The masks for a seed are the same with and without
+            XLA.
         mlm_fraction_to_mask: probability that a word outside of mentions is
             masked, at least 0 and less than 1.
         mlm_entity_fraction_to_mask: probability that a mention is masked.
         mlm_max_consecutive_masks: maximum length of a run, in words. All
             lengths from 1 are equally likely; adjacent runs make longer ones.
-        mention_mask_mode: which other mentions are masked without being
-            predicted. "whole_mention": none. "whole_entity": all mentions, in
-            the same segment, of each entity that has a masked token (see
-            `mask_same_entity_mentions`). "whole_entity_batch": the same, in all
-            segments of the document.
+        mention_mask_mode: which mentions besides the chosen ones are masked,
+            but not predicted. "whole_mention": none. "whole_entity": all
+            mentions in the segment of each entity that has a masked token (see
+            `mask_same_entity_mentions`). "whole_entity_batch": all mentions of
+            such entities in the whole document.
         block_ids: `<int>[batch]`, the document of each segment, 0 for padding;
             None if all segments belong to one document. Used by
             "whole_entity_batch" only.
@@ -247,8 +249,8 @@ def mask_tokens(
 def _run_probability(fraction: float, max_length: int) -> float:
     """Computes the probability q that a word begins a run."""
 
-    # A run that begins d words earlier reaches a word if it is longer than d,
-    # so with the probability q * (max_length - d) / max_length. A word stays
+    # A run that begins d words earlier reaches a word if it is longer than d.
+    # The probability of this is q * (max_length - d) / max_length. A word stays
     # unmasked if no run reaches it.
     def masked_fraction(q):
         return -math.expm1(
@@ -270,12 +272,12 @@ def _run_probability(fraction: float, max_length: int) -> float:
 
 
 def _tokens_in_runs(is_continuation, seeds, fraction, max_length):
-    """Marks the tokens of words that a random run of words reaches."""
+    """Draws runs of words, and marks the tokens of all words in a run."""
     # [batch, length]
     word = random_masks.word_numbers(is_continuation)
     batch, length = shapes.get_shape_list(word)
-    # There are at most as many words as tokens, and runs may begin before the
-    # first word.
+    # A segment has at most as many words as tokens, and a run may begin before
+    # its first word.
     # [batch, max_length - 1 + length]
     shape = [batch, max_length - 1 + length]
     begins_run = random_masks.random_bools(
@@ -293,7 +295,7 @@ def _tokens_in_runs(is_continuation, seeds, fraction, max_length):
 
 
 def _document_ids(batch, apply_across_whole_batch, block_ids):
-    """Returns a number per segment, equal if masked together; 0 is padding."""
+    """Returns segments' ids, equal if masked together, 0 for padding."""
     if not apply_across_whole_batch:
         return tf.range(1, batch + 1)
     if block_ids is None:
@@ -323,7 +325,7 @@ def _same_entity_tokens(begins, ends, labels, is_masked, documents):
     is_known &= tf.not_equal(documents, 0)[:, tf.newaxis]
     is_cause = is_known & (count_before(ends + 1) > count_before(begins))
 
-    # Sorts mentions by document and entity. Mentions of one entity become
+    # Sorting mentions by document and entity makes the mentions of an entity
     # adjacent, so no table of all pairs is needed.
     # [batch, mentions]
     keys = tf.cast(documents, tf.int64)[:, tf.newaxis] * 2**32

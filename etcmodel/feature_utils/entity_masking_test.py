@@ -9,7 +9,7 @@ TEXT = 50
 
 
 def _text(batch, length):
-    """Returns arguments for text without mentions; a word is one token."""
+    """Returns arguments for text without mentions, one token per word."""
     return {
         "token_ids": np.full([batch, length], TEXT, np.int32),
         "is_continuation": np.zeros([batch, length], np.int32),
@@ -23,7 +23,7 @@ def _text(batch, length):
 
 
 def _with_mentions(batch, mentions, labels):
-    """Adds mentions of two tokens each, three tokens apart, to `_text`."""
+    """Adds mentions to `_text`: tokens 0 and 1, tokens 3 and 4, and so on."""
     begins = np.tile(3 * np.arange(mentions, dtype=np.int32), [batch, 1])
     return _text(batch, 3 * mentions) | {
         "annotation_begins": begins,
@@ -35,7 +35,7 @@ def _with_mentions(batch, mentions, labels):
 
 
 def _random_case(batch, length, mentions):
-    """Returns random arguments, with overlapping mentions among others."""
+    """Returns random arguments, in which some mentions overlap."""
     rng = np.random.default_rng(0)
     begins = rng.integers(0, length, [batch, mentions])
     ends = np.minimum(begins + rng.integers(0, 4, begins.shape), length - 1)
@@ -62,13 +62,13 @@ def _tokens_of(case, row, mention):
 
 
 def _hidden(case, is_masked, mode, block_ids):
-    """Computes the hidden tokens of masked entities in plain Python."""
+    """Marks tokens that a mode masks besides the chosen ones, in Python."""
     batch = len(is_masked)
     documents = block_ids or [1] * batch
     if mode != "whole_entity_batch":
         documents = range(1, batch + 1)
     labels = case["annotation_labels"]
-    # Known entities, and the places of their mentions.
+    # Pairs: a known entity, and the place of one of its mentions.
     mentions = [
         ((documents[row], labels[row, i]), (row, _tokens_of(case, row, i)))
         for row, i in np.ndindex(labels.shape)
@@ -87,7 +87,7 @@ def _targets(*args, **kwargs):
 
 
 def _runs(is_masked):
-    """Returns start and length of each run of masks that ends in the row."""
+    """Returns start and length of each run with unmasked tokens around it."""
     padded = np.pad(is_masked.astype(np.int8), [[0, 0], [1, 1]])
     steps = np.diff(padded, axis=1)
     begins, ends = np.nonzero(steps == 1)[1], np.nonzero(steps == -1)[1]
@@ -98,7 +98,7 @@ def _runs(is_masked):
 class MaskSameEntityMentionsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("0 13 2 3 4 5 13 7", [1, 6], "13 13 2 3 4 13 13 13"),
-        # The zero of the last case is padding.
+        # Position 0 has weight 0, so it is padding.
         ("0 13 2 3 4 5 6 7", [1, 0], "0 13 2 3 4 5 6 7"),
     )
     def test_golden(self, tokens, positions, expected):
@@ -118,11 +118,11 @@ class MaskSameEntityMentionsTest(tf.test.TestCase, parameterized.TestCase):
     def test_random_against_python(self, mode):
         case = _random_case(40, 20, 4)
         rng = np.random.default_rng(1)
-        # Many labels, so that some are unique; unknown ones; a large one.
+        # Some labels are unique, some are unknown (1), and one is very large.
         labels = rng.integers(0, 40, [40, 4]).astype(np.int32)
         labels = np.where(labels == 39, 2**31 - 1, labels // 2)
         case["annotation_labels"] = labels
-        # Some mentions end after their segment, some positions are outside.
+        # Some mentions end beyond their segment; some positions are beyond it.
         case["annotation_ends"][::5, 0] = 25
         positions = rng.integers(-9, 29, [40, 3])
         weights = rng.integers(0, 2, positions.shape)
@@ -172,14 +172,14 @@ class RatesTest(_RandomTest):
     )
     def test_words(self, **options):
         is_target = _targets(**_text(2000, 100), **options)
-        # Rows are independent of each other; the words of a row are not.
+        # Only the rows are independent, not the words in a row.
         self.assert_mean(
             is_target.mean(axis=1), options.get("mlm_fraction_to_mask", 0.15)
         )
 
     @parameterized.parameters("0", "000", "00000000", "010011101")
     def test_every_place_in_a_segment(self, continues):
-        """Uses words of one token and of several."""
+        """Uses words of one token and of several tokens."""
         case = _text(20000, len(continues))
         case["is_continuation"][:] = [int(x) for x in continues]
         is_target = _targets(**case)
@@ -193,9 +193,9 @@ class RatesTest(_RandomTest):
         chosen = is_target[:, 0:9:3]
         for mention in range(3):
             self.assert_mean(chosen[:, mention], expected)
-        # The choices are independent.
+        # Mentions are chosen independently.
         self.assert_mean(chosen[:, 1] & chosen[:, 2], expected**2)
-        # Tokens between mentions, and tokens of padding mentions.
+        # Tokens between mentions, and tokens of a mention that is padding.
         for word in (2, 5, 8, 9, 10, 11):
             self.assert_mean(is_target[:, word], 0.15)
 
@@ -218,7 +218,8 @@ class RunsTest(_RandomTest):
         case["is_continuation"][:, 1::2] = 1
         # Runs are so rare that hardly any two are adjacent.
         begins, lengths = _runs(_targets(**case, mlm_fraction_to_mask=0.002))
-        # 0.002 of 2 million words, three at a time.
+        # 0.002 of 2 million words are masked, in runs of three words on
+        # average.
         self.assertBetween(len(lengths), 1100, 1500)
         self.assertAllEqual(begins % 2, 0 * begins)
         counts = np.bincount(lengths, minlength=12)
@@ -244,10 +245,11 @@ class RunsTest(_RandomTest):
             mlm_max_consecutive_masks=4,
         )
         self.assertFalse(is_target[:, 1:3].any())
-        # The last word stays unmasked if no run from the second word on reaches
-        # it; runs from further left that reach the last word also reach the
-        # first. If runs ended at mentions, the two words would be independent
-        # and both masked with 0.0006 instead of 0.003.
+        # Runs that begin at the first word or before it and reach the last word
+        # reach the first word, too. So if the first word is unmasked, the last
+        # word is unmasked unless a run from a later word reaches it. If runs
+        # ended at mentions, the two words would be independent, and both would
+        # be masked with probability 0.0006 instead of 0.003.
         both_stay = first_stays * 0.995 * 0.9925 * 0.99
         both = is_target[:, 0] & is_target[:, 3]
         self.assert_mean(both, 1 - 2 * first_stays + both_stay)
@@ -282,7 +284,7 @@ class MaskTokensTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(masked.is_entity, covers > 0)
 
     def test_mentions_as_a_whole(self):
-        # Mentions of five tokens, with all divisions into words.
+        # Mentions of five tokens, which are split into words in all ways.
         case = _random_case(200, 60, 3)
         case["annotation_begins"][:] = [3, 20, 40]
         case["annotation_ends"][:] = [7, 24, 44]
@@ -300,7 +302,7 @@ class MaskTokensTest(tf.test.TestCase, parameterized.TestCase):
         case["annotation_begins"] = np.full([500, 2], [0, 2], np.int32)
         case["annotation_ends"] = np.full([500, 2], [2, 4], np.int32)
         is_target = _targets(**case, mlm_fraction_to_mask=0)
-        # Neither, the first, the second and both.
+        # No mention, the second, the first, or both mentions are masked.
         self.assertAllEqual(
             np.unique(is_target, axis=0).astype(int),
             [
@@ -319,7 +321,7 @@ class MaskTokensTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_modes(self, mode, block_ids):
         case = _random_case(60, 60, 5)
-        # Many entities, so that some have no masked token in the whole batch.
+        # With so many entities, some have no masked token in the whole batch.
         labels = np.random.default_rng(1).integers(0, 300, [60, 5])
         labels[:, 0] = 1
         labels[::2, 3] = labels[::2, 4]
@@ -336,7 +338,7 @@ class MaskTokensTest(tf.test.TestCase, parameterized.TestCase):
             masked.token_ids,
             np.where(is_target | is_hidden, MASK, case["token_ids"]),
         )
-        # The mode matters in this case.
+        # The modes give different masks for this input.
         hidden = np.sum(is_hidden & ~is_target)
         self.assertEqual(hidden > 0, mode != "whole_mention")
 
@@ -348,7 +350,7 @@ class MaskTokensTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(first.is_target, again.is_target)
         for seed in ([3, 5], [4, 4]):
             other = entity_masking.mask_tokens(**(case | {"seed": seed}))
-            # Masks of two seeds differ, for mentions and for other words.
+            # With another seed, other mentions and other words are masked.
             both = np.logical_and(first.is_target, other.is_target).mean()
             either = np.mean(first.is_target) * np.mean(other.is_target)
             self.assertLess(both, 1.4 * either)

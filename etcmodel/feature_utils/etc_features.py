@@ -1,4 +1,4 @@
-"""EtcFeatures: the compact integer description of a batch of examples.
+"""EtcFeatures: a compact description of a batch of examples as integers.
 
 EtcFeatures are a dict of dense int32 tensors. Features of the *long* input (the
 text) have shape [batch, long_length]. Features of the *global* input (the
@@ -33,8 +33,8 @@ LONG_FEATURES: dict[str, int] = {
     "long_paragraph_ids": -1,
     # 1 on the last token of every local-attention paragraph.
     "long_paragraph_breakpoints": 0,
-    # Index of another global token that the token is linked to, such as that of
-    # the candidate answer that it mentions.
+    # Index of a further global token that the token is linked to, such as that
+    # of the candidate answer that the token mentions.
     "l2g_linked_ids": -1,
 }
 
@@ -46,7 +46,7 @@ GLOBAL_FEATURES: dict[str, int] = {
     "global_paragraph_breakpoints": 0,
 }
 
-# The features of both inputs.
+# The features of both inputs, with their padding values.
 FEATURES: dict[str, int] = {**LONG_FEATURES, **GLOBAL_FEATURES}
 
 
@@ -57,12 +57,12 @@ def trim_padding(values: np.ndarray, pad_value: int) -> np.ndarray:
 
 
 def _fill(feature: tf.train.Feature, name: str, value: Any) -> None:
-    """Writes ints, floats or strings into a feature of any name."""
+    """Writes ints, floats or strings into a `tf.train.Feature`."""
     if isinstance(value, str | bytes):
         value = [value]
     values = np.asarray(value).reshape(-1)
     if not values.size:
-        # An empty list has no type: it can be parsed as any type.
+        # Nothing is written, so the feature can be parsed as any type.
         return
     if values.dtype.kind in "SUO":
         # NumPy's fixed-length bytes would lose trailing zeros.
@@ -94,8 +94,8 @@ def serialize(
 
     Args:
         features: some of the `FEATURES` of one record, vectors of ints.
-        extra: other values to store, by name: ints, floats, strings or bytes,
-            or lists of values of one type.
+        extra: name -> further value to store: an int, a float, a string, bytes,
+            or a list of values of one type.
 
     Raises:
         ValueError: a feature is unknown or not a vector, or an extra value has
@@ -132,7 +132,7 @@ def serialize(
 def _pad(
     name: str, values: tf.RaggedTensor, pad_value: int, length: int | tf.Tensor
 ) -> tf.Tensor:
-    """Pads or cuts a stored feature to a length; cuts only padding."""
+    """Pads a stored feature to a length, or cuts off padding."""
     if tf.is_tensor(length):
         shape = tf.stack([-1, length])
         # [batch, longest]
@@ -163,11 +163,11 @@ def parse(
 ) -> dict[str, tf.Tensor]:
     """Parses serialized examples, `<string>[batch]`; graph code.
 
-    Examples with stored padding, such as those of the original code, are read,
-    too. A feature that an example lacks is filled with padding. If a length is
-    None, its features are padded to the longest of the batch. `extra` specifies
-    other features, as for `tf.io.parse_example`. `names` are the EtcFeatures to
-    read, by default all.
+    Examples may contain padding, as those of the original code do. A feature
+    that an example lacks is filled with padding. If a length is None, the
+    features of this length are padded to the longest one in the batch. `extra`
+    specifies further features, as for `tf.io.parse_example`. `names` are the
+    EtcFeatures to read, by default all.
 
     Raises:
         tf.errors.InvalidArgumentError: when the graph runs, if a value beyond

@@ -89,7 +89,7 @@ class EtcFeaturesTest(tf.test.TestCase, parameterized.TestCase):
             parsed["long_token_ids"],
             [WIKIHOP["long_token_ids"], [7] + [0] * 13],
         )
-        # Missing features are padding.
+        # Missing features are filled with padding.
         self.assertAllEqual(parsed["l2g_linked_ids"][1], [-1] * 14)
         self.assertAllEqual(parsed["global_token_ids"][1], [1] + [0] * 8)
 
@@ -127,7 +127,7 @@ class EtcFeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(parsed["long_token_ids"], [[1, 0], [2, 3]])
 
     def test_without_lengths(self):
-        """All features are as long as the longest of the batch."""
+        """Features are padded to the longest one of the batch."""
         serialized = [
             etc_features.serialize({"long_token_ids": [5, 6, 7]}),
             etc_features.serialize(
@@ -144,7 +144,7 @@ class EtcFeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([2, 0], parsed["global_token_ids"].shape)
 
     def test_bytes_do_not_depend_on_the_process(self):
-        """Features are sorted: protobuf's order differs between processes."""
+        """Features are sorted, since protobuf's order varies by process."""
         names = [f"value_{i}" for i in range(10)]
         serialized = etc_features.serialize({}, dict.fromkeys(names, 1))
         places = [serialized.index(name.encode()) for name in names]

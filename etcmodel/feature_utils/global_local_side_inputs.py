@@ -1,12 +1,12 @@
-"""Side inputs for sentences in long text: attention masks and relative labels.
+"""Side inputs (masks and relative labels) for long text with sentences.
 
 Attention has four parts: long-to-long (l2l), global-to-global (g2g),
 long-to-global (l2g) and global-to-long (g2l). A long token belongs to at most
 one sentence (or fixed block), and each sentence has one global token. Several
 examples may be packed into one row.
 
-All functions raise a `ValueError` if an input is not a matrix, lengths do not
-agree, `local_radius` is below 1 or `relative_pos_max_distance` is negative.
+All functions raise a `ValueError` if an input is not a matrix, lengths differ,
+`local_radius` is below 1 or `relative_pos_max_distance` is negative.
 Functions that take breakpoints also reject impossible structure (see
 `structure_checks`): a `ValueError` in eager mode, a
 `tf.errors.InvalidArgumentError` in a graph. Graphs compiled by XLA check
@@ -41,8 +41,8 @@ class GlobalLocalTransformerSideInputs:
 
     Tensors are `<int32>[batch, long or global, long or global]`, except l2l:
     `[batch, long, 2 * local_radius + 1]`, where column `k` is the key at the
-    distance `k - local_radius`. All fields except g2g may also be a compact
-    description, which takes memory per token rather than per pair:
+    distance `k - local_radius`. Instead of a tensor, each field except g2g may
+    be a compact description, which takes memory per token rather than per pair:
     `SegmentMask`, `LongGlobalMask`, `DistanceLabels` or `LongGlobalLabels` (see
     `etcmodel.ops.attention`).
     """
@@ -154,7 +154,7 @@ def make_global_local_transformer_side_inputs_from_example_ids(
     `V = 2 * relative_pos_max_distance + 1`, the labels of pairs are:
 
     * 0 .. V-1: the distance between two long or two global tokens;
-    * V: a long token and a global token that is not that of its sentence;
+    * V: a long token and a global token of another sentence;
     * V + 1: a long token and the global token of its sentence.
 
     Example: two examples and padding have the long ids `2221100`, the global
@@ -165,13 +165,13 @@ def make_global_local_transformer_side_inputs_from_example_ids(
     Args:
         long_example_ids: `<int>[batch, long]`, any id per packed example, and
             another id (usually 0) for padding.
-        global_example_ids: `<int>[batch, global]`, the same ids for the global
-            tokens.
+        global_example_ids: `<int>[batch, global]`, the example id of each
+            global token.
         sentence_ids: `<int>[batch, long]`, index in the row of the global token
             of each long token's sentence; -1 for none.
         local_radius: how many tokens on each side a long token attends to.
-        relative_pos_max_distance: larger distances are clipped to this one; 0
-            for no labels.
+        relative_pos_max_distance: larger distances are clipped to this
+            distance; 0 for no labels.
         use_hard_g2l_mask: whether a global token attends only to the long
             tokens of its own sentence.
         use_hard_l2g_mask: whether a long token attends only to the global token
@@ -224,8 +224,8 @@ def make_fixed_block_side_inputs(
     """Makes global tokens and side inputs for text without any structure.
 
     Every block of `num_tokens_per_block` long tokens gets a global token with
-    the id `global_token_id`, unless the whole block is padding. In English a
-    sentence has about 27 tokens. `input_mask` is `<int or bool>[batch, long]`,
+    the id `global_token_id`, unless the whole block is padding. (An English
+    sentence has about 27 tokens.) `input_mask` is `<int or bool>[batch, long]`,
     1 for text; the other arguments are those of
     `make_global_local_transformer_side_inputs_from_example_ids`.
 
@@ -335,12 +335,12 @@ def assemble_side_inputs(
     not masks.
     """
     generator = RelativePositionGenerator(relative_pos_max_distance)
-    # Made even without labels, since this checks the radius.
+    # Called even if there are no labels, since it checks the radius.
     l2l_ids = generator.make_local_relative_att_spec(local_radius)
     not_linked = generator.relative_vocab_size
 
     def describe(labelled, otherwise):
-        """Describes labels of pairs, given pairs of link ids and own label."""
+        """Describes labels; `labelled` has pairs (link ids, link's label)."""
         ids, own = zip(*labelled, strict=True)
         linked = [not_linked + (1 if x is None else 3 + x) for x in own]
         return attention.LongGlobalLabels(ids, linked, otherwise)
@@ -389,7 +389,7 @@ def assemble_side_inputs(
 def _materialized(
     side_inputs: GlobalLocalTransformerSideInputs, local_radius: int
 ) -> GlobalLocalTransformerSideInputs:
-    """Turns descriptions of masks and labels into <int32> tensors."""
+    """Converts descriptions of masks and labels to `<int32>` tensors."""
     l2l_mask = side_inputs.l2l_att_mask
     l2l_ids = side_inputs.l2l_relative_att_ids
     batch_size, long_len = shapes.get_shape_list(l2l_mask.segment_ids)
@@ -423,7 +423,7 @@ def _materialized(
 
 
 def check_matrices(**tensors: tf.Tensor) -> None:
-    """Raises a `ValueError` unless tensors are matrices of the same shape."""
+    """Raises a `ValueError` unless all tensors are matrices of one shape."""
     first_name, first = next(iter(tensors.items()))
     for name, tensor in tensors.items():
         if tensor.shape.rank != 2:

@@ -9,7 +9,7 @@ from absl.testing import parameterized
 from etcmodel.feature_utils import global_local_side_inputs
 from testing.helpers import digits
 
-# Six tokens of three sentences; padding also has the id of a sentence.
+# Six tokens of three sentences, and padding, which has a sentence id, too.
 BREAKPOINTS = dict(
     long_breakpoints=digits("00000100"), global_breakpoints=digits("0010")
 )
@@ -24,7 +24,7 @@ SENTENCES = dict(sentence_ids=digits("00012200"))
 
 class MakeSideInputsTest(tf.test.TestCase, parameterized.TestCase):
     def test_one_example(self):
-        """Gives breakpoints, or any ids that separate examples."""
+        """Uses breakpoints, and then ids that separate examples."""
         lib = global_local_side_inputs
         arguments = SENTENCES | OPTIONS
         make = lib.make_global_local_transformer_side_inputs_from_example_ids
@@ -105,7 +105,7 @@ class MakeSideInputsTest(tf.test.TestCase, parameterized.TestCase):
         ).to_dict(exclude_none_values=True)
         self.assertLen(expected, num_added)
         features = BREAKPOINTS | SENTENCES | dict(label=[7])
-        # [1, ...], unbatched and batched again
+        # Takes a batch of one example apart, and batches it again.
         dataset = tf.data.Dataset.from_tensor_slices(features).repeat(3)
         config = types.SimpleNamespace(**options)
         first, last = dataset.batch(2).map(
@@ -115,7 +115,7 @@ class MakeSideInputsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(first[name], [*value, *value], name)
             self.assertAllEqual(last[name], value, name)
         self.assertLen(first, 4 + num_added)
-        # Given features stay unchanged.
+        # The given dict stays unchanged.
         make.add_side_input_features(config, features)
         self.assertLen(features, 4)
         with self.assertRaisesRegex(ValueError, "sentence_ids.*got"):

@@ -2,9 +2,9 @@
 
 Masks are int32; 1 means that the query may attend to the key. Tokens with
 equal ids belong to one segment, even if other tokens are between them.
-Breakpoints are 1 on the last token of each segment, or on the first token with
-`use_starting_breakpoints`. Functions raise a `ValueError` that names a tensor
-of the wrong rank.
+Breakpoints are 1 on the last token of each segment or, with
+`use_starting_breakpoints`, on its first token. If a tensor has the wrong rank,
+functions raise a `ValueError` that names it.
 
 Source: ETC (Ainslie et al., 2020), sections 3.2 to 3.4.
 """
@@ -22,7 +22,7 @@ def overwrite_relative_att_ids_outside_segments(
     overwrite_value: int | tf.Tensor,
     name: str | None = None,
 ) -> tf.Tensor:
-    """Sets the label of all pairs of tokens from different segments.
+    """Sets the labels of all pairs of tokens in different segments.
 
     Labels are `<int>[batch, seq, seq]`, segment ids `<int>[batch, seq]`.
     Example: the label rows `012 401 540`, the segments `[[10, 20, 10]]` and the
@@ -43,8 +43,9 @@ def make_att_mask_from_input_mask(
 ) -> tf.Tensor:
     """Makes a full attention mask that separates padding from text.
 
-    `<int>[batch, seq]` (1 for text) gives `<int32>[batch, seq, seq]`. Text
-    attends to text and padding to padding, so every row of the mask has a 1.
+    The input mask, `<int>[batch, seq]` (1 for text), gives
+    `<int32>[batch, seq, seq]`. Text attends to text, and padding to padding, so
+    every row of the result has a 1.
     Example: `[[1, 1, 0]]` gives the rows `110 110 001`.
     """
     with tf.name_scope(name or "make_att_mask_from_input_mask"):
@@ -118,7 +119,7 @@ def make_local_att_mask_from_breakpoints(
     use_starting_breakpoints: bool = False,
     name: str | None = None,
 ) -> tf.Tensor:
-    """Makes a local attention mask within the segments of breakpoints.
+    """Makes a local attention mask within segments that breakpoints separate.
 
     Columns are those of `make_local_segmented_att_mask`. Example:
     `[[0, 1, 0, 0]]` with a radius of 1 gives the rows `011 110 011 110`.
@@ -134,7 +135,7 @@ def make_local_att_mask_from_breakpoints(
 
 def _segments_from_breakpoints(att_breakpoints, use_starting_breakpoints):
     """Numbers the segments: `[[0, 1, 0]]` -> `[[0, 0, 1]]`."""
-    # Booleans cannot be counted, and small types would overflow.
+    # Booleans cannot be summed, and small types would overflow.
     att_breakpoints = _checked("att_breakpoints", att_breakpoints)
     att_breakpoints = tf.cast(att_breakpoints, tf.int32)
     (att_breakpoints,) = checks.guard(
@@ -142,8 +143,8 @@ def _segments_from_breakpoints(att_breakpoints, use_starting_breakpoints):
         structure_checks.BREAKPOINTS_EXAMPLE,
         att_breakpoints,
     )
-    # [batch, seq]; an ending breakpoint belongs to the segment that it ends, so
-    # only the tokens after it count it.
+    # [batch, seq]; a breakpoint at the end of a segment counts only for the
+    # tokens after it.
     return tf.cumsum(
         att_breakpoints, axis=1, exclusive=not use_starting_breakpoints
     )

@@ -18,7 +18,10 @@ def _reference_local_mask(segment_ids, radius):
 
 
 def _reference_segments(breakpoints, starting):
-    """Counts the breakpoints before each token, or up to it if starting."""
+    """Counts the breakpoints before each token.
+
+    With `starting`, includes the token's own breakpoint.
+    """
     return [
         [sum(row[: i + starting]) for i in range(len(row))]
         for row in breakpoints
@@ -100,7 +103,7 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_local_matches_definition(self, length, radius, dtype):
         rng = np.random.default_rng(length)
-        # A segment may have the same id as padding inside the function.
+        # A segment may have the id that the function uses for padding.
         segment_ids = rng.integers(-1, 2, [3, length]).astype(dtype)
         mask = masks.make_local_segmented_att_mask(segment_ids, radius)
         self.assertEqual(mask.dtype, tf.int32)

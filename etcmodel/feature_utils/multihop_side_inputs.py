@@ -1,7 +1,7 @@
 """Side inputs for questions about paragraphs (HotpotQA, WikiHop).
 
-A row holds a question, candidates and paragraphs. Paragraphs have no order;
-their sentences do.
+A row holds a question, candidates and paragraphs. Paragraphs are unordered;
+the sentences of a paragraph are ordered.
 
 Source: ETC (Ainslie et al., 2020), section 3.4, Figure 3b and Appendix F.
 """
@@ -66,15 +66,17 @@ def make_multihop_side_inputs(
 
     Breakpoints are 1 on the last token of each context. Ids are the index of a
     global token, or -1 for none. Most arguments are those of
-    `make_global_local_transformer_side_inputs_from_example_ids`. The others:
+    `make_global_local_transformer_side_inputs_from_example_ids`. In addition:
 
-    * with hard masks, a long token and its paragraph's global token also attend
-      to each other. `ignore_hard_g2l_mask`, `<int>[batch, global]`, is 1 for
-      tokens that the hard g2l mask does not restrict; `ignore_hard_l2g_mask`,
-      `<int>[batch, long]`, is the same for the hard l2g mask;
+    * with hard masks, a long token and its paragraph's global token still
+      attend to each other. `ignore_hard_g2l_mask`, `<int>[batch, global]`, is 1
+      for global tokens that the hard g2l mask does not restrict;
+      `ignore_hard_l2g_mask`, `<int>[batch, long]`, is 1 for long tokens that
+      the hard l2g mask does not restrict;
     * `l2g_linked_ids` link each long token to one more global token, without
       changing masks;
-    * `links` are further links. If several apply to a pair, the last one wins;
+    * `links` are further links. If several links apply to a pair, the last link
+      wins;
     * with `flat_sequence`, the row is one text of sentences: distances count
       across contexts, and paragraphs, `l2g_linked_ids` and both
       `ignore_hard_*_mask` are ignored.
@@ -128,7 +130,7 @@ def make_multihop_side_inputs(
             dict(zip(named, links, strict=True)),
         )
         opening = [x.ids for x in links if x.opens_hard_masks]
-        # Restrictions that hard masks add for pairs of text tokens.
+        # Arguments by which hard masks restrict pairs of text tokens.
         l2g_limits, g2l_limits = {}, {}
         if use_hard_l2g_mask:
             l2g_limits["links"] = opening

@@ -61,7 +61,7 @@ class MakeMultihopSideInputsTest(tf.test.TestCase, parameterized.TestCase):
         for links, distance, expected in (
             ([link, way], 1, plain | labels),
             ([link._replace(opens_hard_masks=True), way], 1, opened | labels),
-            # The last of two links of a pair has the label.
+            # If two links apply to a pair, the last link's label counts.
             (
                 [link, link._replace(label=2), way._replace(back_label=None)],
                 1,
@@ -70,7 +70,7 @@ class MakeMultihopSideInputsTest(tf.test.TestCase, parameterized.TestCase):
                     g2g_relative_att_ids="017 201 720",
                 ),
             ),
-            # The forward link's label wins over later ones.
+            # A forward link's label wins over a back label, even a later one.
             (
                 [way, TypedLink([[-1, -1, 0]], source="global")],
                 1,

@@ -13,10 +13,11 @@ def make_paragraph_positions(
     """Makes positions as if each paragraph were BERT's pair with the question.
 
     The question's positions start at 1. Each paragraph's positions start after
-    the last position of the question. [CLS] has position 0: it is the first
-    token, if it is a paragraph of its own or directly before the question. At
-    least half of the `num_positions` are for paragraphs. In a longer paragraph,
-    positions restart after the last position of the question.
+    the last position of the question. The first token is [CLS], with position
+    0, if it is a paragraph of its own or directly before the question. At least
+    half of the `num_positions` are for paragraphs. If a paragraph has more
+    tokens than there are positions for it, its positions restart after the last
+    position of the question.
 
     Example: [CLS], a question of two tokens, and two paragraphs
 
@@ -76,10 +77,10 @@ def take_first_owned(
     """Gathers the value of each global token's first long token, 0 for none.
 
     `values` and `owners` are `[batch, length]`; an owner is the index of a long
-    token's global token, or -1. Global tokens of question words get the word's
-    id and position this way. In BERT, only [CLS] has position 0, and its
-    embedding is unlike all others: the model would take a word with position 0
-    for another [CLS].
+    token's global token, or -1. This gives the global tokens of question words
+    the words' ids and positions. (Position 0 would be wrong: in BERT, only
+    [CLS] has it, and its embedding is unlike all others. The model would take
+    the word for another [CLS].)
 
     Example: a [CLS], a question of two words and a sentence of two words
 

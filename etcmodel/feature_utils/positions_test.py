@@ -7,7 +7,7 @@ from etcmodel.feature_utils import positions
 
 class MakeParagraphPositionsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.named_parameters(
-        # A [CLS], two tokens of a question, paragraphs of three and two.
+        # [CLS], a question of two tokens, paragraphs of three and two tokens.
         ("cls", "01100000", "10100101", "01234534"),
         ("no_cls", "11000", "01010", "12343"),
         ("no_question", "0000", "0100", "1212"),
@@ -22,7 +22,7 @@ class MakeParagraphPositionsTest(tf.test.TestCase, parameterized.TestCase):
         questions = tf.constant([is_question, [0] * len(breakpoints)])
         made = positions.make_paragraph_positions(inputs, questions, 7)
         self.assertAllEqual(expected, made[0])
-        # Rows are independent: one paragraph, without a question.
+        # The other row is one paragraph without a question.
         alone = [1 + i % 6 for i in range(len(breakpoints))]
         self.assertAllEqual(alone, made[1])
 
@@ -47,7 +47,8 @@ class MakeParagraphPositionsTest(tf.test.TestCase, parameterized.TestCase):
 
 class TakeFirstOwnedTest(tf.test.TestCase):
     def test_first_tokens(self):
-        # Two tokens belong to 3: the first one counts. None belongs to 0.
+        # In row 0, two tokens belong to global token 3, so the first one
+        # counts; no token belongs to global token 0.
         owners = tf.constant([[-1, 1, 2, 3, 3, -1], [0] + [-1] * 5])
         given = tf.constant([[7, 1, 2, 3, 4, 5], [9, 0, 0, 0, 0, 0]])
         for make in (

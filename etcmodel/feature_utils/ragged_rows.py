@@ -1,4 +1,4 @@
-"""Row operations on flat vectors; graph code that is traced once.
+"""Operations on the rows of flat vectors; graph code that is traced once.
 
 A graph that makes features calls these functions hundreds of times. All calls
 share one trace of each function; otherwise TensorFlow would store and optimize
@@ -13,7 +13,7 @@ from etcmodel.ops.traces import once
 
 @once
 def cumulative(values: tf.Tensor) -> tf.Tensor:
-    """Returns sums before each element, and the total.
+    """Returns the sum of the values before each value, and the total.
 
     Example: `[2, 0, 3]` gives `[0, 2, 2, 5]`.
     """
@@ -47,7 +47,7 @@ def owners_in(ragged: tf.RaggedTensor) -> tf.Tensor:
 
 @once
 def index_in(owner: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
-    """Returns each element's index in its row, given the `owners` of elements.
+    """Returns each element's index in its row, given the elements' `owners`.
 
     Example: `index_in([0, 0, 2], [0, 2, 2, 3])` is `[0, 1, 0]`.
     """
@@ -55,7 +55,7 @@ def index_in(owner: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
 
 
 def merge(ragged: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Merges the inner rows of each row.
+    """Concatenates the inner rows of each row.
 
     Example: `[[[7, 8], []], [[9]]]` gives `[[7, 8], [9]]`.
     """

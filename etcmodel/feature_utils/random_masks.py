@@ -1,8 +1,9 @@
-"""Random choices of tokens and words, the same on all devices."""
+"""Random choices of tokens and words, which are equal on all devices."""
 
 import tensorflow as tf
 
-# Available on CPU, GPU and TPU, so a seed gives the same masks on each.
+# CPUs, GPUs and TPUs have this algorithm, so a seed gives the same masks on
+# all.
 ALGORITHM = "philox"
 
 
@@ -39,8 +40,8 @@ def random_bools(shape, seed, probability: float) -> tf.Tensor:
 def word_numbers(is_continuation: tf.Tensor) -> tf.Tensor:
     """Numbers the words of each row from 0, `<int32>[batch, length]`.
 
-    `is_continuation` is 1 for tokens that continue a word; the first token
-    always begins one. Example: `[0, 0, 1, 0]` and `[1, 1, 0, 0]` give
+    `is_continuation` is 1 for tokens that continue a word; the first token of a
+    row always begins a word. Example: `[0, 0, 1, 0]` and `[1, 1, 0, 0]` give
     `[0, 1, 1, 2]` and `[0, 0, 1, 2]`.
     """
     is_first = tf.cast(tf.equal(is_continuation, 0), tf.int32)

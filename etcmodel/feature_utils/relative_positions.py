@@ -76,8 +76,8 @@ class RelativePositionGenerator:
         """Makes the labels for local self-attention.
 
         Returns `<int32>[batch_size, seq_len, 2 * local_radius + 1]`. All
-        positions have the same row, see `make_local_relative_att_spec`. Masks
-        must exclude keys outside of the sequence.
+        positions have the same labels (see `make_local_relative_att_spec`).
+        Masks must exclude keys outside of the sequence.
         """
         _check_at_least(0, seq_len=seq_len)
         _check_at_least(0, batch_size=batch_size)
@@ -88,10 +88,10 @@ class RelativePositionGenerator:
     def make_local_relative_att_spec(
         self, local_radius: int
     ) -> attention.DistanceLabels:
-        """Describes the labels of local attention by the row of one position.
+        """Describes the labels of local attention, equal for all positions.
 
-        Column `k` is the key at distance `k - local_radius`. Example: with
-        `max_distance=3` and `local_radius=5`, the row is
+        Label `k` belongs to the key at distance `k - local_radius`. Example:
+        `max_distance=3` and `local_radius=5` give the labels
         `6 6 6 5 4 0 1 2 3 3 3`.
 
         Raises:
@@ -102,7 +102,7 @@ class RelativePositionGenerator:
         return attention.DistanceLabels(self._labels(offsets, np))
 
     def _labels(self, offsets, ops=tf):
-        """Labels distances, `<int>[...]`, with TensorFlow or NumPy."""
+        """Labels distances, `<int>[...]`; `ops` is TensorFlow or NumPy."""
         labels = ops.minimum(ops.abs(offsets), self.max_distance)
         if self.ignore_direction:
             return labels

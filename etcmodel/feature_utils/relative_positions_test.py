@@ -33,7 +33,7 @@ class RelativePositionGeneratorTest(tf.test.TestCase, parameterized.TestCase):
             (True, [[0, 1, 2, 2], [1, 0, 1, 2], [2, 1, 0, 1], [2, 2, 1, 0]]),
         ):
             generator = RelativePositionGenerator(2, ignore)
-            # One example by default.
+            # The default batch size is 1.
             self.assertAllEqual(generator.make_relative_att_ids(4), [rows])
         spec = RelativePositionGenerator(3).make_local_relative_att_spec(5)
         self.assertEqual(spec.pattern, (6, 6, 6, 5, 4, 0, 1, 2, 3, 3, 3))

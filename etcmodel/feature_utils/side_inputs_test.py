@@ -34,8 +34,8 @@ LINKS = (
 def random_features(long_len=11, global_len=5):
     """Draws three rows of texts, ids, links and exemptions.
 
-    The second row is all padding; the third has no padding. Ids of padding may
-    be out of range.
+    The second row is all padding, and the third has no padding. Ids of padding
+    may be out of range.
     """
     rng = np.random.default_rng(3)
     rows = []
@@ -57,7 +57,7 @@ def random_features(long_len=11, global_len=5):
             return np.where(texts[source] > 0, ids, wild)
 
         row["paragraphs"], row["links"] = draw("long"), draw("long")
-        # A sentence belongs to the text of its tokens.
+        # A token's sentence is a global token of the token's text.
         row["sentences"] = draw("long")
         is_real = (texts["long"] > 0) & (row["sentences"] >= 0)
         for k in np.flatnonzero(is_real):
@@ -126,12 +126,13 @@ def _labels(distances):
 
 def expected_row(make, features, hard_l2g, hard_g2l):
     """Computes the eight fields of one row from their definitions."""
-    # Contexts are counted from the end; 0 is padding.
+    # Contexts are numbered from the end; 0 is padding.
     long_ids, global_ids = (
         np.cumsum(features[name][::-1])[::-1] for name in ("long", "global")
     )
-    # Ids of tokens that attend to each other, within the long input and across
-    # inputs. Then the links that open hard masks.
+    # Tokens with equal ids attend to each other: `local` ids within the long
+    # input, `seen_*` ids across inputs. `contains` has the links that open hard
+    # masks.
     local, seen_long, seen_global = long_ids, long_ids, global_ids
     contains = [features["sentences"]]
     if make == make_blocks:
@@ -176,7 +177,7 @@ def expected_row(make, features, hard_l2g, hard_g2l):
             2 * MAX_DISTANCE + 3,
         )
     if make in (make_linked, make_linked_flat):
-        # Later links overwrite earlier ones.
+        # Later links overwrite earlier links, and forward links back links.
         for is_back in (True, False):
             for i, link in enumerate(LINKS):
                 label = link.get("label")
@@ -306,7 +307,7 @@ class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(make_sentences, make_multihop, make_linked)
     def test_known_sizes_stay_static(self, make):
-        """With descriptions, no tensor has a value per pair of long tokens."""
+        """With descriptions, no tensor holds all pairs with a long token."""
         options = dict(
             relative_pos_max_distance=MAX_DISTANCE,
             use_hard_l2g_mask=True,
@@ -339,7 +340,7 @@ class SideInputsTest(tf.test.TestCase, parameterized.TestCase):
             )
             return fields["l2l_relative_att_ids"]
 
-        # An empty batch is a batch as well.
+        # Empty batches are supported.
         empty = {name: x[:0] for name, x in random_features(11, 5).items()}
         self.assertEqual(call(empty).shape, [0, 11, 7])
 

@@ -24,7 +24,7 @@ PARAGRAPHS_EXAMPLE = (
 BREAKPOINTS_EXAMPLE = (
     "Example with two texts of three and two tokens: [0, 0, 1, 0, 1]."
 )
-# A text of at most [CLS] and [SEP] needs no sentence.
+# A text of up to two tokens, such as [CLS] and [SEP], needs no sentence.
 _MAX_UNOWNED = 2
 
 
@@ -92,7 +92,7 @@ def _paragraph_features(long_contexts, global_contexts, features):
 def text_end(
     name: str, values: tf.Tensor, sentence_ids: tf.Tensor, token_ids: tf.Tensor
 ) -> checks.Check:
-    """Checks that a row with different tokens has a breakpoint."""
+    """Checks that a row whose tokens differ has a breakpoint."""
     num_ends = tf.reduce_sum(tf.cast(values, tf.int32), axis=1)
     return checks.Check(
         name,
@@ -108,7 +108,7 @@ def sentences(
     global_example_ids: tf.Tensor,
     sentence_ids: tf.Tensor,
 ) -> list[checks.Check]:
-    """Checks that both inputs hold the same texts, with their own sentences.
+    """Checks that both inputs hold the same texts, and sentence ids match.
 
     Example ids, `<int>[batch, length]`, number the packed texts as
     `example_ids_from_breakpoints` does; 0 is padding.
@@ -173,11 +173,12 @@ def paragraphs(
     long_ids: Mapping[str, tf.Tensor],
     global_ids: Mapping[str, tf.Tensor],
 ) -> list[checks.Check]:
-    """Checks that ids of tokens are indices of global tokens, except padding.
+    """Checks that the ids of all tokens except padding are valid indices.
 
     `long_contexts` and `global_contexts`, `<int>[batch, length]`, number the
-    paragraphs; 0 is padding. `long_ids` and `global_ids` map names to ids of
-    the same shapes; the first of `long_ids` are sentence ids.
+    paragraphs; 0 is padding. `long_ids` and `global_ids` map names to indices
+    of global tokens, in the shapes of `long_contexts` and `global_contexts`.
+    The first of `long_ids` are sentence ids.
     """
     is_global = global_contexts > 0
     # [batch]
@@ -204,7 +205,10 @@ def paragraphs(
 
 
 def _indices(name, ids, num_global, is_used):
-    """Checks that ids are -1 to `num_global - 1`, an int or `<int>[batch]`."""
+    """Checks that ids are -1 to `num_global - 1`.
+
+    `num_global` is an int or `<int>[batch]`.
+    """
     return checks.in_range(
         name,
         ids,
@@ -217,5 +221,5 @@ def _indices(name, ids, num_global, is_used):
 
 
 def varies(values: tf.Tensor) -> tf.Tensor:
-    """Marks rows with different values, `<bool>[batch]`."""
+    """Marks rows whose values are not all equal, `<bool>[batch]`."""
     return tf.reduce_min(values, axis=1) < tf.reduce_max(values, axis=1)

@@ -30,7 +30,7 @@ def _call(make, features, **options):
 
 
 def _make_sentences(features):
-    """Returns two rows; the second one is correct."""
+    """Makes side inputs of two rows, of which the second is correct."""
     return _call(
         feature_utils.make_global_local_transformer_side_inputs,
         {k: [SENTENCES[k], x] for k, x in (SENTENCES | features).items()},
@@ -58,14 +58,14 @@ class StructureChecksTest(tf.test.TestCase, parameterized.TestCase):
             tf.function(lambda: call().g2g_att_mask)()
 
     @parameterized.parameters(
-        # No text, or one fewer, in one of both inputs.
+        # One input has no text, or one text less than the other input.
         ("long_breakpoints", [0] * 8, "long_breakpoints", 0),
         ("global_breakpoints", [0] * 5, "sentence_ids", 3),
         ("long_breakpoints", [0, 0, 0, 0, 0, 1, 0, 0], "long_breakpoints", 1),
-        # Breakpoints other than 0 and 1.
+        # A breakpoint is neither 0 nor 1.
         ("long_breakpoints", [0, 0, 2, 0, 0, 1, 0, 0], "long_breakpoints", 2),
         ("global_breakpoints", [0, 1, 0, -1, 0], "global_breakpoints", -1),
-        # Shifted, of other texts, or none.
+        # Sentence ids are shifted, belong to other texts, or are missing.
         ("sentence_ids", [1, 2, 2, 3, 4, 0, 0, 0], "sentence_ids", 4),
         ("sentence_ids", [10, 11, 11, 12, 13, 9, 9, 9], "sentence_ids", 13),
         ("sentence_ids", [0, 1, 1, 0, 1, -1, -1, -1], "sentence_ids", 1),
@@ -79,9 +79,9 @@ class StructureChecksTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         ("sentence_ids", [0, 1, 1, 2, 3, -1, 999, -7]),
-        # A text of [CLS] and [SEP].
+        # The second text is only [CLS] and [SEP], without sentences.
         ("sentence_ids", [0, -1, 0, -1, -1, -1, 0, 0]),
-        # A whole row of padding.
+        # The whole row is padding.
         (None, None),
     )
     def test_right_sentences(self, name, values):
@@ -94,7 +94,7 @@ class StructureChecksTest(tf.test.TestCase, parameterized.TestCase):
         ("long_paragraph_breakpoints", [0] * 7, None, 0),
         ("global_paragraph_breakpoints", [0] * 7, "long_sentence_ids", 5),
         ("long_paragraph_breakpoints", [1, 0, 0, 3, 0, 1, 0], None, 3),
-        # The global token of padding, and none.
+        # Ids name the global token of padding, or no token.
         ("long_sentence_ids", [-1, 2, 3, 5, 5, 6, -1], None, 6),
         ("long_paragraph_ids", [-1, -1, -1, 13, 13, 13, -1], None, 13),
         ("l2g_linked_ids", [-1, -1, -2, -1, 1, -1, -1], None, -2),
@@ -117,10 +117,10 @@ class StructureChecksTest(tf.test.TestCase, parameterized.TestCase):
             self._assert_refused(call, r"links\[0\]", 6)
 
     @parameterized.parameters(
-        # Ids after the last breakpoint.
+        # Ids after the last breakpoint are ignored.
         ("long_sentence_ids", [-1, 1, 2, 4, 4, 5, 77]),
         ("l2g_linked_ids", [-1, -1, 0, -1, 1, -1, -9]),
-        # A record without text.
+        # The record has no text.
         ("long_sentence_ids", [-1] * 7),
     )
     def test_right_paragraphs(self, name, values):
@@ -140,7 +140,7 @@ class StructureChecksTest(tf.test.TestCase, parameterized.TestCase):
             feature_utils.make_paragraph_positions(
                 tf.constant([[0, 5]]), None, 9
             )
-        # Without a check, the value would go to the next row's first token.
+        # Without the check, the next row's first token would get the value.
         with self.assertRaisesRegex(ValueError, "owners is 2 in row 0"):
             feature_utils.take_first_owned(
                 tf.constant([[4, 5], [6, 7]]), tf.constant([[0, 2], [0, 1]]), 2

@@ -6,7 +6,7 @@ from etcmodel.feature_utils import token_types
 class TokenTypesTest(unittest.TestCase):
     def test_numbers(self):
         # Checkpoints have an embedding for each type, so types cannot change.
-        # 8 is new: the original code recognizes the CLS by its token id.
+        # Type 8 is new: the original code recognizes [CLS] by its token id.
         self.assertEqual(
             {k: v for k, v in vars(token_types).items() if k.isupper()},
             {

@@ -10,9 +10,9 @@ class TypedLink(NamedTuple):
 
     With `V = 2 * relative_pos_max_distance + 1`, the relative label of a linked
     pair is V + 1, as for a token and its sentence, or V + 3 + n if the link has
-    its own label n. Between global tokens it replaces the label of the
-    distance. If several links apply to a pair, the last one wins; between
-    global tokens, forward links win over backward ones.
+    its own label n. Between global tokens, this label replaces the label of the
+    distance. If several links apply to a pair, the last link wins. Between
+    global tokens, however, forward links win over back labels.
 
     Example: three long tokens, each a sentence. The maximum distance is 1, so
     label 3 is "not linked", 4 "linked", and 6 to 8 are the links' own labels.
@@ -23,8 +23,8 @@ class TypedLink(NamedTuple):
 
     Attributes:
         ids: `<int>[batch, long]` or `<int>[batch, global]`, index of the global
-            token that each token is linked to; -1 for none. Ids of padding are
-            ignored.
+            token that each token is linked to; -1 for no link. Ids of padding
+            are ignored.
         source: input of the linked tokens, "long" or "global".
         label: number of the link's own label, from 0; None for V + 1.
         back_label: number of the label from the target back to the token, for

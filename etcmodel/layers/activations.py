@@ -15,15 +15,16 @@ _CUBIC = 0.044715
 def tanh_gelu(x: tf.Tensor) -> tf.Tensor:
     """Computes the Gaussian error linear unit, in its tanh form.
 
-    `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`, the form BERT and ETC
-    were trained with. Keras's string `"gelu"` means the exact (erf) form.
+    BERT and ETC were trained with this form,
+    `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`. Keras's string `"gelu"`
+    means the exact (erf) form.
     """
     return _tanh_gelu(tf.convert_to_tensor(x))
 
 
 @custom_gradients.custom_gradient
 def _tanh_gelu(x):
-    """Keeps only `x` for the gradient; TensorFlow would keep seven steps."""
+    """Keeps only `x` for the gradient; TensorFlow would keep every step."""
     return _gelu_value(x), lambda upstream: _gelu_gradient(x, upstream)
 
 

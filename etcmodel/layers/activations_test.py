@@ -76,7 +76,7 @@ class ActivationTest(parameterized.TestCase, tf.test.TestCase):
             return tape.gradient(y, x), [op.name for op in inside]
 
         graph = forward.get_concrete_function(tf.TensorSpec([7, 3])).graph
-        # The backward pass computes its own tanh.
+        # One tanh in the forward pass, and one in the backward pass.
         kinds = [operation.type for operation in graph.get_operations()]
         self.assertEqual(2, kinds.count("Tanh"))
 

@@ -32,7 +32,7 @@ def make_streams():
 
 class ScoresTestCase(tf.test.TestCase, parameterized.TestCase):
     def check(self, scores, n=LONG, m=GLOBAL):
-        """Checks shapes, and that rows sum to 1."""
+        """Checks the scores' shapes, and that each query's scores sum to 1."""
         shapes = {
             "l2l": (BATCH, HEADS, n, 2 * RADIUS + 1),
             "l2g": (BATCH, HEADS, n, GLOBAL),

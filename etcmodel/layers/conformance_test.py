@@ -28,7 +28,7 @@ def _normal():
     return tf.keras.initializers.RandomNormal(stddev=0.1)
 
 
-# Masks and labels of both streams, where every query may attend to something.
+# Inputs, masks and labels of both streams.
 _STREAMS = dict(
     long_input=floats("batch", "long", _HIDDEN),
     global_input=floats("batch", "seq", _HIDDEN),
@@ -451,8 +451,9 @@ class LayersOneKerasTest(checks.make_test_case(SUITE, checks.ONE_KERAS_CHECKS)):
 @pytest.mark.both_kerases
 class LayersOtherKerasTest(unittest.TestCase):
     def test_gives_the_same(self):
-        # The other Keras version can read the `.weights.h5` file of the first
-        # layer, but not of the second, whose sublayers are in lists.
+        # The two Keras versions can read each other's `.weights.h5` files,
+        # except those of layers with lists of sublayers, such as
+        # `transformer_layers`.
         files = ["residual_block", "transformer_layers"]
         checks.check_other_keras(SUITE, files)
 

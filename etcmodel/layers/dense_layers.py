@@ -18,8 +18,8 @@ class DenseLayers(keras_compat.ConstructorConfig):
     """A stack of dense layers, without an activation after the last one.
 
     The activation is a layer, a function without variables that treats each row
-    by itself, or a Keras name, where "gelu" means the tanh form, as in BERT and
-    ETC. Without a `kernel_initializer`, Keras's default is used.
+    separately, or one of Keras's names. The name "gelu" means the tanh form, as
+    in BERT and ETC. Without a `kernel_initializer`, Keras's default is used.
 
     Raises:
         ValueError: `hidden_sizes` is empty or contains a size below 1.

@@ -18,7 +18,7 @@ class DenseLayersTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_activation_between_layers_only(self, sizes, expected):
         inputs = tf.constant([[0.5, -1.5], [1.0, 0.5]])
-        for use_bias in (True, False):  # All biases are zero.
+        for use_bias in (True, False):  # Biases are initialized to zero.
             layer = DenseLayers(
                 sizes, "relu", use_bias, kernel_initializer="ones"
             )
@@ -68,7 +68,7 @@ class DenseLayersTest(tf.test.TestCase, parameterized.TestCase):
 
         compiled = gradient.experimental_get_compiler_ir(inputs)
         text = compiled(stage="optimized_hlo")
-        # The backward pass computes its own tanh and keeps none.
+        # The backward pass computes tanh again and keeps no tanh.
         self.assertEqual(2, text.count(" tanh("))
 
     def test_training_decides_what_is_kept(self):

@@ -39,7 +39,7 @@ def apply(
 
 
 def is_quantized(layer: tf.keras.layers.Layer) -> bool:
-    """Tells whether Keras 3 quantized a layer, which then scales its kernel."""
+    """Tells whether Keras 3 quantized a layer; its kernel is then scaled."""
     return getattr(layer, "quantization_mode", None) is not None
 
 

@@ -46,7 +46,7 @@ def stateless_dropout(
         rate: in [0, 1); a number or a scalar tensor.
         seed: `<int32>[2]`.
         noise_shape: shape of the mask, which is broadcast to `x`; by default
-            the shape of `x`. None as the size of an axis means that of `x`.
+            the shape of `x`. None as a size stands for the size in `x`.
         name: name scope.
 
     Raises:
@@ -98,8 +98,8 @@ class RecomputingDropout(keras_compat.ConstructorConfig):
     """Dropout layer that drops the same elements when it is recomputed.
 
     Inside a function wrapped by `recompute_grad`, the mask depends on the
-    function's seed, the layer and how often the layer was called there before.
-    Elsewhere it is random.
+    function's seed, the layer, and the number of earlier calls of the layer in
+    the function. Elsewhere, the mask is random.
 
     Args:
         rate: probability of dropping, in [0, 1).

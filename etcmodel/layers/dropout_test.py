@@ -112,7 +112,7 @@ class RecomputingDropoutTest(tf.test.TestCase, parameterized.TestCase):
         layers = make()
         first = run(1, layers)
         self.assertAllEqual(first, run(1, layers))
-        # An equal model drops the same elements.
+        # Newly made layers drop the same elements.
         self.assertAllEqual(first, run(1, make()))
         self.assertNotAllEqual(first[0], run(2, layers)[0])
         # Two calls of a layer, and two layers, drop different elements.

@@ -19,8 +19,8 @@ class EmbeddingLookup(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
             `embedding_size`, the result is projected (ALBERT's factorised
             embeddings). 0 for no projection.
         initializer_range: standard deviation of the table's truncated normal.
-        use_one_hot_lookup: multiply by one-hot vectors instead of gathering,
-            which is faster on TPUs for small tables. Ids out of range then give
+        use_one_hot_lookup: multiply by one-hot vectors instead of gathering.
+            This is faster on TPUs for small tables. Ids out of range then give
             zeros.
 
     Raises:
@@ -63,8 +63,8 @@ class EmbeddingLookup(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
 
     def build(self, input_shape):
         """Creates the table and builds the projection."""
-        # Without autocast, as casting the table before every lookup costs more
-        # than the lookup. (Keras 2 only casts the result.)
+        # Autocast is off because casting the table before every lookup costs
+        # more than the lookup. (Keras 2 casts only the result.)
         options = {"autocast": False} if keras_compat.is_keras_3() else {}
         self.embedding_table = self.add_weight(
             name="embedding_table",

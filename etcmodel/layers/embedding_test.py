@@ -49,7 +49,8 @@ class EmbeddingLookupTest(tf.test.TestCase, parameterized.TestCase):
     def test_initializer_range(self):
         layer = embedding.EmbeddingLookup(200, 50, initializer_range=0.3)
         layer.build((None,))
-        # Truncation at two standard deviations leaves 0.8796 of one.
+        # Truncation at two standard deviations reduces the standard deviation
+        # to 0.8796 of its value.
         self.assertNear(0.2639, np.std(layer.get_weights()[0]), 0.01)
 
 

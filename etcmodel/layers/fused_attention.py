@@ -10,7 +10,7 @@ from etcmodel.layers import local_attention
 from etcmodel.layers import relative_attention
 from etcmodel.ops import attention
 
-# Queries and keys: "l2g" is from long queries to global keys.
+# Directions of attention: "l2g" is from long queries to global keys.
 _DIRECTIONS = ("l2l", "l2g", "g2g", "g2l")
 
 
@@ -19,8 +19,8 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
     """Global-local attention in two joint softmaxes (paper, section 3.2).
 
     Long queries attend to the long keys around them and to all global keys
-    (l2l and l2g) under one softmax; global queries to all global and all long
-    keys (g2g and g2l) under another.
+    (l2l and l2g) under one softmax. Global queries attend to all global and all
+    long keys (g2g and g2l) under another softmax.
 
     The projections are attributes: `long_query_projection`,
     `global_query_projection`, `l2l_key_projection`, `l2l_value_projection`
@@ -35,7 +35,8 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
         local_radius: number of positions that a long query sees on each side.
         long_total_att_size: size of all heads of the long queries together,
             `long_hidden_size` by default.
-        global_total_att_size: the same for the global queries.
+        global_total_att_size: size of all heads of the global queries together,
+            `global_hidden_size` by default.
         relative_vocab_size: number of labels; None for no labels. l2l and l2g
             share one table of labels, and so do g2g and g2l.
         initializer: initializer of the kernels; None for Keras's default.
@@ -156,7 +157,7 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
         long_size = self.long_total_att_size
         global_size = self.global_total_att_size
         shares_all = self.share_qkv_projections
-        # l2g with l2l, and g2l with g2g
+        # Whether l2g shares projections with l2l, and g2l with g2g.
         shares_pairs = self.share_kv_projections or shares_all
 
         self.long_query_projection = make("long_query_projection", long_size)
@@ -294,8 +295,8 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
         )
         # [batch, long, heads, size]
         long_output = attention.long_attention(*long_call, att_implementation)
-        # Long tokens are projected for the global queries only now, so that
-        # fewer tensors are alive at a time.
+        # The long tokens are projected for the global queries only after the
+        # long output exists, so that fewer tensors are alive at a time.
         with tf.control_dependencies([long_output]):
             long_input = tf.identity(long_input)
         keys = (
@@ -358,6 +359,6 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
 
 
 def _weights_of(layer, queries, keys, training):
-    """Returns a `QkvRelativeAttention`'s labels and dropout."""
+    """Returns the label table and the dropout of a `QkvRelativeAttention`."""
     table = layer.label_table(queries.dtype, *(x.labels for x in keys))
     return table, layer.att_dropout.of_probabilities(training)

@@ -21,9 +21,9 @@ class FusedSideAttention(relative_attention.MultiHeadLayer):
     whose keys are all masked gets the bias of the output projection.
 
     The projections are attributes: `main_query_projection`,
-    `main_key_projection`, `main_value_projection`, `side_key_projection`,
-    `side_value_projection` (with `share_kv_projections`, those of the main
-    input) and `output_projection`.
+    `main_key_projection`, `main_value_projection`, `side_key_projection` and
+    `side_value_projection` (with `share_kv_projections`, the main input's
+    projections), and `output_projection`.
 
     Raises:
         ValueError: `hidden_size` is not a multiple of `num_heads`.
@@ -111,9 +111,10 @@ class FusedSideAttention(relative_attention.MultiHeadLayer):
         Returns:
             A tensor shaped as `main_input`. With `return_attention_scores`, a
             tuple of it and the probabilities before dropout, `<float>[batch,
-            heads, main, main]` and `<float>[batch, heads, main, side]`, without
-            columns if there is no side input. A row of both sums to 1; it is
-            0 if all keys are masked.
+            heads, main, main]` and `<float>[batch, heads, main, side]`. The
+            second has no columns if there is no side input. Each token's
+            probabilities sum to 1 over both tensors, or are 0 if all keys are
+            masked.
 
         Raises:
             ValueError: an input or a mask has the wrong rank, or a mask has the

@@ -85,7 +85,7 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
             layer,
             arrays,
             references.fused_side_attention(layer, main, side, mask),
-            # Room for three examples with all heads.
+            # Number of scores of three examples with three heads.
             3 * 3 * MAIN * (MAIN + SIDE * has_side),
             lambda x: (
                 [*[None] * (x.ndim - 1), x.shape[-1]] if is_dynamic else x.shape
@@ -109,7 +109,7 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
         )
         for dtype in (bool, np.int64, np.float32):
             self.assertAllEqual(expected, attend(att_mask=mask.astype(dtype)))
-        # The mask has the same columns for all tokens.
+        # A mask that is equal for all tokens may leave their axis out.
         alike = np.tile(mask[:, 1:2], [1, MAIN, 1])
         expected = attend(att_mask=alike)
         self.assertAllEqual(expected, attend(att_mask=mask[:, 1]))
@@ -196,7 +196,7 @@ class FusedSideAttentionTest(parameterized.TestCase, tf.test.TestCase):
         def attend(main, side, mask):
             return layer(main, side_input=side, att_mask=mask)
 
-        # A mask of the tokens must not be taken for one with all columns.
+        # A mask that lacks a column raises an error.
         main, side, mask = make_inputs(side=2)
         attend(main, side, mask)
         with self.assertRaises(tf.errors.InvalidArgumentError):

@@ -21,7 +21,7 @@ class GraphLayer(tf.keras.layers.Layer):
     tensors.
     """
 
-    # Former argument names, which saved layers may contain -> current names.
+    # Former argument name -> current name. Saved layers may have the former.
     _FORMER_NAMES: ClassVar[dict[str, str]] = {}
 
     @classmethod
@@ -51,7 +51,7 @@ class GraphLayer(tf.keras.layers.Layer):
 
 
 def needs_only_shapes() -> bool:
-    """Tells whether Keras only asks for the shapes of a symbolic call."""
+    """Tells whether Keras asks only for the shapes of a symbolic call."""
     return getattr(_state, "needs_only_shapes", False)
 
 

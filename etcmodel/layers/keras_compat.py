@@ -15,7 +15,7 @@ def is_keras_3() -> bool:
 
 
 def default_name(name: str | None, base: str) -> str:
-    """Returns the given name, or an unused one: `base`, `base_1`, ...
+    """Returns the given name; by default, an unused `base`, `base_1`, ...
 
     Layers of a functional model need different names. Keras derives them from
     the class's name; this function derives them from `base`.
@@ -68,12 +68,12 @@ def build_all(input_shape, *layers):
 
 @contextlib.contextmanager
 def untrained(layers):
-    """Makes the weights that layers add in the block permanently untrained.
+    """Makes all weights that `layers` add in the block untrainable for good.
 
     `layer.trainable = False` does not last: Keras sets it to True again if the
     outer layer is frozen and unfrozen.
     """
-    # By id, since layers may share a sublayer.
+    # Keyed by id, since layers may share a sublayer.
     parts = {
         id(part): part for layer in layers for part in layer._flatten_layers()
     }
@@ -87,7 +87,7 @@ def untrained(layers):
 
 
 def _add_untrained(add_weight, *args, **kwargs):
-    """Calls `add_weight` for a weight that is not trainable."""
+    """Calls `add_weight` with `trainable=False`."""
     return add_weight(*args, **kwargs | {"trainable": False})
 
 
@@ -148,7 +148,7 @@ def _constructor_arguments(layer_class) -> list[str]:
 
 
 def takes_argument(layer, name: str, or_any: bool = True) -> bool:
-    """Tells whether `call` takes an argument, or (`or_any`) `**kwargs`."""
+    """Tells whether `call` takes an argument; `or_any` counts `**kwargs`."""
     parameters = inspect.signature(layer.call).parameters.values()
     return any(
         parameter.name == name
@@ -206,9 +206,9 @@ def _name_scope(layer):
 def check_is_known(layer, last_shape, input_shape) -> None:
     """Raises a NotImplementedError unless the last input's shape is known.
 
-    Keras 3's `summary` asks for the shapes of the outputs. For a layer of
-    several inputs that was built from one shape, it passes only this shape, as
-    `input_shape`, and shows "?" if it gets this error.
+    Keras 3's `summary` asks for the shapes of the outputs. If a layer of
+    several inputs was built from one shape, `summary` passes only this shape,
+    as `input_shape`. It shows "?" if it gets this error.
     """
     if last_shape is None:
         raise NotImplementedError(

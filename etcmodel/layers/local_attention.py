@@ -80,7 +80,7 @@ class QkvRelativeLocalAttention(
         computes blocks and keeps their scores for the backward pass;
         `'streaming'` computes a chunk of blocks at a time and keeps no scores.
         `'auto'` is `'full'` for a static length of at most 256, else
-        `'streaming'`. The results are the same.
+        `'streaming'`. All implementations give the same results.
 
         Returns:
             `<float>[batch, long, heads, value_size]`. With

@@ -1,4 +1,4 @@
-"""Layer normalization in one pass over the memory."""
+"""Layer normalization as one compiled function."""
 
 import tensorflow as tf
 
@@ -22,7 +22,7 @@ class LayerNormalization(tf.keras.layers.LayerNormalization):
     input and each position's mean and deviation are kept between them.
 
     Raises:
-        ValueError: `axis` is not the last one, or `rms_scaling` is set.
+        ValueError: `axis` is not the last axis, or `rms_scaling` is set.
     """
 
     def __init__(

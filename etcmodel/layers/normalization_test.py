@@ -13,7 +13,7 @@ SIZE = 6
 
 
 def make_layers(rank=3, epsilon=1e-3, **options):
-    """Builds the layer and Keras's own for a rank, with equal weights."""
+    """Builds this layer and Keras's layer for a rank, with equal weights."""
     layers = [
         make(epsilon=epsilon, **options)
         for make in (
@@ -127,7 +127,7 @@ class LayerNormalizationTest(parameterized.TestCase, tf.test.TestCase):
             fused, _ = make_layers(2, epsilon=1e-12, dtype=dtype)
             x = tf.fill([2, SIZE], tf.constant(7.0))
             output, *gradients = run(fused, x, tf.ones_like(x))
-            # Equal values are normalized to 0, so only the offset is left.
+            # Equal values are normalized to 0, so the output is the offset.
             self.assertAllClose(
                 tf.cast(output[0], tf.float32),
                 fused.get_weights()[1],

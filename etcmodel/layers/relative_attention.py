@@ -236,7 +236,7 @@ class QkvRelativeAttention(
         return output
 
     def label_table(self, dtype, *ids) -> attention.LabelTable | None:
-        """Returns the label tables as tensors, or None if no ids are given."""
+        """Returns the label tables as tensors; None if all `ids` are None."""
         if all(i is None for i in ids):
             return None
         if self.relative_vocab_size is None:
@@ -271,7 +271,8 @@ class RelativeAttention(MultiHeadLayer):
         hidden_size: size of the output.
         total_key_size: size of the keys of all heads together, `hidden_size`
             by default.
-        total_value_size: the same for the values.
+        total_value_size: size of the values of all heads together,
+            `hidden_size` by default.
         initializer: initializer of the kernels, not of the label vectors.
         query_projection: a `ProjectAttentionHeads` to share; by default the
             layer makes its own.
@@ -362,7 +363,7 @@ class RelativeAttention(MultiHeadLayer):
         )
 
     def build(self, input_shape):
-        """Builds all sublayers; for self-attention unless called before."""
+        """Builds all sublayers, for self-attention if no call comes first."""
         keras_compat.build_once(
             self.query_projection, (None, None, input_shape[-1])
         )

@@ -109,7 +109,7 @@ class RelativeTransformerLayers(stack.TransformerStack):
         """Applies all layers to `<float>[batch, seq, hidden_size]`.
 
         Masks, labels and `return_attention_scores` are as in
-        `RelativeAttention`; the scores are a list with one entry per layer.
+        `RelativeAttention`. The scores form a list with one entry per layer.
         """
         scores = []
         output = inputs

@@ -15,11 +15,11 @@ from etcmodel.layers.activations import get_layer_activation
 class ResidualBlock(keras_compat.ConstructorConfig):
     """A layer with dropout, residual connection and layer normalization.
 
-    `norm(x + dropout(inner(x)))`, or `x + dropout(inner(norm(x)))` with
-    `use_pre_activation_order`, which leaves the output unnormalized.
+    Computes `norm(x + dropout(inner(x)))`. With `use_pre_activation_order`,
+    computes `x + dropout(inner(norm(x)))`, which is not normalized.
 
-    The block handles several streams if the inner layer does: it takes the
-    streams as positional arguments and returns one output for each.
+    The block handles several streams if the inner layer takes them as
+    positional arguments and returns one output for each.
 
     Args:
         inner_layer: the layer to wrap; by default `DenseLayers` with one hidden
@@ -119,8 +119,8 @@ class ResidualBlock(keras_compat.ConstructorConfig):
         super().build(input_shape)
 
     def __call__(self, *args, **kwargs):
-        """Calls the block; groups inner arguments without tensors."""
-        # Keras only looks for tensors in arguments that `call` names.
+        """Calls the block; moves tensor-free arguments to `inner_options`."""
+        # Keras looks for tensors only in arguments that `call` names.
         named = inspect.signature(self.call).parameters
         options = keras_compat.options_in(
             {k: v for k, v in kwargs.items() if k not in named}

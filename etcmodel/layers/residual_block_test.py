@@ -14,7 +14,7 @@ class _Doubling(tf.keras.layers.Layer):
 
 @tf.keras.utils.register_keras_serializable(package="wrappers_test")
 class _Mixing(tf.keras.layers.Layer):
-    """Mixes two streams; also takes an array and non-tensor arguments."""
+    """Mixes two streams; accepts an array and non-tensor arguments."""
 
     def call(self, first, second, scale=None, mode="plain", training=None):
         if scale is None:
@@ -95,7 +95,7 @@ class ResidualBlockTest(tf.test.TestCase, parameterized.TestCase):
         model = tf.keras.Model(
             [*streams, scale], block(streams, scale=scale, mode="swap")
         )
-        # The call is part of the model's configuration.
+        # The model's configuration includes the arguments of the call.
         model = tf.keras.Model.from_config(
             model.get_config(), {"ResidualBlock": residual_block.ResidualBlock}
         )

@@ -47,8 +47,8 @@ class SideAttention(relative_attention.MultiHeadLayer):
 
     `enable_default_side_input` adds the paper's no-op memory: a learned key
     without a position, which is never masked. Its value is zeros. A token whose
-    keys are all masked gets the bias of the output projection;
-    `att_value_mask` replaces it by zeros.
+    keys are all masked gets the bias of the output projection, or zeros where
+    `att_value_mask` is 0.
 
     There are `heads * batch * main * side` scores. Outside of training, unless
     they are returned, only the scores of a few examples exist at a time.
@@ -100,7 +100,7 @@ class SideAttention(relative_attention.MultiHeadLayer):
         self.pos_embed_size = pos_embed_size
         self.use_one_hot_embeddings = use_one_hot_embeddings
         self._check_arguments()
-        # Also defined for one head without projections.
+        # 0 heads mean one head without projections.
         self._effective_heads = max(num_heads, 1)
         self._size_per_head = hidden_size // self._effective_heads
 
@@ -231,9 +231,10 @@ class SideAttention(relative_attention.MultiHeadLayer):
                 hidden_size]` if all examples share it. It may have no rows.
             att_mask: `<int32 or bool>[batch, main, side]` or `[batch, side]`, 1
                 where attending is allowed; None allows all pairs.
-            main_pos: `<int>[batch]`, the segments' positions. Used only with a
-                `pos_embed_mode`, like `side_pos`.
-            side_pos: `<int>[side]` or `<int>[batch, side]`.
+            main_pos: `<int>[batch]`, the segments' positions. Positions are
+                used only with a `pos_embed_mode`.
+            side_pos: `<int>[side]` or `<int>[batch, side]`, the memories'
+                positions.
             att_value_mask: `<any>[batch, main]`, 0 to set outputs to zeros.
             training: whether dropout is applied.
             return_attention_scores: whether to return the scores, too.

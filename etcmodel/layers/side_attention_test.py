@@ -146,7 +146,7 @@ class HandComputedTest(tf.test.TestCase):
         return layer(np.float32(main), np.float32(side), **positions or {})
 
     def test_no_op_memory_among_the_best(self):
-        # The best two of 0, log 2, log 3 and the no-op memory's log 5.
+        # The scores are 0, log 2, log 3 and, for the no-op memory, log 5.
         logs = np.log([1.0, 2.0, 3.0, 5.0])
         for k, expected in ((1, 0.0), (2, 3 * logs[2] / 8)):
             output = self.attend(

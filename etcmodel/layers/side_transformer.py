@@ -25,8 +25,8 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
 
     Attributes:
         attention_layers: the attention `ResidualBlock` of each layer.
-        cross_attention_layers: the block of attention to the side input of
-            each layer; empty without `num_cross_attention_heads`.
+        cross_attention_layers: the `ResidualBlock` of each layer that attends
+            to the side input; empty without `num_cross_attention_heads`.
         feed_forward_layers: the feed-forward `ResidualBlock` of each layer.
 
     Args:
@@ -185,10 +185,10 @@ class TransformerWithSideInputLayers(stack.TransformerStack):
         """Applies all layers.
 
         The arguments are those of `FusedSideAttention`. `side_input` and
-        `side_att_mask` may also be lists with one entry per layer, which may be
-        None. If `att_mask` also covers the side input, all side inputs need the
-        same number of rows. `return_attention_scores` switches recomputation
-        off.
+        `side_att_mask` may also be lists with one entry per layer; an entry may
+        be None. If `att_mask` covers the side input, too, all layers' side
+        inputs need the same number of rows. `return_attention_scores` switches
+        recomputation off.
 
         Returns:
             `<float>[batch, main, hidden_size]`. With `return_attention_scores`,

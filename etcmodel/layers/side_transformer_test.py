@@ -111,7 +111,7 @@ class TransformerWithSideInputLayersTest(
         main, side, mask = make_inputs()
         sides = [side, None, side[:1]]
         masks = [mask[..., MAIN:], None, mask[..., MAIN : MAIN + 1]]
-        # Masked rows do not change the output.
+        # A side input with further, masked rows gives the same output.
         padded = [side, None, side]
         output = layer(
             main,

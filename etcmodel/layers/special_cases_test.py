@@ -61,7 +61,7 @@ class SpecialCasesTest(tf.test.TestCase):
         stack.set_weights(
             [0.5 * rng.standard_normal(w.shape) for w in stack.get_weights()]
         )
-        # The two streams' attention has separate norms, with equal weights.
+        # The attention of each stream has its own norm; all weights are equal.
         for block in stack.fused_att_layers:
             long_norm, global_norm = block.normalization_layers
             global_norm.set_weights(long_norm.get_weights())

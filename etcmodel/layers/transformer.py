@@ -25,8 +25,8 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
         long_feed_forward_layers: the long stream's feed-forward
             `ResidualBlock` of each layer.
         global_feed_forward_layers: the global stream's feed-forward
-            `ResidualBlock` of each layer; with shared parameters, the same
-            inner layers and a separate dropout.
+            `ResidualBlock` of each layer. With shared parameters, the blocks
+            contain the long stream's layers, but have their own dropout.
 
     Args:
         long_hidden_size: width of the long stream.
@@ -346,7 +346,7 @@ class GlobalLocalTransformerLayers(stack.TransformerStack):
 
         outputs = [long_input, global_input]
         if graph_layer.needs_only_shapes() and not return_attention_scores:
-            # One layer is enough, since every layer keeps the shapes.
+            # One layer is enough to infer shapes, since every layer keeps them.
             return apply_chain(*outputs, 0, 1)
         for start, end, apply in self._chains(
             apply_chain, training, return_attention_scores

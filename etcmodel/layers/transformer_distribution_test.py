@@ -48,7 +48,8 @@ def _train_on_two_replicas():
                 att_implementation="streaming",
                 training=True,
             )
-            # Not the mean of the outputs, which is 0 after normalization.
+            # The mean of the outputs would always be 0, since they are
+            # normalized.
             loss = sum(tf.reduce_mean(x * x[..., ::-1]) for x in outputs)
         variables = layer.trainable_variables
         gradients = [
@@ -66,7 +67,7 @@ def _train_on_two_replicas():
 
     before = layer.get_weights()
     for _ in range(2):
-        # The inputs are equal, but each replica drops other elements.
+        # The inputs are equal, but each replica drops different elements.
         first, second = step()
         assert first != second, first
     kernel = layer.fused_att_layers[0].inner_layer.long_query_projection

@@ -26,7 +26,7 @@ def make_stack(num_hidden_layers, **options):
 
 class ReproducibilityTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
-        # Whether in a graph, checkpointing period, implementation.
+        # Whether steps run in a graph, checkpointing period, implementation.
         (False, 0, "streaming"),
         (True, 0, "full"),
         (False, 1, "full"),
@@ -44,7 +44,7 @@ class ReproducibilityTest(parameterized.TestCase, tf.test.TestCase):
 
         def train(seed):
             tf.keras.utils.set_random_seed(seed)
-            # The last layer is never recomputed.
+            # One layer more than the period: the last chain is not recomputed.
             stack = make_stack(
                 1 + period,
                 hidden_dropout_prob=0.3,

@@ -1,4 +1,4 @@
-"""Tests streaming attention in the whole stack, with described masks."""
+"""Tests streaming attention in the whole stack, with mask descriptions."""
 
 from unittest import mock
 
@@ -89,7 +89,8 @@ class StreamingTransformerTest(parameterized.TestCase, tf.test.TestCase):
             return loss
 
         streams = make_streams()
-        # A chunk holds one block of long queries, or seven long keys.
+        # A chunk holds one block of long queries, or seven long keys of the
+        # global queries.
         with shared.chunks_of(7 * BATCH * 2 * GLOBAL, 8):
             losses = [float(step(*streams)) for _ in range(6)]
         self.assertLess(sum(losses[3:]), sum(losses[:3]))

@@ -29,7 +29,7 @@ _TYPES = 7
 _RADIUS = 2
 _BAND = 2 * _RADIUS + 1
 _DISTANCE = 1
-# Two of the relative ids are labels of links.
+# Distances, 3 other labels, and 2 labels of links.
 _LABELS = 2 * _DISTANCE + 4 + 2
 _KEY_BIAS = (
     "it adds the same number to a query's scores of all keys, which does not "
@@ -370,7 +370,8 @@ CASES = {
                 text_block_extract_every_x=2,
                 summary_postprocessing_type="transformer",
                 summary_postprocessing_num_layers=2,
-                # Keras 3 rejects a layer that returns None in a model.
+                # Without it, `token_mask` is None, which Keras 3 rejects in a
+                # model.
                 use_sparse_memory_attention=True,
             ),
             use_one_hot_embeddings=True,
@@ -410,7 +411,7 @@ class ModelsConformanceTest(checks.make_test_case(SUITE)):
 
 
 class ModelsOneKerasTest(checks.make_test_case(SUITE, checks.ONE_KERAS_CHECKS)):
-    """Slow checks that do not depend on the version of Keras."""
+    """Slow checks that do not depend on the Keras version."""
 
 
 @pytest.mark.both_kerases

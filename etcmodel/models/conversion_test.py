@@ -18,7 +18,7 @@ _POSITIONS = ("sentence_ids", "paragraph_ids", "linked_ids")
 
 class LiteRTTest(unittest.TestCase):
     def _block(self):
-        """Returns the page's two LiteRT snippets: build, and convert."""
+        """Returns the page's two LiteRT snippets: build a model, convert it."""
         (block,) = re.findall(
             r"(?s)## LiteRT\n.*?```\n(.*?)```", _PAGE.read_text("utf-8")
         )

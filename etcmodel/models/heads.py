@@ -1,4 +1,4 @@
-"""Small layers on top of the encoder that several tasks share."""
+"""Small layers on top of an encoder, shared by several tasks."""
 
 import tensorflow as tf
 
@@ -8,7 +8,7 @@ from etcmodel.layers import keras_compat
 from etcmodel.layers.activations import get_activation
 from etcmodel.layers.residual_block import ResidualBlock
 
-# The logits of positions that cannot be chosen.
+# The logit of tokens that cannot be chosen.
 MASKED_LOGIT = -10000.0
 
 

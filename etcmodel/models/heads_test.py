@@ -20,7 +20,7 @@ class LogitsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(references.dense(layer, inputs), logits, 1e-5, 1e-6)
 
     def test_initial_weights(self):
-        # `make_logits_layer` makes the layer.
+        # The head's `logit` layer comes from `make_logits_layer`.
         layer = heads.GlobalChoiceHead(6, 16, initializer_range=0.5).logit
         layer.build([None, 4096])
         # A normal distribution truncated at two standard deviations has 0.88 of
@@ -36,8 +36,8 @@ class LogitsTest(tf.test.TestCase, parameterized.TestCase):
         masked = heads.mask_logits(logits, can_be_chosen)
         self.assertEqual(tf.float32, masked.dtype)
         self.assertAllEqual([[1.0, -1e4], [3e4, -1e4], [-1e4, -1e4]], masked)
-        # Their softmax probability is 0. The softmax is also finite if all
-        # tokens are masked.
+        # Masked tokens have a softmax probability of 0. The softmax is finite
+        # even if all tokens are masked.
         self.assertAllEqual(
             [[1.0, 0.0], [1.0, 0.0], [0.5, 0.5]], tf.nn.softmax(masked)
         )

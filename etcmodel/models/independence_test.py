@@ -1,7 +1,7 @@
-"""Tests that other texts in a batch and padding do not change a text's output.
+"""Tests that a text's output depends neither on padding nor on other texts.
 
-Texts of random structures are encoded alone, without padding, and together with
-others, with rows of padding and with random tokens as padding.
+Each text of a random structure is encoded twice: alone and without padding, and
+in a batch with other texts, rows of padding and random tokens as padding.
 """
 
 import contextlib
@@ -83,7 +83,7 @@ def _pack(first, second):
 
 
 def _fill_up(texts, rng):
-    """Batches texts with a row of padding; rows are longer than the texts."""
+    """Batches texts with a row of padding, and pads all texts."""
     empty = {name: x[:0] for name, x in texts[0].items()}
     batch = {}
     for name in texts[0]:
@@ -161,7 +161,7 @@ class EncoderTest(tf.test.TestCase, parameterized.TestCase):
                 for text in texts
             ]
             if structure == "sentences":
-                # The last two share a row.
+                # The last two texts share a row.
                 texts[1:] = [_pack(*texts[1:])]
                 alone[1:] = [
                     [tf.concat(x, axis=1) for x in zip(*alone[1:], strict=True)]

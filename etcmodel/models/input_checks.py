@@ -1,4 +1,4 @@
-"""Validates encoder inputs, such as hand-written ones."""
+"""Validates the inputs of encoders."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -43,8 +43,8 @@ def check_inputs(
 
     Args:
         inputs: dict of an encoder's inputs by name, with a batch dimension; or
-            a `tf.data.Dataset` of such dicts, or of tuples that start with one.
-            Other names are ignored.
+            a `tf.data.Dataset` of such dicts, or of tuples that start with such
+            a dict. Other names are ignored.
         config: the configuration, which limits the ids; None to check only the
             structure.
 
@@ -52,9 +52,9 @@ def check_inputs(
         The inputs. A data set checks each batch when the batch is read.
 
     Raises:
-        ValueError: an input is wrong; the error names the row, the expected
+        ValueError: an input is wrong; the message has the row, the expected
             value, and a correct example. In a graph, and when a data set is
-            read: `tf.errors.InvalidArgumentError`.
+            read, the error is a `tf.errors.InvalidArgumentError`.
     """
     if isinstance(inputs, tf.data.Dataset):
 

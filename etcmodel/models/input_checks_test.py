@@ -15,7 +15,7 @@ TEXT = {
     "global_token_ids": [[1, 1, 1]],
     "global_breakpoints": [[0, 0, 1]],
 }
-# The mistake, the input that the error names, and its value.
+# A wrong input, the input that the error names, and the value it shows.
 WRONG_TEXTS = (
     ({"long_breakpoints": [[0] * 9]}, "long_breakpoints", 0),
     (

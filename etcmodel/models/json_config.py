@@ -20,7 +20,7 @@ class JsonConfig:
 
     A subclass has an attribute `vocab_size` without a default, and overrides
     `validate`. `_PRESETS` maps each preset's name to its differences from the
-    defaults. `unknown_keys` lists, sorted, the keys of the dict or file that
+    defaults. `unknown_keys` is a sorted list of the dict's or file's keys that
     are not attributes; they are ignored.
     """
 
@@ -36,7 +36,7 @@ class JsonConfig:
 
     @classmethod
     def from_preset(cls, name: str, **overrides):
-        """Returns a named configuration; the class lists the names.
+        """Returns a named configuration; the class docstring lists the names.
 
         Raises:
             ValueError: the preset or an attribute does not exist.
@@ -81,7 +81,7 @@ class JsonConfig:
 
     @classmethod
     def from_json_file(cls, path: str):
-        """Reads and validates a JSON file, such as the original code's.
+        """Reads and validates a JSON file, such as one of the original code.
 
         Raises:
             ValueError: the file is not a JSON object, or `validate` raises.
@@ -112,7 +112,8 @@ class JsonConfig:
 
         Raises:
             FileNotFoundError: the directory is not a run, the run trained
-                another encoder, or an older version wrote it without this file.
+                another encoder, or an older version wrote the run without this
+                file.
             ValueError: see `from_json_file`.
         """
         return cls.from_json_file(run_files.find(model_dir, cls.RUN_FILE))

@@ -17,7 +17,8 @@ class PairLoss(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
     """
 
     def __init__(self, initializer_range: float = 0.02, **kwargs):
-        # Stops Keras from rounding inputs to the compute dtype.
+        # `autocast=False` stops Keras from rounding inputs to the compute
+        # dtype.
         super().__init__(autocast=False, **kwargs)
         self.initializer_range = initializer_range
         self._score_dtype = (

@@ -30,9 +30,9 @@ class LanguageModelHead(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
     (ReadTwice paper, section 2.2).
 
     The table is a weight of the encoder and gets gradients from both uses. Call
-    encoder and head in one layer or model of your own: a functional model that
-    passes a variable to a layer cannot be saved, or no longer shares the
-    variable when loaded.
+    the encoder and the head in one layer or model of your own. A functional
+    model that passes a variable to a layer cannot be saved, or the loaded model
+    no longer shares the variable.
 
     Example:
         states = encoder(**batch).final_hidden_states
@@ -144,7 +144,7 @@ class LanguageModelHead(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
 
 
 def make_language_model_head(config, **options) -> LanguageModelHead:
-    """Builds a head with the encoder's sizes and activation."""
+    """Builds a head with the sizes and the activation of a configuration."""
     head = LanguageModelHead(
         config.vocab_size,
         config.embedding_size or config.hidden_size,

@@ -27,7 +27,8 @@ def make_head(hidden_act="gelu", seed=0, **kwargs):
 
 class MaskedLmLossesTest(tf.test.TestCase):
     def test_hand_computed_case(self):
-        # The probabilities are 1/8, 2/8 and 5/8, and 1/3 each.
+        # The first position's probabilities are 1/8, 2/8 and 5/8; the second's
+        # are 1/3.
         logits = np.log([[[1.0, 2.0, 5.0], [3.0, 3.0, 3.0]]])
         values = pretraining_heads.masked_lm_losses(logits, [[1, 2]])
         self.assertAllClose(values, np.log([[4.0, 3.0]]))

@@ -43,7 +43,7 @@ def encoder_options(model_dir: str | os.PathLike) -> dict[str, Any]:
     """Returns the arguments of `build_encoder` that a run was trained with.
 
     For a ReadTwice run, returns the arguments of `build_read_twice_encoder`.
-    Lengths are not included. `model_dir` may also be a checkpoint in the run.
+    Lengths are not included. `model_dir` is the run, or a checkpoint in it.
 
     Example:
         config = EtcConfig.from_run("runs/1")
@@ -51,7 +51,7 @@ def encoder_options(model_dir: str | os.PathLike) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: the directory is not a run, or an older version wrote
-            it without this file.
+            the run without this file.
         ValueError: the file is damaged, or a layer that embeds values is not
             registered with Keras.
     """

@@ -69,7 +69,7 @@ class RunFilesTest(tf.test.TestCase, parameterized.TestCase):
                 models.EtcConfig.from_run(folder)
 
     def test_no_options(self):
-        """Raises an error, for example for weights that `lift` wrote."""
+        """Weights that `lift` wrote, for example, have no options file."""
         self._write("etc_config.json", {})
         with self.assertRaisesRegex(
             FileNotFoundError, "no encoder_options.json, so it is not a run"

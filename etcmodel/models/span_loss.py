@@ -1,16 +1,16 @@
-"""Losses over all segments of a document, also across replicas.
+"""Losses over all segments of a document, on one or more replicas.
 
 ReadTwice paper, Appendix C. A batch is a list of segments ("blocks") of one or
 more documents, spread over all replicas of a `tf.distribute.Strategy`. The
 replicas exchange what they need, so losses and gradients do not depend on the
 number of devices or hosts. All replicas need the same shapes. In all functions:
 
-    block_ids             <int>[blocks] document of each, 0 for padding
+    block_ids             <int>[blocks] document of each block, 0 for padding
     logits                <float>[blocks, length, classes]
     cross_blocks_eq_mask  <bool>[blocks, all blocks], see `get_document_mask`
 
-Results are float64 for float64 logits and float32 for others. An argument with
-the wrong rank raises a ValueError.
+Results are float64 for float64 logits and float32 for all other logits. An
+argument with the wrong rank raises a ValueError.
 """
 
 from typing import NamedTuple
@@ -26,7 +26,7 @@ _NEVER = -1e9
 
 
 class BlockLosses(NamedTuple):
-    """The share of each of this replica's blocks in its document's loss.
+    """The share of each block of this replica in its document's loss.
 
     The sum of `losses` over all replicas, divided by the sum of `weights`, is
     the mean loss of the documents. `losses` are in nats. `weights` are the
@@ -55,10 +55,9 @@ def get_document_mask(block_ids) -> tf.Tensor:
 
 
 def get_multi_doc_mask(block_ids) -> tf.Tensor:
-    """Marks blocks whose document has other blocks, too.
+    """Marks blocks whose document has other blocks, on any replica.
 
-    For `[1, 0, 1, 2]`, returns `[1, 0, 1, 0]`, `<float32>[blocks]`. Blocks on
-    other replicas count, too.
+    For `[1, 0, 1, 2]`, returns `[1, 0, 1, 0]`, as `<float32>[blocks]`.
     """
     # [blocks, all blocks]
     same_document = tf.cast(get_document_mask(block_ids), tf.float32)
@@ -88,7 +87,7 @@ def cross_batch_log_softmax(logits, cross_blocks_eq_mask) -> tf.Tensor:
 def batch_span_cross_entropy_loss(
     logits, annotation_begins, annotation_ends, annotation_labels, block_ids
 ) -> BlockLosses:
-    """Computes the negative log probability of any correct answer.
+    """Computes the negative log probability that any correct answer is chosen.
 
     One correct answer per document is enough (the OR model with global
     normalization of the ReadTwice paper, Appendix C.1, equation 7, after Clark
@@ -110,7 +109,7 @@ def batch_span_cross_entropy_loss(
         logits: `<float>[blocks, length, 2]`, begin and end.
         annotation_begins: `<int>[blocks, annotations]` first token of each
             answer.
-        annotation_ends: `<int>[blocks, annotations]` last token of each.
+        annotation_ends: `<int>[blocks, annotations]` last token of each answer.
         annotation_labels: `<int>[blocks, annotations]`, above 0 for answers,
             and 0 for padding. The same answer may occur twice.
         block_ids: `<int>[blocks]`.
@@ -143,7 +142,7 @@ def batch_span_cross_entropy_loss(
     )
     # [blocks]
     has_answer = tf.reduce_all(total[:, 2:] > 0, axis=1)
-    # The highest logits may be large, so they are subtracted first.
+    # The highest logits may be large, so their difference is computed first.
     losses = tf.reduce_sum(
         highest[:, :2]
         - highest[:, 2:]
@@ -162,15 +161,15 @@ def batch_span_cross_entropy_loss(
 def choice_losses(logits, labels, is_supporting, block_ids) -> BlockLosses:
     """Computes the loss of the correct option in each supporting block.
 
-    ReadTwice paper, Appendix C.2: whether the answer of a question is "yes",
-    "no" or a span, from a block's first token. "We normalize these scores
-    globally across all passages. The loss function [...] is a negative
-    log-likelihood of the correct option, applied only to the two supporting
-    paragraphs (not the distractors)." Here the probabilities of all options in
-    all blocks of a question sum to 1. Every supporting block has the loss
-    `-log p(block, correct option)`, and the question's loss is their mean.
-    (With two supporting blocks, it is at least log 2.) Questions without
-    supporting blocks do not count.
+    ReadTwice paper, Appendix C.2. From a block's first token, the model
+    predicts whether a question's answer is "yes", "no" or a span. "We normalize
+    these scores globally across all passages. The loss function [...] is a
+    negative log-likelihood of the correct option, applied only to the two
+    supporting paragraphs (not the distractors)." Here the probabilities of all
+    options in all blocks of a question sum to 1. Every supporting block has the
+    loss `-log p(block, correct option)`, and the question's loss is the mean of
+    its supporting blocks' losses. (With two supporting blocks, it is at least
+    log 2.) Questions without supporting blocks do not count.
 
     Example: one question has two blocks and two options, and the logits are the
     logs of `[[1, 2], [3, 4]]`. With the labels `[1, 1]`, if both blocks are
@@ -261,7 +260,7 @@ def _exp_sums(logits, counts, same_document):
 
 
 def _over_document(reduce, values, same_document, neutral):
-    """Reduces `<float>[blocks, classes]` over a document, on all replicas."""
+    """Reduces `<float>[blocks, classes]` over a document on all replicas."""
     # [all blocks, classes]
     everywhere = collectives.all_gather(values)
     # [blocks, all blocks, classes]

@@ -11,7 +11,7 @@ from testing.helpers import run_on_replicas
 from testing.helpers import two_device_strategy
 
 LENGTH, OPTIONS = 5, 3
-# Documents 4 and 9 are on both halves, 2 on the first one; 7 has no answer.
+# Documents 4 and 9 span both halves. Document 7 has no answer.
 IDS = np.array([4, 9, 0, 2, 4, 7, 9, 4], np.int32)
 BLOCKS = len(IDS)
 SUPPORTING = np.array([1, 1, 1, 0, 0, 1, 1, 1], np.int32)
@@ -25,7 +25,7 @@ def make_batch(scale=1.0, dtype=np.float64):
         [
             [1, 1, 0],
             [0, 0, 0],
-            # This annotation is padding.
+            # This block is padding.
             [1, 1, 1],
             [5, 0, 0],
             [0, 0, 0],
@@ -88,7 +88,7 @@ def span_reference(batch, ids):
 
 
 def choice_reference(batch, ids):
-    """Computes the same for the options."""
+    """Computes the reference of the options' losses, weights and gradient."""
     losses, weights = np.zeros([2, len(ids)])
     gradient = np.zeros(batch["choices"].shape)
     for question in set(ids.tolist()) - {0}:
@@ -176,7 +176,7 @@ class CrossBatchSoftmaxTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters((3, 4, 1.0), (12, 3000, 100.0), (12, 3000, 1e8))
     def test_logits_of_any_size(self, blocks, length, scale):
-        """Lets several equal logits be the maximum."""
+        """Includes batches in which several logits are the maximum."""
         rng = np.random.default_rng(length)
         logits = rng.normal(size=[blocks, length, 2])
         logits = np.float32(scale * logits)
@@ -218,7 +218,7 @@ class MultiDocMaskTest(tf.test.TestCase):
 
 class LossesTest(tf.test.TestCase, parameterized.TestCase):
     def test_worked_examples(self):
-        # The second token of the second block.
+        # The answer is the second token of the second block.
         annotations = [[[0], [1]], [[0], [1]], [[0], [1]]]
         logits = np.log([[[1.0] * 2, [2.0] * 2], [[3.0] * 2, [4.0] * 2]])
         found = span_loss.batch_span_cross_entropy_loss(
@@ -261,7 +261,7 @@ class LossesTest(tf.test.TestCase, parameterized.TestCase):
         for x in (losses, weights, choices, choice_weights):
             self.assertAllEqual(0.0, x[2])
         self.assertAllEqual(np.isin(IDS, [2, 4, 9]), losses > 0)
-        # All blocks on separate replicas, as in the original code's tests.
+        # Each block is its own document, as in the original code's tests.
         batch = make_batch()
         ids = np.arange(1, BLOCKS + 1)
         batch["labels"][:] = 1

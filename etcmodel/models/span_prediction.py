@@ -37,11 +37,11 @@ class BestSpans(NamedTuple):
 class SpanPredictionHead(
     keras_compat.ConstructorConfig, graph_layer.GraphLayer
 ):
-    """Computes two logits for each token: whether an answer begins or ends.
+    """Computes each token's logits of being an answer's begin and end.
 
     The logits are `W_b FFN(H)` and `W_e FFN(H)` (ReadTwice paper, Appendix C.1,
-    equations 5 and 6). Both share one feed-forward block with dropout, residual
-    connection and layer normalization.
+    equations 5 and 6). Both logits share one feed-forward block `FFN` with
+    dropout, a residual connection and layer normalization.
 
     Args:
         intermediate_size: inner size of the feed-forward block; None to skip

@@ -10,7 +10,7 @@ from testing.layer_checks import randomize
 
 HIDDEN, BLOCKS, LENGTH = 6, 2, 5
 PADDING = 7
-# Padding has another id, so zeros are ordinary tokens.
+# Padding does not have the id 0, so zeros are ordinary tokens.
 IDS = np.array([[0, 3, 7, 4, 7], [5, 0, 2, 6, 0]], np.int32)
 
 
@@ -81,9 +81,9 @@ class SpanPredictionHeadTest(tf.test.TestCase, parameterized.TestCase):
             )
 
     def test_initial_weights(self):
-        # The default is uniform up to the square root of 6 / (400 + 2). With a
-        # range, it is a normal distribution truncated at two standard
-        # deviations.
+        # By default, kernels are uniform up to the square root of 6 / (400 +
+        # 2). With an `initializer_range`, they are normal, truncated at two
+        # standard deviations.
         for deviation, limit in ((None, 0.1222), (0.5, 1.0)):
             head = span_prediction.SpanPredictionHead(
                 None, initializer_range=deviation
@@ -116,7 +116,7 @@ class SpanPredictionHeadTest(tf.test.TestCase, parameterized.TestCase):
 
 class BestSpansTest(tf.test.TestCase, parameterized.TestCase):
     def test_worked_example(self):
-        # The best ends are in the fourth block, but without a good begin.
+        # The first block is the example of the docstring.
         logits = np.array(
             [
                 [[1.0, 0.0], [0.0, 3.0], [2.5, 1.0]],

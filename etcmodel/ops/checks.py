@@ -20,7 +20,7 @@ class Check(NamedTuple):
         name: name of the input.
         expected: the rule in words, for the error message.
         is_broken: `<bool>[batch]`, true for rows that break the rule.
-        found: `<int>[batch]`, a value that breaks the rule, for the message.
+        found: `<int>[batch]`, a wrong value of each such row, for the message.
     """
 
     name: str

@@ -25,7 +25,7 @@ class CrossReplicaTest(tf.test.TestCase):
 
     def test_two_replicas(self):
         results = call_in_fresh_process(_run_on_two_replicas)
-        # Replica r has [[r, r + 10]]; both get both rows, in order.
+        # Replica r has the row [r, r + 10]; each gets both rows, in order.
         for replica in range(2):
             self.assertAllEqual(
                 [[0, 10], [1, 11]], results["gathered"][replica]
@@ -43,7 +43,7 @@ class CrossReplicaTest(tf.test.TestCase):
 
 
 def _read_on_worker():
-    """Runs one of two hosts, which read 0, 1 and 10, 11; returns its result."""
+    """Runs one of two hosts; one reads 0 and 1, the other 10 and 11."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
 
     def read(context):

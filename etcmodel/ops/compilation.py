@@ -44,7 +44,7 @@ def is_enabled() -> bool:
 
 
 def is_tracing_piece() -> bool:
-    """Tells whether the caller is part of a function being compiled."""
+    """Tells whether the caller is traced as part of a compiled function."""
     return getattr(_state, "is_tracing_piece", False)
 
 
@@ -62,8 +62,8 @@ def jit_if_large(function: Callable) -> Callable:
 
     The function takes tensors (or None) as positional arguments and hashable
     Python values as keyword arguments, and returns tensors. It must not
-    capture tensors and is never differentiated. Functions whose fastest form
-    differs when compiled check `is_tracing_piece`.
+    capture tensors and is never differentiated. A function whose fastest form
+    depends on whether it is compiled checks `is_tracing_piece`.
     """
 
     def trace(*tensors, **options):

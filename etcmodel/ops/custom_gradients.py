@@ -1,9 +1,8 @@
 """Functions with a hand-written backward pass.
 
 A hand-written backward pass stores less than TensorFlow's own. It computes
-first derivatives. Higher derivatives and forward mode use TensorFlow's
-gradients of the same function instead. They are correct, but need as much
-memory as without the hand-written pass.
+first derivatives only. Higher derivatives and forward mode use TensorFlow's
+gradients of the function, which are correct but save no memory.
 """
 
 import contextlib
@@ -48,9 +47,9 @@ def custom_gradient(
     The backward pass that `function` returns computes the first derivatives. If
     these are differentiated again, or a `tf.autodiff.ForwardAccumulator`
     watches the inputs, TensorFlow's gradients of `plain` are used. Within
-    `forward_only`, the backward pass is left out. In eager mode, unlike with
-    `tf.custom_gradient`, a tape does not store the function's intermediate
-    results.
+    `forward_only`, the backward pass is left out. In eager mode, a tape does
+    not store the function's intermediate results (with `tf.custom_gradient`,
+    it does).
 
     Args:
         function: takes float tensors; returns its output (or outputs) and a
@@ -60,10 +59,10 @@ def custom_gradient(
             to use the output of `function`.
 
     Returns:
-        A function that maps the tensors to the outputs. Pass other tensors that
-        both functions need as `captured`: an object of this package, or a list
-        or dict of such objects. The functions must not capture tensors of a
-        graph in any other way.
+        A function that maps the tensors to the outputs. If `function` and
+        `plain` need further tensors, pass them as `captured`: an object of this
+        package, or a list or dict of such objects. The two functions must not
+        capture tensors of a graph in any other way.
     """
 
     def without_gradient(*tensors, **captured):
@@ -191,10 +190,10 @@ def is_structure(value) -> bool:
 def recorded(forward: Callable, plain: Callable, tensors: Sequence):
     """Runs a function with a custom gradient; in forward mode, without it.
 
-    Forward mode would differentiate the operations inside, or the backward
-    pass, and fails if these contain loops or tapes. `forward` returns the
-    outputs and their backward pass. `plain` computes the same outputs with
-    differentiable operations.
+    Forward mode would differentiate the operations inside or the backward
+    pass, which fails if they contain loops or tapes. `forward` returns the
+    outputs and their backward pass. `plain` computes the same outputs as
+    `forward` with differentiable operations.
     """
     if tensorflow_internals.is_forward_mode(tensors):
         return plain(*tensors)

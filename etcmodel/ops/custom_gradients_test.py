@@ -225,7 +225,8 @@ class HigherDerivativesTest(tf.test.TestCase, parameterized.TestCase):
             return tf.vectorized_map(lambda row: _slope(_cube, row), x)
 
         def outside(x):
-            # The second loop's operations have other names than the first's.
+            # The names of operations differ between the first and the second
+            # loop.
             tf.vectorized_map(_cube, x)
             return _slope(lambda x: tf.vectorized_map(_cube, x), x)
 

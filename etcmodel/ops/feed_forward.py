@@ -34,7 +34,7 @@ def apply(
         rows: `<float>[rows, size]`.
         kernels: `<float>[size, units]` of each layer, of the same dtype.
         biases: `<float>[units]` of each layer, or None for no biases.
-        activation: function without variables that treats each row by itself.
+        activation: function without variables, applied to each row separately.
         keep: whether to keep all inputs of activations for the gradients.
             Otherwise the backward pass computes them again.
         factors: two factors of each kernel's update (see `product`), or none.
@@ -117,7 +117,7 @@ class _Chain:
         # compiles it and checks this slice.
         size = tf.minimum(self.chunk, self.num_rows)
         rows = softmax.part(rows, 0, index * size, size)
-        # Functions that are compiled only for static shapes need this.
+        # `jit_if_large` compiles functions only for static shapes.
         rows.set_shape([self.chunk, *rows.shape[1:]])
         return rows
 
@@ -152,7 +152,7 @@ class _Chain:
                 tape.watch(sources[i])
                 source = self.activation(sources[i]) if i else sources[i]
             changed, d_inner = self._add_gradients(i, source, d_rows, sums)
-            # One after the other, so that fewer tensors are alive at a time.
+            # One layer after the other, so that fewer tensors exist at a time.
             with tf.control_dependencies(changed):
                 # [rows, size]
                 d_rows = tf.matmul(d_rows, self.kernels[i], transpose_b=True)
@@ -198,7 +198,8 @@ class _Chain:
         """Computes the output and, with `keep`, the inputs of activations."""
         source, first = self.rows, 0
         if keep:
-            # The result is kept anyway, so one product covers all rows.
+            # The first product is kept for all rows anyway, so it is computed
+            # for all rows together.
             # [rows, units]
             source = product(source, self.kernels[0], self._factors(0))
             first = 1

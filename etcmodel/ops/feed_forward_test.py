@@ -43,7 +43,7 @@ class DenseChainTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.product(
         (
-            # A chunk holds 5 rows of the widest layer.
+            # A chunk holds up to 5 rows of the widest layer.
             {"num_rows": 3, "sizes": (2, 4, 3)},
             {"num_rows": 10, "sizes": (2, 4, 3)},
             {"num_rows": 13, "sizes": (2, 4, 3, 1)},

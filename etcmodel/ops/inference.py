@@ -12,7 +12,7 @@ def for_inference(inline: bool = False):
     """Builds graphs for inference only, to export a model.
 
     The graphs contain no hand-written gradients: loading a SavedModel would
-    warn about them ("unsaved custom gradients"). They also contain no functions
+    warn about them ("unsaved custom gradients"). Nor do they contain functions
     compiled by XLA, which some servers switch off. The setting applies to all
     graphs built in the block, in all threads. For gradients of these graphs,
     see `custom_gradients.forward_only`. Example:
@@ -21,9 +21,9 @@ def for_inference(inline: bool = False):
             model.export("served/1")
 
     Args:
-        inline: whether graphs contain the operations of each layer instead of
-            calls of shared functions. LiteRT's converter needs this; it
-            makes the graph larger.
+        inline: whether graphs contain copies of each layer's operations instead
+            of calls of shared functions. LiteRT's converter needs the copies;
+            they make the graph larger.
     """
     with (
         compilation.elementwise_jit(False),

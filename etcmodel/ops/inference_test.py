@@ -52,7 +52,8 @@ class ForInferenceTest(tf.test.TestCase, parameterized.TestCase):
             graph = function.get_concrete_function().graph
         calls = [x for x in graph.get_operations() if "Call" in x.type]
         self.assertLen(calls, 0 if inline else 1)
-        # gelu(x) is x times the normal distribution function of x.
+        # gelu(x) = x * Phi(x); Phi is the cumulative distribution function
+        # of the standard normal distribution.
         self.assertAllClose([0.0, 2 * 0.97725], function([0.0, 2.0]), 1e-3)
 
 

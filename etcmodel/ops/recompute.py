@@ -53,9 +53,9 @@ class RecomputeContext(contextlib.AbstractContextManager):
 
 
 def seeded(seed) -> RecomputeContext:
-    """Makes the dropout of layers called in the block depend on a seed.
+    """Seeds the dropout of layers that are called in the block.
 
-    It affects only `RecomputingDropout`. Each layer and each call drops
+    Only `RecomputingDropout` is affected. Each layer and each call drops
     different elements. `seed` is `<int32>[]`.
     """
     return RecomputeContext(False, tf.cast(seed, tf.int32))
@@ -72,8 +72,8 @@ def recompute_grad(f: Callable, seed=None) -> Callable:
 
     The backward pass runs `f` a second time instead. Dropout inside `f` must be
     `RecomputingDropout` (or `stateless_dropout` with a seed that is an
-    argument): a Keras dropout would drop other elements in the second run, and
-    all gradients would be wrong.
+    argument): a Keras dropout would drop different elements in the second run,
+    and all gradients would be wrong.
 
     Args:
         f: function to wrap. It takes tensors, nested structures of tensors and
@@ -135,7 +135,8 @@ def _recomputed(run, floats):
         def backward(*upstream, variables=()):
             nonlocal is_forward_mode
             if is_running:
-                # Forward mode over variables calls this in the forward pass.
+                # If forward mode watches variables, TensorFlow calls this
+                # function in the forward pass.
                 is_forward_mode = True
                 gradients = [tf.zeros_like(x) for x in [*floats, *variables]]
             else:
@@ -210,11 +211,11 @@ def _is_float_tensor(leaf) -> bool:
 
 
 def zero_that_depends_on(tensor: tf.Tensor) -> tf.Tensor:
-    """Returns a 0 computed from a tensor, `<int32>[]`, which no compiler folds.
+    """Computes a 0, `<int32>[]`, from a tensor; no compiler simplifies it.
 
-    A recomputed function's inputs depend on the incoming gradients. With this
-    zero in the seed, its dropout masks do, too, so a compiler cannot draw them
-    early and keep them.
+    Add it to the seed of a function that is recomputed. The dropout masks then
+    depend on the incoming gradients, as the function's inputs do, so a compiler
+    cannot draw the masks early and keep them.
     """
     first = tf.reshape(tensor, [-1])[:1]
     # The maximum of no elements is -inf, so this works for empty tensors.

@@ -14,7 +14,7 @@ def _compiled(fn, mode):
 
 
 class _Net:
-    """Two dense layers, one dropout layer called twice, and another one."""
+    """Two dense layers, a dropout layer called twice, and another dropout."""
 
     def __init__(self):
         self.dense = [tf.keras.layers.Dense(6) for _ in range(2)]
@@ -61,7 +61,7 @@ class RecomputeGradTest(tf.test.TestCase, parameterized.TestCase):
                     [tf.reduce_sum(s**2) for s in slopes(function)]
                 )
             found = tape.gradient(slope, sources)
-            # With respect to both, and to the variable alone.
+            # Tangents of the input and the variable, and of the variable alone.
             for first in (0, 1):
                 with tf.autodiff.ForwardAccumulator(
                     sources[first:], tangents[first:]

@@ -111,9 +111,9 @@ def apply_to_rows(
 ) -> tf.Tensor:
     """Applies a layer of `[rows, size]` to the last axes of a tensor.
 
-    Keras's `Dense` takes tensors of any rank. If sizes are unknown, XLA cannot
-    compile the gradient of `Dense` inside a `tf.while_loop`, but it can compile
-    this function.
+    Keras's `Dense` takes tensors of any rank. However, if sizes are unknown,
+    XLA cannot compile the gradient of `Dense` inside a `tf.while_loop`. It can
+    compile the gradient of this function.
 
     Args:
         layer: maps `<any>[rows, size]` to `<any>[rows, units]`.
@@ -150,7 +150,7 @@ def _normalize_axis(tensor: tf.Tensor, axis: int, name: str = "axis") -> int:
 
 
 def _describe(tensor: tf.Tensor, name: str | None) -> str:
-    """Describes a tensor for an error message; eager ones have no name."""
+    """Describes a tensor for an error message; eager tensors lack names."""
     if name is not None:
         return f"Tensor '{name}'"
     return f"A {tensor.dtype.name} tensor"

@@ -2,8 +2,9 @@
 
 Attention, dense layers and normalization contain most operations of a model.
 They take their weights as arguments and are traced once for each configuration
-and shapes, forward and backward. All layers call this trace, in any graph: a
-model that is exported after training reuses the traces of its evaluation.
+and set of shapes, forward and backward. All layers in all graphs call this
+trace: a model that is exported after training reuses the traces of its
+evaluation.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ from etcmodel.ops import traces
 # Key -> `tf.function`, the most recently used one last. A `tf.function` keeps
 # separate traces for different devices and strategies.
 _functions = {}
-# Training a model uses about ten.
+# Training a model uses about ten functions.
 _MAX_FUNCTIONS = 128
 _lock = threading.Lock()
 _is_inlined = False
@@ -51,7 +52,7 @@ def shared(function: Callable, is_inlined: bool = False) -> Callable:
 
     * in eager mode, in forward mode, inside `plain` functions (see
       `custom_gradients`), and in loops that TensorFlow vectorizes;
-    * if several tapes record, or a persistent one: TensorFlow would also trace
+    * if several tapes or a persistent tape record: TensorFlow would also trace
       higher derivatives, which keep all attention scores;
     * in a graph that XLA compiles as a whole: function calls would double the
       compile time and need 1.5 times the memory;
@@ -93,8 +94,8 @@ def shared(function: Callable, is_inlined: bool = False) -> Callable:
         key = (
             function,
             configuration,
-            # Otherwise a `tf.function` would reuse a trace with unknown sizes
-            # for known sizes.
+            # Without the sizes, a `tf.function` would reuse a trace of unknown
+            # sizes when sizes are known.
             tuple((x.dtype, _sizes(x)) for x in tensors),
             compilation.state(),
             custom_gradients.is_forward_only(),

@@ -11,7 +11,7 @@ from etcmodel.ops import shared_graphs
 
 
 class OwnLabels(attention.PairLabels):
-    """Labels of a class that a user defines outside this package."""
+    """Labels as a user may define them, outside this package."""
 
     columns = (1, 0)
 
@@ -57,7 +57,8 @@ class SharedGraphsTest(tf.test.TestCase, parameterized.TestCase):
 
         (output, gradient), traces = self.in_graph(layers, tf.constant([2.0]))
         self.assertEqual(1, traces)
-        # 2 -> 4 -> 24 -> 1440; each square doubles the relative change.
+        # 2 becomes 4, 24, 1440. Each of the three squares doubles the relative
+        # change.
         self.assertAllClose([1440.0], output)
         self.assertAllClose([1440.0 * 8 / 2], gradient)
 

@@ -1,6 +1,6 @@
 """Queries graphs and gradients through TensorFlow's private modules.
 
-No other module of the package imports a private one. If a TensorFlow version
+No other module of the package imports private modules. If a TensorFlow version
 lacks a private function, a query returns the answer that keeps results correct,
 and warns once about the cost.
 """
@@ -21,7 +21,7 @@ def is_forward_mode(tensors: Sequence) -> bool:
     Args:
         tensors: float tensors.
     """
-    # No public function tells what an accumulator watches.
+    # No public function tells which tensors an accumulator watches.
     pack_tangents = _find(
         "eager.forwardprop_util",
         "pack_tangents",
@@ -54,8 +54,8 @@ def has_several_tapes(tensors: Sequence) -> bool:
 
 
 def is_compiled_whole() -> bool:
-    """Returns whether XLA compiles all of the graph that is being built."""
-    # No public function tells what XLA will compile.
+    """Returns whether XLA compiles the whole graph that is being built."""
+    # No public function tells which graphs XLA will compile.
     is_in_xla = _find(
         "ops.control_flow_util",
         "GraphOrParentsInXlaContext",

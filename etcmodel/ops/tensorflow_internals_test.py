@@ -73,7 +73,7 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
         ask(X)
         tf.function(ask)(X)
         tf.function(ask, jit_compile=True)(X)
-        # A function that a compiled function calls.
+        # `ask` runs in a function that a compiled function calls.
         tf.function(lambda x: tf.function(ask)(x), jit_compile=True)(X)
         self.assertEqual([False, False, True, True], answers)
 
@@ -189,7 +189,7 @@ class VectorizedTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class OtherVersionTest(tf.test.TestCase, parameterized.TestCase):
-    """Removes TensorFlow's private functions, one at a time."""
+    """Tests TensorFlow versions that lack one of its private functions."""
 
     def setUp(self):
         super().setUp()
@@ -198,7 +198,8 @@ class OtherVersionTest(tf.test.TestCase, parameterized.TestCase):
 
     def remove(self, module, name):
         """Removes an attribute of a module or, without a name, the module."""
-        # Only hides it from importlib: TensorFlow itself uses most of these.
+        # Only importlib's lookups fail: TensorFlow itself uses most of these
+        # functions.
         removed, import_module = (
             f"tensorflow.python.{module}",
             importlib.import_module,

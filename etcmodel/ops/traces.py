@@ -16,16 +16,17 @@ _methods = weakref.WeakKeyDictionary()
 def once(function: Callable, is_inlined: bool = False) -> Callable:
     """Makes graphs call a trace of a function.
 
-    The function takes tensors and other hashable arguments, and must not keep
+    The function takes tensors and hashable Python values, and must not keep
     anything of the calling graph. With `is_inlined`, TensorFlow copies the
     trace into the caller and optimizes every copy. This can save memory:
-    tensors that a copy keeps for its gradient are freed one by one, those of a
-    call only when its whole gradient is computed.
+    tensors that a copy keeps for its gradient are freed one by one; tensors
+    that a call keeps are freed only after its whole gradient is computed.
     """
     return tf.function(
         function,
         autograph=False,
-        # A separate trace for each size would defeat the purpose.
+        # All sizes share a trace; a trace for each size would defeat the
+        # purpose.
         reduce_retracing=True,
         experimental_attributes=None if is_inlined else {"_noinline": True},
     )

@@ -1,1 +1,1 @@
-"""Checks that every Keras layer must pass, and tables of layers to check."""
+"""Checks that every Keras layer must pass, and their tables of layers."""

@@ -18,17 +18,17 @@ import tensorflow as tf
 
 from etcmodel.weight_paths import get_weight_paths
 
-# Sizes of named axes. All differ, even from sizes that tables give as numbers,
-# so that mixed-up axes are noticed.
+# Sizes of named axes. They differ from each other and from the sizes that
+# tables give as numbers, so that mixed-up axes are noticed.
 SIZES = dict(batch=2, seq=5, long=7, side=3, mentions=4)
-# Other sizes, for traced or saved layers: longer and empty axes.
+# Other sizes, to call traced or saved layers with longer and empty axes.
 OTHER_SIZES = (
     dict(batch=1, seq=6, long=11, side=5, mentions=3),
     dict(batch=2, seq=4, long=0, side=0, mentions=0),
     dict(batch=0, seq=3, long=4, side=2, mentions=1),
     dict(batch=2, seq=0, long=5, side=4, mentions=2),
 )
-# Maximum relative error of mixed precision, compared with float32.
+# Maximum relative difference of mixed precision from float32.
 TOLERANCES = dict(mixed_bfloat16=0.03, mixed_float16=0.004)
 
 
@@ -37,9 +37,10 @@ class Input:
     """An argument of a call: its axes, by name or size, and its values.
 
     Floats are normally distributed. Ints are drawn from `min_value` to
-    `below - 1`; if `below` names an axis, they are indices into it, without the
-    last element, which is padding. Bools are true for three of four elements.
-    Breakpoints are 0 or 1; the last two of a row are 1 and 0.
+    `below - 1`. If `below` names an axis, ints are indices into this axis,
+    except the index of its last element, which is padding. Bools are true with
+    a probability of 3/4. Breakpoints are 0 or 1; the last two of a row are 1
+    and 0.
     """
 
     axes: tuple[str | int, ...]
@@ -104,20 +105,20 @@ class Case:
             None for an axis of unknown size.
         packed: whether a call takes the inputs as one dict.
         options: arguments of a call that are not tensors.
-        variants: further arguments of the constructor, used only to check the
+        variants: further sets of constructor arguments, used only to check the
             configuration. `arguments` and `variants` must together cover every
             argument of the constructor.
-        not_in_config: arguments that need not be covered, as layers with them
-            have no configuration.
-        never_empty: axes that the layer does not support with size 0.
+        not_in_config: arguments that need not be covered, since layers that
+            have them have no configuration.
+        never_empty: axes for which the layer does not support the size 0.
         has_dropout: whether training changes the outputs.
-        without_gradient: pattern of paths of weights whose gradient is zero ->
-            the reason.
-        own_precision: pattern of names of sublayers that do not follow the
-            dtype policy -> the reason.
-        float32_outputs: whether the outputs are float32 in all policies.
+        without_gradient: pattern of the paths of weights -> the reason why
+            their gradient is zero.
+        own_precision: pattern of the names of sublayers -> the reason why they
+            do not follow the dtype policy.
+        float32_outputs: whether the outputs are float32 under all policies.
         has_output_shape: whether the layer has `compute_output_shape`.
-        tolerances: policy -> tolerance that replaces that of `TOLERANCES`.
+        tolerances: policy -> tolerance that replaces the one in `TOLERANCES`.
     """
 
     layer_class: type
@@ -140,7 +141,7 @@ class Case:
 
     @property
     def sizes(self) -> list[dict[str, int]]:
-        """All sizes to call the layer with, `SIZES` first."""
+        """All sizes to call the layer with; the first are `SIZES`."""
         return [
             sizes
             for sizes in (SIZES, *OTHER_SIZES)
@@ -148,7 +149,7 @@ class Case:
         ]
 
     def make_layer(self, variant=None, **options):
-        """Creates a layer with `arguments`, or with those of a variant."""
+        """Creates a layer with `arguments` or, if given, with a variant's."""
         arguments = self.arguments if variant is None else variant
         arguments = arguments() if callable(arguments) else arguments
         return self.layer_class(**arguments, **options)
@@ -191,9 +192,9 @@ def unknown_sizes() -> Mapping[str, None]:
 def weight_names(layer) -> list[tuple[str, set[str]]]:
     """Returns each weight's name, and the set of expected names.
 
-    An expected name consists of the names of the layers that lead to the weight
-    and its own, such as "encoder/dense/kernel". If several layers hold the
-    weight's layer, any of them may be in the name.
+    An expected name, such as "encoder/dense/kernel", consists of the names of
+    the layers that lead to the weight, and the weight's own name. If several
+    layers hold the weight's layer, the name may contain any of them.
     """
     expected = {id(weight): set() for weight in layer.weights}
 
@@ -206,7 +207,7 @@ def weight_names(layer) -> list[tuple[str, set[str]]]:
 
     visit(layer, [layer.name])
     return [
-        # Keras 3 has `path`, Keras 2 has TensorFlow's `name`.
+        # Keras 3's weights have a `path`. In Keras 2, `name` is the whole path.
         (getattr(weight, "path", weight.name).split(":")[0], names)
         for weight, names in zip(layer.weights, expected.values(), strict=True)
     ]
@@ -240,7 +241,7 @@ def assert_close(actual, expected, tolerance: float = 1e-5, message="") -> None:
 
 
 def relative_error(actual, expected) -> float:
-    """Computes the norm of the difference, relative to that of `expected`."""
+    """Computes the norm of the difference divided by the norm of `expected`."""
     pairs = list(zip(flatten(actual), flatten(expected), strict=True))
     difference = [
         np.sum(np.square(to_float(x) - to_float(y))) for x, y in pairs
@@ -261,7 +262,7 @@ def as_arrays(outputs) -> list[np.ndarray]:
 def gradients_of(case: Case, layer) -> dict[str, tf.Tensor]:
     """Returns the gradient of each trainable weight, by its path.
 
-    Differentiates a sum of all float outputs with random weights, so that no
+    Differentiates a randomly weighted sum of all float outputs, so that no
     symmetry makes a gradient zero.
     """
     paths = {
@@ -279,7 +280,7 @@ def gradients_of(case: Case, layer) -> dict[str, tf.Tensor]:
                     tf.cast(output, tf.float32)
                     * tf.constant(factors, tf.float32)
                 )
-    # In Keras 3, the tape watches the variables inside Keras's variables.
+    # A tape watches TensorFlow's variables, which Keras 3 wraps.
     gradients = tape.gradient(loss, [tf_variable(x) for x in paths.values()])
     return {
         path: None if gradient is None else tf.convert_to_tensor(gradient)

@@ -45,21 +45,21 @@ from testing.conformance.suite import Suite
 def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:
     """Checks that weights have the same paths in Keras 2 and 3.
 
-    So weights can be copied from one version to the other by path, for example
-    in an `.npz` file. Also reads files that the other version wrote. Reading
-    may fail, but must never give wrong weights:
+    Equal paths allow weights to be copied between the versions, for example in
+    an `.npz` file. Reads files that the other version wrote, too. Reading may
+    fail, but must never give wrong weights:
 
-    * `.keras` files fail, as configurations of models and dtype policies
+    * `.keras` files fail, since the configurations of models and dtype policies
       differ.
     * `.weights.h5` files fail if layers in lists, or shared layers, have
       different names in them.
-    * A `tf.train.Checkpoint` lacks kernels of `Dense` layers, which are called
-      `_kernel` in Keras 3; only `assert_consumed` reports this. The suite's own
-      loader, if it has one, reads all weights.
+    * A `tf.train.Checkpoint` seems to lack the kernels of `Dense` layers, since
+      Keras 3 calls them `_kernel`; only `assert_consumed` reports this. If the
+      suite has its own loader, the loader must read all weights.
 
     Args:
         suite: the layers.
-        with_files: names of the cases whose files are read, too.
+        with_files: names of the cases whose files are read.
     """
     is_legacy = os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
     environment = os.environ | {
@@ -77,7 +77,8 @@ def check_other_keras(suite: Suite, with_files: Sequence[str]) -> None:
         paths = [os.path.join(folder, name) for name in ("weights", "results")]
         with open(paths[0], "wb") as file:
             pickle.dump((suite.saved[0], with_files, weights), file)
-        # A fork could have loaded this process's Keras version already.
+        # Starts Python, since a fork could have loaded this process's Keras
+        # version already.
         done = subprocess.run(
             [
                 *(sys.executable, "-c"),
@@ -156,7 +157,7 @@ def check_config(prepared: Prepared) -> None:
     case.call(other, inputs)
     assert list(get_weight_paths(other)) == list(get_weight_paths(layer))
     other.set_weights(layer.get_weights())
-    # The tolerance is so small that any difference in an option shows.
+    # With so small a tolerance, a difference in any option fails the check.
     assert_close(case.call(other, inputs), prepared.expected[0], 1e-6)
 
 
@@ -235,7 +236,7 @@ def check_output_shape(prepared: Prepared) -> None:
             for name, shape in list(shapes.items())[1:]
             if f"{name}_shape" in inspect.signature(compute).parameters
         }
-        # Shapes may be tuples, just like structures of several outputs.
+        # A tuple may be one shape or a structure of several outputs.
         actual = as_shapes(compute(first, **others))
         expected = [tuple(shape_of(axes, sizes)) for axes in case.outputs]
         assert len(actual) == len(expected), (actual, expected)
@@ -254,7 +255,7 @@ def as_shapes(structure) -> list[tuple]:
 
 
 def check_training(prepared: Prepared) -> None:
-    """Checks that outputs are random only in training, by dropout."""
+    """Checks that outputs are random only in training, and due to dropout."""
     case, layer = prepared.case, prepared.layer
     inputs, expected = case.make_inputs(), prepared.expected[0]
     takes_training = case.takes_training()
@@ -272,7 +273,7 @@ def check_training(prepared: Prepared) -> None:
 
 
 def check_restored(prepared: Prepared, form: str, expected) -> None:
-    """Compares the outputs of a file that a fresh process loaded."""
+    """Compares the outputs of a layer that a fresh process has loaded."""
     actual = prepared.suite.restored[prepared.name, form]
     assert not isinstance(actual, str), f"{form} failed\n{actual}"
     assert_close(actual, expected, message=f"of a {form}")
@@ -332,7 +333,7 @@ def check_gradients(prepared: Prepared) -> None:
 
 
 def check_initial_weights(prepared: Prepared) -> None:
-    """Checks that two new layers get different matrices, except zeros."""
+    """Checks that matrices of two new layers differ, unless they are zeros."""
     assert prepared.model.weights or not prepared.layer.weights
     matrices = [x for x in prepared.initial_weights if x.ndim > 1]
     for i, x in enumerate(matrices):
@@ -341,7 +342,7 @@ def check_initial_weights(prepared: Prepared) -> None:
 
 
 def check_mixed_precision(prepared: Prepared, policy: str) -> None:
-    """Checks that a mixed policy's outputs and gradients are near float32's."""
+    """Checks that outputs and gradients are near those of float32."""
     case, reference = prepared.case, prepared.layer
     compute_dtype = policy.removeprefix("mixed_")
     layer = case.make_layer(dtype=policy)
@@ -393,17 +394,18 @@ class _Around(tf.keras.Model):
 
 
 def check_quantized(prepared: Prepared) -> None:
-    """Checks that 8-bit kernels change outputs only a little (Keras 3)."""
+    """Checks that int8 quantization changes outputs only a little (Keras 3)."""
     if not hasattr(tf.keras.Model, "quantize"):
         return
     case, inputs = prepared.case, prepared.case.make_inputs()
     layer = case.make_layer()
     case.call(layer, inputs)
     layer.set_weights(prepared.layer.get_weights())
-    # Keras collects garbage after each kernel; freezing makes this fast.
+    # Keras collects garbage after each kernel, which is fast if all objects are
+    # frozen.
     gc.freeze()
     with warnings.catch_warnings():
-        # Keras warns about each layer without kernels.
+        # Keras warns about each layer that has no kernel.
         warnings.simplefilter("ignore")
         _Around(layer).quantize("int8")
     gc.unfreeze()
@@ -434,7 +436,7 @@ CHECKS = {
     },
 }
 
-# Slow checks of tensor operations, which do not depend on the Keras version.
+# Slow checks that do not depend on the Keras version.
 ONE_KERAS_CHECKS = {
     "derivatives": check_derivatives,
     "compiled": check_compiled,
@@ -445,7 +447,7 @@ ONE_KERAS_CHECKS = {
 def make_test_case(
     suite: Suite, checks: Mapping[str, Callable] = CHECKS
 ) -> type[unittest.TestCase]:
-    """Creates a test per check and case, such as `test_config_of_<case>`."""
+    """Makes a test for each check and case, such as `test_config_of_<case>`."""
 
     def make_test(check, name):
         return lambda self: check(suite[name])

@@ -114,7 +114,7 @@ class TrainsNoBias(Good):
 class IsNotInCheckpoints(Good):
     def _trackable_children(self, *args, **kwargs):
         children = super()._trackable_children(*args, **kwargs)
-        # Keras 3's lists of layers are missing in checkpoints, too.
+        # In Keras 3, lists of layers are missing in checkpoints like this.
         return {k: x for k, x in children.items() if k != "dense"}
 
 

@@ -13,8 +13,8 @@ from testing.conformance.cases import randomize
 from testing.conformance.cases import tf_variable
 from testing.conformance.suite import Prepared
 
-# Dtype of outputs -> step of the difference, and tolerance relative to the
-# largest value. Some heads always return float32.
+# Dtype of the outputs -> step of the finite difference, and tolerance relative
+# to the largest value. Some heads always return float32.
 _STEPS = {tf.float64: (1e-5, 1e-6), tf.float32: (1e-3, 1e-2)}
 
 
@@ -72,7 +72,7 @@ class _Function:
         ]
 
     def second(self):
-        """Returns second derivatives along the direction, with two tapes."""
+        """Computes second derivatives along the direction, with two tapes."""
         sources = [*self.point, *self.variables]
         with tf.GradientTape() as tape:
             tape.watch(self.point)
@@ -93,7 +93,7 @@ class _Function:
 
     @contextlib.contextmanager
     def moved(self, step):
-        """Moves inputs and variables along the direction."""
+        """Moves inputs and variables by `step` along the direction."""
         point, variables = self.point, [x.numpy() for x in self.variables]
         moves = [tf.cast(step, x.dtype) * x for x in self.direction]
         number = len(point)
@@ -106,7 +106,7 @@ class _Function:
             x.assign(value)
 
     def difference(self, function, step) -> list[np.ndarray]:
-        """Returns a central difference of tensors along the direction."""
+        """Returns the central difference of a function along the direction."""
         values = []
         for sign in (1, -1):
             with self.moved(sign * step):
@@ -151,7 +151,7 @@ def _dot(left, right):
 
 
 def _assert_close(actual, expected, tolerance, what):
-    """Compares with a tolerance relative to the largest expected value."""
+    """Compares tensors; the tolerance is relative to the largest value."""
     scale = max(np.max(np.abs(x), initial=0.0) for x in expected)
     for x, y in zip(actual, expected, strict=True):
         np.testing.assert_allclose(

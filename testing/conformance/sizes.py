@@ -17,7 +17,7 @@ def make_step(prepared: Prepared):
     """Returns a function that calls a layer and computes all its gradients.
 
     The function takes inputs by name. It returns the outputs, and the gradients
-    of their sum of squares for all float inputs and trainable weights.
+    of the sum of their squares for all float inputs and trainable weights.
     """
     case, layer = prepared.case, prepared.layer
     options = {"training": False} if case.takes_training() else {}

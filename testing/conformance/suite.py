@@ -1,4 +1,4 @@
-"""A table of layers, with objects and files that its checks share.
+"""A table of layers, with the objects and files that its checks share.
 
 This module does not import the layers' modules: `read_in_fresh_process` first
 loads SavedModels, as a server would, and only then imports them.
@@ -106,8 +106,8 @@ class Suite(dict[str, Prepared]):
         module: name of the module that holds the suite as `SUITE`.
         cases: name -> case. A name is the layer's default name, with an
             optional suffix to distinguish cases of the same class.
-        load_checkpoint: function of a layer and the path of its checkpoint,
-            which the other Keras version wrote; None to skip this check.
+        load_checkpoint: function that loads a layer from the path of a
+            checkpoint of the other Keras version; None to skip this check.
         whole: names of cases whose SavedModel includes the layer itself, not
             only its graph and variables. Keras 2 then traces the calls of all
             sublayers, which is slow.
@@ -131,7 +131,7 @@ class Suite(dict[str, Prepared]):
     def restored(self) -> dict[tuple[str, str], Any]:
         """Outputs of all saved files, loaded in a fresh process.
 
-        Maps case and format to the outputs, or to the text of an exception.
+        Maps a case and a format to the outputs, or to an exception's text.
         """
         folder, failures, requests = self.saved
         results = helpers.call_in_fresh_process(
@@ -143,7 +143,8 @@ class Suite(dict[str, Prepared]):
     def saved(self) -> tuple[str, dict, dict]:
         """Saves all cases in all formats.
 
-        Returns the folder, the failures, and requests to its SavedModel.
+        Returns the folder, the failures, and each case's requests to the
+        SavedModel, which has a signature for each case.
         """
         folder = pathlib.Path(tempfile.mkdtemp())
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -209,7 +210,7 @@ class Suite(dict[str, Prepared]):
 def read_in_fresh_process(
     module: str, folder: str, requests: Mapping[str, list]
 ) -> dict[tuple[str, str], Any]:
-    """Loads all files of `Suite.saved`; SavedModels without this package."""
+    """Loads all files of `Suite.saved`; loads SavedModels without etcmodel."""
     folder = pathlib.Path(folder)
     results = {}
     saved = tf.saved_model.load(str(folder / "saved"))

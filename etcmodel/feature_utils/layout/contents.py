@@ -9,7 +9,7 @@ from etcmodel.feature_utils import ragged_rows
 
 
 def one_unit(tokens: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Makes the tokens of each record one group of one unit.
+    """Makes the tokens of each record a single group with a single unit.
 
     Use it for a question, for example. `tokens` is `<int>[batch, (tokens)]`:
     `[[7, 8], []]` gives `[[[[7, 8]]], [[[]]]]`.
@@ -18,7 +18,7 @@ def one_unit(tokens: tf.RaggedTensor) -> tf.RaggedTensor:
 
 
 def one_group(units: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Makes the units of each record one group.
+    """Makes the units of each record a single group.
 
     Use it for the sentences of a text, for example. `units` is `<int>[batch,
     (units), (tokens)]`: `[[[7, 8], [9]]]` gives `[[[[7, 8], [9]]]]`.
@@ -27,7 +27,7 @@ def one_group(units: tf.RaggedTensor) -> tf.RaggedTensor:
 
 
 def groups_of_one(units: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Makes each unit a group of its own.
+    """Makes each unit a separate group.
 
     Use it for candidates, for example. `units` is `<int>[batch, (groups),
     (tokens)]`: `[[[7, 8], [9]]]` gives `[[[[7, 8]], [[9]]]]`.
@@ -45,7 +45,7 @@ def constant_tokens(token_ids: Sequence[int], batch: tf.Tensor):
 
 
 def record_splits(nested_splits: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the row splits of the innermost elements by record.
+    """Returns row splits of each record's innermost elements.
 
     `nested_splits` are the splits of all levels, from the outermost. Example:
     `[[0, 2, 3], [0, 1, 3, 4]]` gives `[0, 3, 4]`.
@@ -69,7 +69,7 @@ def unit_indices(content: tf.RaggedTensor, level: str) -> tf.RaggedTensor:
 
 
 def _nest(ragged: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Makes each element of the first dimension a row of its own."""
+    """Makes each element of the first dimension a separate row."""
     ragged = ragged.with_row_splits_dtype(tf.int64)
     splits = tf.range(ragged.nrows() + 1)
     return tf.RaggedTensor.from_row_splits(ragged, splits, validate=False)

@@ -14,7 +14,7 @@ class LiftingTest(tf.test.TestCase, parameterized.TestCase):
                 content=[[7, 8], [], [9]],
                 expected=[[[[7, 8]]], [[[]]], [[[9]]]],
             ),
-            # A record without units keeps its one group.
+            # A record without units still has one group.
             dict(
                 lift=contents.one_group,
                 content=[[[7, 8], [9]], [], [[]]],

@@ -14,8 +14,9 @@ class Budget(NamedTuple):
     """Limits of a section in each record.
 
     Attributes:
-        long: room in the long input, in tokens, `<int64>[batch]`.
-        global_: room in the global input, in tokens, `<int64>[batch]`.
+        long: number of tokens that fit into the long input, `<int64>[batch]`.
+        global_: number of tokens that fit into the global input,
+            `<int64>[batch]`.
         max_units: maximum number of units.
     """
 
@@ -41,7 +42,7 @@ def _clipped_lengths(
 
 
 def _has_tokens_left(content: FlatContent, lengths: tf.Tensor) -> tf.Tensor:
-    """Marks units; False for units that cropping empties."""
+    """Marks units, except those that cropping leaves without tokens."""
     return (lengths > 0) | tf.equal(content.unit_lengths, 0)
 
 
@@ -52,7 +53,7 @@ def _keep_prefix(
     lengths: tf.Tensor,
     crop: bool,
 ) -> Kept:
-    """Keeps the longest prefix, depth first, that the budgets allow."""
+    """Keeps as many elements from the start, depth first, as fit."""
     row = content.unit_row
     row_first = content.row_unit_splits[:-1]
     before = ragged_rows.cumulative(lengths)
@@ -80,7 +81,7 @@ def _keep_prefix(
         fits &= tf.equal(lengths, room)
     fits &= _has_tokens_left(content, room)
     # All units after the first unit that does not fit are dropped, even empty
-    # ones.
+    # units.
     misfits = ragged_rows.cumulative(~fits)
     fits = tf.equal(misfits[1:], tf.gather(tf.gather(misfits, row_first), row))
     kept_lengths = tf.where(fits, room, 0)
@@ -101,7 +102,8 @@ def _keep_prefix(
         costs.token_long * tokens_before
         <= tf.gather(budget.long, content.group_row)
     ) & (globals_before <= tf.gather(budget.global_, content.group_row))
-    # Number of misfits up to and including the first unit of each group.
+    # Number of units that do not fit, up to and including the first unit of
+    # each group.
     seen = tf.gather(misfits, tf.where(count > 0, first + 1, first))
     groups = group_fits & tf.equal(seen, tf.gather(misfits, base))
     return Kept(groups=groups, units=fits, lengths=kept_lengths)
@@ -120,7 +122,7 @@ def cut_tail(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
 
     A unit that alone exceeds the budget is cropped to the budget first.
 
-    Example: of units of 3, 4 and 1 tokens, a budget of 5 keeps the first.
+    Example: of units of 3, 4 and 1 tokens, a budget of 5 keeps the first unit.
     """
     lengths = _clipped_lengths(content, costs, budget, costs.group_global)
     return _keep_prefix(content, costs, budget, lengths, crop=False)
@@ -131,15 +133,15 @@ def _skip_misfits(
 ) -> tf.Tensor:
     """Keeps, in order, each unit or group of a row that fits.
 
-    `takes`, `<int64>[n, resources]`, is how much each element uses. `limits`
-    has the same shape and is how much the kept elements of the row may use, up
-    to and including this one. `row` is the row of each element, and `splits`
+    `takes`, `<int64>[n, resources]`, is how much each element uses. `limits`,
+    in the same shape, is how much all kept elements of the row up to and
+    including this one may use. `row` is the row of each element, and `splits`
     are the row splits of the elements.
     """
     row_first = splits[:-1]
 
     def room(kept):
-        """Returns the room left by earlier kept elements, `[n, resources]`."""
+        """Returns the room that earlier elements leave, `[n, resources]`."""
         sums = tf.cumsum(tf.where(kept[:, tf.newaxis], takes, 0))
         sums = tf.pad(sums, [[1, 0], [0, 0]])
         return limits - sums[:-1] + tf.gather(tf.gather(sums, row_first), row)
@@ -149,14 +151,15 @@ def _skip_misfits(
 
     index = tf.range(tf.size(row, tf.int64))
 
-    # Each step removes the first misfit of every row; most rows have none.
+    # Each step drops the first element of every row that does not fit. Most
+    # rows have no such element.
     def skip(kept, wrong):
         first = tf.math.unsorted_segment_min(
             tf.where(wrong, index, index.dtype.max), row, tf.size(row_first)
         )
         # [items]
         first = tf.gather(first, row)
-        # Later elements have at most the room that is left at the first misfit.
+        # Later elements have at most the room that the dropped element had.
         left = tf.gather(room(kept), tf.minimum(first, index))
         too_much = tf.reduce_any(takes > left, axis=1)
         kept &= ~(too_much & (index >= first))
@@ -174,7 +177,7 @@ def _skip_misfits(
 def cut_fit(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     """Skips every unit that does not fit as a whole.
 
-    A short unit after a skipped long one can still be kept. Groups are kept,
+    A short unit after a skipped long unit can still be kept. Groups are kept,
     even without units, while the global input has room. HotpotQA's paragraphs
     are truncated this way (ETC paper, Appendix C: as many tokens as possible).
 
@@ -216,7 +219,7 @@ def cut_fit(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
 def _whole_groups(
     content: FlatContent, costs: Costs, budget: Budget
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the use of each group and the limits of its row.
+    """Returns how much each group uses, and the limits of its row.
 
     Both are `<int64>[groups, 3]`: long tokens, global tokens and units.
     """
@@ -282,9 +285,10 @@ def cut_balanced(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     Among groups of equal size, the group that has had this size for the longest
     time loses a unit next. This is the max-heap of ETC (paper, Appendix C) in
     closed form: units are dropped in the order of (-position in their group,
-    size of the group, group). The code keeps them in the reverse order while
-    the budgets last. Groups are kept, even without units. Only if the global
-    input has no room for one unit per group are the last groups dropped.
+    size of the group, group). The code goes through them in reverse and keeps
+    units while the budgets last. Groups are kept, even without units. The last
+    groups are dropped only if the global input has no room for one unit per
+    group.
 
     Example: with groups of 4, 2 and 4 units and room for 7 units, the groups 0,
     2 and 0 lose one unit each, which leaves 2, 2 and 3.
@@ -305,7 +309,7 @@ def cut_balanced(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     )
     lengths = _clipped_lengths(content, costs, budget, group_tokens)
 
-    # Sorts units, record by record, into the order in which they are kept.
+    # Within each record, sorts units into the order in which they are kept.
     base = 1 + tf.reduce_max(tf.concat([counts, [0]], 0))
     num_groups = tf.reduce_max(tf.concat([group_index, [0]], 0)) + 1
     key = content.unit_row * base + content.index("unit")
@@ -320,12 +324,13 @@ def cut_balanced(content: FlatContent, costs: Costs, budget: Budget) -> Kept:
     row = content.unit_row
 
     def used(values):
-        """Returns the budget used up to each unit, in the order of `order`."""
+        """Returns the budget used up to each unit, in the order `order`."""
         sums = ragged_rows.cumulative(tf.gather(values * cost, order))
         starts = tf.gather(sums, content.row_unit_splits[:-1])
         return sums[1:] - tf.gather(starts, row)
 
-    # Sorting keeps units in their rows, so `row` holds for both orders.
+    # Sorting does not move units between rows, so `row` is right for both
+    # orders.
     fits = costs.token_long * used(lengths) <= tf.gather(budget.long, row)
     fits &= used(costs.unit_global + costs.token_global * lengths) <= tf.gather(
         budget.global_ - group_tokens, row

@@ -1,4 +1,4 @@
-"""Tests of `cuts`: which units stay when the budget is full."""
+"""Tests of `cuts`: which units are kept when the budget is full."""
 
 import heapq
 import random
@@ -15,7 +15,7 @@ from etcmodel.feature_utils.layout.flat_content import Costs
 # Every group and unit has a global token; tokens are in the long input.
 COSTS = Costs(token_long=1, token_global=0, unit_global=1, group_global=1)
 PLENTY = 10**6
-# Multiples of the content and of both budgets.
+# Content, and the budgets of the long and the global input.
 SPECS = (
     tf.RaggedTensorSpec([None] * 4, tf.int32, ragged_rank=3),
     tf.TensorSpec([None], tf.int64),
@@ -30,12 +30,12 @@ def content_of(lengths):
 
 
 def flatten(lengths):
-    """Makes flat content with units of the given lengths."""
+    """Makes flat content whose units have the given lengths."""
     return flat_content.flatten(content_of(lengths))
 
 
 def random_lengths(rng, most_groups, most_units, most_tokens):
-    """Draws lengths of the units of one to three records, and makes content."""
+    """Draws the units' lengths of one to three records; makes content."""
     lengths = [
         [
             [
@@ -110,8 +110,8 @@ class LayoutCutsTest(tf.test.TestCase, parameterized.TestCase):
 
         for _ in range(40):
             lengths, content = random_lengths(rng, 6, 8, 4)
-            # At least 4, the longest unit, so none is cropped; and room
-            # for every group with one unit.
+            # No unit is cropped, since the longest has 4 tokens. The global
+            # input has room for every group with one unit.
             longs = [rng.randint(4, 50) for _ in lengths]
             globals_ = [rng.randint(12, 40) for _ in lengths]
             units = rng.randint(0, 25)
@@ -124,8 +124,8 @@ class LayoutCutsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(kept, expected, f"{lengths} {longs}")
 
     def test_balanced_when_not_even_groups_fit(self):
-        # Room for two groups with a unit each. The second one has no unit, so
-        # there is room for another unit of the first.
+        # The global input has room for two groups with a unit each. The second
+        # group has no unit, so the first group can keep two.
         content = flatten([[[1, 1, 1], [], [1]]])
         kept = cuts.cut_balanced(content, COSTS, budget(9, global_=4))
         self.assertAllEqual(kept.groups, [True, True, False])
@@ -142,10 +142,10 @@ class LayoutCutsTest(tf.test.TestCase, parameterized.TestCase):
         (13, PLENTY, PLENTY, [3, 4, 2, 4], [3, 4, 2, 0]),
         (8, PLENTY, PLENTY, [3, 4, 1, 0], [3, 4, 0, 0]),
         (7, PLENTY, PLENTY, [3, 4, 0, 0], [3, 4, 0, 0]),
-        # The first alone is too long, and is cropped.
+        # The first unit alone is too long, so it is cropped.
         (2, PLENTY, PLENTY, [2, 0, 0, 0], [2, 0, 0, 0]),
         (0, PLENTY, PLENTY, [0, 0, 0, 0], [0, 0, 0, 0]),
-        # Two groups and four units: six global tokens.
+        # Two groups and four units need six global tokens.
         (20, 6, PLENTY, [3, 4, 2, 5], [3, 4, 2, 5]),
         (20, 5, PLENTY, [3, 4, 2, 0], [3, 4, 2, 0]),
         (20, 3, PLENTY, [3, 4, 0, 0], [3, 4, 0, 0]),

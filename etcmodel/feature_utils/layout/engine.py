@@ -1,8 +1,8 @@
 """The layout engine: turns ragged content and a spec into EtcFeatures.
 
-Tasks differ in their units, in which units get a global token, in links between
-tokens, and in the truncation of long input. A `LayoutSpec` describes all of
-this. `LayoutEngine` applies it to a whole batch, in graph code.
+A task defines its units, the units that get a global token, links between
+tokens, and how long input is truncated. A `LayoutSpec` describes all of this.
+`LayoutEngine` applies it to a whole batch, in graph code.
 
 A section's content has four dimensions, [batch, (groups), (units), (tokens)]. A
 document is a group of sentences; a question is one group of one unit. The
@@ -65,7 +65,7 @@ _UNLIMITED = 2**31 - 1
 
 
 class Layout(NamedTuple):
-    """The engine's result. A row is a record, or a window of one.
+    """The engine's result. A row is a record, or a window of a record.
 
     Attributes:
         features: the EtcFeatures and the features of links, each `<int32>[rows,
@@ -74,11 +74,11 @@ class Layout(NamedTuple):
         long_sources: indices of each long token before truncation: its section,
             its group, its unit in the group, and its index in the unit; -1 for
             padding. `<int32>[rows, long_length, 4]`.
-        global_sources: the same for global tokens, `<int32>[rows,
+        global_sources: these indices for each global token, `<int32>[rows,
             global_length, 4]`. The global token of a group or unit has -1 for
             the levels below.
         counts: section -> numbers of its elements before and after truncation.
-        owner: the record of each row, `<int32>[rows]`.
+        owner: index of each row's record, `<int32>[rows]`.
         windows: `starts`, the token offset of each window in its record, and
             `sizes`, its number of tokens, both `<int64>[batch, (rows)]`. Empty
             if no section has windows.
@@ -97,9 +97,10 @@ class LayoutEngine:
     """Lays out ragged content as EtcFeatures; see the module's docstring.
 
     Content that exceeds the lengths is truncated according to each section's
-    `cut`, and counted. The result for a record does not depend on the other
-    records of the batch. If a length is None, the input is as long as the batch
-    needs. `special_ids` maps the token names in the specification to ids.
+    `cut`, and `Layout.counts` reports it. The result for a record does not
+    depend on other records in the batch. If a length is None, the input is as
+    long as the batch needs. `special_ids` maps the token names in the
+    specification to ids.
 
     Raises:
         ValueError: a length is negative, a window has no `long_length`, or a
@@ -157,8 +158,8 @@ class LayoutEngine:
                 (units), (tokens)]`, for sections without constant `tokens`.
                 `one_unit`, `one_group` and `groups_of_one` add missing
                 dimensions.
-            targets: link name -> targets; see `Link`.
-            values: value name -> values; see `Value`.
+            targets: name of a link -> its targets; see `Link`.
+            values: name of a value -> its values; see `Value`.
 
         Raises:
             ValueError: an argument does not match the specification.
@@ -248,7 +249,7 @@ class LayoutEngine:
             table = tables[source]
             made, marks[source] = table.dense(rows, _length(length, used))
             name = f"{source}_paragraph_breakpoints"
-            # The last token always ends a paragraph.
+            # The last token of an input always ends a paragraph.
             positions = tf.range(tf.shape(made[name], tf.int64)[1])
             last = tf.equal(positions, used[:, tf.newaxis] - 1)
             made[name] = tf.maximum(made[name], tf.cast(last, tf.int32))
@@ -301,7 +302,7 @@ class LayoutEngine:
                 )
 
     def _told(self, targets, values):
-        """Pairs each link with its targets, and each value with its values."""
+        """Pairs links with their targets, and each `Value` with its values."""
         pairs = [(x, targets[x.name]) for x in self.spec.links]
         return pairs + [(x, values[x.name]) for x in self.spec.values]
 
@@ -317,7 +318,8 @@ class LayoutEngine:
         for part, given in self._told(targets, values):
             content = sections[part.section].content
             splits = given.with_row_splits_dtype(tf.int64).nested_row_splits
-            # Row splits by record of the targets or values, and of the content.
+            # Each record's row splits: of the targets or values, and of the
+            # content.
             pair = (
                 record_splits(splits),
                 content.splits(part.level),
@@ -336,7 +338,7 @@ class LayoutEngine:
             )
 
     def _cut(self, sections, batch):
-        """Truncates the sections to the space left, in the order of rank."""
+        """Truncates sections, in the order of their rank, to the space left."""
         long_limit = _limit(self.long_length)
         global_limit = _limit(self.global_length)
         if self.spec.blocks is not None:
@@ -357,7 +359,8 @@ class LayoutEngine:
             if spec.max_tokens is not None:
                 long_budget = tf.minimum(long_left, spec.max_tokens)
             if spec.cut == WINDOWS:
-                # Windows have the last rank: all other sections are cut by now.
+                # Windows have the last rank, so all other sections have been
+                # cut.
                 windows = flat_content.make_windows(
                     content.row_sizes("token"), long_budget, spec.stride
                 )
@@ -372,8 +375,8 @@ class LayoutEngine:
                     for x in (long_budget, global_left)
                 )
                 if spec.share_last_global:
-                    # Units cannot share a global token if there is no room for
-                    # one, so the window is empty.
+                    # Without room for a global token that units can share,
+                    # windows are empty.
                     windows = windows._replace(
                         sizes=tf.where(global_left > 0, windows.sizes, 0)
                     )

@@ -1,4 +1,4 @@
-"""Tests of `layout`: worked examples."""
+"""Tests of the layout engine with worked examples."""
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -40,8 +40,8 @@ WIKIHOP = LayoutSpec(
     ),
 )
 
-# The layout of HotpotQA: the [CLS] has a global token but no link to it, and
-# titles have their own token type.
+# The layout of HotpotQA: [CLS] has a global token, but is not linked to it.
+# Titles have their own token type.
 HOTPOTQA = LayoutSpec(
     (
         Section(
@@ -107,7 +107,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             "global_paragraph_breakpoints": "1 1 0 1 0 0 1 0 1 0 0 0",
         }
         if long_length is None:
-            # Without lengths, the three positions of padding are missing.
+            # Without lengths, the inputs lack their three positions of padding.
             expected = {
                 name: " ".join(values.split()[:-3])
                 for name, values in expected.items()
@@ -117,8 +117,8 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_hotpotqa_cut_keeps_true_indices(self):
         # The first sentence of the first paragraph and the title of the second
-        # one do not fit; shorter units do. The third word exceeds the maximum
-        # length of a question.
+        # paragraph do not fit; shorter units do. The question's third word
+        # exceeds the maximum length of a question.
         made = LayoutEngine(HOTPOTQA, 7, 13)(
             {
                 "cls": layout.one_unit(constant_tokens([101], 1)),
@@ -138,8 +138,8 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             global_token_ids="101 3 3 5 1 1 5 1 0 0 0 0 0",
             global_paragraph_breakpoints="1 0 1 0 0 1 0 1 0 0 0 0 0",
         )
-        # Section, group, unit (a title is 0), token: skipped units do not shift
-        # the numbers.
+        # Each row has section, group, unit (0 for a title) and token. Skipped
+        # units do not shift these indices.
         nothing = [-1] * 4
         tokens = [[0, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 1]]
         self.assertAllEqual(
@@ -157,7 +157,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllEqual(
             [x[0] for x in made.counts["paragraphs"]],
-            # tokens, kept, units, kept, groups, kept
+            # Tokens, kept tokens, units, kept units, groups, kept groups.
             [10, 3, 5, 3, 2, 2],
         )
         self.assertAllEqual(made.counts["question"].kept_tokens, [2])
@@ -179,7 +179,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
         """Puts a question before every window of a page.
 
         A window has 3 of the page's 7 tokens, and the stride is 2, so windows
-        start at 0, 2 and 4. The second record has no page, and one window.
+        start at 0, 2 and 4. The second record has no page, but one window.
         """
         spec = LayoutSpec(
             [
@@ -192,7 +192,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
                     cut="windows",
                     stride=2,
                 ),
-                # Constant tokens of every record.
+                # Every record has the same token.
                 Section("end", cut="keep", tokens=("separator",)),
             ],
         )
@@ -210,7 +210,8 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             ],
             "global_token_ids": [
                 [3, 3, 5, 1, 0, 0],
-                # The next paragraph does not fit, and neither does its token.
+                # The next paragraph needs two global tokens, so it does not
+                # fit, and its token 15 is dropped.
                 [3, 3, 5, 1, 1, 0],
                 [3, 3, 5, 1, 0, 0],
                 [3, 3, 0, 0, 0, 0],
@@ -219,11 +220,11 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(made.features[name], values, name)
         self.assertAllEqual(made.owner, [0, 0, 0, 1])
         self.assertEqual(made.windows["starts"].to_list(), [[0, 2, 4], [0]])
-        # Units that do not fit into the global input are dropped.
+        # The second window has 2 tokens: another unit would need global tokens.
         self.assertEqual(made.windows["sizes"].to_list(), [[3, 2, 3], [0]])
-        # Counts are per record: a token in any window is kept.
+        # Counts are per record: a token counts as kept if a window has it.
         self.assertAllEqual(made.counts["page"].kept_tokens, [7, 0])
-        # Origins of tokens in the record.
+        # The source of a window's token is its place in the record.
         self.assertAllEqual(made.long_sources[2, 3], [1, 1, 0, 1])
 
     def test_windows_that_share_the_last_global_token(self):
@@ -247,10 +248,10 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             long_token_ids="11 12 13 14 9 0",
             long_sentence_ids="0 1 1 1 2 -1",
             global_token_ids="1 1 2",
-            # Three units share the last global token of the page.
+            # The second and third unit share the page's last global token.
             global_paragraph_breakpoints="0 1 1",
         )
-        # Without room in the global input there is no token to share.
+        # Without room in the global input, no global token can be shared.
         made = LayoutEngine(spec, 6, 1)(page)
         self.assertEqual(made.windows["sizes"].to_list(), [[0]])
 
@@ -314,7 +315,7 @@ class LayoutTest(tf.test.TestCase, parameterized.TestCase):
             call(two, one, two)
         many = ragged([[[[1], [2]]], [[[3]]]], 3)
         for targets in (two, ragged([[[[1]]], [[[1, 1]]]], 3)):
-            # The number of units is right in total, but not per record.
+            # The number of targets is right in the batch, but not per record.
             with self.assertRaisesRegex(
                 tf.errors.InvalidArgumentError,
                 "Link .*x.*for each token of .*a",

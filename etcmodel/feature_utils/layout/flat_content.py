@@ -19,11 +19,11 @@ _OWNERS = {"group": "group_row", "unit": "unit_group", "token": "token_unit"}
 class FlatContent:
     """The groups, units and tokens of one section, and their splits.
 
-    A row is a record, or a window of one. An *element* is a group, a unit or a
-    token. `group_splits` are the row splits of groups by row, `unit_splits` of
-    units by group, and `token_splits` of tokens by unit. The origin of an
-    element is its index in the flat content before truncation and repetition.
-    All tensors are `<int64>`.
+    A row is a record, or a window of a record. An *element* is a group, a unit
+    or a token. `group_splits` split the groups by row, `unit_splits` the units
+    by group, and `token_splits` the tokens by unit. An element's origin is its
+    index in the flat content before truncation and repetition. All tensors are
+    `<int64>`.
     """
 
     group_splits: tf.Tensor
@@ -35,22 +35,22 @@ class FlatContent:
 
     @functools.cached_property
     def group_row(self) -> tf.Tensor:
-        """The row of each group."""
+        """Index of each group's row."""
         return ragged_rows.owners(self.group_splits)
 
     @functools.cached_property
     def unit_group(self) -> tf.Tensor:
-        """The group of each unit."""
+        """Index of each unit's group."""
         return ragged_rows.owners(self.unit_splits)
 
     @functools.cached_property
     def unit_row(self) -> tf.Tensor:
-        """The row of each unit."""
+        """Index of each unit's row."""
         return tf.gather(self.group_row, self.unit_group)
 
     @functools.cached_property
     def token_unit(self) -> tf.Tensor:
-        """The unit of each token."""
+        """Index of each token's unit."""
         return ragged_rows.owners(self.token_splits)
 
     @functools.cached_property
@@ -114,9 +114,9 @@ def flatten(content: tf.RaggedTensor) -> FlatContent:
 
 
 class Costs(NamedTuple):
-    """How many tokens of an input each element of a level takes: 0 or 1.
+    """Number of tokens that an element of a level adds to an input: 0 or 1.
 
-    `unit_global`, for example, is 1 if every unit has a global token.
+    For example, `unit_global` is 1 if every unit has a global token.
     """
 
     token_long: int
@@ -145,7 +145,7 @@ class Counts(NamedTuple):
     """Numbers of a section's elements in each record, `<int32>[batch]`.
 
     `tokens`, `units` and `groups` count the elements before truncation;
-    `kept_tokens` and so on count those after it.
+    `kept_tokens`, `kept_units` and `kept_groups` count the elements after it.
     """
 
     tokens: tf.Tensor
@@ -171,7 +171,7 @@ def used(content: FlatContent, costs: Costs) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def count(original: FlatContent, content: FlatContent) -> Counts:
-    """Counts the elements of records, and those kept in at least one row."""
+    """Counts each record's elements, and the elements that any row keeps."""
     values = []
     for level in ("token", "unit", "group"):
         splits, origin = original.splits(level), content.origin(level)
@@ -189,7 +189,7 @@ def count(original: FlatContent, content: FlatContent) -> Counts:
 
 
 def select(content: FlatContent, kept: Kept) -> FlatContent:
-    """Returns the content that `kept` marks."""
+    """Returns the parts of the content that `kept` marks."""
     # Number of kept tokens before each unit, and the unit of each kept token.
     before = ragged_rows.cumulative(kept.lengths)
     unit = ragged_rows.owners(before)
@@ -246,12 +246,12 @@ class Windows(NamedTuple):
 def make_windows(
     lengths: tf.Tensor, room: tf.Tensor, stride: int | None
 ) -> Windows:
-    """Makes windows over texts; the last one of a text may be shorter.
+    """Makes windows over texts; the last window of a text may be shorter.
 
-    `lengths` are numbers of tokens, and `room` is the size of a window; both
-    are `<int64>[batch]`. A text of n tokens has `1 + ceil(max(n - room, 0) /
-    stride)` windows. The stride is at most the room, so that windows skip no
-    tokens; None means the room.
+    `lengths` are the texts' numbers of tokens, and `room` is the size of a
+    window; both are `<int64>[batch]`. A text of n tokens has
+    `1 + ceil(max(n - room, 0) / stride)` windows. A larger stride than the room
+    is reduced to the room, so that windows skip no tokens. None means the room.
 
     Example: lengths of 9 and 3 with room for 4 and a stride of 3 give the
     owners 0 0 0 1, the starts 0 3 6 0 and the sizes 4 4 3 3.
@@ -288,7 +288,7 @@ def _runs(*keys: tf.Tensor) -> tf.Tensor:
 
 
 def cut_windows(content: FlatContent, windows: Windows) -> FlatContent:
-    """Returns the groups and units with at least one token in a window.
+    """Returns the content of windows: tokens, and their units and groups.
 
     Example: a record has the units `[7, 8, 9]` and `[5]`. The window from 0 to
     2 has the unit `[7, 8]`; the window from 1 to 4 has `[8, 9]` and `[5]`.

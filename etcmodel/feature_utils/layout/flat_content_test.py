@@ -37,13 +37,13 @@ class FlatContentTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(to_lists(shown), [[[[0, 1]]], [[[1, 2], [3]]]])
 
     @parameterized.parameters(
-        # No tokens; no room; exactly enough room.
+        # Text without tokens; no room; exactly enough room.
         (0, 4, 3, [(0, 0)]),
         (9, 0, 3, [(0, 0)]),
         (9, -2, 3, [(0, 0)]),
         (4, 4, 3, [(0, 4)]),
         (5, 4, 3, [(0, 4), (3, 2)]),
-        # No overlap; a stride beyond the room would skip tokens.
+        # No overlap by default, and with a stride larger than the room.
         (9, 4, None, [(0, 4), (4, 4), (8, 1)]),
         (9, 4, 7, [(0, 4), (4, 4), (8, 1)]),
     )

@@ -1,4 +1,4 @@
-"""Looks up the links, values and vectors of tokens in a layout; graph code."""
+"""Looks up the links, values and vectors of a layout's tokens; graph code."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from etcmodel.feature_utils.layout.spec import Link
 from etcmodel.feature_utils.layout.spec import Value
 from etcmodel.feature_utils.layout.tables import PlacedSection
 
-# Input -> the marks of its table; see `tables.Table`.
+# "long" or "global" -> the marks of this input's table; see `tables.Table`.
 Marks = Mapping[str, Mapping[str, tf.Tensor]]
 
 
@@ -36,7 +36,7 @@ def look_up(
     for value in spec.values:
         flat = tf.cast(values[value.name].flat_values, value.dtype)
         place = _places_of(spec, value, marks)
-        # The first place is for tokens without a value.
+        # Index 0 is for tokens without a value.
         padded = tf.concat(
             [tf.fill([1, *value.shape], value.padding), flat], axis=0
         )
@@ -77,7 +77,7 @@ def resolve(
         max_units = tf.reduce_max(tf.concat([starts[1:] - starts[:-1], [0]], 0))
         # [units]
         index = content.origin(level) - tf.gather(starts, tf.gather(owner, row))
-        # Positions of all units of a record in each of its rows. The first and
+        # For each row, the positions of all units of its record. The first and
         # the last column are for targets that do not exist.
         # [rows, 1 + units + 1]
         positions = tf.tensor_scatter_nd_update(
@@ -123,19 +123,19 @@ def pick_units(
         pick_units(spec, made.global_sources, output, "clauses", "group")
 
     gives the vectors of the clauses, `[2, 2, hidden]`, and `[[True, True],
-    [True, False]]`. The vector of the missing second clause of the second
-    record is 0. With `long_sources` and `long_output` it gathers the vectors of
-    text tokens.
+    [True, False]]`. The second record has no second clause, so the clause's
+    vector is 0. With `long_sources` and `long_output`, the function gathers the
+    vectors of text tokens.
 
     `sizes` are the number of groups, the number of units per group and the
     number of tokens per unit, down to the level. Elements beyond these sizes
     are dropped. By default, the sizes are the largest in the batch.
 
     Returns:
-        The vectors, `<float>[rows, groups, (units, (tokens,)) hidden]`, by
-        indices in the content before truncation; and whether each element has
-        a token, `<bool>[rows, groups, (units, (tokens))]`. Vectors of elements
-        that were cut, or have no token, are 0.
+        The vectors, `<float>[rows, groups, (units, (tokens,)) hidden]`, indexed
+        as the content before truncation; and whether each element has a token,
+        `<bool>[rows, groups, (units, (tokens))]`. Vectors of elements that were
+        cut, or have no token, are 0.
 
     Raises:
         ValueError: the section or level does not exist, or the number of
@@ -154,7 +154,7 @@ def pick_units(
     is_own = tf.equal(sources[..., 0], index)
     is_own &= tf.reduce_all(sources[..., 1 : 1 + depth] >= 0, axis=-1)
     is_own &= tf.reduce_all(sources[..., 1 + depth :] < 0, axis=-1)
-    # The first place of each axis is for all other tokens.
+    # Index 0 of each axis is for all other tokens.
     # [rows, length, depth]
     places = tf.where(
         is_own[..., tf.newaxis], 1 + sources[..., 1 : 1 + depth], 0

@@ -24,7 +24,7 @@ class LayoutLookupTest(tf.test.TestCase, parameterized.TestCase):
         (tf.int64, [7, 8, 9], [7, 8], 0),
     )
     def test_values(self, dtype, given, kept, pad):
-        """Lays out values of any dtype; drops those of units that are cut."""
+        """Lays out values of any dtype; the values of cut units are dropped."""
         spec = LayoutSpec(
             [
                 Section("a", unit_global=GlobalToken(1), cut="keep"),
@@ -66,7 +66,7 @@ class LayoutLookupTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(
             made.values["all"], [[kept[0], kept[0], kept[1], pad]]
         )
-        # The second group of b did not fit.
+        # The second group of "b" does not fit.
         self.assertAllEqual(made.values["place"], [[[-1, -1]] * 3 + [[1, 2]]])
 
     def test_two_links_of_a_feature(self):
@@ -87,7 +87,7 @@ class LayoutLookupTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class PickUnitsTest(tf.test.TestCase, parameterized.TestCase):
-    """The vector of a token is its position, and ten times its position."""
+    """Uses the vector `[position, 10 * position]` for each token."""
 
     SPEC = LayoutSpec(
         [
@@ -102,7 +102,7 @@ class PickUnitsTest(tf.test.TestCase, parameterized.TestCase):
     )
 
     def _made(self):
-        """Lays out a record whose second unit of three does not fit."""
+        """Lays out two records; one unit of the first record does not fit."""
         return LayoutEngine(self.SPEC, 6, 7)(
             {
                 "title": layout.one_unit(ragged([[31, 32], [33]], 1)),
@@ -144,7 +144,7 @@ class PickUnitsTest(tf.test.TestCase, parameterized.TestCase):
                 [[[4, 0], [6, 0]], [[10, 11], [0, 0]]],
             ),
             (("title", "token"), [[[[1, 2]]], [[[8, 0]]]]),
-            # Room for more, and for fewer.
+            # Sizes above and below the numbers of elements.
             (("text", "group", [3]), [[3, 5, 0], [9, 12, 0]]),
             (("text", "unit", [1, 1]), [[[4]], [[10]]]),
         ):

@@ -1,8 +1,9 @@
 """Compares `layout` with plain Python loops on random specifications.
 
-An element is identified by its path: its indices in the content of a record. A
-group is `(1,)`, its first unit is `(1, 0)`, and the first token of this unit is
-`(1, 0, 0)`. The kept part of a section is a list of paths in depth-first order.
+An element is identified by its path: its indices in the content of a record.
+The second group is `(1,)`, its first unit is `(1, 0)`, and this unit's first
+token is `(1, 0, 0)`. The kept part of a section is a list of paths in
+depth-first order.
 """
 
 import functools
@@ -48,7 +49,7 @@ class Record(NamedTuple):
 
 
 class Token(NamedTuple):
-    """A token of either input; the token of a block has section -1."""
+    """A token of an input; the global token of a block has section -1."""
 
     section: int
     path: tuple[int, ...]
@@ -87,13 +88,13 @@ def pieces_of(section, content, budget):
     if section.whole == "group":
         return [list(x) for _, x in itertools.groupby(paths, lambda x: x[:1])]
     if section.cut == "tail":
-        # The maximum length of a unit; without room no part is kept.
+        # The maximum length of a unit. Without room, no unit is kept.
         most = budget[0] if section.in_long else len(paths)
         if section.token_global:
             above = {"group", "unit"} & {*section.global_tokens}
             most = min(most, budget[1] - len(above))
         paths = [x for x in paths if len(x) < 3 or x[2] < max(most, 1)]
-    # A group by itself, a unit with its tokens.
+    # A group without its units is one part; a unit with its tokens is another.
     return [list(x) for _, x in itertools.groupby(paths, lambda x: x[:2])]
 
 
@@ -108,7 +109,7 @@ def pack(section, pieces, budget):
         ):
             kept += piece
         elif section.cut != "fit":
-            # Also drops a group without any kept part.
+            # If no part of a group is kept, drops the group, too.
             while kept and kept[-1] == parent:
                 parent = kept.pop()[:-1]
             break
@@ -132,7 +133,7 @@ def windows_of(section, content, budget):
     while not rows or start - step + room < len(tokens) and room > 0:
         shown = tokens[start : start + room]
         start += step
-        # With the units and groups around them.
+        # The shown tokens, and the units and groups that contain them.
         paths = list(dict.fromkeys(x[:n] for x in shown for n in (1, 2, 3)))
         if not section.share_last_global:
             paths = pack(section, [[path] for path in paths], budget)
@@ -143,7 +144,7 @@ def windows_of(section, content, budget):
 
 
 def cut(case, contents):
-    """Returns, per row, section -> kept paths; and room for shared globals."""
+    """Returns each row's kept paths by section, and the global room left."""
     spec, long_left, global_left = case
     if spec.blocks:
         long_left = min(long_left, global_left * spec.blocks.size)
@@ -223,7 +224,7 @@ def long_features(section, path, positions):
 
 
 def tokens_of(spec, part, inputs):
-    """Returns (position, path of the element) of a link's or value's tokens."""
+    """Returns the positions of a link's or value's tokens, and their paths."""
     depth = LEVELS.index(part.level) + 1
     for place, token in enumerate(inputs[part.source]):
         is_unit = part.source == "long" or len(token.path) == depth
@@ -336,7 +337,7 @@ def draw_spec(rng):
 
 def draw_case(rng):
     spec = draw_spec(rng)
-    # Makes global tokens scarce, so that units share the last one.
+    # With little room in the global input, units share its last token.
     shares = any(x.share_last_global for x in spec.sections)
     most = [0, 1, 2, 3] if shares else [0, 2, 3, 5, 8, 50]
     return Case(spec, rng.choice([0, 4, 8, 12, 16, 24]), rng.choice(most))
@@ -364,7 +365,7 @@ def draw_numbers(rng, low, high, shape):
 def draw_content(rng, *most):
     if not most:
         return rng.randint(1, 99)
-    # Mostly the maximum number, sometimes none.
+    # The number is often the maximum, and sometimes 0.
     number = min(most[0], rng.randint(0, most[0] + 2))
     return [draw_content(rng, *most[1:]) for _ in range(number)]
 
@@ -379,7 +380,7 @@ def draw_record(rng, spec):
     for part in (*spec.links, *spec.values):
         low, high = 1, 99
         if isinstance(part, Link):
-            # Some are out of range.
+            # Some targets are out of range.
             units = paths_of(contents[part.target_section], part.target_level)
             low, high = -2, len(units) + 1
         draw = functools.partial(draw_numbers, rng, low, high, shape_of(part))
@@ -393,7 +394,7 @@ def ragged(nested, level, shape=()):
 
 
 def run_engine(case, records):
-    """Returns the owners of rows, the counts, and the other results by name."""
+    """Returns the owners of rows, the counts, and all features by name."""
     contents = {
         x.name: ragged([y.contents[x.name] for y in records], "token")
         for x in case.spec.sections

@@ -1,7 +1,7 @@
 """Specification of a layout as data: sections, links and values.
 
-An element is a group, a unit or a token. Classes raise a `ValueError` if their
-attributes conflict.
+An element is a group, a unit or a token. The classes raise a `ValueError` if
+their attributes conflict.
 """
 
 import dataclasses
@@ -78,15 +78,15 @@ class Section:
             next, at most the size of a window; None for windows that do not
             overlap.
         share_last_global: whether units of a window share the last global token
-            if the global input has no room for more. Otherwise they are
-            cropped, as with "keep".
-        priority: sections with a lower number get space first; among equal
-            numbers, the earlier section does. By default 0 for "keep",
+            if the global input has no room for more. Otherwise tokens without
+            room are cropped, as with "keep".
+        priority: sections with a lower number get space first. Among equal
+            numbers, the earlier section comes first. By default 0 for "keep",
             otherwise 1; windows come last.
         max_units: maximum number of units per record.
         max_tokens: maximum number of tokens per record, or per window.
-        tokens: ids or names (see `GlobalToken`) that are the same for every
-            record, such as a CLS. The engine expects no content for such a
+        tokens: ids or names (see `GlobalToken`) of tokens that every record
+            has, such as [CLS]. The engine expects no content for such a
             section.
     """
 
@@ -155,7 +155,7 @@ class Section:
 
     @property
     def costs(self) -> flat_content.Costs:
-        """How many tokens of an input each element of a level takes."""
+        """Number of tokens that an element of a level adds to an input."""
         return flat_content.Costs(
             token_long=int(self.in_long),
             token_global=int(self.token_global is not None),
@@ -175,14 +175,14 @@ class Section:
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """Links tokens of a section to any global tokens.
+    """Links tokens of a section to global tokens of any section.
 
     A link can, for example, connect the mentions of an entity. The engine's
     `targets` have one entry for every element of the section's level, before
     truncation: `<int>[batch, (groups), (units), (tokens)]`, down to the level,
     or `[..., number]` with a `number` above 1. An entry is the index of an
-    element of the target section within the record. Units are counted through
-    all groups. Any other number, such as -1, means no target.
+    element of the target section within the record. Units are counted across
+    groups. An index out of range, such as -1, means no target.
 
     Attributes:
         name: name of the link in the engine's `targets`.
@@ -195,11 +195,11 @@ class Link:
             "global" to link the element's own global token.
         feature: the feature that holds the index of the global token, by
             default the link's name. If two links of a feature apply to a token,
-            the later one wins.
-        number: how many targets an element can have. The feature `FEATURE_2`
+            the later link wins.
+        number: maximum number of targets of an element. The feature `FEATURE_2`
             holds the second target, and so on.
-        label: name of a separate relative label for linked tokens. By default
-            they have the label of a token and its sentence.
+        label: name of a separate relative label for linked tokens. By default,
+            linked tokens have the label of a token and its sentence.
         back_label: name of the label from a target back to the global token
             that is linked to it; by default `label`. Requires
             `source="global"`.
@@ -284,10 +284,10 @@ class Value:
         pad: value of all other tokens; 0, False or "" by default.
         embed: whether the encoder adds a projection of the values to the
             embeddings of their tokens (ETC paper, section 4.1: OpenKP's visual
-            features). Instead of True, the names of the inputs to add it to: a
-            value of the global input can also be added to the long tokens that
-            `long_sentence_ids` link to its token. With `()`, only the model's
-            heads read the values.
+            features). Instead of True, a tuple of the inputs to which it is
+            added: a global token's value can be added to the long tokens that
+            `long_sentence_ids` link to the global token, too. With `()`, only
+            the model's heads read the values.
     """
 
     name: str
@@ -306,7 +306,7 @@ class Value:
         added_to = self.added_to
         if added_to is None:
             return
-        # Embedded values must be vectors; heads read single numbers, too.
+        # Embedded values must be vectors. Heads can read single numbers, too.
         rank = len(self.shape)
         if rank > 1 or self.dtype == tf.string or (added_to and not rank):
             raise ValueError(
@@ -340,7 +340,7 @@ class Value:
 
     @property
     def kind(self) -> tuple:
-        """The attributes that must be equal for all values of a feature."""
+        """Attributes that all values of a feature must have in common."""
         return self.source, self.dtype, self.shape, self.pad, self.added_to
 
     @property
@@ -371,14 +371,14 @@ class ValueFeature(NamedTuple):
     added_to: tuple[str, ...]
 
 
-# The link that is one of the EtcFeatures.
+# The link whose feature is one of the EtcFeatures.
 DEFAULT_LINK = LinkFeature("l2g_linked_ids")
 
 
 class EncoderInputs(NamedTuple):
     """Inputs of an encoder besides the EtcFeatures.
 
-    If several links apply to a pair of tokens, the last one wins.
+    If several links apply to a pair of tokens, the last link wins.
     """
 
     links: tuple[LinkFeature, ...] = (DEFAULT_LINK,)
@@ -412,7 +412,7 @@ class LayoutSpec:
     """The structure of a model's input, for `LayoutEngine` and `build_encoder`.
 
     Sections follow each other in this order in both inputs. With `blocks`,
-    blocks have the global tokens instead of sections.
+    global tokens belong to blocks instead of sections.
     """
 
     sections: Sequence[Section]
@@ -470,8 +470,8 @@ class LayoutSpec:
                     f"{type(part).__name__} {part.name!r}: {part.section!r} "
                     "is not in the long input. Set source='global'."
                 )
-        # Attributes of each feature. Links and values cannot have the names of
-        # EtcFeatures, except that of the default link.
+        # Feature -> its attributes. Links and values cannot have the names of
+        # EtcFeatures, except the default link's name.
         features = {x: None for x in FEATURES if x != DEFAULT_LINK.name}
         for part, name, kind in (
             *((x, y.name, y) for x in self.links for y in x.features),
@@ -513,7 +513,7 @@ class LayoutSpec:
         return dataclasses.replace(self, sections=sections)
 
     def with_blocks(self, size: int, token: GlobalToken) -> "LayoutSpec":
-        """Returns a copy where blocks have global tokens and sections none."""
+        """Returns a copy in which blocks, not sections, have global tokens."""
         none = {f"{level}_global": None for level in LEVELS}
         return dataclasses.replace(
             self,
@@ -547,9 +547,10 @@ class LayoutSpec:
 
 
 def _places(part: Link | Value) -> list[tuple[str, str | None]]:
-    """Returns the sections of a link or value, and each one's global level.
+    """Returns pairs (section, level) that a link or value refers to.
 
-    The level must have a global token; None if none is needed.
+    The section must have a global token at this level. The level is None if no
+    global token is needed.
     """
     own = (part.section, part.level if part.source == "global" else None)
     if isinstance(part, Value):

@@ -19,7 +19,7 @@ class SectionTest(tf.test.TestCase, parameterized.TestCase):
             dict(unit_global=GlobalToken(1), group_global=GlobalToken(5)),
             (1, 0, 1, 1),
         ),
-        # In the global input only. A token id of 0 is one, too.
+        # The tokens are in the global input only. 0 is a valid token id.
         (dict(token_global=GlobalToken(0), in_long=False), (0, 1, 0, 0)),
     )
     def test_costs(self, kwargs, expected):
@@ -70,7 +70,7 @@ class SectionTest(tf.test.TestCase, parameterized.TestCase):
             Section("x", **attributes)
 
     def test_valid_sections(self):
-        # `max_units` also applies outside of the long input.
+        # `max_units` applies to sections outside of the long input, too.
         Section("ids", in_long=False, max_units=5)
         Section("x", cut="windows", stride=3, max_tokens=5)
         self.assertEqual(float("inf"), Section("x", cut="windows").rank)
@@ -219,7 +219,7 @@ class LayoutSpecTest(tf.test.TestCase, parameterized.TestCase):
             [("look", "global", (7,), "float32", ("global",))],
             [*inputs.values],
         )
-        # A link's own feature replaces the default link.
+        # A link with the default link's feature replaces the default link.
         own = Link(
             *("own", "text", "title"),
             feature="l2g_linked_ids",

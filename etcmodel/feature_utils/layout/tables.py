@@ -11,8 +11,8 @@ from etcmodel.feature_utils.layout.spec import LEVELS
 from etcmodel.feature_utils.layout.spec import Blocks
 from etcmodel.feature_utils.layout.spec import Section
 
-# Columns besides features: a token's section; the indices of its group, unit
-# and token in the record; and their indices in the flat content.
+# Columns besides features: the index of a token's section; the indices of its
+# group, unit and token in the record; and these indices in the flat content.
 SOURCES = ("section", "group", "unit", "token")
 _ORIGINS = tuple(f"{level}_origin" for level in LEVELS)
 _MARKS = dict.fromkeys((*SOURCES, *_ORIGINS), -1)
@@ -53,7 +53,7 @@ class PlacedSection(NamedTuple):
         return long, global_
 
     def with_global(self, level: str) -> tf.Tensor | None:
-        """Returns the indices of a level's elements that get a global token.
+        """Returns the indices of elements of a level that get a global token.
 
         None means all elements.
         """
@@ -64,9 +64,9 @@ class PlacedSection(NamedTuple):
         return tf.where(index < limit)[:, 0]
 
     def sources(self, level: str) -> dict[str, tf.Tensor | int]:
-        """Returns the mark columns of a level's elements."""
+        """Returns the columns of marks (see `Table`) of a level's elements."""
         columns = {"section": self.index}
-        # From the elements of the level up to those that contain them.
+        # From the elements of the level up to the groups that contain them.
         inside = None
         for name in reversed(LEVELS[: LEVELS.index(level) + 1]):
             origin = _take(self.content.origin(name), inside)
@@ -86,15 +86,15 @@ def place(
 ) -> PlacedSection:
     """Computes the positions of a section's elements in both inputs.
 
-    `long_start` and `global_start`, `<int64>[rows]`, are where the section
-    starts in each row.
+    `long_start` and `global_start`, `<int64>[rows]`, are the section's first
+    positions in each row.
     """
     content, costs = section.content, section.spec.costs
     token_row = content.row("token")
     tokens = tf.range(tf.size(token_row, tf.int64))
     long_shift = long_start - content.row_token_splits[:-1]
 
-    # Numbers of global tokens before each unit and before each group.
+    # The number of global tokens before each unit and before each group.
     unit_sums = ragged_rows.cumulative(
         costs.unit_global + content.unit_lengths * costs.token_global
     )
@@ -138,8 +138,8 @@ def place(
 class Table:
     """Collects the tokens of all sections, and makes dense tensors of them.
 
-    Columns are the features and the marks: the origin of each token. `pads`
-    maps each feature to its padding value.
+    The columns are the features, and marks that tell where each token comes
+    from (`SOURCES` and origins). `pads` maps each feature to its padding value.
     """
 
     def __init__(self, pads: Mapping[str, int]):
@@ -164,7 +164,7 @@ class Table:
     ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         """Returns the features and the marks, `<int32>[rows, length]` each."""
         places = tf.concat(self._places, axis=0)
-        # Number of the token at each position, 0 for none.
+        # The number of the token at each position; 0 for no token.
         # [rows, length]
         index = tf.scatter_nd(
             places,
@@ -261,7 +261,7 @@ def add_blocks(
     token_ids: Mapping[int | str, int],
     numbers: tf.Tensor,
 ) -> None:
-    """Adds global tokens of blocks; `numbers` has the number for each row."""
+    """Adds the global tokens of blocks; each row has `numbers[row]` blocks."""
     index = tf.ragged.range(numbers)
     table.add(
         ragged_rows.owners_in(index),

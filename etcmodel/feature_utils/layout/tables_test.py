@@ -18,7 +18,7 @@ class LayoutTablesTest(tf.test.TestCase):
         self.assertAllEqual(marks["section"], [[-1, -1, 0], [0, -1, -1]])
         self.assertAllEqual(marks["token_origin"], [[3, -1, -1], [-1] * 3])
         self.assertEqual({"x", "y"}, {*columns})
-        # Without tokens, with an unknown length.
+        # A table without tokens, and a length that is a tensor.
         columns, _ = Table({"x": 4}).dense(
             tf.constant(1, tf.int64), tf.constant(2, tf.int64)
         )

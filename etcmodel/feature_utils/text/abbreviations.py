@@ -1,19 +1,20 @@
 """Abbreviations by language, and by whether a sentence can end with them.
 
 Entries are separated by spaces and lack their last period. `~` is optional
-white space: `z.~B` is "z. B." and "z.B.". The language of a text is not
+white space: `z.~B` matches "z. B." and "z.B.". The language of a text is not
 detected, so an entry must not be a word that often ends a sentence in another
 language.
 
-`sentences` finds some abbreviations by their form, so they are not listed:
+The module `sentences` finds some abbreviations by their form, so they are not
+listed:
 single letters ("J.", "p.", "г.") and short parts without spaces ("U.S.",
 "i.d.R.", "т.п.").
 """
 
 import re
 
-# Never the end of a sentence: titles, and abbreviations that introduce a name
-# or an example.
+# These never end a sentence: titles, and abbreviations that introduce a name or
+# an example.
 NEVER_LAST = {
     "en": "Mr Mrs Ms Mx Dr Prof St Ste Mt Ft Gen Col Maj Lt Cmdr Cpl Sgt Capt "
     "Adm Brig Rev Hon Gov Pres Sen Rep Msgr Fr Messrs Mme Mlle vs viz Cf cf "
@@ -30,7 +31,7 @@ NEVER_LAST = {
     "el": "π.~χ δηλ βλ",
     "tr": "örn bkz",
 }
-# Not the end of a sentence if a number follows.
+# These do not end a sentence if a number follows.
 NUMBERED = {
     "en": "No Nos Nr Vol Vols pp Fig Figs Sec Ch Art Eq Par fl ch chap ed Jan "
     "Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec",
@@ -50,7 +51,7 @@ NUMBERED = {
     "vi": "tr",
     "hi": "पृ सं क्र नं",
 }
-# The end of a sentence only if the next word can begin one.
+# These end a sentence only if the next word can begin a sentence.
 OFTEN_LAST = {
     "en": "Inc Ltd Co Corp Bros Jr Sr Esq Dept Univ Assn Ave Blvd Rd Mass "
     "Conn Calif etc al lit",
@@ -78,7 +79,7 @@ OFTEN_LAST = {
     "एच जे के एल एम एन क्यू आर एस टी यू वी डब्ल्यू डब्लू एक्स "
     "वाई ज़ेड",
 }
-# The end of a sentence if a capital follows. The last two entries are ordinary
+# These end a sentence if a capital follows. The last two entries are ordinary
 # words, not abbreviations.
 AND_SO_ON = "т.~д т.~п κ.~λπ κ.~ά κ.~τ.~λ ș.~a ș.~a.~m.~d v.~v я ж"
 # Words that begin sentences and are not names.
@@ -132,7 +133,7 @@ _SPACE = r"[\s\x{a0}\x{2009}\x{202f}]"
 def alternatives(
     entries: dict[str, str] | str, least_for_capital: int | None = None
 ) -> str:
-    """Returns a regular expression for RE2 that matches any entry.
+    """Returns a regular expression in RE2's syntax that matches any entry.
 
     Args:
         entries: a table of this module, or one of its values.

@@ -1,4 +1,4 @@
-"""Tests of `abbreviations`; `sentences_test.py` uses them in sentences."""
+"""Tests of `abbreviations`; `sentences_test.py` tests them in sentences."""
 
 import tensorflow as tf
 
@@ -16,7 +16,7 @@ class AbbreviationsTest(tf.test.TestCase):
                 self.assertFalse(tf.strings.regex_full_match(text, pattern))
 
     def test_tables(self):
-        """Entries have no last period, and are in one table only."""
+        """Each entry lacks its last period, and is in one table only."""
         never, often, numbered = (
             set(" ".join(table.values()).split())
             for table in (

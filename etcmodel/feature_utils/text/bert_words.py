@@ -2,8 +2,9 @@
 
 Combines three steps of BERT's tokenizer: cleaning, normalization, and making
 each punctuation mark and each Chinese character a word. The result for a
-character depends on this character alone, so a table stores it. The table is
-made once and saved in a SavedModel. It agrees with the `tokenizers` library:
+character depends only on this character, so a table stores it. The table is
+made once and saved in a SavedModel. The results agree with the `tokenizers`
+library:
 
 * control, format and private-use characters and U+FFFD are dropped, and do not
   separate words; all white space becomes a space;
@@ -22,8 +23,9 @@ import tensorflow as tf
 
 from etcmodel.feature_utils import ragged_rows
 
-# Classes of characters: part of a word, white space, a word of its own, several
-# characters. A packed character is 4 * code point + its class.
+# Classes of characters: part of a word, white space, a word by itself, and a
+# character that becomes several. A packed character is 4 * code point + its
+# class.
 _IN_WORD, _SPACE, _ALONE, _SEVERAL = range(4)
 _BLOCK = 128
 _NUM_CODES = 0x110000
@@ -37,12 +39,13 @@ _CHINESE = (
     (0xF900, 0xFAFF),
     (0x20000, 0x2A6DF),
     (0x2A700, 0x2B81F),
-    # The library starts here, BERT's own code at 0x2B820.
+    # The library's range starts here; that of BERT's own code starts at
+    # 0x2B820.
     (0x2B920, 0x2CEAF),
     (0x2F800, 0x2FA1F),
 )
 # The library knows the characters of Unicode 8. It treats newer marks,
-# punctuation and format characters as letters. Only these are listed.
+# punctuation and format characters as letters. This is the list of them.
 _YOUNGER = """
 61d 7fd 890-8e2 9fd-9fe a76 afa-aff b55 c04-c3c c77 c84 d00 d3b-d3c d81 eba ece
 180f-1886 1abf-1ace 1b7d-1b7e 1df6-1dfb 2e43-2e5d a82c a8c5 a8ff a9bd
@@ -55,7 +58,7 @@ _FORMER_CATEGORY = {"\u166d": "Po", "\u1734": "Mn", "\U000111c9": "Po"}
 
 
 class Words(NamedTuple):
-    """Words of texts, where repeated chunks are stored once.
+    """The words of texts; repeated chunks are stored only once.
 
     Texts are split at spaces into chunks, and each distinct chunk is split into
     words.
@@ -79,7 +82,7 @@ class Words(NamedTuple):
     def join(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
         """Gathers the tokens of the original texts, `[n, (tokens)]`.
 
-        `tokens` are those of each word in `texts`, `[words, (tokens)]`.
+        `tokens`, `[words, (tokens)]`, are the tokens of each word in `texts`.
         """
         return ragged_rows.merge(self.index.with_values(self._by_chunk(tokens)))
 
@@ -91,12 +94,12 @@ class Words(NamedTuple):
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Gathers the tokens of the original texts, with their offsets.
 
-        `tokens`, `starts` and exclusive `ends` are `[words, (tokens)]`, with
-        offsets in bytes of the word; ends are clipped to the word. The results
-        are `<int32>[n, (tokens)]`, with offsets in bytes of the original text,
-        where invalid UTF-8 counts as U+FFFD. A token ends where the next
-        character that is not dropped starts, or at a space, so that an accent
-        belongs to its letter.
+        `tokens`, `starts` and exclusive `ends` are `[words, (tokens)]`. Offsets
+        are in bytes of the word; ends are clipped to the word. The results are
+        `<int32>[n, (tokens)]`, with offsets in bytes of the original text,
+        where invalid UTF-8 counts as U+FFFD. A token ends at a space, or where
+        the next character that is not dropped starts, so an accent belongs to
+        its letter.
         """
         starts, ends = self._places(
             ragged_rows.owners_in(tokens), starts.values, ends.values
@@ -105,8 +108,8 @@ class Words(NamedTuple):
         chunks = self._by_chunk(
             tokens.with_values(tf.stack([tokens.values, starts, ends], axis=1))
         )
-        # [chunks], start of each chunk in the concatenated texts, then in its
-        # own text
+        # [chunks], start of each chunk in the concatenated texts and, after the
+        # subtraction, in its own text
         sizes = tf.gather(self.chars.chunk_sizes(), self.index.values)
         offset = tf.cumsum(sizes + 1, exclusive=True)
         offset -= tf.gather(
@@ -142,7 +145,7 @@ class Words(NamedTuple):
     def _places(
         self, word: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Maps parts of words to parts of distinct chunks, all in bytes."""
+        """Maps byte offsets in words to byte offsets in distinct chunks."""
         chars = self.chars
         lengths = _num_bytes(chars.codes)
         # [chars + 1]
@@ -158,7 +161,7 @@ class Words(NamedTuple):
         ends = tf.cast(tf.minimum(ends, tf.cast(size, ends.dtype)), tf.int32)
         last = tf.gather(char, base + ends - 1)
         # The first character that comes from a later original character than
-        # the last character does.
+        # the token's last character.
         following = tf.searchsorted(
             chars.source, tf.gather(chars.source, last), side="right"
         )
@@ -178,10 +181,11 @@ class _Chars(NamedTuple):
 
     Attributes:
         codes: code points of the normalized characters, `<int32>[chars]`.
-        source: index of the original character of each normalized one,
+        source: index of each normalized character's original character,
             ascending, `<int32>[chars]`.
-        starts: start of each original character in bytes, and the end.
-        chunk_starts: start of each chunk in bytes, and the end.
+        starts: start of each original character in bytes, and the end of the
+            last one.
+        chunk_starts: start of each chunk in bytes, and the end of the last one.
     """
 
     codes: tf.Tensor
@@ -255,7 +259,7 @@ class BertWords:
     def _look_up(
         self, decoded: tf.RaggedTensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Looks up packed characters, with the source and chunk of each."""
+        """Looks up packed characters, and the source and chunk of each."""
         codes, chunk = decoded.values, ragged_rows.owners_in(decoded)
         table = self._table
         block = tf.gather(table.blocks, codes // _BLOCK)
@@ -299,7 +303,10 @@ def _num_bytes(codes: tf.Tensor) -> tf.Tensor:
 
 
 def _starts(lengths: tf.Tensor) -> tf.Tensor:
-    """Returns the starts of consecutive parts, and the end, `<int32>[n+1]`."""
+    """Returns the starts of consecutive parts, and the end of the last part.
+
+    The result is `<int32>[n + 1]`.
+    """
     return tf.pad(tf.cumsum(lengths), [[1, 0]])
 
 
@@ -307,12 +314,13 @@ class _CharacterTable(NamedTuple):
     """Maps each character to packed characters; equal blocks are stored once.
 
     Attributes:
-        blocks: where the entries of each block of 128 characters start.
-        entries: one per character. If a character becomes one character, its
-            entry is the packed character minus 4 times the code point.
-            Otherwise, it is 4 times the number of its sequence, plus
-            `_SEVERAL`.
-        starts: start of each sequence in `sequences`; the first is empty.
+        blocks: index of the first entry of each block of 128 characters.
+        entries: one entry per character of the distinct blocks. If a character
+            becomes one character, its entry is the packed result minus 4 times
+            the original code point. Otherwise, the entry is 4 times the number
+            of the sequence that the character becomes, plus `_SEVERAL`.
+        starts: start of each sequence in `sequences`; the first sequence is
+            empty.
         sequences: packed characters of all sequences, concatenated.
     """
 
@@ -342,8 +350,8 @@ def _character_table(
     ]
     for codes in private if clean_text else ():
         entries[codes] = _SEVERAL
-    # Leaves out surrogates, private and unassigned planes, and ideographs: they
-    # do not change.
+    # Leaves out surrogates, private and unassigned planes, and ideographs,
+    # because they do not change.
     for code in (
         *range(0x3400),
         *range(0xA000, 0xD800),
@@ -381,7 +389,7 @@ def _character_table(
 def _never_changes(char: str) -> bool:
     """Returns whether a character is surely an unchanged part of a word.
 
-    A fast path for most characters. For False, `_convert` decides.
+    This is a fast path for most characters. If it is False, `_convert` decides.
     """
     category = unicodedata.category(char)
     return (
@@ -390,7 +398,7 @@ def _never_changes(char: str) -> bool:
         and char != "\ufffd"
         and char.lower() == char
         and not unicodedata.decomposition(char)
-        # Hangul is decomposed by rules, not by the table.
+        # NFD decomposes Hangul by rules, which `decomposition` lacks.
         and not "\uac00" <= char <= "\ud7a3"
         and char not in _FORMER_CATEGORY
     )
@@ -416,7 +424,8 @@ def _convert(
             result = unicodedata.normalize("NFD", char)
         result = "".join(x for x in result if _category(x) != "Mn")
     if lower_case:
-        # Converts one by one, since the library does not use the final sigma.
+        # Lower-cases characters one by one, since the library never writes a
+        # final sigma.
         result = "".join(x.lower() for x in result)
     return tuple(
         4 * ord(x) + (_ALONE if is_chinese or _is_punctuation(x) else _IN_WORD)
@@ -436,7 +445,7 @@ def _category(char: str) -> str:
     if char in _FORMER_CATEGORY:
         return _FORMER_CATEGORY[char]
     category = unicodedata.category(char)
-    # Fast path: only these categories are listed as newer.
+    # Fast path: `_YOUNGER` lists only characters of these categories.
     if category[0] in "CMP" and _is_younger(char):
         return "Lo"
     return category

@@ -8,7 +8,7 @@ from absl.testing import parameterized
 
 from etcmodel.feature_utils.text import bert_words
 
-# Excludes planes with only ideographs, or nothing.
+# Excludes planes that have only ideographs or no characters.
 _CODES = (
     *range(0xD800),
     *range(0xE000, 0x20000),
@@ -52,11 +52,11 @@ class BertWordsTest(tf.test.TestCase, parameterized.TestCase):
         (False, True, False),
     )
     def test_every_character(self, lower_case, strip_accents, others):
-        """Inside a word, every character gives the same as in the library."""
+        """Every character inside a word gives the same words as the library."""
         chars = [
             chr(code)
             for code in _CODES
-            # Skips characters that Python does not know yet.
+            # Skips characters that are unassigned in Python's Unicode version.
             if not (lower_case and unicodedata.category(chr(code)) == "Cn")
         ]
         texts = [f"a{char}b" for char in chars]

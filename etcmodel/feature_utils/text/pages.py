@@ -13,8 +13,8 @@ class PageTokens(NamedTuple):
 
     Attributes:
         token_ids: `<int32>[batch, (candidates), (tokens)]`.
-        words: index of each token's word in the page, ascending, with the same
-            shape.
+        words: index of each token's word in the page, ascending, in the shape
+            of `token_ids`.
     """
 
     token_ids: tf.RaggedTensor
@@ -24,27 +24,28 @@ class PageTokens(NamedTuple):
 def outer_spans(
     starts: tf.Tensor, ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Keeps spans that no other span contains, sorted; empties the others.
+    """Keeps and sorts spans that no other span contains; drops all others.
 
     Example: starts `[3, 0, 9, -1]` and exclusive ends `[5, 9, 12, -1]`, where
     -1 is padding, give the starts `[0, 9, M, M]` and the ends `[9, 12, M, M]`,
-    where M is the largest int32. All are `<int32>[batch, spans]`.
+    where M, the largest int32, marks dropped spans. Arguments and results are
+    `<int32>[batch, spans]`.
     """
     starts, ends = tf.cast(starts, tf.int64), tf.cast(ends, tf.int64)
     nothing = tf.int32.max
     is_there = (starts >= 0) & (ends > starts)
     starts = tf.where(is_there, starts, nothing)
     ends = tf.where(is_there, ends, -1)
-    # Sorts a span after all spans that can contain it: by start, and among
-    # equal starts, the longest first.
+    # Sorts by start and, among equal starts, longest first. A span then comes
+    # after all spans that can contain it.
     order = tf.argsort(starts * 2**32 - ends, axis=1, stable=True)
     starts, ends = (tf.gather(x, order, batch_dims=1) for x in (starts, ends))
-    # The greatest end of all spans before each one.
+    # The greatest end of all spans before each span.
     # [batch, spans]
     before = tf.pad(_cumulative_max(ends), [[0, 0], [1, 0]])[:, :-1]
     is_outer = ends > before
-    # Spans that do not contain each other have the same order by start as by
-    # end, so both can be sorted separately.
+    # Spans that do not contain each other have the same order by start and by
+    # end, so starts and ends can be sorted separately.
     return tuple(
         tf.sort(tf.cast(tf.where(is_outer, x, nothing), tf.int32), axis=1)
         for x in (starts, ends)
@@ -70,14 +71,14 @@ def _cumulative_max(values: tf.Tensor) -> tf.Tensor:
 
 
 def _find_candidates(words, candidate_starts, candidate_ends):
-    """Finds each word's row, position and candidate, and whether it has one."""
+    """Finds each word's row, position and candidate; marks words in one."""
     row = ragged_rows.owners_in(words)
     # [all words]
     position = tf.cast(
         ragged_rows.index_in(row, tf.cast(words.row_splits, tf.int64)), tf.int32
     )
-    # [batch, words + 1], last candidate that starts at or before each word. An
-    # extra word and an extra candidate cover pages without any.
+    # [batch, words + 1], number of candidates that start at or before each
+    # word. An extra word and an extra candidate serve pages that have none.
     num_places = 1 + tf.cast(
         tf.reduce_max(tf.pad(words.row_lengths(), [[0, 1]])), tf.int32
     )
@@ -95,7 +96,7 @@ def _find_candidates(words, candidate_starts, candidate_ends):
     where = tf.stack([row, tf.cast(position, tf.int64)], axis=1)
     candidate = tf.gather_nd(found, where) - 1
     end = tf.gather_nd(
-        # An extra candidate, for words before the first one.
+        # An extra candidate is for words before the first candidate.
         tf.pad(candidate_ends, [[0, 0], [1, 0]]),
         tf.stack([row, tf.cast(candidate, tf.int64) + 1], axis=1),
     )
@@ -110,8 +111,8 @@ def _tokenize_words(tokenizer, words, is_tag, html_ids) -> tf.RaggedTensor:
     # [distinct words, (tokens)]
     ids = tokenizer.tokenize(distinct).with_row_splits_dtype(tf.int64)
     if html_ids is not None:
-        # Two more rows: an opening or closing tag is one token, whatever its
-        # text.
+        # Two more rows, for opening and closing tags: each is one token,
+        # whatever its text.
         closes = tf.strings.regex_full_match(distinct, r"(?s)\s*</.*")
         tag_row = ids.nrows() + tf.cast(tf.gather(closes, index), tf.int64)
         index = tf.where(is_tag, tag_row, index)
@@ -139,9 +140,9 @@ def tokenize_pages(
 
     `words` are words and HTML tags, `<string>[batch, (words)]`. `is_html` marks
     the tags; it is `<bool>[batch, n]`, with n at least the length of the
-    longest page. An opening or closing tag becomes the first or the second of
-    `html_ids`; without `html_ids`, tags are dropped. Candidates are sorted
-    spans of words that do not overlap, such as the results of `outer_spans`.
+    longest page. Each opening tag becomes the first of `html_ids`, and each
+    closing tag the second; without `html_ids`, tags are dropped. Candidates are
+    sorted spans of words that do not overlap, such as those from `outer_spans`.
     """
     row, position, candidate, keep = _find_candidates(
         words, candidate_starts, candidate_ends

@@ -1,4 +1,4 @@
-"""Tests of `pages`, including on pages of Natural Questions."""
+"""Tests of `pages`, with small examples and pages of Natural Questions."""
 
 import tempfile
 
@@ -18,7 +18,7 @@ _WORDS = "[unused102] [unused103] brno is a city big ##ger . <"
 
 
 def columns(rows):
-    """Returns the starts and ends of spans; all rows have equally many."""
+    """Returns starts and ends of rows that have equal numbers of spans."""
     spans = np.reshape(np.array(rows, np.int32), [len(rows), -1, 2])
     return tf.constant(spans[..., 0]), tf.constant(spans[..., 1])
 
@@ -55,7 +55,7 @@ class OuterSpansTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual((starts.shape, ends.shape), ([0, 0], [0, 0]))
 
     def test_random_nesting(self):
-        """Compares with a check of every pair."""
+        """Compares with a check of every pair of spans."""
         rng = np.random.default_rng(0)
         starts = rng.integers(-1, 30, [50, 17])
         ends = starts + rng.integers(0, 12, [50, 17])
@@ -77,7 +77,7 @@ class OuterSpansTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(np.stack([x[row] for x in got], 1), outer)
 
     def test_real_pages(self):
-        """Compares with the top-level flags in the data files."""
+        """Compares spans with the files' flags for top-level candidates."""
         for name in ("00", "01"):
             path = real_data_path(f"nq/nq-train-{name}.jsonl.gz")
             for record in FORMAT.read(path):
@@ -149,7 +149,7 @@ class TokenizePagesTest(tf.test.TestCase, parameterized.TestCase):
             *("overlapping", "brno is a city .", [(0, 3), (2, 4)]),
             "brno:0:0 is:1:0 a:2:1 city:3:1",
         ),
-        # Words of any number of tokens, here separated by "|".
+        # Words, separated by "|" here, may have any number of tokens.
         (
             *("words", "|big| |brno is.a|\x00|city|\u200b|.", [(0, 4), (4, 8)]),
             "big:1:0 brno:3:0 is:3:0 .:3:0 a:3:0 city:5:1 .:7:1",
@@ -165,7 +165,7 @@ class TokenizePagesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(self._run([words], is_html, [spans]), [expected])
 
     def test_tags(self):
-        """A tag is one token; the flag, not the text, marks it."""
+        """A tag is one token; `is_html`, not the text, marks it."""
         tags = ["<P>", "</P>", '<Td colspan="7">', " </A>", "</A\n>", "<\n/>"]
         words = [*tags, "", "<", "brno"]
         is_html = [[True] * 7 + [False, True]]
@@ -181,7 +181,7 @@ class TokenizePagesTest(tf.test.TestCase, parameterized.TestCase):
         nothing = (_M, _M)
         got = self._run(
             rows,
-            # Wider than the longest page.
+            # `is_html` may be wider than the longest page.
             [[False] * 6] * 5,
             [
                 [(1, 2), nothing],

@@ -1,4 +1,4 @@
-"""Splits a document that is one string into titled paragraphs; graph code."""
+"""Splits documents, given as strings, into titled paragraphs; graph code."""
 
 import tensorflow as tf
 
@@ -14,18 +14,18 @@ _BLANK = r"\t\f\r\v\x{1c}-\x{1f}\x{85}\p{Z}"
 _MARKS = rf"#{{1,6}}[ \t][{_BLANK}]*"
 # A line such as "## History".
 _HEADING = rf"{_MARKS}[^{_SPACE}][^\n]*"
-# Each pass joins every other of the headings without text between them.
+# Each pass joins pairs of headings without text between them.
 _PASSES = 5
 
 
 def split_paragraphs(
     documents: tf.Tensor,
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    r"""Returns the titles and texts of the paragraphs of documents.
+    r"""Returns the titles and texts of each document's paragraphs.
 
-    Paragraphs are separated by blank lines. A line that begins with `# ` (up to
-    six of them, as in Markdown) is the title of the paragraph after it;
-    headings without text between them are one title.
+    Paragraphs are separated by blank lines. A line that begins with one to six
+    `#` and a space, as in Markdown, is the title of the paragraph after it.
+    Headings without text between them form one title.
 
     Example: `["# Jan\nJan paints.\n\nHe cooks."]` has the titles
     `[["Jan", ""]]` and the texts `[["Jan paints.", "He cooks."]]`.
@@ -40,14 +40,14 @@ def split_paragraphs(
     text = tf.strings.regex_replace(
         text, rf"\n[{_BLANK}]*(\n[{_SPACE}]*|$)", _BREAK
     )
-    # Headings without text between them are one title, as in files.
+    # Headings without text between them form one title, as in files.
     for _ in range(_PASSES):
         text = tf.strings.regex_replace(
             text,
             rf"(?m)^({_HEADING}?)[{_BLANK}]*\n[{_SPACE}]*{_MARKS}([^{_SPACE}])",
             "\\1 \\2",
         )
-    # A heading begins a paragraph, which it does not end.
+    # A heading begins a paragraph, and its text follows after one line break.
     text = tf.strings.regex_replace(text, rf"(?m)^({_HEADING})$", "\n\n\\1\n")
     text = tf.strings.regex_replace(
         text, rf"(?m)^({_HEADING})\n[{_SPACE}]*", "\\1\n"

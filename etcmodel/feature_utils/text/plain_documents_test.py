@@ -10,7 +10,7 @@ class SplitParagraphsTest(tf.test.TestCase):
             (" \n\n", [], []),
             ("a", [""], ["a"]),
             ("a\nb\n\nc", ["", ""], ["a\nb", "c"]),
-            # Other line ends, and blank lines that are not empty.
+            # Other line ends, and blank lines with white space.
             ("a\r\n \t\r\nb\r\rc\n", ["", "", ""], ["a", "b", "c"]),
             ("\n\n a \n\n\n\n b", ["", ""], ["a", "b"]),
             ("# Jan\nJan paints.\n\nHe cooks.", ["Jan", ""], None),
@@ -22,7 +22,7 @@ class SplitParagraphsTest(tf.test.TestCase):
             ("  # A \n\n## B\n  c", ["A B"], ["c"]),
             # Blank lines of any white space.
             ("a\n\u3000\nb\u00a0\n\x85\n c", ["", "", ""], ["a", "b", "c"]),
-            # No headings.
+            # These lines are not headings.
             ("a\n# \nb", [""], ["a\n# \nb"]),
             ("#tag\n\na # b", ["", ""], ["#tag", "a # b"]),
             ("####### seven", [""], ["####### seven"]),

@@ -1,12 +1,12 @@
 r"""Splits texts into sentences and items of lists; graph code.
 
-Items of lists and periods of abbreviations are marked first, then every place
-where a sentence can end. The text is split at the marks that remain. A sentence
-ends
+The code first marks items of lists and periods of abbreviations, then every
+place where a sentence can end. Some marks are then removed, and the text is
+split at the marks that remain. A sentence ends
 
 * after `.`, `!`, `?`, `…`, the Arabic `؟`, Urdu `۔`, Armenian `։`, or `;` after
-  a Greek letter (and closing quotes and brackets), if white space follows, and
-  then a character other than a lower-case letter;
+  a Greek letter, if white space and a character other than a lower-case letter
+  follow; closing quotes and brackets after the mark belong to the sentence;
 * after such a mark that stands alone between spaces, as in tokenized text;
 * after the full stops of other scripts, with or without white space: `。`, `！`
   and `？`, the danda `।` (Hindi, Bengali, ...), Ethiopic `።`, Burmese `။`,
@@ -22,8 +22,8 @@ Items of lists are
 * a line that begins with `*`, `•` or another bullet, and a bullet inside a line
   (not `*`);
 * a line that begins with a dash or `+`, or with a number or letter and a period
-  or bracket ("1.", "a)", "(iii)"), if the line before ends with `:`, `;`, `!`
-  or `?`, or if another such line is at most four lines away;
+  or bracket ("1.", "a)", "(iii)"), if the line before it ends with `:`, `;`,
+  `!` or `?`, or if another such line is at most four lines away;
 * HTML's `<li>`, `<dt>` and `<dd>`. A sentence also ends after their closing
   tags.
 
@@ -32,7 +32,7 @@ A period does not end a sentence
 * after the abbreviations of `abbreviations`;
 * after a single letter ("J. Smith", "z. B.") or short parts without spaces
   ("U.S. Army", "i.d.R.");
-* in decimals, as no white space follows;
+* in decimals, since no white space follows;
 * after the number of an item ("1. First", at the beginning of a line or
   sentence) or of a day ("3. Oktober", "3. 10. 1990");
 * after a number that follows a German article ("im 2. Bezirk"), and after a
@@ -48,7 +48,7 @@ import tensorflow as tf
 from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils.text import abbreviations
 
-# Marks in the text: the end of a sentence or item; a possible beginning of an
+# Characters that mark the end of a sentence or item; a possible beginning of an
 # item; a period that does not end a sentence.
 _MARK = "\x1e"
 _MAYBE = "\x1d"
@@ -59,7 +59,7 @@ _OPENING = r"[\"'\(\[“‘«]*"
 # Punctuation of Latin, Arabic, Urdu, Armenian and Greek that ends a sentence if
 # white space follows.
 _MARKS = ".!?…‼⁇⁈⁉\u061e\u061f\u06d4\u0589\u037e"
-# Punctuation that always ends a sentence; most belongs to scripts without
+# Punctuation that always ends a sentence. Most of it belongs to scripts without
 # spaces.
 _FULL_STOPS = (
     "。！？｡"  # Chinese, Japanese.
@@ -88,9 +88,9 @@ _SPACES = rf"\s\x{{a0}}\x{{2009}}\x{{202f}}{_MARK}"
 
 # Words that do not begin a sentence after the number of a day or a century.
 # Only German needs them, since it writes months with a capital. Other languages
-# with such numbers ("3. října", "3. oktober") write months in lower case, which
-# never begins a sentence. As a result, English such as "He was 30. April was
-# cold." is not split.
+# with such numbers ("3. října", "3. oktober") write months in lower case, and a
+# lower-case word never begins a sentence. As a result, an English text such as
+# "He was 30. April was cold." is not split.
 _BEHIND_ORDINALS = (
     "Januar|Jänner|Februar|Feber|März|April|Mai|Juni|Juli|August|September|"
     "Oktober|November|Dezember|Jan|Feb|Mär|Apr|Jun|Jul|Aug|Sept?|Okt|Nov|Dez|"
@@ -117,14 +117,15 @@ _LETTERS = (
     rf"{_BEFORE_LETTERS}(?:(?:{_LETTER}{{1,3}}\.)+{_LETTER}{{1,3}}|"
     rf"{_SMALL_LETTER}|\p{{Thai}}{{1,4}})"
 )
-# Letters that are not initials of names.
+# Single letters and short parts that are not initials of names.
 _SMALL_LETTERS = (
     rf"{_BEFORE_LETTERS}(?:{_SMALL_LETTER}|"
     rf"(?:[a-z\x{{df}}-\x{{f6}}]|{_LETTER}{{2,3}})(?:\.{_LETTER}{{1,3}})+)"
 )
 _INITIALS = rf"(?:^|[{_SPACES}\(\[\"'“‘„«.\-])(?:\p{{Lu}}\.)*\p{{Lu}}"
 _ROMAN = r"\s[a-z\x{df}-\x{17f}]+ [IVX]{2,6}"
-# A unit of measurement, the end of an equation, or "and so on".
+# Before a capital, these end a sentence: a unit of measurement, a letter after
+# "=", "and so on".
 _LAST = (
     rf"(?:\p{{N}}\s?(?:[ghlmst]|Hz|с?м)|=\s?\p{{L}}|{_BEFORE_WORD}(?:"
     rf"{abbreviations.alternatives(abbreviations.AND_SO_ON)}))"
@@ -143,7 +144,7 @@ _FEW_LINES = rf"{_LINE}(?:\n[ \t\r]*[^\s{_MAYBE}{_MARK}]{_LINE}){{0,4}}"
 
 
 def _mark_items(beginning: str) -> tuple[tuple[str, str], ...]:
-    """Returns rewrites that mark items after a colon or near other items."""
+    """Returns rewrites that mark items after a colon, or near other items."""
     return (
         (rf"((?:^|\n)[ \t>]*{beginning})", rf"{_MAYBE}\1"),
         # Unmarks lines that are not items: "3. Oktober", "z. B.".
@@ -160,10 +161,10 @@ def _mark_items(beginning: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-# Applied in this order.
+# Pairs (pattern, replacement), applied in this order.
 _REWRITES = (
     (rf"[{_MARK}{_MAYBE}{_PERIOD}]", " "),
-    # Items of lists.
+    # Marks items of lists.
     (r"(\n[ \t>]*\*[ \t])", rf"{_MARK}\1"),
     (rf"(\s[{_BULLETS}])", rf"{_MARK}\1"),
     *_mark_items(_COUNTED),
@@ -174,7 +175,7 @@ _REWRITES = (
         rf"{_MARK}\1",
     ),
     (r"(?i)((?:</(?:li|dt|dd|ul|ol|dl)>\s*)+)", rf"\1{_MARK}"),
-    # Periods of abbreviations.
+    # Marks periods of abbreviations.
     (rf"({_LAST}\.)(\s+{_OPENING}[\p{{Lu}}\p{{N}}])", rf"\1{_MARK}\2"),
     (rf"({_NEVER_LAST})\.", rf"\1{_PERIOD}"),
     (
@@ -196,7 +197,7 @@ _REWRITES = (
         rf"\1{_PERIOD}",
     ),
     (rf"{_PERIOD}([\"'\)\]”’»]|\s+--\s)", r".\1"),
-    # Where sentences can end. White space stays, after the mark.
+    # Marks places where sentences can end. White space stays, after the mark.
     (
         rf"((?:[{_MARKS}]|\p{{Greek}};){_CLOSING})"
         rf"(\s+{_OPENING}[^\s\p{{Ll}}{_MARKS},;:\"'\)\]”’»])",
@@ -210,7 +211,7 @@ _REWRITES = (
         rf"(\s+{_UNMARKED})",
         rf"\1{_MARK}\2",
     ),
-    # Where sentences do not end.
+    # Removes marks where sentences do not end.
     (
         rf"({_BEFORE_WORD}[0-3]?\d\.){_MARK}"
         rf"(\s+(?:{_BEHIND_ORDINALS}){_BEHIND_WORD})",

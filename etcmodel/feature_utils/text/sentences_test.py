@@ -53,7 +53,7 @@ class SentencesTest(tf.test.TestCase):
             )
 
     def test_other_scripts(self):
-        """Splits natural texts at "|"."""
+        """Splits texts in other scripts at "|"."""
         self._check(
             "यह एक है।| वह दो है ।| क्या?| हाँ॥",
             "এটি এক।| ওটি দুই।| কি?| হ্যাঁ।",
@@ -69,27 +69,28 @@ class SentencesTest(tf.test.TestCase):
         )
 
     def test_words_that_end_like_abbreviations(self):
-        """Non-ASCII letters are part of a word, composed or not."""
+        """Non-ASCII letters are part of a word, precomposed or not."""
         self._check(
             "Il vit à Montréal.| Elle vit à Paris.",
             "Il vit à Montre\u0301al.| Elle vit à Paris.",
             "C'est idéal.| Nous partons.",
             "Ez a szív.| A test él.",
             "Čekal měsíc.| 12 dní zbývá.",
-            # Abbreviations match at the beginning and after other characters.
+            # Abbreviations match at the beginning, and after characters that
+            # are not letters.
             "Dr. Bo (cf. Eve) and l'al. Oc, 5-al. Oc, see No. 5 (p. 12).",
             "Ivy Inc. and Ivy Co.| The end.",
         )
 
     def test_dates_with_ordinals(self):
-        """German months have capitals; those of other languages have none."""
+        """German writes months with a capital, other languages without."""
         self._check(
             "Am 3. Oktober 1990 war es soweit.| Am 24. Dezember kam er.",
             "Vom 1. Mai bis 31. März.| Bis 7. Okt. 1990.| Ende.",
             "Im 19. Jahrhundert und im 18.–20. Jahrhundert.| Ende.",
             "3. Oktober 1990",
             "Dne 3. 10. 1990 přišel.| 3. října 1990 odešel.",
-            # These are not dates.
+            # In these texts, a number before a period is not a date.
             "He was 30.| Then he left in 1990.| Then it ended.",
             "He was 30.| Maine was cold.| Er war 30.| Oktoberfest war.",
             "It was 1803.| Oktober war kalt.| Es war 45.| Mai war es.",
@@ -123,7 +124,7 @@ class SentencesTest(tf.test.TestCase):
         )
 
     def test_abbreviations_and_lists(self):
-        """Splits hand-marked texts; the listed splits are known errors."""
+        """Splits texts that are marked by hand; the test lists known errors."""
         known = (
             "Firma Novák s. r. o.",
             "Kaiser Wilhelm II.",
@@ -143,12 +144,13 @@ class SentencesTest(tf.test.TestCase):
             "It ran 40 km/h.| Maria has a degree (BS).| The end.",
             "Das Vieh ist auf der Alm.| Das Heu auch.| Er weiß es.| Gut.",
             "Это я.| Хлеба нет.| Ten je můj.| Jan ví to.",
-            # Non-breaking white space, and none.
+            # Abbreviations with non-breaking white space, and without white
+            # space.
             "Das gilt z.\u00a0B. Bo, z.B. Eve, d.\u202fh. allen.| Gut.",
         )
 
     def test_near_items_and_others(self):
-        """A line like an item needs a colon before it or another one nearby."""
+        """An item needs a colon before it, or another item nearby."""
         self._check(
             "Sie kam am\n3. Mai.| Er kam, wie\nz. B. Bo, im\nJahr 1990.",
             "We saw it (page\n12) and left\n- as ever - early.",
@@ -160,7 +162,7 @@ class SentencesTest(tf.test.TestCase):
         )
 
     def test_real_sentences_of_other_languages(self):
-        """Precision and recall of sentence ends are at least 99 %."""
+        """Sentence ends have a precision and a recall of at least 99 %."""
         for language in "ar de el es hi ro ru tr vi zh".split():
             folder = os.path.dirname(
                 real_data_path(f"languages/{language}.txt")
@@ -196,7 +198,7 @@ class SentencesTest(tf.test.TestCase):
         )
 
     def test_saved_model_and_memory(self):
-        """Patterns fit into RE2's memory; otherwise RE2 is slow and logs so."""
+        """Patterns fit into RE2's memory. Otherwise RE2 is slow and logs it."""
         texts = [
             "".join(units)
             for passages in sentence_splitting.read_marked().values()
@@ -238,7 +240,7 @@ class SentencesTest(tf.test.TestCase):
         for text, parts in zip(texts, pieces, strict=True):
             joined = b"".join(parts).decode()
             self.assertEqual("".join(joined.split()), "".join(text.split()))
-        # 354 short texts of 4.1 sentences, by the count of a simple rule.
+        # A simple rule finds 4.1 sentences per text in these 354 short texts.
         number = sum(len(parts) for parts in pieces[:-1])
         self.assertBetween(number / (len(texts) - 1), 3, 5)
 

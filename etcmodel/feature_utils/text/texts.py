@@ -6,11 +6,11 @@ from etcmodel.feature_utils import ragged_rows
 
 
 def without_padding(texts: tf.Tensor | tf.RaggedTensor) -> tf.RaggedTensor:
-    """Drops trailing empty strings, and trailing empty rows, of every row.
+    """Drops the trailing empty strings and trailing empty rows of every row.
 
     The input is `<string>[batch, n]` or `[batch, m, n]`, padded or ragged; the
-    result is ragged. An empty string before another text is kept, and so is an
-    empty row before another row.
+    result is ragged. An empty string before a text is kept, and so is an empty
+    row before a row with text.
 
     Example: `[[["a", ""], ["", ""], ["b", ""], ["", ""]]]` gives
     `[[["a"], [], ["b"]]]`.

@@ -1,4 +1,4 @@
-"""Imports TensorFlow Text; if it is missing, the error names the extra."""
+"""Imports TensorFlow Text, or raises an error that says how to install it."""
 
 from etcmodel import extras
 

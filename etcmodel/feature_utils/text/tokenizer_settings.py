@@ -1,7 +1,8 @@
 """Settings of WordPiece tokenizers: case, accents, long words.
 
-Hugging Face stores them beside the vocabulary, in `tokenizer_config.json` and
-`tokenizer.json`. This module reads both, and writes `tokenizer_config.json`.
+Hugging Face stores these settings beside the vocabulary, in
+`tokenizer_config.json` and `tokenizer.json`. This module reads both files, and
+writes `tokenizer_config.json`.
 """
 
 import json
@@ -16,7 +17,8 @@ from etcmodel import json_objects
 
 CONFIG_FILE = "tokenizer_config.json"
 TOKENIZER_FILE = "tokenizer.json"
-# The default of Hugging Face's tokenizers. BERT's own code has 200.
+# The default of Hugging Face's tokenizers. The default of BERT's own code is
+# 200.
 _HUGGING_FACE_MAX_CHARS = 100
 
 
@@ -53,13 +55,13 @@ class TokenizerSettings(NamedTuple):
         return cls(**content)
 
     def override(self, other: "TokenizerSettings") -> "TokenizerSettings":
-        """Returns these settings, replaced where `other` is not None."""
+        """Returns these settings, replaced by those in `other` that are set."""
         return self._replace(
             **{k: v for k, v in other._asdict().items() if v is not None}
         )
 
     def resolve(self, is_uncased: bool) -> "TokenizerSettings":
-        """Fills in defaults for an uncased or a cased vocabulary."""
+        """Fills in the defaults for an uncased or a cased vocabulary."""
         lower_case = is_uncased if self.lower_case is None else self.lower_case
         return TokenizerSettings(
             lower_case, lower_case, True, True, 200
@@ -163,7 +165,7 @@ def _read_json(path: str) -> dict[str, Any]:
 def _value(content, key, kind, path):
     """Returns a value after checking its type, or None if it is absent."""
     value = content.get(key)
-    # True is also an int.
+    # Not `isinstance`, since True is an int, too.
     if value is None or type(value) is kind:
         return value
     raise ValueError(
@@ -172,7 +174,7 @@ def _value(content, key, kind, path):
 
 
 def _refuse(path: str, what: str) -> ValueError:
-    """Returns the error for a tokenizer that this package cannot reproduce."""
+    """Creates the error for a tokenizer that this package cannot reproduce."""
     return ValueError(
         f"{path}: {what}, which this package does not support: its tokens "
         "would differ. Use a tokenizer of BERT."
@@ -211,7 +213,7 @@ def _from_tokenizer(content: dict[str, Any], path: str) -> TokenizerSettings:
     if prefix != "##":
         raise _refuse(path, f"continuing_subword_prefix is {prefix!r}, not ##")
     if normalizer is None:
-        # Without a normalizer, text is not changed.
+        # Without a normalizer, the text is not changed.
         settings = TokenizerSettings(False, False, False, False)
     else:
         settings = TokenizerSettings(

@@ -90,7 +90,7 @@ class TokenizerSettingsTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_config_wins(self):
-        """The config wins; settings that it lacks come from the other file."""
+        """`tokenizer.json` only adds settings that the config lacks."""
         directory = self._directory(
             {"do_lower_case": False, "strip_accents": None},
             _tokenizer_json(lowercase=True, strip_accents=False),

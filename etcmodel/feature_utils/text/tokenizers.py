@@ -1,7 +1,8 @@
 """WordPiece and SentencePiece tokenizers with one interface; graph code.
 
 A tokenizer is a `tf.Module`. A SavedModel of a module that contains a tokenizer
-also contains the tokenizer; it needs only TensorFlow and tensorflow-text.
+contains the tokenizer, too. Such a SavedModel needs only TensorFlow and
+tensorflow-text.
 
 Both tokenizers replace invalid UTF-8 (see `sanitize`), so that a bad request
 cannot stop a server.
@@ -28,11 +29,11 @@ from etcmodel.feature_utils.text import vocabulary_files
 from etcmodel.feature_utils.text.tf_text import tf_text
 from etcmodel.ops import traces
 
-# Names of the models' special tokens -> their pieces in a vocabulary. Their ids
+# Name of a special token of the models -> its piece in a vocabulary. The ids
 # are 101, 102 and 1 to 5 in BERT's vocabulary, and 40, 3, 1, 2 and 41 to 43 in
-# the RoBERTa-equivalent SentencePiece model. (The original code names the
-# separator <unused_2>, which that model lacks; the piece with its id is
-# <sep_0>.)
+# the RoBERTa-equivalent SentencePiece model. (In the original code, the
+# separator is <unused_2>, which that model lacks. The piece with the
+# separator's id is <sep_0>.)
 WORDPIECE_SPECIAL_TOKENS: dict[str, str] = {
     "cls": "[CLS]",
     "separator": "[SEP]",
@@ -52,7 +53,8 @@ SENTENCEPIECE_SPECIAL_TOKENS: dict[str, str] = {
     "paragraph": "<unused_42>",
 }
 
-# Optional tokens: HTML tags, and the mask, which replaces tokens to predict.
+# Optional tokens: HTML tags, and the mask token, which replaces tokens that the
+# model predicts.
 WORDPIECE_OPTIONAL_TOKENS: dict[str, str] = {
     "html_open": "[unused102]",
     "html_close": "[unused103]",
@@ -64,8 +66,8 @@ SENTENCEPIECE_OPTIONAL_TOKENS: dict[str, str] = {
     "mask": "<sep_1>",
 }
 
-# Tokens at the start of a WordPiece vocabulary that is made for this package.
-# All vocabularies need them, except "[MASK]".
+# First tokens of a WordPiece vocabulary that is made for this package. All
+# WordPiece vocabularies need these tokens, except "[MASK]".
 WORDPIECE_RESERVED_TOKENS: tuple[str, ...] = (
     "[PAD]",
     *(f"[unused{i}]" for i in range(5)),
@@ -100,7 +102,7 @@ def _as_int32(offsets: tf.RaggedTensor) -> tf.RaggedTensor:
 
 
 class _Tokenizer(tf.Module):
-    """Base class of both tokenizers: takes strings of any rank, maybe ragged.
+    """Base class of both tokenizers. Strings may be ragged, of any rank.
 
     Attributes:
         kind: "wordpiece" or "sentencepiece".
@@ -108,9 +110,9 @@ class _Tokenizer(tf.Module):
         special_ids: ids of the tokens named "cls", "separator", "sentence",
             "cpc_mask", "question", "candidate" and "paragraph" and, if the
             vocabulary has them, "html_open", "html_close" and "mask".
-        unknown_id: id of text that has no pieces in the vocabulary.
+        unknown_id: id of text that the vocabulary has no pieces for.
         lower_case: whether text is lower-cased.
-        settings: settings of WordPiece; None for SentencePiece.
+        settings: the `TokenizerSettings` of WordPiece; None for SentencePiece.
     """
 
     kind: str
@@ -119,13 +121,13 @@ class _Tokenizer(tf.Module):
     unknown_id: int
     lower_case: bool
     settings: tokenizer_settings.TokenizerSettings | None = None
-    # Regular expression of the tokens that continue a word.
+    # Regular expression that matches the tokens that continue a word.
     _continuation: str
 
     # Subclasses define `_tokenize_flat`, `_tokenize_flat_with_offsets` and
     # `_tokenize_flat_with_keys`, which take a vector and return a tuple.
     def _apply(self, method, texts) -> tuple[tf.RaggedTensor, ...]:
-        """Calls a method that takes a vector on strings of any shape."""
+        """Applies a method that takes a vector to strings of any shape."""
         function = traces.once_method(method)
         if not isinstance(texts, tf.RaggedTensor):
             texts = tf.convert_to_tensor(texts, tf.string)
@@ -188,11 +190,12 @@ class _Tokenizer(tf.Module):
         starts: tf.RaggedTensor,
         ends: tf.RaggedTensor,
     ) -> tf.RaggedTensor:
-        """Returns the keys of tokens: replaces unknown ids by text hashes."""
+        """Returns keys: ids, with unknown ids replaced by hashes of text."""
         # [unknowns, 1]
         where = tf.where(tf.equal(ids.values, self.unknown_id))
         row = tf.gather(ragged_rows.owners_in(ids), where[:, 0])
-        # All bytes in one vector, so that a text is not copied for each word.
+        # All bytes are in one vector, so that a text is not copied for each
+        # word.
         # [bytes]
         data = tf.io.decode_raw(tf.strings.reduce_join(texts), tf.uint8)
         sizes = tf.cast(tf.strings.length(texts), tf.int64)
@@ -200,7 +203,8 @@ class _Tokenizer(tf.Module):
         start = tf.cast(tf.gather(starts.values, where[:, 0]), tf.int64)
         end = tf.cast(tf.gather(ends.values, where[:, 0]), tf.int64)
         base = tf.gather(tf.cumsum(sizes, exclusive=True), row)
-        # The bytes of each word, and their index in it.
+        # The bytes of each unknown word, and the index of each byte in the
+        # word.
         # [unknowns, (bytes)]
         place = tf.ragged.range(end - start, row_splits_dtype=tf.int64)
         word = ragged_rows.owners_in(place)
@@ -222,7 +226,7 @@ class _Tokenizer(tf.Module):
     def is_continuation(
         self, ids: tf.Tensor | tf.RaggedTensor
     ) -> tf.Tensor | tf.RaggedTensor:
-        """Marks tokens that are not the first of a word, `<int32>`; graph code.
+        """Marks tokens that continue a word, `<int32>`; graph code.
 
         Example: the pieces `una ##ffa ##ble no` of WordPiece and `▁Un aff able
         ▁é` of SentencePiece both give `0 1 1 0`.
@@ -237,7 +241,7 @@ class _Tokenizer(tf.Module):
         )
 
     def id_to_token(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
-        """Returns the tokens of ids in 0 .. vocab_size - 1; graph code."""
+        """Returns the tokens with ids in 0 .. vocab_size - 1; graph code."""
         raise NotImplementedError
 
 
@@ -283,7 +287,7 @@ class WordpieceTokenizer(_Tokenizer):
         ).resolve(is_uncased=lower_case)
         self.lower_case = lower_case
         self.vocab_size = len(tokens)
-        # Of repeated tokens, the last one counts.
+        # If a token is repeated, its last id counts.
         ids = {token: i for i, token in enumerate(tokens)}
         self.unknown_id = ids["[UNK]"]
         self.special_ids = {
@@ -302,8 +306,8 @@ class WordpieceTokenizer(_Tokenizer):
             self.settings.clean_text,
         )
         self._tokenizer = tf_text.FastWordpieceTokenizer(
-            # Replaces all but the last of repeated tokens by a line feed and a
-            # number, which never match text.
+            # If a token is repeated, replaces all but its last occurrence by a
+            # line feed and a number, which never match text.
             vocab=[
                 token if ids[token] == i else f"\n{i}"
                 for i, token in enumerate(tokens)
@@ -316,7 +320,7 @@ class WordpieceTokenizer(_Tokenizer):
         )
 
     def _known(self, words: bert_words.Words) -> tf.Tensor:
-        """Returns the words; replaces too long words by an unknown word."""
+        """Returns the words; an unknown word replaces each too long word."""
         max_chars = self.settings.max_chars_per_word
         return tf.where(
             words.num_chars > max_chars, "x" * (4 * max_chars + 1), words.texts
@@ -331,7 +335,7 @@ class WordpieceTokenizer(_Tokenizer):
         ids, starts, ends = self._tokenizer.tokenize_with_offsets(
             self._known(words)
         )
-        # An unknown word is one token that ends at the end of the word.
+        # An unknown word is one token, which ends at the end of the word.
         ends = ends.with_values(
             tf.where(ids.values == self.unknown_id, ends.dtype.max, ends.values)
         )
@@ -401,7 +405,7 @@ class SentencepieceTokenizer(_Tokenizer):
                 for name, i in ids.items()
             }
             first = self._tokenizer.id_to_string(0).numpy().decode()
-            # No piece contains U+FFFF, so it has the unknown id.
+            # No piece contains U+FFFF, so this is the unknown id.
             self.unknown_id = int(self._tokenizer.string_to_id("\uffff"))
         missing = [
             piece
@@ -476,17 +480,17 @@ def make_tokenizer(
 ) -> WordpieceTokenizer | SentencepieceTokenizer:
     """Makes a WordPiece or SentencePiece tokenizer from a vocabulary file.
 
-    The content tells which: a WordPiece vocabulary is text with one token per
-    line, and a SentencePiece model is a protocol buffer. For WordPiece,
-    `tokenizer_config.json` and `tokenizer.json` in the same folder set the
-    defaults, which `settings` override. If nothing sets `lower_case`, text is
-    lower-cased if at most 1 % of the tokens have capital letters.
+    The content of the file determines the type: a WordPiece vocabulary is text
+    with one token per line, and a SentencePiece model is a protocol buffer. For
+    WordPiece, `tokenizer_config.json` and `tokenizer.json` in the same folder
+    set the defaults, which `settings` override. If nothing sets `lower_case`,
+    text is lower-cased if at most 1 % of the tokens have capital letters.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: the file is neither of the two, `settings` are given for a
-            SentencePiece model, or `tokenizer_settings.read_settings` rejects a
-            file.
+        ValueError: the file is neither a vocabulary nor a model, `settings` are
+            given for a SentencePiece model, or
+            `tokenizer_settings.read_settings` rejects a file.
     """
     path = os.fspath(vocab_file)
     settings = settings or tokenizer_settings.TokenizerSettings()

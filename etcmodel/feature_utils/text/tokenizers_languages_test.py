@@ -1,4 +1,4 @@
-"""Compares token ids with the tokenizers library, on real text."""
+"""Compares token ids with those of the tokenizers library, on real text."""
 
 import gzip
 import json
@@ -85,7 +85,7 @@ class LanguagesTest(tf.test.TestCase, parameterized.TestCase):
         cls.folder = folder.name
 
     def _vocabulary(self, name):
-        """Returns a vocabulary's path, and its `_VOCABULARIES` settings."""
+        """Returns a vocabulary's path, and its settings in `_VOCABULARIES`."""
         path = os.path.join(self.folder, f"{name}.txt")
         if name in _TRAINED:
             lower_case, strip_accents = _TRAINED[name]
@@ -105,7 +105,8 @@ class LanguagesTest(tf.test.TestCase, parameterized.TestCase):
             file = real_data_path(f"vocab/bert_{name}_vocab.txt")
             content = pathlib.Path(file).read_bytes().rstrip(b"\n")
             if b"[unused0]" not in content:
-                # Google's Chinese BERT lacks one of the global tokens.
+                # The vocabulary of Google's Chinese BERT lacks one global
+                # token.
                 content += b"\n[unused0]"
         pathlib.Path(path).write_bytes(content)
         return path, lower_case, strip_accents
@@ -143,11 +144,11 @@ class LanguagesTest(tf.test.TestCase, parameterized.TestCase):
                 strict=True,
             ):
                 self._check_places(text, y.offsets, starts, ends)
-        # Number of texts in which a token may differ.
+        # In no text does a token differ.
         self.assertEqual(different, dict.fromkeys(self.texts, 0.0))
 
     def _check_places(self, text, offsets, starts, ends):
-        """Checks that offsets equal the library's, except for accents."""
+        """Checks that offsets equal those of the library, save for accents."""
         raw = text.encode()
         parts = [
             raw[start:end].decode()

@@ -45,7 +45,7 @@ class _TestCase(tf.test.TestCase, parameterized.TestCase):
         return folder.name
 
     def _serve(self, tokenizer, *texts):
-        """Exports and runs the tokenizer as servers do; checks its ops."""
+        """Exports a tokenizer and runs it as servers do; checks its ops."""
         module = _Exported(tokenizer)
         path = os.path.join(self._folder(), "model")
         tf.saved_model.save(
@@ -68,7 +68,7 @@ class _TestCase(tf.test.TestCase, parameterized.TestCase):
             )
 
     def _parts(self, raw, starts, ends):
-        """Returns the parts of a text between offsets in bytes."""
+        """Returns the parts of a text between byte offsets."""
         return [
             raw[start:end].decode()
             for start, end in zip(starts.numpy(), ends.numpy(), strict=True)
@@ -129,7 +129,7 @@ class TokenizersTest(_TestCase):
             self.assertEqual(is_cased, tokenizer.lower_case)
 
     def test_files_beside_the_vocabulary_decide(self):
-        """Given settings override them."""
+        """The files set defaults; given settings override them."""
         vocab = [*VOCAB, "für", "fur", "Für", "中国"]
         path = self._file("\n".join(vocab).encode())
         text = "Für 中国"
@@ -139,7 +139,7 @@ class TokenizersTest(_TestCase):
             return tokenizer.settings, self._tokens(tokenizer, text)
 
         settings, found = tokens()
-        # In such a small vocabulary, one capital letter exceeds 1 %.
+        # The vocabulary is so small that one token with a capital exceeds 1 %.
         self.assertEqual(settings, (False, False, True, True, 200))
         self.assertEqual(found, ["Für", "中", "[UNK]"])
         config = os.path.join(os.path.dirname(path), "tokenizer_config.json")
@@ -156,7 +156,7 @@ class TokenizersTest(_TestCase):
         self.assertEqual(found, ["Für", "中国"])
 
     def test_long_words_are_unknown(self):
-        """Limits characters, not bytes; a long word is one unknown token."""
+        """The limit counts characters, not bytes; a long word is one token."""
         vocab = [*VOCAB, "é", "##é"]
         path = self._file("\n".join(vocab).encode())
         tokenizer = tokenizers.WordpieceTokenizer(
@@ -174,7 +174,7 @@ class TokenizersTest(_TestCase):
                 tokenizers.WordpieceTokenizer(path, max_chars_per_word=wrong)
 
     def test_invalid_utf8(self):
-        """Invalid bytes count as U+FFFD, in offsets, too."""
+        """Invalid bytes count as U+FFFD, even in offsets."""
         tokenizer = self._tokenizer()
         for raw in (b"st\xffar \xe4\xb8 trek", b"\xc3(star\xf0\x9f \xe4 ["):
             clean = tokenizers.sanitize(raw)
@@ -217,7 +217,7 @@ class TokenizersTest(_TestCase):
         self.assertLen(ids[0], 8)
 
     def test_offsets_of_characters_that_become_several_tokens(self):
-        """Each of the tokens has the offsets of the whole character."""
+        """Each such token has the offsets of the whole character."""
         raw = "한e\u0301 \u0301\u0301e\u0301\n한 \xad각.".encode()
         vocab = [*VOCAB, "ᄒ", "##ᅡ", "##ᆫ", "##e", "ᄀ", "##ᆨ"]
         path = self._file("\n".join(vocab).encode())
@@ -236,7 +236,7 @@ class TokenizersTest(_TestCase):
         self.assertAllEqual(ends[2], [3, 3, 3])
 
     def test_keys_of_many_unknown_words_in_one_text(self):
-        """Time does not grow with text length times unknown words."""
+        """The time is not proportional to text length times unknown words."""
         words = [f"x{i % 50_000}" for i in range(100_000)]
         keys = self._tokenizer().tokenize_with_keys([" ".join(words)])[1]
         keys = keys.flat_values.numpy()
@@ -268,7 +268,7 @@ class TokenizersTest(_TestCase):
         self.assertEqual(VOCAB[tokenizer.unknown_id], "[UNK]")
 
     def test_text_gets_the_last_of_equal_tokens(self):
-        """Of duplicate tokens, the last line wins, as in BERT's tokenizers."""
+        """If a token is repeated, its last line counts, as in BERT's code."""
         path = self._file("\n".join([*VOCAB, "star", "new"]).encode())
         tokenizer = tokenizers.make_tokenizer(path)
         self.assertAllEqual(
@@ -338,7 +338,7 @@ class RealVocabularyTest(_TestCase):
         self.assertEqual(tokenizer.special_ids, expected)
 
     def test_wordpiece(self):
-        """`tokenizers_languages_test` compares it with the library."""
+        """Checks BERT's ids; `tokenizers_languages_test` checks real text."""
         vocab = real_data_path("vocab/bert_uncased_vocab.txt")
         tokenizer = tokenizers.make_tokenizer(vocab)
         self.assertEqual(tokenizer.kind, "wordpiece")
@@ -374,7 +374,7 @@ class RealVocabularyTest(_TestCase):
         self.assertEqual(tokenizer.kind, "sentencepiece")
         self._check_ids(tokenizer, 40, 3, 1, 2, 41, 42, 43, 36, 37, 4)
         self.assertEqual(tokenizer.vocab_size, 50358)
-        # Any white space counts as a space.
+        # Each white-space character counts as a space.
         text = "Hello \n\tWorld,\r\nthe end.\ncafé"
         self.assertAllEqual(
             tokenizer.tokenize([" ".join(text.split())]).to_list(),
@@ -394,7 +394,7 @@ class RealVocabularyTest(_TestCase):
             ],
             [piece.replace("▁", "") for piece in pieces],
         )
-        # Unknown pieces differ only in their keys.
+        # Different unknown pieces have the same id, but different keys.
         ids, keys = tokenizer.tokenize_with_keys(["ཀ ཁ ཀ"])
         unknown = ids[0].numpy() == tokenizer.unknown_id
         first, second, third = keys[0].numpy()[unknown]

@@ -34,7 +34,7 @@ def read_file(path: str | os.PathLike, what: str) -> bytes:
 
 
 def is_text(content: bytes) -> bool:
-    """Returns whether bytes are UTF-8 text. SentencePiece models are not."""
+    """Returns whether bytes are UTF-8 text, unlike SentencePiece models."""
     try:
         return "\x00" not in content.decode("utf-8")
     except UnicodeDecodeError:
@@ -61,8 +61,8 @@ def load_vocab(vocab_file: str | os.PathLike) -> list[str]:
             f"The file {path} is binary, or not UTF-8 text: expected {what}."
         )
     text = content.decode("utf-8")
-    # Other line separators can be tokens. "\r" can be one unless lines end in
-    # "\r\n".
+    # Other line separators can be tokens. "\r" can be a token unless lines end
+    # in "\r\n".
     lines = text.rstrip("\r\n").split("\n")
     if lines[0].endswith("\r"):
         lines = [line.removesuffix("\r") for line in lines]

@@ -16,11 +16,11 @@ class VocabularyFilesTest(tf.test.TestCase, parameterized.TestCase):
         ("a\nb\n", ["a", "b"]),
         ("a\r\nb\r\n\r\n", ["a", "b"]),
         ("a\r\nb\nc\r\nd", ["a", "b", "c", "d"]),
-        # White space around tokens is stripped. Tokens of white space are kept,
-        # even at the end.
+        # White space around tokens is stripped. Tokens that are only white
+        # space are kept, even at the end.
         (" a\t\n\u3000\n \n\u2028\nb \n\xa0\n", [*"a\u3000 \u2028b\xa0"]),
         ("a\n\x85\n\r\nb\n", ["a", "\x85", "\r", "b"]),
-        # Repeated tokens do not change ids.
+        # A repeated token does not change the ids of other tokens.
         ("a\nb\na\nc", ["a", "b", "a", "c"]),
     )
     def test_one_token_a_line(self, content, expected):
@@ -39,12 +39,12 @@ class VocabularyFilesTest(tf.test.TestCase, parameterized.TestCase):
                 vocabulary_files.load_vocab(self._file(content))
 
     def test_chinese(self):
-        """Google's Chinese vocabulary has U+2028 on a line."""
+        """Reads Google's Chinese vocabulary, in which U+2028 is a token."""
         path = real_data_path("vocab/bert_chinese_vocab.txt")
         tokens = vocabulary_files.load_vocab(path)
         self.assertLen(tokens, 21128)
         self.assertIn("\u2028", tokens)
-        # From the published model.
+        # The ids in the published model.
         self.assertEqual(
             [tokens.index(x) for x in ("[PAD]", "[UNK]", "[CLS]", "[MASK]")],
             [0, 100, 101, 103],

@@ -1,7 +1,7 @@
 """Finds tokens that begin or end inside a word; graph code.
 
-Models use this to predict answers of whole words. An answer should not begin
-with "##r", or end with "Bel", the beginning of "Belfort".
+Models use this module to predict answers of whole words. An answer should
+neither begin with "##r" nor end with "Bel", the beginning of "Belfort".
 """
 
 import unicodedata
@@ -13,8 +13,8 @@ from etcmodel.feature_utils import ragged_rows
 
 BEGINS_INSIDE, ENDS_INSIDE = 1, 2
 
-# Scripts without spaces between words, or, as in Korean, with endings directly
-# after names. Each entry is the first word of the script's Unicode names.
+# Scripts without spaces between words, or with endings directly after names, as
+# in Korean. Each entry is the first word of the characters' names in Unicode.
 WITHOUT_SPACES = frozenset(
     "CJK HANGUL HIRAGANA KATAKANA KATAKANA-HIRAGANA BOPOMOFO YI THAI LAO KHMER "
     "MYANMAR TIBETAN JAVANESE BALINESE".split()
@@ -31,8 +31,8 @@ def find_word_cuts(tokenizer, ids: tf.RaggedTensor) -> tf.RaggedTensor:
     Example: the pieces `bel ##fort , 5 ##°` of WordPiece give `2 1 0 0 0`.
 
     Returns:
-        `<int32>[..., (tokens)]`: 0, or the sum of `BEGINS_INSIDE` and
-        `ENDS_INSIDE`.
+        `<int32>[..., (tokens)]`: 0, `BEGINS_INSIDE`, `ENDS_INSIDE` or the sum
+        of these two.
     """
     with tf.init_scope():
         tokens = tokenizer.id_to_token(tf.range(tokenizer.vocab_size)).numpy()
@@ -60,7 +60,7 @@ def find_word_cuts(tokenizer, ids: tf.RaggedTensor) -> tf.RaggedTensor:
     joins = tf.cast(joins, tf.int32)
     cuts = BEGINS_INSIDE * tf.pad(joins, [[1, 0]])
     cuts += ENDS_INSIDE * tf.pad(joins, [[0, 1]])
-    # Without tokens, padding adds one value.
+    # If there are no tokens, padding adds one value.
     return ids.with_flat_values(cuts[: tf.size(token)])
 
 
@@ -75,11 +75,11 @@ def ends_inside(cuts: tf.Tensor) -> tf.Tensor:
 
 
 def whole_words(cuts: np.ndarray, first: int, last: int) -> tuple[int, int]:
-    """Extends a span, first to last token, to whole words.
+    """Extends a span, given by its first and last token, to whole words.
 
-    `cuts` are those of the text's tokens; see `find_word_cuts`.
+    `cuts` are the results of `find_word_cuts` for the text's tokens.
     """
-    # Stays within the text: the last word may have been truncated.
+    # Stops at the end of the text, even if the last word is truncated there.
     while first > 0 and ends_inside(cuts[first - 1]):
         first -= 1
     while last + 1 < len(cuts) and begins_inside(cuts[last + 1]):

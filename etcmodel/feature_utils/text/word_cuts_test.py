@@ -23,14 +23,14 @@ class WordCutsTest(tf.test.TestCase, parameterized.TestCase):
         return tokenizers.make_tokenizer(write_file(self, "\n".join(tokens)))
 
     def test_by_hand(self):
-        """Words have letters, digits and marks, and end with their text."""
+        """Words consist of letters, digits and marks, and end with the text."""
         tokenizer = self._tokenizer()
         first = len(tokenizers.WORDPIECE_RESERVED_TOKENS)
         rows = [
             ("bel ##fort , 5 ##°", [2, 1, 0, 0, 0]),
             ("bel", [0]),
             ("##fort ##c 5 ##° ##c", [2, 1, 0, 0, 0]),
-            # Chinese and Thai have no spaces, Hindi does.
+            # Chinese and Thai have no spaces between words; Hindi has.
             ("\u65e5 \u672c \u0e01 ##\u0e02", [0, 0, 0, 0]),
             ("\u0928 ##\u092e ##\u0947", [2, 3, 1]),
             ("[UNK] ##c", [0, 0]),
@@ -58,13 +58,14 @@ class WordCutsTest(tf.test.TestCase, parameterized.TestCase):
             (0, 0, (0, 0)),
             (2, 2, (1, 3)),
             (3, 4, (1, 4)),
-            # The rest of the last word was truncated.
+            # The text was truncated inside the last word.
             (5, 5, (5, 5)),
         ):
             self.assertEqual(expected, word_cuts.whole_words(cuts, first, last))
 
     @parameterized.parameters(
-        # Scripts with spaces; and characters with pieces in the vocabulary.
+        # A pattern of characters to replace: those of scripts without spaces,
+        # or those without pieces in the vocabulary.
         ("bert_uncased_vocab.txt", r"[^\x00-\u024f\u0370-\u04ff\u2010-\u2026]"),
         ("gpt2.model", r"[^\x00-\x7f]"),
     )

@@ -4,7 +4,7 @@ import dataclasses
 
 from etcmodel.models import json_config
 
-# Numbering of relative ids, with V = 2 * max_distance + 1:
+# Numbers of the relative ids, with V = 2 * max_distance + 1:
 # 0 to V - 1: distances.
 # V: between a long token and a global token that does not own it.
 # V + 1: between a long token and the global token that owns it.
@@ -98,12 +98,15 @@ class EtcConfig(json_config.JsonConfig):
             which Hugging Face calls 'gelu'), 'tanh' or 'linear'.
         hidden_dropout_prob: dropout on embeddings and sublayer outputs.
         initializer_range: standard deviation of the initial weights.
-        share_feed_forward_params: whether long and global tokens share them.
-        share_kv_projections: whether attention within an input and attention
-            to the other input share them.
+        share_feed_forward_params: whether long and global tokens share the
+            parameters of the feed-forward layers.
+        share_kv_projections: whether the attention of a token to its own input
+            and to the other input shares key and value projections.
         share_qkv_projections: whether all four parts of the attention (long to
-            long, long to global, and so on) share them.
-        share_att_output_projection: whether long and global tokens share it.
+            long, long to global, and so on) share query, key and value
+            projections.
+        share_att_output_projection: whether long and global tokens share the
+            output projection of the attention.
         use_pre_activation_order: whether layers normalize their inputs rather
             than their outputs.
         use_hard_g2l_mask: whether a global token attends only to the long

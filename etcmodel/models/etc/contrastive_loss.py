@@ -9,15 +9,15 @@ from etcmodel.models.pretraining_heads import static_size
 from etcmodel.ops import collectives
 from etcmodel.ops import shapes
 
-# Far below all scores, so its probability in a softmax is 0.
+# A score far below all others, so its probability in a softmax is 0.
 _NEVER = -1e9
 
 
 class Contrast(NamedTuple):
     """The result of `BatchContrastiveLoss`, `<float32>[items]`, 0 for padding.
 
-    `losses` are in nats; `is_correct` is 1 where the right encoding has the
-    highest score; `chance` is the accuracy of a guess, 1 / number of items.
+    `losses` are in nats. `is_correct` is 1 where the right encoding has the
+    highest score. `chance` is the accuracy of guessing, 1 / number of items.
     """
 
     losses: tf.Tensor
@@ -50,12 +50,12 @@ class BatchContrastiveLoss(pair_loss.PairLoss):
         super().build(input_shape)
 
     def call(self, predictions, encodings, weights):
-        """Returns a `Contrast` of the items of this replica.
+        """Returns the `Contrast` of this replica's items.
 
         Args:
             predictions: `<float>[items, hidden_size]`, the same number on each
                 replica.
-            encodings: `<float>[items, hidden_size]`, the target of each.
+            encodings: `<float>[items, hidden_size]`, the target of each item.
             weights: `<int or float>[items]`, 0 for padding, which has no loss
                 and is not a candidate.
 

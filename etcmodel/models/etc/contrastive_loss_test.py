@@ -28,7 +28,7 @@ def make_items():
 
 
 def run(strategy):
-    """Returns losses, accuracy, chance and gradients of a strategy's run."""
+    """Returns a `Contrast` and the gradients of a run with a strategy."""
     with strategy.scope():
         layer = make_loss()
 

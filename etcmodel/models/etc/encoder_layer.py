@@ -39,7 +39,7 @@ def accepts_dict(call: Callable) -> Callable:
 
 
 def check_outputs(outputs, expected) -> None:
-    """Raises a ValueError unless `outputs` are some of those expected."""
+    """Raises a ValueError unless `outputs` are a subset of `expected`."""
     if not outputs or not set(outputs) <= set(expected):
         raise ValueError(
             f"outputs is {outputs!r}. Expected one or more of {expected}."
@@ -47,7 +47,7 @@ def check_outputs(outputs, expected) -> None:
 
 
 def functional(inputs, made, outputs, name: str) -> tf.keras.Model:
-    """Builds a functional model: a dict of inputs to a dict of outputs."""
+    """Builds a functional model from a dict of inputs to a dict of outputs."""
     return tf.keras.Model(
         inputs, {output: getattr(made, output) for output in outputs}, name=name
     )
@@ -132,7 +132,7 @@ class ConfiguredLayer(graph_layer.GraphLayer):
 
     def get_config(self):
         """Returns the configuration and the options of Keras's layer."""
-        # In Keras 2, the config of a model lacks the name and the dtype.
+        # In Keras 2, a model's own config lacks the name and the dtype.
         options = tf.keras.layers.Layer.get_config(self)
         return {
             **options,
@@ -161,7 +161,7 @@ class EncoderLayer(ConfiguredLayer, tf.keras.Model):
 
     added_layers = ()
 
-    # Otherwise Keras 3 traces a call with only the first argument whenever
+    # Without this, Keras 3 traces a call with only the first argument whenever
     # TensorFlow saves an object that contains the model.
     _default_save_signature = None
 

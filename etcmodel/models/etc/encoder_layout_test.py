@@ -1,4 +1,4 @@
-"""Tests encoders of layouts with their own links and embedded values."""
+"""Tests encoders of layouts that define links and embedded values."""
 
 import json
 import os
@@ -110,7 +110,7 @@ class LayoutTest(tf.test.TestCase):
             ({"flat_sequence": True}, [9, 12, 9, 10, 9, 9]),
         ):
             layer = SideInputs(4, 4, structure=_LAYOUT, **options)
-            # A configuration file stores them as lists.
+            # A configuration file stores tuples as lists.
             config = json.loads(json.dumps(layer.get_config()))
             layer = SideInputs.from_config(config)
             self.assertEqual(layer.structure, _LAYOUT.encoder_inputs)
@@ -145,7 +145,7 @@ class LayoutTest(tf.test.TestCase):
 
     def test_model(self):
         batch = _make_batch()
-        # Large weights, so that every pair matters.
+        # The weights are large, so that every pair matters.
         config = _make_config(initializer_range=0.2, **_HARD_MASKS)
         encoder = encoder_lib.StructuredEtcModel(config, _LAYOUT)
         encoder.build(None)
@@ -176,13 +176,13 @@ class LayoutTest(tf.test.TestCase):
             global_embedding_adder=batch["visual"] @ visual,
             **side_inputs,
         )
-        # `full` attention, and the implementation that long texts use.
+        # Uses `full` attention, and then the implementation for long texts.
         for longest in (256, 0):
             with mock.patch.object(dispatch, "MAX_AUTO_FULL_LENGTH", longest):
                 actual = encoder(batch)
             for a, b in zip(expected, actual, strict=True):
                 self.assertAllClose(a, b, 1e-5, 1e-5)
-        # Zeros add nothing.
+        # Values of zero add nothing to the embeddings.
         without_values = encoder_lib.StructuredEtcModel(
             config, _LAYOUT.encoder_inputs._replace(values=())
         )
@@ -195,7 +195,7 @@ class LayoutTest(tf.test.TestCase):
             self.assertAllClose(a, b, 1e-6, 1e-6)
 
     def test_values_of_global_tokens_are_added_to_their_tokens(self):
-        """Embeds one value with the user's layer; others are only for heads."""
+        """Embeds one value with the user's layer; heads read all others."""
         layout = spec.LayoutSpec(
             sections=_LAYOUT.sections,
             values=[
@@ -239,7 +239,7 @@ class LayoutTest(tf.test.TestCase):
             ValueError, "'mention', 'part', 'whole'.* relative_vocab_.* 15"
         ):
             encoder_lib.StructuredEtcModel(config, _LAYOUT)
-        # Without labels, links have none.
+        # A model without relative labels accepts links, too.
         config = _make_config(
             relative_pos_max_distance=0, relative_vocab_size=None
         )

@@ -46,8 +46,8 @@ class EtcOutput(NamedTuple):
 class EtcModel(encoder_layer.EncoderLayer):
     """The encoder of the ETC paper (Ainslie et al., 2020), without a head.
 
-    It reads a long input, the text, and a global input of auxiliary tokens.
-    Both use the same vocabulary.
+    It reads a long input (the text) and a global input of auxiliary tokens.
+    Both inputs use the same vocabulary.
 
     Args:
         config: sizes and sharing; copied and validated.
@@ -55,11 +55,12 @@ class EtcModel(encoder_layer.EncoderLayer):
             surrounding model is called with; None to use `training`.
         use_one_hot_embeddings: look up tokens (and absolute positions) by
             products with one-hot vectors, faster on TPUs for small tables.
-        use_one_hot_relative_embeddings: the same for relative labels.
+        use_one_hot_relative_embeddings: look up relative labels by such
+            products.
     """
 
     config_class = config_lib.EtcConfig
-    # The ids of the two streams in a dict of inputs.
+    # Names of the two streams' ids in a dict of inputs.
     _IDS = ("token_ids", "global_token_ids")
 
     def __init__(
@@ -88,7 +89,7 @@ class EtcModel(encoder_layer.EncoderLayer):
             )
         )
         self.token_emb_lookup = self._make_token_lookup()
-        # A one-hot product is fast for the few token types.
+        # There are few token types, so a one-hot product is fast.
         self.segment_emb_lookup = self._make_lookup(
             "segment_emb_lookup",
             config.segment_vocab_size,
@@ -204,14 +205,14 @@ class EtcModel(encoder_layer.EncoderLayer):
             g2l_att_mask, g2l_relative_att_ids  [batch, global, long]
 
         Column `k` of the first line is the key at `position + k - radius`.
-        `etcmodel.feature_utils` makes all of them. Instead of tensors, masks
-        and ids that involve long tokens may also be descriptions, which are
-        smaller (see `etcmodel.ops.attention`), except between the layers of a
-        functional model.
+        `etcmodel.feature_utils` makes all masks and ids. Those that involve
+        long tokens may be descriptions instead of tensors (see
+        `etcmodel.ops.attention`). Descriptions are smaller, but cannot connect
+        the layers of a functional model.
 
             token_ids               <int32>[batch, long]; or a dict of
-                                    arguments by name; others may be passed
-                                    separately
+                                    arguments by name; more arguments may
+                                    be passed separately
             global_token_ids        <int32>[batch, global]
             token_type_ids          <int32>[batch, long], 1 by default
             global_token_type_ids   <int32>[batch, global], 0 by default

@@ -21,7 +21,7 @@ BATCH, LONG, GLOBAL, RADIUS, HIDDEN, VOCAB, TYPES = 2, 7, 3, 2, 4, 9, 3
 LABELS, POSITIONS = 8, 10
 
 CASES = {
-    # As the paper's base model: only the feed-forward layers are shared.
+    # Like the paper's base model, which shares only the feed-forward layers.
     "base": dict(share_qkv_projections=False),
     # The original code's defaults, but with narrow heads and no labels.
     "shared": dict(
@@ -31,7 +31,7 @@ CASES = {
         relative_vocab_size=None,
         hidden_act="relu",
     ),
-    # All other options.
+    # All options that the other two leave out.
     "pre_activation": dict(
         share_qkv_projections=False,
         share_kv_projections=True,
@@ -104,7 +104,7 @@ def _make_model(**options):
 
 
 def _make_call(config):
-    """Returns arguments; the first global token sees no global token."""
+    """Returns arguments of a call; global token 0 sees no global token."""
     rng = np.random.default_rng(2)
     call = {
         "token_ids": rng.integers(VOCAB, size=[BATCH, LONG]),
@@ -148,7 +148,7 @@ class EtcModelReferenceTest(tf.test.TestCase, parameterized.TestCase):
         ]
         expected = reference(model, call, adders)
         with (
-            # The implementation that `auto` uses for long texts, in several
+            # Makes `auto` use the implementation for long texts, in several
             # chunks.
             mock.patch.object(
                 dispatch,

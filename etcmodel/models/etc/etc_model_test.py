@@ -22,7 +22,7 @@ def _make_ids(batch=2, long=7, global_=3):
 
 
 def _count(num_layers=1, preset="tiny", **kwargs):
-    """Returns the number of weights; in a graph, they take no memory."""
+    """Counts the weights of a model built in a graph, to use no memory."""
     config = EtcConfig.from_preset(preset, **kwargs)
     config.num_hidden_layers = num_layers
     with tf.Graph().as_default():

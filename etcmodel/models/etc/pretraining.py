@@ -16,8 +16,8 @@ class EtcPretrainModel(tf.keras.Model):
 
     CPC is contrastive predictive coding (ETC paper, section 3.5 and Appendix
     B). `tasks.pretrain.sentence_masking` makes the inputs from texts that are
-    split into sentences. The constructor builds the model.
-    `head` is None without MLM, and `contrast` is None without CPC.
+    split into sentences. The constructor builds the model. The attribute `head`
+    is None without MLM, and `contrast` is None without CPC.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class EtcPretrainModel(tf.keras.Model):
     def _encode_alone(self, inputs, training):
         """Encodes masked sentences alone, `<float>[batch, n, hidden_size]`.
 
-        They are packed into one row, each with one global token, and each
-        attends only to itself.
+        The sentences are packed into one row, each with one global token. Each
+        sentence attends only to itself.
         """
         owners = inputs["taken_owners"]
         # [batch, n]

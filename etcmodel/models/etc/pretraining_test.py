@@ -8,8 +8,8 @@ from etcmodel.tasks.pretrain import sentence_masking
 from testing import model_references
 from testing.layer_checks import randomize
 
-# The first row has two texts: sentences of 3, 2 and 2 tokens, the last of them
-# masked. Then a text of two sentences, and padding.
+# Row 0 has two texts: the first has sentences of 3 and 2 tokens, the second has
+# one of 2 tokens. Row 1 has a text of two sentences, and padding.
 _TOKENS = [[5, 6, 7, 8, 9, 11, 12, 0], [15, 16, 17, 18, 19, 0, 0, 0]]
 _SENTENCES = [[0, 0, 0, 1, 1, 2, 2, -1], [0, 0, 0, 1, 1, -1, -1, -1]]
 _ENDS = [[0, 0, 0, 0, 1, 0, 1, 0], [0, 0, 0, 0, 1, 0, 0, 0]]

@@ -14,7 +14,7 @@ STRUCTURES = ("sentences", "paragraphs")
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class SideInputs(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
-    """Makes the masks and relative labels from the compact features.
+    """Makes masks and relative labels from the inputs of `build_encoder`.
 
     The arguments are those of `EtcConfig` and `StructuredEtcModel`.
     `structure` may also be the fields of `EncoderInputs` as lists. With
@@ -109,7 +109,7 @@ class SideInputs(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
 
         Keras 2 saves a call as a `tf.function`, which cannot return
         descriptions. A layer that needs descriptions calls this method instead.
-        `features` are the inputs of `build_encoder`; others are ignored.
+        `features` are the inputs of `build_encoder`; other entries are ignored.
         """
         common = dict(
             local_radius=self.local_radius,

@@ -13,7 +13,7 @@ class SideInputsTest(tf.test.TestCase):
             k: tf.constant(v) for k, v in model_inputs.make_sentences().items()
         }
         side_inputs = SideInputs(4, 4, use_hard_g2l_mask=True)(batch)
-        # Rows: two sentences, which see only their own tokens, and padding.
+        # Two sentences that see only their own tokens; the rest is padding.
         self.assertAllEqual(
             [[1, 1, 0, 0, 0, 0, 0], [0, 0, 1, 1, 1, 0, 0]],
             side_inputs["g2l_att_mask"][0, :2],
@@ -22,8 +22,8 @@ class SideInputsTest(tf.test.TestCase):
         self.assertAllEqual(
             [[1, 1, 0], [1, 1, 0]], side_inputs["g2g_att_mask"][0, :2]
         )
-        # Labels 0 to 8 are distances, 9 is the global token of another
-        # sentence, 10 that of the own sentence.
+        # Labels 0 to 8 are distances; 9 stands for another sentence's global
+        # token, 10 for that of the token's own sentence.
         self.assertAllEqual(
             [[10, 9], [10, 9], [9, 10]],
             side_inputs["l2g_relative_att_ids"][0, :3, :2],
@@ -53,7 +53,7 @@ class SideInputsTest(tf.test.TestCase):
             ],
             side_inputs["g2l_att_mask"][0],
         )
-        # Question tokens see all global tokens, others their own.
+        # Question tokens see all global tokens; paragraph tokens see their own.
         self.assertAllEqual(
             [[1, 1, 1, 1, 1, 1, 0], [0, 0, 0, 1, 1, 0, 0]],
             side_inputs["l2g_att_mask"][0, :2],

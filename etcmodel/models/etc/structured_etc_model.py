@@ -1,4 +1,4 @@
-"""The ETC encoder as a Keras model of the compact features."""
+"""The ETC encoder as a Keras model that makes its own masks and labels."""
 
 from typing import Any
 
@@ -17,8 +17,7 @@ from etcmodel.ops import checks
 from etcmodel.ops import gathering
 from etcmodel.ops import shapes
 
-# The inputs of structure "sentences", by long and global input. A row may hold
-# several packed examples.
+# Inputs of the structure "sentences". A row may hold several packed examples.
 SENTENCES_LONG_FEATURES = ("long_token_ids", "long_breakpoints", "sentence_ids")
 SENTENCES_GLOBAL_FEATURES = ("global_token_ids", "global_breakpoints")
 
@@ -37,8 +36,8 @@ class StructuredEtcModel(etc_model.EtcModel):
     projection without bias, such as `visual_projection` for the value "visual".
     Its output is added to the embeddings of the value's tokens, so a value of
     zeros changes nothing. `value_layers` replaces projections with your own
-    layers. Global tokens without a value then get your layer's output for
-    zeros.
+    layers. Your layer's output for zeros is then added to global tokens that
+    have no value.
 
     Args:
         config: sizes, sharing, and hard masks; copied.
@@ -88,7 +87,7 @@ class StructuredEtcModel(etc_model.EtcModel):
         outputs=OUTPUTS,
         **kwargs,
     ):
-        # Without autocast, values reach their layers in their own dtype.
+        # Autocast is off, so that values reach their layers in their own dtype.
         super().__init__(config, autocast=False, **kwargs)
         if structure == "sentences" and config.question_words_in_global:
             raise ValueError(
@@ -134,7 +133,7 @@ class StructuredEtcModel(etc_model.EtcModel):
                 layer = self._make_dense(
                     f"{value.name}_projection", use_bias=False
                 )
-            # Checkpoints name the layer after this attribute.
+            # Checkpoints use the name of this attribute for the layer.
             setattr(self, f"{value.name}_projection", layer)
         if given:
             raise ValueError(
@@ -306,10 +305,10 @@ def build_encoder(
 ) -> tf.keras.Model:
     """Builds a functional encoder whose inputs are compact features.
 
-    The features are token ids and owners; the model makes masks and relative
-    labels from them, on the device.
-    `model.get_layer("etc_document_bert")` is the `StructuredEtcModel` inside;
-    called with the same inputs and `return_attention_scores=True` it returns
+    The features are token ids and owners, such as the sentence of each token.
+    The model makes masks and relative labels from them, on the device.
+    `model.get_layer("etc_document_bert")` is the `StructuredEtcModel` inside.
+    Call it with the model's inputs and `return_attention_scores=True` to get
     the attention probabilities.
 
     `long_length` and `global_length` are static lengths of the inputs, which
@@ -323,9 +322,9 @@ def build_encoder(
         long_token_ids, long_breakpoints, sentence_ids, global_token_ids,
         global_breakpoints (see `feature_utils.
         make_global_local_transformer_side_inputs`). "paragraphs": the features
-        of `feature_utils.etc_features`. A layout: these, its links, and
-        `<any>[batch, long_length or global_length, ...]` for each value that
-        is embedded or used by a head.
+        of `feature_utils.etc_features`. A layout: the features of "paragraphs",
+        the layout's links, and `<any>[batch, long_length or global_length,
+        ...]` for each value that is embedded or used by a head.
         The output is a dict with the names in `outputs`: `long_output`
         `<float>[batch, long_length, hidden_size]` and `global_output`
         `<float>[batch, global_length, hidden_size]`.

@@ -55,7 +55,7 @@ class OutputsTest(tf.test.TestCase, parameterized.TestCase):
     )
     @pytest.mark.both_kerases
     def test_trainable_weights_have_a_gradient(self, used, options):
-        """Checks that other weights have none, too."""
+        """Checks that weights have a gradient if, and only if, they train."""
         config = _make_config(**options)
         both, one = (
             encoder_lib.StructuredEtcModel(config, outputs=x)
@@ -84,7 +84,7 @@ class OutputsTest(tf.test.TestCase, parameterized.TestCase):
     @pytest.mark.both_kerases
     @parameterized.parameters(*encoder_lib.OUTPUTS)
     def test_freezing_and_unfreezing(self, used):
-        """Weights without gradient stay untrained after unfreezing."""
+        """Weights without a gradient stay untrainable after unfreezing."""
         encoder = build_encoder(_make_config(), outputs=[used])
         model = encoder.get_layer("etc_document_bert")
         stack = model.global_local_transformer_layers
@@ -126,7 +126,7 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(value, given[name][0])
 
     def test_positions_of_paragraphs(self):
-        # The question comes first; it has one token.
+        # The question comes first and has one token.
         batch = model_inputs.make_paragraphs()
         first = {name: x.copy() for name, x in batch.items()}
         first["global_token_type_ids"][:, 0] = 5
@@ -150,7 +150,7 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
         batch = model_inputs.make_paragraphs()
         expected = batch["global_token_ids"][0]
         self.check_inputs(batch, config={}, global_token_ids=expected)
-        # The token 3 of the question has the third global token.
+        # The question's token, 3, has the third global token.
         batch["long_token_ids"][:, 0] = 9
         self.check_inputs(
             batch,
@@ -177,7 +177,7 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
             else model_inputs.make_paragraphs()
         )
         batch = {k: tf.constant(v) for k, v in batch.items()}
-        # Large weights, so that every pair matters.
+        # The weights are large, so that every pair matters.
         config = _make_config(initializer_range=0.2, **hard_masks)
         encoder = encoder_lib.StructuredEtcModel(config, structure, **options)
         encoder.build(None)
@@ -208,7 +208,7 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
         others = call_plain({}, {})
         for a, b in zip(expected, others, strict=True):
             self.assertNotAllClose(a, b, 1e-3, 1e-3)
-            # `full` attention, and the implementation that long texts use.
+            # Uses `full` attention, and then the implementation for long texts.
         for longest in (256, 0):
             with mock.patch.object(dispatch, "MAX_AUTO_FULL_LENGTH", longest):
                 actual = encoder(batch)
@@ -243,13 +243,13 @@ class StructuredEtcModelTest(tf.test.TestCase, parameterized.TestCase):
                 loss = tf.add_n([tf.reduce_sum(x) for x in outputs.values()])
             return tape.gradient(loss, weights)
 
-        # Chunks hold a quarter of the global tokens' scores.
+        # Each chunk holds a quarter of the global queries' scores.
         with mock.patch.object(streaming, "CHUNK_ELEMENTS", 2**15):
             shapes = _all_shapes(encode, features)
         smallest_mask = long * min(global_, 2 * radius + 1)
         self.assertIn([1, long, 16], shapes)
         self.assertLess(max(map(math.prod, shapes)), smallest_mask)
-        # The check would find a tensor of that size.
+        # `_all_shapes` finds a tensor of that size where one exists.
         shapes = _all_shapes(SideInputs(radius, 4, "paragraphs"), features)
         for sizes in ((long, 2 * radius + 1), (long, global_), (global_, long)):
             self.assertIn([1, *sizes], shapes)
@@ -284,7 +284,8 @@ def _all_shapes(function, *inputs):
         nodes += inner.node_def
     shapes = []
     for node in nodes:
-        # This operation returns indices of axes, so its outputs are small.
+        # This operation returns indices of axes; its outputs are small although
+        # their static shapes are unknown.
         if node.op == "BroadcastGradientArgs":
             continue
         for shape in node.attr["_output_shapes"].list.shape:

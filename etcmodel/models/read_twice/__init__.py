@@ -1,1 +1,1 @@
-"""ReadTwice: a second read with a memory of the whole document."""
+"""ReadTwice: reads a text twice, the second time with a memory of it."""

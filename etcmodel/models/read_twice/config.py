@@ -51,9 +51,9 @@ _PRESETS = {
 class ReadTwiceConfig(json_config.JsonConfig):
     """Configuration of a `ReadTwiceModel`.
 
-    The names are those of the original code's JSON files, except
-    `cross_attention_pos_emb_size`, `summary_padding_token_id` and
-    `grad_checkpointing_period`, which has no effect there. The presets are
+    The names are those of the original code's JSON files, except that
+    `cross_attention_pos_emb_size` and `summary_padding_token_id` are new. (The
+    original code ignores `grad_checkpointing_period`.) The presets are
     "base" (the paper's model with memories of entity mentions), "base_cls" and
     "base_sts" (one memory for each segment, or for every 32 tokens), and "tiny"
     for experiments and tests. Their `vocab_size` is RoBERTa's, 50,265.
@@ -71,8 +71,8 @@ class ReadTwiceConfig(json_config.JsonConfig):
         cross_attention_pos_emb_size: number of segment positions that
             "cross_attend_once" can tell apart, or the largest relative
             position; None for `max_num_blocks_per_document`.
-        share_kv_projections: whether tokens and memories share projections of
-            keys and values where one softmax covers both.
+        share_kv_projections: whether tokens and memories share the projections
+            of keys and values where one softmax covers both.
         grad_checkpointing_period: see `TransformerWithSideInputLayers`.
         second_read_type: the layers of the second read. "from_scratch": the
             layers of the first read again, starting from the embeddings, with

@@ -1,4 +1,4 @@
-"""The loss for memories that are mentions of the same entity."""
+"""The loss that makes memories of the same entity similar."""
 
 import tensorflow as tf
 
@@ -23,7 +23,7 @@ class BatchCoreferenceResolutionLoss(pair_loss.PairLoss):
 
         loss_i = sum_j w_ij bce_ij / (sum_j w_ij + 1e-5)
 
-    The batch's loss is the sum over the items of all replicas.
+    The batch's loss is the sum of the losses of all replicas' items.
 
     An item's index and its replica determine the item's own row in the global
     table. (The original code instead looks for an equal vector with the same
@@ -31,8 +31,8 @@ class BatchCoreferenceResolutionLoss(pair_loss.PairLoss):
     overlap of two segments. Here they are partners.)
 
     For memories of mentions, pass `states` and `labels` of `local_summary` and
-    `global_summary`. For memories of segments, labels are documents, which are
-    all known: set `unknown_id=None`.
+    `global_summary`. For memories of segments, labels are documents. All
+    documents are known, so set `unknown_id=None`.
 
     Args:
         apply_linear_layer: whether a dense layer without bias transforms the
@@ -88,7 +88,7 @@ class BatchCoreferenceResolutionLoss(pair_loss.PairLoss):
         Args:
             item_states: `<float>[items, hidden_size]`, the same number on each
                 replica.
-            item_ids: `<int>[items]` entity of each.
+            item_ids: `<int>[items]` entity of each item.
             global_item_states: `<float>[all, hidden_size]`, from
                 `collectives.all_gather`.
             global_item_ids: `<int>[all]`, from `collectives.all_gather`, too.

@@ -7,7 +7,7 @@ from testing import model_references
 from testing.layer_checks import randomize
 
 HIDDEN, ITEMS, ALL = 6, 5, 8
-# Entities 7, 8 and 9; an unknown entity, and padding.
+# 7, 8 and 9 are entities, 1 is an unknown entity, and 0 is padding.
 IDS = np.array([7, 8, 1, 7, 0, 8, 9, 1])
 
 
@@ -20,7 +20,7 @@ def make_loss(seed=0, **kwargs):
 
 
 def make_items(seed=1):
-    """Returns all items' vectors, and a mask and weights of pairs."""
+    """Returns the vectors of all items, and the mask and weights of pairs."""
     rng = np.random.default_rng(seed)
     return (
         rng.normal(size=[ALL, HIDDEN]),
@@ -104,7 +104,7 @@ class BatchCoreferenceResolutionLossTest(
         layer.set_weights([np.zeros([1])])
         one, score = np.full([1, HIDDEN], 0.5), 0.25 * HIDDEN
         two, ids = np.concatenate([one, one]), np.array([7, 7])
-        # One replica.
+        # On a single replica, an item is not its own partner.
         self.assertAllEqual(layer(one, ids[:1], one, ids[:1]), [0.0])
         expected = np.log1p(np.exp(-score)) / (1 + 1e-5)
         self.assertAllClose(
@@ -131,7 +131,7 @@ class BatchCoreferenceResolutionLossTest(
         actual = layer(tf.constant(states[:ITEMS], tf.float32), *args)
         self.assertEqual(tf.float32, actual.dtype)
         self.assertAllClose(actual, expected, 1e-5, 1e-5)
-        # States of another dtype.
+        # States in bfloat16 give the loss of the rounded states.
         rounded = tf.constant(states, tf.bfloat16)
         exact = tf.cast(rounded, tf.float64).numpy()
         actual = layer(rounded[:ITEMS], IDS[:ITEMS], rounded, *args[2:])

@@ -134,7 +134,7 @@ class ReadTwiceDecoderModel(base.ReadTwiceBase):
 
 
 def causal_mask(is_token) -> tf.Tensor:
-    """Marks the tokens that each token may attend to: itself and earlier ones.
+    """Marks the tokens that each token may attend to: itself and those before.
 
     For two tokens and padding, `[[True, True, False]]`, returns
     `[[[1, 0, 0], [1, 1, 0], [1, 1, 0]]]` as booleans, `[batch, from, to]`.

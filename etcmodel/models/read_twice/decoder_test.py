@@ -10,7 +10,7 @@ from testing.small_read_twice import make_config
 
 LENGTH, HIDDEN, MEMORIES = 5, 12, 4
 PADDING = 3
-# Padding at the end, and at the start, where tokens attend to nothing.
+# Padding is 3. Padding at the start attends to no token.
 IDS = np.array([[5, 0, 9, 2, 3], [3, 7, 1, 1, 6], [4, 3, 3, 3, 3]], np.int32)
 MASK = np.array([[1, 0, 1, 0], [0, 1, 1, 1], [0, 0, 0, 0]], np.int32)
 
@@ -82,7 +82,7 @@ class ReadTwiceDecoderModelTest(tf.test.TestCase, parameterized.TestCase):
         self.check(3, True, 2, 2)
 
     def check(self, heads, default, num_layers, number):
-        """Compares outputs and gradients with the reference's."""
+        """Compares outputs and gradients with those of the reference."""
         decoder = make_decoder(
             num_layers,
             heads,
@@ -115,7 +115,7 @@ class ReadTwiceDecoderModelTest(tf.test.TestCase, parameterized.TestCase):
         everything = np.ones_like(MASK)
         expected = reference(decoder, memories, everything)
         self.assertAllClose(expected, decoder(IDS, side_input=memories))
-        # No memories give the same result as masked memories.
+        # Without memories, the result is that of masked memories.
         expected = reference(decoder, memories, 0 * MASK)
         self.assertAllClose(expected, decoder({"token_ids": IDS}))
         # Given positions, and a mask for each token.

@@ -67,7 +67,7 @@ def run(strategy, weights, is_graph):
         with tf.GradientTape() as tape:
             output = model(**inputs, training=True)
             hidden = output.final_hidden_states
-            # A sum of squares would be constant, as the outputs are normalized.
+            # The outputs are normalized, so a sum of squares would be constant.
             loss = tf.reduce_sum(tf.sin(hidden) * hidden[..., ::-1])
             local, everywhere = output.local_summary, output.global_summary
             loss += tf.reduce_sum(

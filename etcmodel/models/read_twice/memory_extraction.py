@@ -28,11 +28,12 @@ class Summary(NamedTuple):
         states: `<float>[memories, hidden_size]`, as extracted.
         processed_states: `<float>[memories, hidden_size]`, the vectors that
             tokens attend to; equal to `states` before memories are gathered.
-        block_ids: `<int32>[memories]` document of each, 0 for padding.
-        block_pos: `<int32>[memories]` number of its segment in the document.
-        labels: `<int32>[memories]`, 0 for padding. Otherwise, by
-            `summary_mode`: the entity's id in "entity", 1 in "text_block", the
-            document in "cls".
+        block_ids: `<int32>[memories]` document of each memory, 0 for padding.
+        block_pos: `<int32>[memories]` number of each memory's segment in the
+            document.
+        labels: `<int32>[memories]`, 0 for padding. Otherwise the `summary_mode`
+            determines the label: the entity's id in "entity", 1 in
+            "text_block", the document's id in "cls".
     """
 
     states: tf.Tensor
@@ -77,7 +78,7 @@ def get_cross_block_att(
     all_block_pos,
     cross_block_attention_mode: str,
 ) -> tf.Tensor:
-    """Marks the memories that a segment sees, `<bool>[batch, memories]`.
+    """Marks the memories that each segment sees, `<bool>[batch, memories]`.
 
     Example: for segments of the documents 1 and 3 and memories of the documents
     4, 1 and 3, "doc" gives `[[0, 1, 0], [0, 0, 1]]` (as booleans), and "batch"
@@ -87,7 +88,7 @@ def get_cross_block_att(
 
         doc           memories of the same document
         block         memories of the same segment
-        other_blocks  memories of the document's other segments
+        other_blocks  memories of other segments of the document
         batch         all memories
 
     Segments of padding see no memories, and memories of padding are not seen.

@@ -34,7 +34,8 @@ def make_layer(seed=0, **kwargs):
 def make_call(seed=1):
     """Returns two segments of document 5, one of document 2, and padding.
 
-    Mentions and labels: [1, 2] 9 and [4, 4] 1; [0, 3] 9; [5, 6] 8.
+    The segments' mentions are entity 9 at [1, 2] and 1 at [4, 4]; entity 9
+    at [0, 3]; entity 8 at [5, 6].
     """
     rng = np.random.default_rng(seed)
     ids = rng.integers(1, 50, size=[4, LENGTH])
@@ -90,7 +91,7 @@ class SummaryExtractionTest(tf.test.TestCase, parameterized.TestCase):
         call = make_call()
         output = layer(**call)
         memory = output.local_summary
-        # Vectors of padding mentions are zeros.
+        # The vectors of padding are zeros.
         self.assertAllEqual(
             np.any(memory.states != 0, axis=1), memory.labels != 0
         )
@@ -118,12 +119,12 @@ class SummaryExtractionTest(tf.test.TestCase, parameterized.TestCase):
             layer(**(call | dict(annotation_labels=None)))
 
     def test_text_blocks(self):
-        """Uses blocks of 3 tokens in segments of 7: the last block has one."""
+        """Uses blocks of 3 tokens in segments of 7 tokens."""
         layer = make_layer(
             summary_mode="text_block", text_block_extract_every_x=3
         )
         labels = layer(**make_call()).local_summary.labels
-        # The second segment has five tokens, the last one is padding.
+        # Segment 1 has five tokens; the last segment is padding.
         self.assertAllEqual(labels, [1, 1, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0])
 
     def test_positions_beyond_the_table_count_as_its_last(self):

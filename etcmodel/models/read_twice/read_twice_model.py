@@ -28,8 +28,8 @@ class ReadTwiceOutput(NamedTuple):
 
     Attributes:
         final_hidden_states: `<float>[batch, length, hidden_size]` after the
-            second read, or after the first if there is no second read.
-        first_read: `<float>[batch, length, hidden_size]` after the first.
+            second read, or after the first read if there is no second.
+        first_read: `<float>[batch, length, hidden_size]` after the first read.
     """
 
     final_hidden_states: tf.Tensor
@@ -46,9 +46,8 @@ class ReadTwiceModel(base.ReadTwiceBase):
     It reads each segment of a document on its own, extracts memories from all
     segments, and reads each segment again, now attending to the memories of the
     whole document. A batch holds the segments of one or more documents. The
-    replicas of a
-    `tf.distribute.Strategy` exchange memories, so the result does not depend on
-    how the segments are sharded.
+    replicas of a `tf.distribute.Strategy` exchange memories, so the result does
+    not depend on how the segments are sharded.
 
     There is no head; `fit` compares `final_hidden_states` with the targets.
     Keras 3 cannot export nested outputs; to export the model, use
@@ -182,7 +181,7 @@ class ReadTwiceModel(base.ReadTwiceBase):
 
         Args:
             token_ids: `<int>[batch, length]`, a segment in each row; or a dict
-                of arguments by name; others may be passed separately.
+                of arguments by name; more arguments may be passed separately.
             block_ids: `<int>[batch]` document of each segment, 0 for padding.
                 By default each segment is a document.
             block_pos: `<int>[batch]` number of the segment in its document,
@@ -194,9 +193,10 @@ class ReadTwiceModel(base.ReadTwiceBase):
                 2, ... by default.
             annotation_begins: `<int>[batch, mentions]` first token of each
                 entity mention; needed for memories of mentions.
-            annotation_ends: `<int>[batch, mentions]` last token of each.
-            annotation_labels: `<int>[batch, mentions]` entity of each, 1 for an
-                unknown entity, 0 for padding.
+            annotation_ends: `<int>[batch, mentions]` last token of each
+                mention.
+            annotation_labels: `<int>[batch, mentions]` entity of each mention,
+                1 for an unknown entity, 0 for padding.
             enable_side_inputs: bool, whether there is a second read.
             cross_block_attention_mode: see `get_cross_block_att`. "block" is
                 the paper's single-segment mode.
@@ -206,11 +206,11 @@ class ReadTwiceModel(base.ReadTwiceBase):
 
         Returns:
             A `ReadTwiceOutput`. With `return_attention_scores`, a pair of it
-            and a dict: `"first_read"` and, if there is one, `"second_read"`,
-            lists with one dict per layer (see `TransformerWithSideInputLayers`)
-            and in `cross_attend_once` `"cross_attention"`, `<float>[batch,
-            heads, length, memories]`. The memories are those of
-            `global_summary`.
+            and a dict. Its entries `"first_read"` and, if there is a second
+            read, `"second_read"` are lists with one dict per layer (see
+            `TransformerWithSideInputLayers`). With `"cross_attend_once"`, the
+            entry `"cross_attention"` is `<float>[batch, heads, length,
+            memories]`, where the memories are those of `global_summary`.
 
         Raises:
             ValueError: segments are longer than `config.max_seq_length`;
@@ -359,7 +359,7 @@ class ReadTwiceModel(base.ReadTwiceBase):
 
 
 def _call(scores, training, name, layer, *args, **kwargs):
-    """Calls a layer; adds its attention scores to `scores`, unless None."""
+    """Calls a layer; stores its scores in `scores` unless that is None."""
     if scores is None:
         return layer(*args, **kwargs, training=training)
     output, scores[name] = layer(

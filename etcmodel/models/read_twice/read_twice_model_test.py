@@ -20,7 +20,8 @@ from testing.small_read_twice import make_model
 
 class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        # Covers all pairs of: second read, memories, postprocessing, and mode.
+        # The cases cover all pairs of values of the second read, the memories,
+        # the postprocessing and the mode.
         ("from_scratch", "cls", False, "none", "doc"),
         ("from_scratch", "entity", True, "linear", "block"),
         ("from_scratch", "text_block", False, "pos", "doc"),
@@ -59,7 +60,7 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
         self.check(**PAPER)
 
     def check(self, mode="doc", **kwargs):
-        """Compares outputs and gradients with the reference's."""
+        """Compares outputs and gradients with those of the reference."""
         model = make_model(dtype="float64", **kwargs)
         batch = make_batch()
 
@@ -132,7 +133,7 @@ class ReadTwiceModelTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotAllClose(output.first_read, model(batch).first_read)
 
     def test_defaults(self):
-        """Each row is a document, and padding is not attended to."""
+        """By default, each row is a document, and no token sees padding."""
         model = make_model(**CROSS)
         ids = make_batch()["token_ids"][:4]
         output = model(ids)

@@ -3,7 +3,7 @@
 The long sequence is cut into blocks (paper, Appendix A). The keys that a block
 of queries may see are in its *window*: the block and `local_radius` positions
 on each side. Global keys and values are never copied into the blocks: their
-scores are combined with the local ones only in the softmax.
+scores are combined with the local scores only in the softmax.
 
 `LongQueries` and `GlobalQueries` describe one call of attention. `attend` takes
 the whole long sequence at once; `streaming` takes one chunk after another.
@@ -18,7 +18,8 @@ from etcmodel.ops.attention import masks
 from etcmodel.ops.attention import relative_ids as labels_lib
 from etcmodel.ops.attention import softmax
 
-# Minimum length of a block of queries; shorter blocks make products slow.
+# Minimum length of a block of queries. Matrix products of shorter blocks are
+# slow.
 MIN_BLOCK_LEN = 64
 
 
@@ -27,7 +28,7 @@ class Chunk(NamedTuple):
 
     Attributes:
         start: int or `<int32>[]`, its first position.
-        length: int or `<int32>[]`; the chunk may reach beyond the sequence.
+        length: int or `<int32>[]`; the last chunk may exceed the sequence.
         draw: `<int32>[]`, the index of the chunk's dropout mask.
     """
 
@@ -79,9 +80,8 @@ class Windows:
 
         With a radius of 1 and blocks of 2, the rows `a b c`, `d e f` and
         `g h i` become `a b c 0`, `0 d e f` and `g h i 0`:
-        `<int>[batch, length, window]`. Call it once, before any loop: as part
-        of a larger compiled function, it would compute the place of each value
-        again.
+        `<int>[batch, length, window]`. Call it once, before any loop: a
+        larger compiled function would recompute the place of each value.
         """
         batch, length, _ = shapes.get_shape_list(band)
         b, window = self.block_len, self.window
@@ -111,10 +111,10 @@ class LongQueries:
         rows: tensors `<any>[batch, long, ...]` by name, to be cut into chunks.
         margins: number of positions that each of `rows` needs on either side of
             a chunk.
-        whole: the other tensors that have gradients, by name.
-        unit: the length of a chunk is a multiple of this number of positions.
-        unit_elements: number of scores per unit.
-        are_rows: whether the queries are also cut into chunks.
+        whole: tensors by name that have gradients but are not cut.
+        unit: a chunk's length is a multiple of this number of positions.
+        unit_elements: number of scores in one unit of a chunk.
+        are_rows: whether the queries are cut into chunks, as the keys are.
     """
 
     are_rows = True
@@ -173,7 +173,7 @@ class LongQueries:
             self.whole |= {f"{name}_vectors": vectors, f"{name}_biases": biases}
 
     def key_blocks(self, rows, whole, chunk: Chunk) -> list[softmax.KeyBlock]:
-        """Returns the keys of a chunk, which may reach beyond the sequence."""
+        """Returns a chunk's keys; the chunk may reach beyond the sequence."""
         # [batch, heads, queries, size]
         queries = softmax.scaled(softmax.heads_outer(rows["queries"]))
         # [batch, heads, blocks, window, x]
@@ -386,7 +386,7 @@ def attend(run: LongQueries | GlobalQueries) -> tf.Tensor:
 
 
 def never_empty(tensor, length) -> tf.Tensor:
-    """Adds a row to `<any>[batch, long, ...]` if it may be empty."""
+    """Adds a row to `<any>[batch, long, ...]` if `long` may be 0."""
     if isinstance(length, int) and length > 0:
         return tensor
     # `tf.concat`, because some devices cannot pad booleans.
@@ -406,7 +406,7 @@ def ceil_div(numerator, denominator):
 
 
 def _by_number(name, tensors):
-    """Names the tensors `name_0`, `name_1`, ...; undone by `_numbered`."""
+    """Names the tensors `name_0`, `name_1`, ...; `_numbered` undoes it."""
     return {f"{name}_{i}": x for i, x in enumerate(tensors)}
 
 

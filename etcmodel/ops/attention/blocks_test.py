@@ -127,8 +127,8 @@ class SparseTests(metaclass=parameterized.TestGeneratorMetaclass):
         dropout = attention.Dropout(0.4, tf.constant([1, 2]))
         attend = self.attention(case.given, "sparse", dropout=dropout)
         results = testing.run(attend, case.floats, case.upstream)
-        # The output is linear in the values, so values times their gradients
-        # give the output.
+        # The output is linear in the values, so the dot product of the values
+        # and their gradients equals that of the output and its gradient.
         output = sum(
             np.vdot(case.floats[f"{piece}values"], results[f"{piece}values"])
             for piece in self.PIECES
@@ -144,7 +144,8 @@ class SparseTests(metaclass=parameterized.TestGeneratorMetaclass):
             without = self.attention(case.given, "sparse")(
                 **case.floats | values
             )
-            # The sums are equal on average; six standard deviations are 15 %.
+            # On average, dropout keeps the sum; 15 % are six standard
+            # deviations.
             self.assertNotAllClose(with_drops, without)
             self.assertNear(np.sum(with_drops) / np.sum(without), 1, 0.15)
 

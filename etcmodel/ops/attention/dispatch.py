@@ -44,8 +44,8 @@ def long_attention(
             labels are `<int32>[batch, long, global]` or a `PairLabels`.
         local_radius: number of positions that a query sees on each side, at
             least 1.
-        table: the label vectors. A label beyond the table adds nothing to the
-            score.
+        table: the vectors and biases of the labels. A label beyond the table
+            adds nothing to the score.
         dropout: dropout of the probabilities.
         implementation: one of `IMPLEMENTATIONS`.
 
@@ -89,11 +89,11 @@ def global_attention(
 ) -> tf.Tensor:
     """Attends from global queries to all global and all long keys.
 
-    Queries are `<float>[batch, global, heads, size_per_head]`. Masks are
-    `<int32 or bool>` and labels `<int32>`: `[batch, global, global]` for the
-    global keys, and `[batch, global, long]` for the long keys, which also take
-    a `LongGlobalMask` and `PairLabels`. For the other arguments, see
-    `long_attention`.
+    Queries are `<float>[batch, global, heads, size_per_head]`. Masks, `<int32
+    or bool>`, and labels, `<int32>`, are `[batch, global, global]` for the
+    global keys and `[batch, global, long]` for the long keys. The long keys
+    accept a `LongGlobalMask` or a `PairLabels` instead of a tensor. For the
+    other arguments, see `long_attention`.
     """
     check_implementation(implementation)
     queries, own, long = check_global(queries, own, long)
@@ -276,7 +276,7 @@ def _check_shape(name, tensor, expected, must_be_known=False):
 
 
 def _check_together(*pieces):
-    """Raises a ValueError if only some of the keys have labels."""
+    """Raises a ValueError if some keys have labels and others have none."""
     given = [
         f"{x.name}relative_att_ids" for x in pieces if x.labels is not None
     ]
@@ -289,7 +289,7 @@ def _check_together(*pieces):
 
 
 def wide(table):
-    """Casts a table's biases to the dtype of scores, to sum gradients in it."""
+    """Casts biases to the dtype of scores, in which gradients are summed."""
     if table is None:
         return None
     return table._replace(biases=softmax.to_score_dtype(table.biases))

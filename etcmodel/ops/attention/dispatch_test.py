@@ -15,9 +15,9 @@ IMPLEMENTATIONS = ("full", "sparse", "streaming")
 
 
 class SideLabels(attention.PairLabels):
-    """Labels whether a global token's index is below, equal or above.
+    """Labels that compare a global token's number with a long token's.
 
-    It is written as users would write their own labels.
+    The class is written as users would write their own labels.
     """
 
     columns = (3, 0, 2)
@@ -59,7 +59,7 @@ class ImplementationsTest(parameterized.TestCase, tf.test.TestCase):
         self.check(cases(), implementation, rng, "beyond", use_one_hot)
 
     def check(self, cases, implementation, rng, what, use_one_hot=False):
-        """Compares with the reference, and with gradients of full attention."""
+        """Compares outputs with a reference, gradients with full attention."""
         case = cases.make_case(rng, *cases.SMALL)
         batch, long_len = case.upstream.shape[:2]
         name, global_len = "side_relative_att_ids", cases.SMALL[2]
@@ -162,7 +162,8 @@ class ImplementationsTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual([implementation], chosen(300, implementation))
 
     def test_unknown_batch_sizes_give_as_many_chunks(self):
-        # 16 examples give equally many chunks if their number is unknown.
+        # 16 examples are cut into as many chunks whether or not the graph knows
+        # the batch size.
         cases = testing.LongCases()
         case = cases.make_case(np.random.default_rng(2), 16, 64, 3, 2)
         attend = cases.attention(case.given, "streaming")
@@ -179,7 +180,7 @@ class ImplementationsTest(parameterized.TestCase, tf.test.TestCase):
         with (
             testing.chunks_of(elements, 8),
             mock.patch.object(streaming, "plan_chunks", plan_chunks),
-            # A function call could not return the tensors of the plan.
+            # Without the function call, the plan's tensors are in this graph.
             mock.patch.object(
                 dispatch,
                 "_long_attention",

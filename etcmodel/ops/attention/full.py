@@ -1,7 +1,7 @@
 """Plain attention: scores every query against every key.
 
-It computes the formula directly. It serves short inputs and unstructured
-attention, and is the reference for the other implementations.
+Computes the formula directly. Used for short inputs and unstructured attention,
+and as the reference for the other implementations.
 """
 
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ def probabilities(
 
 
 def long_attention(queries, local, others, radius, table, dropout) -> tf.Tensor:
-    """Computes `blocks.LongQueries` from all pairs of positions."""
+    """Computes the attention of `blocks.LongQueries` from all pairs."""
     batch, length = shapes.get_shape_list(queries)[:2]
     mask = masks_lib.band_mask_tensor(local.mask, radius)
     if mask is None:
@@ -86,7 +86,7 @@ def long_attention(queries, local, others, radius, table, dropout) -> tf.Tensor:
 
 
 def global_attention(queries, own, long, table, dropout) -> tf.Tensor:
-    """Computes `blocks.GlobalQueries` from all pairs."""
+    """Computes the attention of `blocks.GlobalQueries` from all pairs."""
     global_len = shapes.get_shape_list(queries)[1]
     long = long._replace(
         mask=masks_lib.pair_mask_tensor(long.mask, from_global=True),

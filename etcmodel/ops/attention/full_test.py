@@ -78,7 +78,7 @@ class DenseAttentionTest(parameterized.TestCase, tf.test.TestCase):
         # Three standard deviations of 600 draws are 0.053.
         self.assertBetween(first.mean(), 0.19, 0.31)
         self.assertBetween(second.mean(), 0.19, 0.31)
-        # If they are independent, both keep 1/16 of the pairs.
+        # Two independent masks both keep a pair with probability 1/16.
         self.assertBetween((first & second).mean(), 0.03, 0.1)
 
     def test_no_keys_at_all_gives_zeros(self):

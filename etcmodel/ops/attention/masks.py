@@ -67,9 +67,9 @@ class LongGlobalMask(AttentionSpec):
     """Lets long and global tokens with equal ids attend to each other.
 
     Use the same object as `l2g_att_mask` and as `g2l_att_mask` (do not
-    transpose it). With `links`, a pair needs equal ids and also a link: one of
-    the long token's links must name the global token, unless one of the two
-    tokens is exempt.
+    transpose it). With `links`, a pair needs equal ids and a link: one of the
+    long token's links must name the global token, unless one of the two tokens
+    is exempt.
 
     `long_ids=[[1, 1, 0]]`, `global_ids=[[1, 1]]` and `links=[[[0, 1, 1]]]` give
     the mask `[[[1, 0], [0, 1], [0, 0]]]`.
@@ -82,8 +82,8 @@ class LongGlobalMask(AttentionSpec):
             indices out of range link nothing. None links all pairs.
         exempt_long: `<int or bool>[batch, long]`, nonzero for long tokens that
             need no links.
-        exempt_global: `<int or bool>[batch, global]`, the same for global
-            tokens.
+        exempt_global: `<int or bool>[batch, global]`, nonzero for global tokens
+            that need no links.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class PairMask(AttentionSpec):
         return [self.mask]
 
     def part(self, long_tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Returns the mask of a chunk, as `LongGlobalMask.part`."""
+        """Returns the mask of a chunk; see `LongGlobalMask.part`."""
         return long_tensors[0]
 
     def to_tensor(self) -> tf.Tensor:

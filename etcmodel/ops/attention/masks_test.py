@@ -35,7 +35,7 @@ class BandTest(tf.test.TestCase, parameterized.TestCase):
         # Only runs at the ends are merged, not those in the middle.
         ([1, 0, 0, 0, 2], 1, [1, 0, 0, 0, 2], 1),
         ([1, 0, 1], 1, [1, 0, 1], 1),
-        # Two runs without a middle.
+        # Two runs with no middle between them.
         ([4, 4, 4, 2, 2], 3, [4, 2], 2),
         ([4, 2, 2], 1, [4, 2], 2),
     )
@@ -82,7 +82,7 @@ class LongGlobalTest(tf.test.TestCase, parameterized.TestCase):
         num_links=[None, 1, 2], exempt=["", "long", "global", "long global"]
     )
     def test_definition(self, num_links, exempt):
-        """Checks whole masks and parts, also compiled with unknown lengths."""
+        """Checks whole masks and parts, in eager mode and in compiled code."""
         rng = np.random.default_rng(0)
         long_ids, global_ids = (rng.integers(0, 3, [2, n]) for n in (9, 4))
         is_linked = True

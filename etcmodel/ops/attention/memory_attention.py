@@ -26,12 +26,12 @@ def in_chunks(
 ) -> tf.Tensor:
     """Attends a few examples at a time, without keeping scores.
 
-    About `streaming.CHUNK_ELEMENTS` scores exist at a time. Gradients are
-    supported, but keep all scores.
+    About `streaming.CHUNK_ELEMENTS` scores exist at a time. If a tape records
+    gradients, it keeps all scores.
 
     Args:
-        attend: function that takes some rows of all `examples` as keyword
-            arguments. Its output has the dtype of the first of them.
+        attend: function of keyword arguments: the same rows of each tensor in
+            `examples`. Its output has the dtype of the first tensor.
         examples: `<any>[batch, ...]` by name. All but the first may be None.
         scores_per_example: number of scores, an int or `<int32>[]`.
     """
@@ -63,7 +63,7 @@ def in_chunks(
         number = tf.minimum(number, batch)
 
     def body(index, outputs):
-        # The last chunk is as long as the others and repeats some examples.
+        # The last chunk is as long as all others, so it may repeat examples.
         start = tf.minimum(index * number, batch - number)
         chunk = {
             name: softmax.part(x, 0, start, number) for name, x in cut.items()
@@ -88,7 +88,7 @@ def in_chunks(
 
 
 def _check_batches(examples, batch):
-    """Raises a ValueError unless all have the same number of examples."""
+    """Raises a ValueError unless all tensors have the batch size `batch`."""
     for name, x in examples.items():
         number = shapes.get_shape_list(x)[0]
         message = f"{name} and the first input differ in their batch size."
@@ -119,8 +119,8 @@ def attend(
         default_key: `<float>[heads, size]`, the no-op memory: one more key,
             never masked, whose value is zeros.
         top_k: number of keys that a query attends to: those with the highest
-            scores, counting the default key. Ties may add keys. None for all
-            keys.
+            scores, counting the default key. More if several keys tie for the
+            last place. None for all keys.
 
     Returns:
         `<float>[batch, main, heads * size]`, zeros for a query without keys;
@@ -248,7 +248,7 @@ def as_mask(att_mask, name: str) -> tf.Tensor | None:
 
 
 def split_masks(att_mask, side_att_mask, main_input, side_input) -> list:
-    """Splits a mask of `FusedSideAttention` into its main and its side part.
+    """Splits the mask of `FusedSideAttention` into a main and a side part.
 
     With two tokens and one side row, `[[[1, 1, 0], [0, 1, 1]]]` gives
     `[[[True, True], [False, True]]]` and `[[[False], [True]]]`.

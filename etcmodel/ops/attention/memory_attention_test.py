@@ -67,8 +67,9 @@ class AttendTest(parameterized.TestCase, tf.test.TestCase):
 
 class InChunksTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
-        # Scores per example (12 fit into a chunk), batch size, and expected
-        # examples per chunk and calls (two chunks are merged into one).
+        # Scores per example (12 fit into a chunk), batch size, expected
+        # examples per chunk, and expected calls (two chunks are merged into
+        # one).
         (3, 7, 7, 1),
         (4, 7, 3, 3),
         (6, 8, 2, 4),

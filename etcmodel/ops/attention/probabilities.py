@@ -1,8 +1,9 @@
 """Computes the attention probabilities of each pair, for inspection.
 
-They are the weights of the values, before dropout. No implementation keeps
-them, so they are computed again. `query_positions` selects some queries of a
-long text; only their rows are computed.
+The probabilities are the weights of the values, before dropout. No
+implementation keeps them, so this module computes them again.
+`query_positions` selects some queries of a long text; only their rows are
+computed.
 """
 
 import tensorflow as tf
@@ -53,7 +54,8 @@ def long_scores(
         `<float32 or float64>[batch, heads, n, 2*local_radius + 1]`, column `k`
         of query `i` being key `i + k - local_radius`, 0 where there is none;
         and `<float32 or float64>[batch, heads, n, global]`, None without
-        `others`. A row of both sums to 1, or is 0 if it has no key.
+        `others`. Each query's probabilities sum to 1 over both tensors, or are
+        0 if it has no key.
 
     Raises:
         ValueError: see `long_attention`; or a query position is out of range.
@@ -110,8 +112,8 @@ def global_scores(
 
     Returns:
         `<float32 or float64>[batch, heads, n, global]` and
-        `<float32 or float64>[batch, heads, n, long]`. A row of both sums to 1,
-        or is 0 if it has no key.
+        `<float32 or float64>[batch, heads, n, long]`. Each query's
+        probabilities sum to 1 over both tensors, or are 0 if it has no key.
     """
     queries, own, long = dispatch.check_global(queries, own, long)
     batch, global_len = shapes.get_shape_list(queries)[:2]
@@ -146,7 +148,7 @@ def global_scores(
 
 
 def _pairs_of_long(keys, positions, batch):
-    """Returns the global keys with masks and labels of some long queries."""
+    """Returns global keys, with the selected long queries' masks and labels."""
     mask, labels = keys.mask, keys.labels
     if isinstance(mask, masks.AttentionSpec):
         mask = mask.part([_rows(x, positions) for x in mask.long_tensors()])
@@ -163,7 +165,7 @@ def _pairs_of_long(keys, positions, batch):
 
 
 def _of_global(part, long_tensors, dtype, positions, length):
-    """Returns masks or labels `<dtype>[batch, n, long]` of global tokens."""
+    """Returns selected global tokens' mask or labels `[batch, n, long]`."""
     if positions is None:
         return tf.linalg.matrix_transpose(part(long_tensors))
     long_tensors = [blocks.never_empty(x, length) for x in long_tensors]

@@ -96,7 +96,7 @@ class LongScoresTest(parameterized.TestCase, tf.test.TestCase):
             atol=1e-9,
         )
         if not with_specs:
-            # Queries without keys.
+            # Every fourth query has no keys; its probabilities are 0.
             total = np.sum(band, -1) + np.sum(others, -1)
             empty = np.zeros((2, testing.HEADS, length), bool)
             empty[..., 1::4] = True
@@ -256,7 +256,7 @@ class MemoryTest(tf.test.TestCase):
         self.assertLess(
             testing.largest_size(operations, tf.float32), length * heads * 50
         )
-        # Masks and labels of all pairs are not computed, either.
+        # No mask or label tensor has all pairs, either.
         for dtype in (tf.bool, tf.int32):
             self.assertLess(
                 testing.largest_size(operations, dtype), length * global_len

@@ -1,4 +1,4 @@
-"""Classes of relative labels, one for each way to determine them.
+"""Relative labels, with one class for each way to determine them.
 
 A class determines the label of each pair of a query and a key. To score labels,
 each query is multiplied by the vectors of all labels that occur
@@ -31,7 +31,7 @@ class RelativeLabels(masks.AttentionSpec):
         if self.columns is None:
             return table.vectors, table.biases
         vocab_size, heads, size = shapes.get_shape_list(table.vectors)
-        # A one-hot product: its gradient is a product, too, not a scatter.
+        # A one-hot product, whose gradient is a product, too, not a scatter.
         # [columns, vocab_size]
         chosen = tf.one_hot(self.columns, vocab_size, dtype=table.vectors.dtype)
         flat = tf.matmul(
@@ -63,7 +63,7 @@ class BandLabels(RelativeLabels):
     """Labels of long tokens and nearby long tokens."""
 
     def band_tensors(self, windows, dtype):
-        """Returns tensors for `to_windows`: those to cut, and the others."""
+        """Returns tensors for `to_windows`: tensors to cut, and all others."""
         del windows, dtype
         return [], []
 
@@ -85,7 +85,7 @@ class DistanceLabels(BandLabels):
     """Labels of nearby long tokens that depend on the distance alone.
 
     Use it as `l2l_relative_att_ids`. Label `k` of `2*local_radius + 1` labels
-    belongs to the key `k - local_radius` positions ahead. With
+    belongs to the key `k - local_radius` positions after the query. With
     `DistanceLabels([2, 0, 1])` a token has label 0 for itself, 2 for the token
     before it and 1 for the one after.
     `RelativePositionGenerator.make_local_relative_att_spec` makes these labels.
@@ -105,7 +105,7 @@ class DistanceLabels(BandLabels):
 
     @property
     def columns(self) -> list[int]:
-        """The columns of `runs`."""
+        """The columns that `runs` returns."""
         return self.runs()[1]
 
     def to_band(self, batch_size, length) -> tf.Tensor:
@@ -268,7 +268,7 @@ class PairIds(PairLabels):
         return [self.ids]
 
     def part(self, long_tensors: Sequence[tf.Tensor], global_len) -> tf.Tensor:
-        """Returns the cut ids."""
+        """Returns the ids of the chunk."""
         del global_len
         return long_tensors[0]
 
@@ -281,7 +281,7 @@ class PairIds(PairLabels):
 
 
 class LongGlobalLabels(PairLabels):
-    """Labels of linked long and global tokens, and one for all others.
+    """Labels of linked long and global tokens, and one for all other pairs.
 
     Use the same object as `l2g_relative_att_ids` and as `g2l_relative_att_ids`
     (do not transpose it). With two global tokens, `links=[[[0, 1, -1]]]`,
@@ -292,13 +292,13 @@ class LongGlobalLabels(PairLabels):
     Args:
         links: tensors `<int>[batch, long]`, each with indices of global tokens;
             indices out of range link nothing.
-        linked: the label of a linked pair; or one label for each link. If
-            several links match a pair, the last one counts.
+        linked: the label of a linked pair, or a list with one label for each
+            link. If several links match a pair, the last one counts.
         not_linked: the label of all other pairs.
 
     Raises:
-        ValueError: `links` is empty, or `linked` has neither one label nor one
-            for each link.
+        ValueError: `links` is empty, or `linked` is neither one label nor a
+            list with one label for each link.
     """
 
     def __init__(
@@ -344,7 +344,7 @@ def band_labels(ids, table: softmax.LabelTable | None) -> BandLabels | None:
 
     Args:
         ids: a `BandLabels`, `<int>[batch, long, 2*local_radius + 1]` or None.
-        table: its `use_one_hot_lookup` applies to the ids.
+        table: label table, whose `use_one_hot_lookup` applies to the ids.
     """
     if ids is None or isinstance(ids, masks.AttentionSpec):
         return ids

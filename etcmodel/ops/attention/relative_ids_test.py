@@ -71,7 +71,7 @@ class PairLabelsTest(parameterized.TestCase, tf.test.TestCase):
     )
     def test_links(self, linked, of_global):
         rng = np.random.default_rng(2)
-        # [links, batch, long], the last link of a pair counts.
+        # [links, batch, long]; the last link that matches a pair counts.
         links = rng.integers(-1, 5, size=(3, BATCH, 7))
         ids = np.full((BATCH, 7, 4), 4)
         for link, label in zip(links, np.broadcast_to(linked, 3), strict=True):
@@ -110,7 +110,7 @@ class PairLabelsTest(parameterized.TestCase, tf.test.TestCase):
         )
 
     def test_products_of_one_head(self):
-        """Checks that so many queries do not crash oneDNN, as they once did."""
+        """Checks that many queries of one head do not crash oneDNN."""
         rng = np.random.default_rng(3)
         queries, vectors, biases = (
             tf.constant(rng.standard_normal(shape), tf.float32)

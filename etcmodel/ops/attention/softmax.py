@@ -6,8 +6,8 @@ key `j` has the score (paper section 3.2, with the bias of the original code)
 
     score[i, j] = (q_i . k_j + q_i . E[id_ij] + b[id_ij]) / sqrt(size_per_head)
 
-Scores and the softmax are computed in float32 (float64 for float64 inputs)
-whatever the inputs' dtype. A masked pair has a probability of exactly 0, and a
+Scores and the softmax are computed in float32, or in float64 for float64
+inputs. A masked pair has a probability of exactly 0, and a
 query without any unmasked key gets an output of zeros. A label beyond the
 table adds nothing to a score.
 
@@ -31,13 +31,13 @@ from etcmodel.ops import shapes
 MASKED = -1e30
 # Lower than every score that is not masked.
 LOWEST = -5e29
-# Maximum number of columns for `tf.where` in compiled code (an eighth of it
-# elsewhere); beyond it, `tf.gather`.
+# With up to this many columns, compiled code selects with `tf.where`; with
+# more, it uses `tf.gather`. Other code has an eighth of this limit.
 MAX_SELECTED_COLUMNS = 64
 
 
 class LabelTable(NamedTuple):
-    """The weights of relative attention: a vector and a bias per label.
+    """Weights of relative attention: a vector and a bias per label.
 
     Attributes:
         vectors: `<float>[relative_vocab_size, heads, size_per_head]`.
@@ -72,7 +72,7 @@ class Keys(NamedTuple):
 class Dropout:
     """Dropout of probabilities, with masks that can be drawn again.
 
-    The rate is a number or `<float>[]`, the seed `<int32>[2]`.
+    The rate is a number or `<float>[]`; the seed is `<int32>[2]`.
     """
 
     def __init__(self, rate, seed: tf.Tensor):
@@ -80,7 +80,7 @@ class Dropout:
         self.seed = seed
 
     def factors(self, shape, index, dtype) -> tf.Tensor:
-        """Draws factors: 0 or `1 / (1 - rate)`; the same for equal indices."""
+        """Draws factors: 0 or `1 / (1 - rate)`; an equal index repeats them."""
         is_kept, scale = self._draw(shape, index)
         return tf.cast(tf.where(is_kept, scale, 0.0), dtype)
 
@@ -100,8 +100,9 @@ class KeyBlock:
     Attributes:
         products: `<float>[batch, heads, queries, keys]`, products of scaled
             queries and keys.
-        values: `<float>[batch, heads, keys, value_size]`; or, for each block
-            of queries, `<float>[batch, heads, blocks, keys, value_size]`.
+        values: `<float>[batch, heads, keys, value_size]`; with separate values
+            for each block of queries,
+            `<float>[batch, heads, blocks, keys, value_size]`.
         allowed: `<bool>[batch or 1, queries or 1, keys]`; None for all pairs.
         label: `<float>[batch, heads, queries, keys]`, scores of the labels; or
             `<float>[batch, heads, queries, columns]` to select them from.
@@ -142,7 +143,7 @@ class KeyBlock:
 
 
 class Attended(NamedTuple):
-    """Output of attention, and the statistics that give the probabilities.
+    """Output of attention, and statistics to recompute its probabilities.
 
     Attributes:
         output: `<float32 or float64>[batch, heads, queries, value_size]`.
@@ -220,8 +221,8 @@ def gradients(
 ) -> dict:
     """Computes the gradients of key blocks; recomputes the probabilities.
 
-    `attended` is the result of `forward` for these key blocks or, if they are
-    only a part of the softmax, for all of its key blocks.
+    `attended` is the result of `forward` for all key blocks of the softmax;
+    `key_blocks` may be only some of them.
 
     Returns:
         `(block number, attribute name)` -> gradient. The attributes are
@@ -295,7 +296,7 @@ def times(rows, matrices, transpose_b: bool = False) -> tf.Tensor:
 
 
 def _transposed_times(left, right, like):
-    """Multiplies transposed rows by rows; by block if `like` has blocks."""
+    """Multiplies `left`, transposed, by `right`, in the blocks of `like`."""
     if like.shape.rank == 4:
         return tf.matmul(left, right, transpose_a=True)
     return tf.matmul(
@@ -313,8 +314,8 @@ def _blocked(rows, matrices):
 def part(tensor, axis: int, start, size) -> tf.Tensor:
     """Slices an axis, with a fast gradient.
 
-    The gradient of `tensor[:, start:end]` (`tf.strided_slice`) takes several
-    times as long on a CPU as all the attention around it.
+    On a CPU, the gradient of `tensor[:, start:end]` (`tf.strided_slice`) takes
+    several times as long as all the attention around it.
     """
     if custom_gradients.is_plain():
         # Compiled by XLA, `tf.slice` has no second derivatives.
@@ -352,8 +353,8 @@ def choose(columns, chosen) -> tf.Tensor:
         )
         found = tf.transpose(found, [0, 3, 1, 2])
     else:
-        # Compiled, this takes half the time of a gather: each bit of the index
-        # halves the remaining columns.
+        # Each bit of the index halves the remaining columns. In compiled code,
+        # this takes half the time of a gather.
         left = [columns[..., i : i + 1] for i in range(num_columns)]
         bit = 1
         while len(left) > 1:
@@ -462,8 +463,8 @@ def joint_softmax(scores, masks):
     Masks are `<bool>` (broadcastable to the scores) or None.
 
     Returns:
-        List of probabilities shaped as `scores`; they sum to 1 over all tensors
-        together, or are all 0 where everything is masked.
+        List of probabilities shaped as `scores`. They sum to 1 over all
+        tensors together; they are all 0 where everything is masked.
     """
     lowest = scores[0].dtype.min
     masked = [

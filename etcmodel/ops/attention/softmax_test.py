@@ -10,7 +10,7 @@ from etcmodel.ops.attention import softmax
 
 class JointSoftmaxTest(tf.test.TestCase):
     def test_computed_by_hand(self):
-        # The weights are 1, 3 and 2, 4; 3 is masked.
+        # The exponentials are 1 and 3, and 2 and 4; the 3 is masked.
         scores = [np.log([[1.0, 3.0]]), np.log([[2.0, 4.0]])]
         masks = [tf.constant([[True, False]]), None]
         probs = softmax.joint_softmax([tf.constant(x) for x in scores], masks)
@@ -28,7 +28,7 @@ class JointSoftmaxTest(tf.test.TestCase):
 
 class ChooseTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(
-        # Compiled or not; selected by a few columns, more, or a gather.
+        # Compiled or not; up to which number of columns `tf.where` is used.
         min_compiled=[0, 2**18],
         most_selected=[3, 8, 64, 8 * 64],
         columns=[3, 7],

@@ -64,7 +64,7 @@ class _Stream:
         ]
 
     def differentiable(self):
-        """Names the tensors with gradients; names from `rows` are pairs."""
+        """Names the tensors with gradients; `(x, "row")` names `rows[x]`."""
         return [*((name, "row") for name in self.row_names), *self.run.whole]
 
     def join(self, rows, whole):
@@ -166,7 +166,7 @@ class _Stream:
             fixed = self._known(output, softmax_stats, d_output)
 
         def known(index, chunk):
-            """Returns a chunk's outputs and statistics, and their gradient."""
+            """Returns a chunk's outputs, statistics and output gradient."""
             if fixed is not None:
                 return fixed
             rows = {
@@ -301,7 +301,7 @@ def plan_chunks(num_units, elements_per_unit):
 
     7 units with at most 3 per chunk make 3 chunks of 3. Two chunks are merged
     into one, which needs no loop: this is faster, but takes more memory. Zero
-    units count as one.
+    units count as one unit.
 
     Returns:
         `(units of a chunk, number of chunks)`, ints if both arguments are.

@@ -15,7 +15,7 @@ from testing import attention_cases as testing
 
 class ChunksTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
-        # Units, maximum per chunk, expected units per chunk and chunks.
+        # Units, maximum per chunk, expected units per chunk, expected chunks.
         (7, 3, 3, 3),
         (9, 4, 3, 3),
         (10, 4, 4, 3),
@@ -31,7 +31,7 @@ class ChunksTest(parameterized.TestCase, tf.test.TestCase):
             for arguments in (
                 (num_units, 100),
                 (tf.constant(num_units), 100),
-                # An unknown batch size.
+                # As if the batch size were unknown.
                 (num_units, tf.constant(100)),
             ):
                 self.assertAllEqual(
@@ -43,11 +43,11 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
     """Tests the attention that a subclass of `testing.Cases` describes."""
 
     def independent_parts(self, is_kept):
-        """Draws parts of dropout's mask, each of the same shape."""
+        """Yields pairs of equally shaped parts that are drawn separately."""
         raise NotImplementedError
 
     def streaming(self, given, **options):
-        """Returns the attention as a function of its float inputs by name."""
+        """Returns the attention as a function of named float inputs."""
         return self.attention(given, "streaming", **options)
 
     def expect(self, case, keep=None):
@@ -67,7 +67,7 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
     @parameterized.parameters(False, True, ((4, 2),))
     def test_equals_the_reference_at_random_sizes(self, with_specs):
         rng = np.random.default_rng(int(bool(with_specs)))
-        # A chunk holds from one block (or key) up to all of them.
+        # The chunk sizes range from one block (or key) to all of them.
         for elements, block_len in (
             (1, 1),
             (1, 5),
@@ -231,8 +231,8 @@ class StreamingTests(metaclass=parameterized.TestGeneratorMetaclass):
     def factors(self, case, dropout):
         """Returns dropout's factors and allowed pairs, for each head and pair.
 
-        They follow from the outputs: the values are unit vectors, so that each
-        output is a query's probabilities. Masked pairs have a factor of 0.
+        The outputs show them: the values are unit vectors, so each output holds
+        a query's probabilities. Masked pairs have a factor of 0.
         """
         keys = self.joined(case.floats, "keys", np.concatenate)
         batch, to_len = keys.shape[:2]
@@ -380,7 +380,8 @@ class LongQueriesTest(
 ):
     def independent_parts(self, is_kept):
         side = is_kept[..., 64:]
-        # The band of each block's four queries, without blocks at the ends.
+        # The bands of the four queries of each block, except the blocks at the
+        # ends.
         bands = [
             np.stack(
                 [
