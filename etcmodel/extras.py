@@ -32,6 +32,7 @@ EXTRAS = {
         "lxml",
         "markdown_it",
         "prometheus_client",
+        "starlette",
         "uvicorn",
     ),
     "onnx": ("onnxruntime", "tf2onnx"),

@@ -22,8 +22,8 @@ from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.preprocessor import Encoded
 from etcmodel.pipeline.preprocessor import EtcPreprocessor
 from etcmodel.pipeline.preprocessor import Labelled
-from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.pipeline.preprocessor import count_cut
+from etcmodel.pipeline.raw_inputs import RawInput
 from etcmodel.pipeline.spec import Experiment
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.pipeline.spec import Tuned

@@ -37,8 +37,9 @@ def load_checkpoint(
     Heads and optimizers are not loaded. If any variable is missing, nothing is
     loaded. Layers that embed values (see `StructuredEtcModel`) are an
     exception: if the checkpoint lacks such a layer, the layer keeps its
-    weights, and a warning is logged. If the checkpoint has LoRA (see `models.add_lora`), its
-    products are added to the kernels; LoRA of `model` starts anew.
+    weights, and a warning is logged. If the checkpoint has LoRA (see
+    `models.add_lora`), its products are added to the kernels; LoRA of `model`
+    starts anew.
 
     Args:
         model: an `EtcModel` or `ReadTwiceModel`, built or not; or a model with

@@ -19,7 +19,7 @@ from etcmodel.pipeline.packing import ExamplePacker
 from etcmodel.pipeline.preprocessor import Examples
 from etcmodel.pipeline.preprocessor import Preprocessor
 from etcmodel.pipeline.preprocessor import on_host
-from etcmodel.pipeline.preprocessor import to_bytes
+from etcmodel.pipeline.raw_inputs import to_bytes
 from etcmodel.pipeline.spec import TaskSpec
 
 # Features with token ids: ETC's, then those of ReadTwice and of the texts for

@@ -10,7 +10,7 @@ import tensorflow as tf
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline.preprocessor import EtcPreprocessor
 from etcmodel.pipeline.preprocessor import Preprocessor
-from etcmodel.pipeline.preprocessor import assert_same_sizes
+from etcmodel.pipeline.raw_inputs import assert_same_sizes
 from etcmodel.pipeline.task_model import TaskModel
 from etcmodel.serving.saved_model import ServingModule
 from etcmodel.serving.saved_model import model_variables

@@ -19,7 +19,6 @@ import msgspec
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
-from tensorflow.python.framework import random_seed
 
 import etcmodel
 from etcmodel import checkpoints
@@ -29,7 +28,6 @@ from etcmodel.engine import predict
 from etcmodel.errors import UserError
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline import tfrecords
-from etcmodel.pipeline.spec import load
 from etcmodel.pipeline.task_model import to_predictions
 from etcmodel.readers import tables
 from etcmodel.readers.row_formats import RowFormat
@@ -41,6 +39,7 @@ from etcmodel.serving import rest
 from etcmodel.tasks import registry
 from etcmodel.weight_paths import get_weight_paths
 from testing import helpers
+from testing import task_answers
 from testing import task_runs
 from testing.saved_models import names_of_stored_gradients
 from testing.saved_models import read_warmup_requests
@@ -50,38 +49,8 @@ _ROOT = pathlib.Path(etcmodel.__file__).parents[1]
 # Padding of inputs by dtype; -1 for other dtypes.
 _NOTHING = {tf.string: b"", tf.bool: False}
 
-# Task -> name of an axis -> inputs of requests that share it.
-_SAME_SIZES = {
-    **dict.fromkeys(
-        ("answer", "classify", "select"), {"paragraphs": ("titles", "texts")}
-    ),
-    "hotpotqa": {"paragraphs": ("titles", "sentences")},
-    "nq": {
-        "words": ("tokens", "is_html"),
-        "candidates": ("candidate_starts", "candidate_ends"),
-    },
-    "openkp": {"nodes": ("node_starts", "node_ends", "node_features")},
-}
 # Outputs that only answers to raw requests have.
 _OF_REQUESTS = {"tokens_cut", "is_refused"}
-
-
-def _preprocessor(task):
-    """Returns the class of a task's preprocessor."""
-    return load(registry.get(task).preprocessor)
-
-
-def _features_request(task):
-    """Returns a request to the signature `features`, and its shared axes."""
-    requests = dict(read_warmup_requests(task_runs.run_of(task).saved_model))
-    request = requests["features"]
-    if task in task_runs.READ_TWICE:
-        mentions = [x for x in request if x.startswith("annotation_")]
-        return request, {"mentions": mentions}
-    return request, {
-        "long tokens": [x for x in request if x.startswith("long_")],
-        "global tokens": [x for x in request if x.startswith("global_")],
-    }
 
 
 def _read(encoder, inputs):
@@ -90,41 +59,7 @@ def _read(encoder, inputs):
     return encoder(**of_encoder).final_hidden_states
 
 
-class TasksTest(tf.test.TestCase, parameterized.TestCase):
-    def setUp(self):
-        # Setting a seed would make TensorFlow optimize all loaded functions
-        # again.
-        with mock.patch.object(random_seed, "set_random_seed"):
-            super().setUp()
-
-    def _records(self, task):
-        """Returns the records of the data file."""
-        spec = registry.get(task)
-        return list(
-            spec.dataset.FORMAT.read(task_runs.run_of(task).input, "dev")
-        )
-
-    def _ask(self, task, inputs):
-        """Returns the answers to a request."""
-        signatures, *_ = task_runs.load_of(task)
-        outputs = signatures["serving_default"](
-            **{name: tf.constant(x) for name, x in inputs.items()}
-        )
-        return {name: x.numpy() for name, x in outputs.items()}
-
-    def _serve(self, task, records):
-        """Returns the answers to raw records."""
-        return self._ask(task, _preprocessor(task).raw_batch(records))
-
-    def _check_same(self, expected, actual):
-        """Checks that two answers have equal texts and close numbers."""
-        self.assertEqual(set(expected), set(actual))
-        for name, value in expected.items():
-            if value.dtype.kind == "f":
-                self.assertAllClose(value, actual[name], 1e-5, 1e-5, name)
-            else:
-                self.assertAllEqual(value, actual[name], name)
-
+class TasksTest(task_answers.TaskTestCase):
     @parameterized.parameters(*task_runs.TASKS)
     def test_trains_and_measures(self, task):
         run = task_runs.run_of(task)
@@ -221,7 +156,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(expected, float(value), rtol, rtol / 10, name)
         self.assertIn(registry.get(task).recipe["best_metric"], printed)
         text = json.dumps(predictions)
-        for record in self._records(task):
+        for record in self.records(task):
             self.assertIn(record.id, text)
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
@@ -229,7 +164,10 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         """Loads a run and a SavedModel; answers keep the order of records."""
         run = task_runs.run_of(task)
         self.assertEqual(task, etcmodel.load(run.model_dir).task)
-        rows = [_preprocessor(task).raw(x) for x in self._records(task)]
+        rows = [
+            task_answers.preprocessor_of(task).raw(x)
+            for x in self.records(task)
+        ]
         if isinstance(registry.get(task).dataset.FORMAT, RowFormat):
             rows = [x for _, x in tables.read_rows(run.input)]
         loaded = mock.Mock(signatures=task_runs.load_of(task)[0])
@@ -276,12 +214,12 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             )
             stored = {name: x.numpy() for name, x in outputs.items()}
             names = [x.decode() for x in stored.pop("example_id")]
-            records = self._records(task)
+            records = self.records(task)
             self.assertSameElements([x.id for x in records], names)
-            served = self._serve(task, records)
+            served = self.serve(task, records)
             del served["tokens_cut"]
             rows = [names.index(x.id) for x in records]
-            self._check_same(
+            self.check_same(
                 served, {name: x[rows] for name, x in stored.items()}
             )
 
@@ -289,9 +227,9 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         *(x for x in task_runs.WITH_ANSWERS if x not in task_runs.READ_TWICE)
     )
     def test_stored_examples_have_the_answers_of_raw_text(self, task):
-        fields = _preprocessor(task).SCHEMA
+        fields = task_answers.preprocessor_of(task).SCHEMA
         signatures, task_model, _ = task_runs.load_of(task)
-        records = self._records(task)
+        records = self.records(task)
         stored = {record.id: [] for record in records}
         directory = task_runs.run_of(task).records
         for file in tfrecords.find_files(directory):
@@ -319,19 +257,19 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             answers = task_model.decode(
                 chosen, tf.zeros_like(values["window"]), text
             )
-            served = self._serve(task, [record])
+            served = self.serve(task, [record])
             served = {x: y for x, y in served.items() if x not in _OF_REQUESTS}
-            self._check_same(
+            self.check_same(
                 served, {name: x.numpy() for name, x in answers.items()}
             )
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_an_answer_does_not_depend_on_its_batch(self, task):
         _, task_model, _ = task_runs.load_of(task)
-        records = self._records(task)
-        preprocessor = _preprocessor(task)
+        records = self.records(task)
+        preprocessor = task_answers.preprocessor_of(task)
         texts = [preprocessor.raw(record) for record in records]
-        together = self._serve(task, records)
+        together = self.serve(task, records)
         requests = [preprocessor.raw_batch([record]) for record in records]
         joined = batching.join(requests)
         for name, value in preprocessor.raw_batch(records).items():
@@ -340,8 +278,8 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         axes = exported.read_metadata(path)["axes"]["serving_default"]
         parts = batching.split(together, requests, batching.Axes(**axes))
         for i, record in enumerate(records):
-            alone = self._serve(task, [record])
-            self._check_same(alone, parts[i])
+            alone = self.serve(task, [record])
+            self.check_same(alone, parts[i])
             collected = [
                 msgspec.to_builtins(
                     to_predictions(task_model, answers, texts[i : i + 1])
@@ -363,7 +301,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("classify", "read_twice_narrativeqa")
     def test_litert_has_the_logits_of_features(self, task):
-        run, record = task_runs.run_of(task), self._records(task)[-1]
+        run, record = task_runs.run_of(task), self.records(task)[-1]
         output = run.path("litert")
         run.run_command(
             "export",
@@ -373,7 +311,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         )
         model = converted.ConvertedModel(output)
         loaded = tf.saved_model.load(os.path.join(output, "preprocessor"))
-        raw = _preprocessor(task).raw_batch([record])
+        raw = task_answers.preprocessor_of(task).raw_batch([record])
         made = loaded.signatures["serving_default"](
             **{name: tf.constant(x) for name, x in raw.items()}
         )
@@ -406,8 +344,8 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_empty_batch(self, task):
-        preprocessor = _preprocessor(task)
-        outputs = self._ask(
+        preprocessor = task_answers.preprocessor_of(task)
+        outputs = self.ask(
             task,
             {
                 name: tf.zeros([x or 0 for x in spec.shape], spec.dtype)
@@ -419,9 +357,9 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_empty_text(self, task):
-        preprocessor = _preprocessor(task)
+        preprocessor = task_answers.preprocessor_of(task)
         for size in (0, 2):
-            outputs = self._ask(
+            outputs = self.ask(
                 task,
                 {
                     name: tf.fill(
@@ -441,17 +379,17 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_empty_text_does_not_change_other_answers(self, task):
-        preprocessor = _preprocessor(task)
-        inputs = preprocessor.raw_batch(self._records(task)[:2])
+        preprocessor = task_answers.preprocessor_of(task)
+        inputs = preprocessor.raw_batch(self.records(task)[:2])
         between = {
             name: np.insert(
                 x, 1, _NOTHING.get(preprocessor.INPUTS[name].dtype, -1), axis=0
             )
             for name, x in inputs.items()
         }
-        outputs = self._ask(task, between)
-        self._check_same(
-            self._ask(task, inputs),
+        outputs = self.ask(task, between)
+        self.check_same(
+            self.ask(task, inputs),
             {name: x[[0, 2]] for name, x in outputs.items()},
         )
 
@@ -462,10 +400,10 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         for signature, request, same in (
             (
                 "serving_default",
-                _preprocessor(task).REQUEST,
-                _SAME_SIZES.get(task, {}),
+                task_answers.preprocessor_of(task).REQUEST,
+                task_answers.SAME_SIZES.get(task, {}),
             ),
-            ("features", *_features_request(task)),
+            ("features", *task_answers.features_request(task)),
         ):
             request = {name: np.asarray(x) for name, x in request.items()}
             for axis, what, names in (
@@ -504,9 +442,9 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             json.loads(x)
             for x in re.findall(r"```json\n(.*?)```", section, re.DOTALL)
         )
-        inputs = _preprocessor(task).INPUTS
+        inputs = task_answers.preprocessor_of(task).INPUTS
         (instance,), (expected,) = request["instances"], answer["predictions"]
-        outputs = self._ask(
+        outputs = self.ask(
             task,
             {
                 name: np.array([x], inputs[name].dtype.as_numpy_dtype)
@@ -533,7 +471,10 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_plain_text_has_the_answers_of_a_record(self, task):
-        preprocessor, spec = _preprocessor(task), registry.get(task)
+        preprocessor, spec = (
+            task_answers.preprocessor_of(task),
+            registry.get(task),
+        )
         given = {x: y[0].decode() for x, y in preprocessor.TEXT_REQUEST.items()}
         folder = self.enterContext(tempfile.TemporaryDirectory())
         path = os.path.join(folder, "a.md")
@@ -555,7 +496,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         request = preprocessor.REQUEST
         parts = {name: x[0] for name, x in request.items()}
         (expected,) = to_predictions(
-            task_model, self._ask(task, request), [parts]
+            task_model, self.ask(task, request), [parts]
         )
         stream = io.StringIO()
         spec.dataset.write_predictions({"a.md": expected}, stream)
@@ -593,15 +534,15 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_serves_without_this_package(self, task):
         """Another program gets the same answers; no op needs Python."""
-        records = self._records(task)[:2]
+        records = self.records(task)[:2]
         loaded, served, ops = helpers.call_in_fresh_process(
             helpers.serve_elsewhere,
             task_runs.run_of(task).saved_model,
-            _preprocessor(task).raw_batch(records),
+            task_answers.preprocessor_of(task).raw_batch(records),
         )
-        expected = self._serve(task, records)
-        self._check_same(expected, loaded)
-        self._check_same(expected, served)
+        expected = self.serve(task, records)
+        self.check_same(expected, loaded)
+        self.check_same(expected, served)
         # Ops of TensorFlow Text, which a server must link.
         expected = ["FastWordpieceTokenizeWithOffsets"]
         if task in task_runs.READ_TWICE:
@@ -639,7 +580,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
             )
             for name in names
         )
-        self._check_same(
+        self.check_same(
             {name: x.numpy() for name, x in answers.items()},
             {name: of_text[name].numpy() for name in answers},
         )
@@ -648,7 +589,7 @@ class TasksTest(tf.test.TestCase, parameterized.TestCase):
         if task in task_runs.READ_TWICE:
             # This signature returns answers instead of logits.
             logits = {"example_id": tf.constant([""])}
-        self._check_same(
+        self.check_same(
             {name: x.numpy() for name, x in {**logits, **answers}.items()},
             {name: x.numpy() for name, x in stored.items()},
         )

@@ -29,9 +29,9 @@ from etcmodel.feature_utils.text import texts
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.pipeline.preprocessor import Encoded
 from etcmodel.pipeline.preprocessor import EtcPreprocessor
-from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.pipeline.preprocessor import RecordView
 from etcmodel.pipeline.preprocessor import count_cut
+from etcmodel.pipeline.raw_inputs import RawInput
 from etcmodel.readers.sectioned import DocumentRecord
 from etcmodel.tasks.documents.document_options import UNITS as UNITS
 

@@ -21,9 +21,9 @@ from etcmodel.pipeline import example_schema
 from etcmodel.pipeline.preprocessor import Encoded
 from etcmodel.pipeline.preprocessor import EtcPreprocessor
 from etcmodel.pipeline.preprocessor import Labelled
-from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.pipeline.preprocessor import count_cut
-from etcmodel.pipeline.preprocessor import to_bytes
+from etcmodel.pipeline.raw_inputs import RawInput
+from etcmodel.pipeline.raw_inputs import to_bytes
 from etcmodel.tasks.documents import document_units
 from etcmodel.tasks.documents import documents
 from etcmodel.tasks.documents import span_decoding

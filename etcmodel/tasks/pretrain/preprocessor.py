@@ -16,7 +16,7 @@ from etcmodel.pipeline.example_schema import Field
 from etcmodel.pipeline.example_schema import Packing
 from etcmodel.pipeline.preprocessor import Examples
 from etcmodel.pipeline.preprocessor import Preprocessor
-from etcmodel.pipeline.preprocessor import RawInput
+from etcmodel.pipeline.raw_inputs import RawInput
 
 
 class Sentences(NamedTuple):

@@ -16,8 +16,8 @@ from etcmodel.pipeline.example_schema import Field
 from etcmodel.pipeline.example_schema import Packing
 from etcmodel.pipeline.preprocessor import Examples
 from etcmodel.pipeline.preprocessor import Preprocessor
-from etcmodel.pipeline.preprocessor import RawInput
-from etcmodel.pipeline.preprocessor import to_bytes
+from etcmodel.pipeline.raw_inputs import RawInput
+from etcmodel.pipeline.raw_inputs import to_bytes
 from etcmodel.pipeline.record_keys import document_number
 from etcmodel.tasks.read_twice import mention_finder
 from etcmodel.tasks.read_twice import segments

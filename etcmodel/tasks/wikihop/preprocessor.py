@@ -21,8 +21,8 @@ from etcmodel.pipeline import example_schema
 from etcmodel.pipeline.preprocessor import Encoded
 from etcmodel.pipeline.preprocessor import EtcPreprocessor
 from etcmodel.pipeline.preprocessor import Labelled
-from etcmodel.pipeline.preprocessor import RawInput
 from etcmodel.pipeline.preprocessor import count_cut
+from etcmodel.pipeline.raw_inputs import RawInput
 from etcmodel.tasks.documents import documents
 from etcmodel.tasks.wikihop import mentions
 
