@@ -38,18 +38,21 @@ class ServeTest(tf.test.TestCase):
         served_models.write_model(saved_model)
         process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, saved_model],
-            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             text=True,
         )
         self.addCleanup(process.kill)
-        while "Serving counting at" not in (line := process.stderr.readline()):
+        while "Serving counting at" not in (line := process.stdout.readline()):
             self.assertNotEmpty(line)
         address = line.split("http://")[1].split("/")[0]
         self.assertStartsWith(address, "127.0.0.1:")
         connection = http.client.HTTPConnection(address, timeout=60)
+        # It is announced shortly before it answers.
+        connection.request("GET", "/healthz")
+        connection.getresponse().read()
         body = json.dumps({"instances": [{"texts": ["ab"]}]})
         connection.request("POST", "/v1/models/counting:predict", body)
-        time.sleep(0.1)
+        time.sleep(0.3)
         process.send_signal(signal.SIGTERM)
         self.assertEqual(
             {"predictions": [{"answer": "ab", "lengths": [2]}]},
@@ -57,7 +60,7 @@ class ServeTest(tf.test.TestCase):
         )
         connection.close()
         self.assertEqual(0, process.wait(60))
-        process.stderr.close()
+        process.stdout.close()
 
     def test_options_that_cannot_be_used(self):
         saved_model = os.path.join(self.folder, "model")
