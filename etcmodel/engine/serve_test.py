@@ -47,9 +47,12 @@ class ServeTest(tf.test.TestCase):
         address = line.split("http://")[1].split("/")[0]
         self.assertStartsWith(address, "127.0.0.1:")
         connection = http.client.HTTPConnection(address, timeout=60)
+        # It is announced shortly before it answers.
+        connection.request("GET", "/healthz")
+        connection.getresponse().read()
         body = json.dumps({"instances": [{"texts": ["ab"]}]})
         connection.request("POST", "/v1/models/counting:predict", body)
-        time.sleep(0.1)
+        time.sleep(0.3)
         process.send_signal(signal.SIGTERM)
         self.assertEqual(
             {"predictions": [{"answer": "ab", "lengths": [2]}]},
