@@ -214,14 +214,16 @@ class Predictor:
         (read,) = self._read_one(record)
         from etcmodel.engine import explain
 
-        made = explain.explain(
-            self._trained,
-            answers,
-            self._raw(read),
-            None if isinstance(read, dict) else read,
-            window,
-            tokens,
-        )
+        # Layers have one observer of their scores at a time.
+        with self._lock:
+            made = explain.explain(
+                self._trained,
+                answers,
+                self._raw(read),
+                None if isinstance(read, dict) else read,
+                window,
+                tokens,
+            )
         return Explanation(made)
 
     def _read_one(self, record: Any) -> list[Any]:

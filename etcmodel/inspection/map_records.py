@@ -158,8 +158,8 @@ def _names(spec, tokens, long_sources, sources, number, name_global):
         given = spec.sections[section]
         level = "token" if token >= 0 else "unit" if unit >= 0 else "group"
         kind = given.global_tokens[level].token_id
-        label = texts.get((section, group, unit, token), "")
-        if token < 0:
+        label = texts.get((section, group, unit, token))
+        if not label:
             label = name_global(given.name, group, unit)
         found.append(
             GlobalToken(label, kind if isinstance(kind, str) else given.name)
