@@ -44,6 +44,7 @@ from .models import ReadTwiceModel as ReadTwiceModel
 from .models import ReadTwiceOutput as ReadTwiceOutput
 from .models import SpanPredictionHead as SpanPredictionHead
 from .models import StructuredEtcModel as StructuredEtcModel
+from .models import add_lora as add_lora
 from .models import (
     batch_span_cross_entropy_loss as batch_span_cross_entropy_loss,
 )
