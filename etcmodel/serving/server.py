@@ -11,8 +11,6 @@ import fastapi
 import prometheus_client
 import tensorflow as tf
 from fastapi import responses
-from starlette import exceptions
-from starlette import requests
 from tensorflow.core.framework import types_pb2
 
 from etcmodel.errors import UserError
@@ -124,7 +122,9 @@ def make_app(
         del request
         return _error(error.code, str(error))
 
-    @app.exception_handler(exceptions.HTTPException)
+    # Unknown addresses and methods.
+    @app.exception_handler(404)
+    @app.exception_handler(405)
     def refuse_address(request, error):
         return _error(
             error.status_code,
@@ -158,8 +158,6 @@ def make_app(
             made = fastapi.Response(answer, media_type="application/json")
         except _HttpError as error:
             made = _error(error.code, str(error))
-        except requests.ClientDisconnect:
-            made = _error(_CLIENT_GONE, "The client is gone.")
         except Exception:
             _log.exception("A request failed.")
             made = _error(500, "The server failed; its log says why.")
@@ -269,25 +267,27 @@ async def _read(
             f"The body of the request has the encoding {show(encoding)}. Send "
             "JSON that is not compressed.",
         )
-    body, parts = bytearray(), request.stream()
+    body = bytearray()
     while True:
         try:
-            part = await asyncio.wait_for(anext(parts, None), timeout)
+            part = await asyncio.wait_for(request.receive(), timeout)
         except asyncio.TimeoutError:
             raise _HttpError(
                 408,
                 "The body of the request is not complete after a pause of "
                 f"{timeout:g} seconds.",
             ) from None
-        if part is None:
-            return bytes(body)
-        body += part
+        if part["type"] == "http.disconnect":
+            raise _HttpError(_CLIENT_GONE, "The client is gone.")
+        body += part.get("body", b"")
         if len(body) > max_bytes:
             raise _HttpError(
                 413,
                 f"The request is larger than {max_bytes} bytes. Send fewer "
                 "records at once.",
             )
+        if not part.get("more_body"):
+            return bytes(body)
 
 
 async def _predict(
