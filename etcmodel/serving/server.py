@@ -6,6 +6,8 @@ import dataclasses
 import logging
 import re
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import fastapi
 import prometheus_client
@@ -19,6 +21,7 @@ from etcmodel.errors import without_stack
 from etcmodel.serving import batching
 from etcmodel.serving import docs_page
 from etcmodel.serving import rest
+from etcmodel.serving import signatures
 from etcmodel.serving import versions as versions_lib
 
 _log = logging.getLogger(__name__)
@@ -299,6 +302,7 @@ async def _predict(
     def check(request):
         names.extend(request.inputs)
         _check(request, settings)
+        _check_lengths(request, model.metadata.get("preprocessing_config", {}))
 
     try:
         return await model.predict(body, check)
@@ -333,6 +337,24 @@ def _check(request: rest.Request, settings: Settings) -> None:
                     f"The input {name} has a text of {longest} bytes, but at "
                     f"most {settings.max_text_bytes} are accepted."
                 )
+
+
+def _check_lengths(request: rest.Request, sizes: Mapping[str, Any]) -> None:
+    """Raises a `UserError` for more tokens than the model was made for.
+
+    Raw text is cut to these lengths, but `features` has those of the request,
+    and memory grows with their square.
+    """
+    if request.signature_name != signatures.FEATURES:
+        return
+    for name, x in request.inputs.items():
+        axis = name.partition("_")[0]
+        most = sizes.get(f"{axis}_length", sizes.get("block_length"))
+        if most and x.ndim > 1 and x.shape[1] > most:
+            raise UserError(
+                f"The input {name} has {x.shape[1]} tokens in a row, but the "
+                f"model takes at most {most}."
+            )
 
 
 def _error(code: int, message: str) -> responses.JSONResponse:
