@@ -8,13 +8,12 @@ import re
 import time
 from collections.abc import Callable
 from collections.abc import Mapping
+from typing import Any
 
 import fastapi
 import prometheus_client
 import tensorflow as tf
 from fastapi import responses
-from starlette import exceptions
-from starlette import requests
 from tensorflow.core.framework import types_pb2
 
 from etcmodel.errors import UserError
@@ -24,6 +23,7 @@ from etcmodel.serving import batching
 from etcmodel.serving import docs_page
 from etcmodel.serving import page
 from etcmodel.serving import rest
+from etcmodel.serving import signatures
 from etcmodel.serving import versions as versions_lib
 
 _log = logging.getLogger(__name__)
@@ -138,7 +138,9 @@ def make_app(
         del request
         return _error(error.code, str(error))
 
-    @app.exception_handler(exceptions.HTTPException)
+    # Unknown addresses and methods.
+    @app.exception_handler(404)
+    @app.exception_handler(405)
     def refuse_address(request, error):
         return _error(
             error.status_code,
@@ -172,8 +174,6 @@ def make_app(
             made = fastapi.Response(answer, media_type="application/json")
         except _HttpError as error:
             made = _error(error.code, str(error))
-        except requests.ClientDisconnect:
-            made = _error(_CLIENT_GONE, "The client is gone.")
         except Exception:
             _log.exception("A request failed.")
             made = _error(500, "The server failed; its log says why.")
@@ -327,25 +327,27 @@ async def _read(
             f"The body of the request has the encoding {show(encoding)}. Send "
             "JSON that is not compressed.",
         )
-    body, parts = bytearray(), request.stream()
+    body = bytearray()
     while True:
         try:
-            part = await asyncio.wait_for(anext(parts, None), timeout)
+            part = await asyncio.wait_for(request.receive(), timeout)
         except asyncio.TimeoutError:
             raise _HttpError(
                 408,
                 "The body of the request is not complete after a pause of "
                 f"{timeout:g} seconds.",
             ) from None
-        if part is None:
-            return bytes(body)
-        body += part
+        if part["type"] == "http.disconnect":
+            raise _HttpError(_CLIENT_GONE, "The client is gone.")
+        body += part.get("body", b"")
         if len(body) > max_bytes:
             raise _HttpError(
                 413,
                 f"The request is larger than {max_bytes} bytes. Send fewer "
                 "records at once.",
             )
+        if not part.get("more_body"):
+            return bytes(body)
 
 
 async def _predict(
@@ -357,6 +359,7 @@ async def _predict(
     def check(request):
         names.extend(request.inputs)
         _check(request, settings)
+        _check_lengths(request, model.metadata.get("preprocessing_config", {}))
 
     try:
         return await model.predict(body, check)
@@ -391,6 +394,24 @@ def _check(request: rest.Request, settings: Settings) -> None:
                     f"The input {name} has a text of {longest} bytes, but at "
                     f"most {settings.max_text_bytes} are accepted."
                 )
+
+
+def _check_lengths(request: rest.Request, sizes: Mapping[str, Any]) -> None:
+    """Raises a `UserError` for more tokens than the model was made for.
+
+    Raw text is cut to these lengths, but `features` has those of the request,
+    and memory grows with their square.
+    """
+    if request.signature_name != signatures.FEATURES:
+        return
+    for name, x in request.inputs.items():
+        axis = name.partition("_")[0]
+        most = sizes.get(f"{axis}_length", sizes.get("block_length"))
+        if most and x.ndim > 1 and x.shape[1] > most:
+            raise UserError(
+                f"The input {name} has {x.shape[1]} tokens in a row, but the "
+                f"model takes at most {most}."
+            )
 
 
 def _error(code: int, message: str) -> responses.JSONResponse:

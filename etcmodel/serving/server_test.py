@@ -10,8 +10,11 @@ import threading
 import time
 from unittest import mock
 
+import numpy as np
 import tensorflow as tf
 
+from etcmodel.errors import UserError
+from etcmodel.serving import rest
 from etcmodel.serving import server
 from etcmodel.serving import versions
 from testing import pages
@@ -202,6 +205,28 @@ class ServerTest(tf.test.TestCase):
             code, answer = send("/page/document", b"a")
             self.assertEqual(400, code)
             self.assertIn("no known type", answer["error"])
+
+    def test_features_that_are_longer_than_the_model(self):
+        """They would need more memory than there is."""
+        for name, sizes in (
+            ("long_token_ids", {"long_length": 8, "global_length": 9}),
+            ("global_token_ids", {"long_length": 9, "global_length": 8}),
+            ("token_ids", {"block_length": 8}),
+        ):
+            for signature, length, is_refused in (
+                ("features", 8, False),
+                ("features", 9, True),
+                ("serving_default", 9, False),
+            ):
+                inputs = {name: np.zeros([1, length])}
+                request = rest.Request(signature, inputs, True)
+                context = contextlib.nullcontext()
+                if is_refused:
+                    context = self.assertRaisesRegex(
+                        UserError, f"{name} has 9 tokens .* at most 8"
+                    )
+                with context:
+                    server._check_lengths(request, sizes)
 
     def test_bodies(self):
         body = json.dumps(ask("ab")).encode()

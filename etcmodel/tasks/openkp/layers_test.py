@@ -103,6 +103,16 @@ class NgramHeadTest(tf.test.TestCase, parameterized.TestCase):
             got,
         )
 
+    def test_words_of_another_row(self):
+        head = layers.NgramHead(4, 3)
+        for word in (-1, 4):
+            with self.assertRaisesRegex(
+                ValueError, f"words is {word} in row 0 .* number of long tokens"
+            ):
+                head(
+                    tf.zeros([2, 3, 4]), tf.constant([[1, word, 0], [1, 1, 0]])
+                )
+
     def test_by_numpy(self):
         head = layers.NgramHead(4, 3, hidden_act="relu", initializer_range=0.5)
         rng = np.random.default_rng(1)

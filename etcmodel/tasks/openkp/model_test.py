@@ -95,6 +95,17 @@ class LossTest(tf.test.TestCase):
             ),
         )
 
+    def test_occurrences_outside_of_the_row(self):
+        """They would be phrases of another page."""
+        logits = tf.zeros([2, 1, 3])
+        for back in (-1, 2):
+            first = np.zeros([2, 3, 1], np.int32)
+            first[1, 1] = back
+            with self.assertRaisesRegex(
+                ValueError, f"first_occurrences is {back} in row 1"
+            ):
+                model_lib.join_occurrences(logits, tf.constant(first))
+
     def test_pages_without_a_keyphrase(self):
         self.assertAllEqual(
             [0.0, 0.0],
