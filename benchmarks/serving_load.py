@@ -33,6 +33,7 @@ from concurrent import futures
 from typing import NamedTuple
 
 import numpy as np
+from absl import logging
 
 from benchmarks import measure
 from benchmarks import program
@@ -149,6 +150,7 @@ def make_body(text: str) -> bytes:
 @contextlib.contextmanager
 def exported(config: dict, length: int) -> Iterator[str]:
     """Exports a model of `answer`; yields its directory."""
+    logging.set_verbosity(logging.ERROR)
     with tempfile.TemporaryDirectory() as root:
         directory = os.path.join(root, "1")
         vocab_file = vocab_of(directory)
