@@ -47,6 +47,17 @@ def request(length: int) -> dict[str, tf.Tensor]:
     }
 
 
+def write_vocabulary(directory: str, size: int = 0) -> str:
+    """Writes the words of requests, and others up to a size; returns a path."""
+    path = os.path.join(directory, "vocab.txt")
+    words = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
+    words += [f"[unused{i}]" for i in range(110)] + _WORDS
+    words += [f"other{i}" for i in range(size - len(words))]
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.writelines(f"{word}\n" for word in words)
+    return path
+
+
 def _size(directory: str) -> float:
     """Returns the size of the graph in megabytes.
 
@@ -56,7 +67,12 @@ def _size(directory: str) -> float:
 
 
 def export(
-    preset: str, layers: int, length: int, vocab_file: str, directory: str
+    preset: str,
+    layers: int,
+    length: int,
+    vocab_file: str,
+    directory: str,
+    weights: str = "float32",
 ) -> None:
     """Exports a model with random weights for texts up to a length."""
     task = registry.get("hotpotqa")
@@ -71,7 +87,7 @@ def export(
         vocab_size=int(builder.tokenizer.vocab_size),
     )
     module, requests = signatures.make_serving_module(
-        task_model.build(config, **sizes), builder, task_model
+        task_model.build(config, **sizes), builder, task_model, weights
     )
     saved_model.export_saved_model(
         module,
@@ -113,11 +129,7 @@ def _measure(values) -> Iterator[program.Line]:
     lengths = [int(x) for x in values.lengths]
     own = {}
     with tempfile.TemporaryDirectory() as root:
-        vocab_file = os.path.join(root, "vocab.txt")
-        with open(vocab_file, "w", encoding="utf-8") as stream:
-            special = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
-            special += [f"[unused{i}]" for i in range(110)]
-            stream.writelines(f"{word}\n" for word in [*special, *_WORDS])
+        vocab_file = write_vocabulary(root)
         for length in lengths:
             directory = os.path.join(root, str(length))
             start = time.perf_counter()

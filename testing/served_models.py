@@ -1,11 +1,18 @@
-"""Small SavedModels for tests of the server, without a neural network."""
+"""A server in a thread, and small SavedModels without a neural network."""
 
+import asyncio
+import contextlib
 import json
 import os
+import socket
+import threading
 
 import tensorflow as tf
+import uvicorn
 
 from etcmodel.serving import exported
+from etcmodel.serving import server
+from etcmodel.serving import versions
 
 REQUEST = {"texts": [["a"]]}
 
@@ -55,3 +62,34 @@ def write_model(directory: str, factor: int = 1) -> None:
     with open(path, "w", encoding="utf-8") as stream:
         json.dump(metadata, stream)
     os.rename(partial, directory)
+
+
+@contextlib.contextmanager
+def serve_in_thread(directory, name, request, limits=None, **settings):
+    """Serves a directory under a name; yields the port.
+
+    `request` warms the model up; `settings` are those of `server.Settings`.
+    """
+    models = versions.Versions(
+        directory, 1, limits or versions.Limits(), lambda task: request
+    )
+    listener = socket.create_server(("127.0.0.1", 0))
+    running, is_ready = None, threading.Event()
+
+    async def run():
+        nonlocal running
+        await models.update()
+        app = server.make_app(name, models, server.Settings(**settings))
+        running = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+        is_ready.set()
+        await running.serve([listener])
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    assert is_ready.wait(300), "the server does not start"
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        running.should_exit = True
+        thread.join()
+        listener.close()

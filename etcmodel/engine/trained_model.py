@@ -37,6 +37,7 @@ class TrainedModel(NamedTuple):
         preprocessor: converts raw text to the model's inputs.
         metadata: metadata that `export` stores in a SavedModel.
         checkpoint: path of the checkpoint with the weights.
+        config: configuration of the encoder.
     """
 
     spec: TaskSpec
@@ -45,6 +46,7 @@ class TrainedModel(NamedTuple):
     preprocessor: Preprocessor
     metadata: Mapping[str, Any]
     checkpoint: str
+    config: json_config.JsonConfig
 
     def answers(self) -> answers_lib.Answers:
         """Returns an object that answers raw records.
@@ -131,7 +133,9 @@ def load(
             },
         },
     }
-    return TrainedModel(spec, model, task_model, preprocessor, metadata, path)
+    return TrainedModel(
+        spec, model, task_model, preprocessor, metadata, path, config
+    )
 
 
 def _build_options(model_params) -> dict[str, bool]:

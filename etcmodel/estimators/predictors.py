@@ -140,14 +140,14 @@ class Predictor:
             runs.find_vocabulary(self.model_dir),
         ).answers()
 
-    def _export(self, directory: str, overwrite: bool) -> None:
-        """Writes the run as a SavedModel."""
+    def _export(self, directory: str, **options: Any) -> None:
+        """Writes the run as a SavedModel, with further options of `export`."""
         export_lib.export(
             export_lib.Options(
                 model_dir=self.model_dir,
                 output_dir=directory,
-                overwrite=overwrite,
                 params_override=self._overrides() or None,
+                **options,
             )
         )
 

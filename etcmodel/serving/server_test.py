@@ -1,17 +1,13 @@
-import asyncio
 import concurrent.futures
 import contextlib
 import http.client
 import json
 import os
-import socket
 import threading
 import time
 
 import tensorflow as tf
-import uvicorn
 
-from etcmodel.serving import server
 from etcmodel.serving import versions
 from testing import served_models
 
@@ -19,48 +15,28 @@ from testing import served_models
 @contextlib.contextmanager
 def serving(directory, limits=None, **settings):
     """Runs a server in a thread; yields a function that sends requests."""
-    models = versions.Versions(
-        directory,
-        1,
-        limits or versions.Limits(),
-        lambda task: served_models.REQUEST,
-    )
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    running, is_ready = None, threading.Event()
+    with served_models.serve_in_thread(
+        directory, "mine", served_models.REQUEST, limits, **settings
+    ) as port:
 
-    async def run():
-        nonlocal running
-        await models.update()
-        app = server.make_app("mine", models, server.Settings(**settings))
-        running = uvicorn.Server(uvicorn.Config(app, log_level="error"))
-        is_ready.set()
-        await running.serve([listener])
+        def send(path, content=None, method=None):
+            connection = http.client.HTTPConnection(
+                "127.0.0.1", port, timeout=60
+            )
+            body = content
+            if content is not None and not isinstance(content, bytes):
+                body = json.dumps(content).encode()
+            method = method or ("GET" if body is None else "POST")
+            connection.request(method, path, body)
+            answer = connection.getresponse()
+            text = answer.read()
+            connection.close()
+            if answer.headers["content-type"] == "application/json":
+                text = json.loads(text)
+            send.headers = answer.headers
+            return answer.status, text
 
-    def send(path, content=None, method=None):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        body = content
-        if content is not None and not isinstance(content, bytes):
-            body = json.dumps(content).encode()
-        method = method or ("GET" if body is None else "POST")
-        connection.request(method, path, body)
-        answer = connection.getresponse()
-        text = answer.read()
-        connection.close()
-        if answer.headers["content-type"] == "application/json":
-            text = json.loads(text)
-        send.headers = answer.headers
-        return answer.status, text
-
-    thread = threading.Thread(target=lambda: asyncio.run(run()))
-    thread.start()
-    assert is_ready.wait(60), "the server does not start"
-    try:
         yield send
-    finally:
-        running.should_exit = True
-        thread.join()
-        listener.close()
 
 
 PREDICT = "/v1/models/mine:predict"
