@@ -18,6 +18,7 @@ from etcmodel.engine import export_card
 from etcmodel.engine import train
 from etcmodel.engine import trained_model
 from etcmodel.errors import UserError
+from etcmodel.pipeline import own_files
 from etcmodel.serving import exported
 from etcmodel.serving import saved_model
 from etcmodel.serving import small_weights
@@ -68,6 +69,7 @@ class ExportCardTest(CommandTestCase):
                 train_data=cls.records,
                 small=True,
                 batch_size=3,
+                seed=1,
                 params_override=_PARAMS,
             )
         )
@@ -106,6 +108,7 @@ class ExportCardTest(CommandTestCase):
         model = self.load().model
         whole = 4 * sum(int(np.prod(x.shape)) for x in model.variables)
         graphs = []
+        # Scales of int8 take some more space in such narrow matrices.
         for kind, ratio in zip(_KINDS, (0.5, 0.25), strict=True):
             path = self.path_of(kind)
             folder = os.path.join(path, "variables")
@@ -113,7 +116,7 @@ class ExportCardTest(CommandTestCase):
                 os.path.getsize(os.path.join(folder, name))
                 for name in os.listdir(folder)
             )
-            self.assertAllClose(ratio, size / whole, atol=0.05)
+            self.assertAllClose(ratio, size / whole, atol=0.06)
             graphs.append(os.path.getsize(os.path.join(path, "saved_model.pb")))
         # The graph has no copies of the matrices, 131,072 numbers each.
         self.assertLess(np.ptp(graphs), 60_000)
@@ -121,18 +124,17 @@ class ExportCardTest(CommandTestCase):
     def test_answers_equal_those_of_rounded_weights(self):
         trained = self.load()
         request = trained.preprocessor.REQUEST
-        exact = trained.answers()._answer(
-            **{x: tf.constant(y) for x, y in request.items()}
-        )["candidate_probabilities"]
+        inputs = {x: tf.constant(y) for x, y in request.items()}
+        answer = trained.answers().answer
+        exact = answer(**inputs)["candidate_probabilities"]
+        variables = saved_model.model_variables(trained.model)
+        values = [x.numpy() for x in variables]
         for kind in _KINDS:
-            trained = self.load()
-            variables = saved_model.model_variables(trained.model)
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(value)
             small_weights.round_weights(variables, kind)
-            expected = trained.answers()._answer(
-                **{x: tf.constant(y) for x, y in request.items()}
-            )
             found = _signature(self.path_of(kind))(**request)
-            for name, value in expected.items():
+            for name, value in answer(**inputs).items():
                 if value.dtype == tf.string:
                     self.assertAllEqual(value, found[name])
                 else:
@@ -149,19 +151,16 @@ class ExportCardTest(CommandTestCase):
         outputs = _signature(self.path_of("int8"))(
             **{name: [row[name] for row in rows] for name in names}
         )
-        right = outputs["answer"].numpy() == [
-            row["answer"].encode() for row in rows
+        probabilities = outputs["candidate_probabilities"].numpy()
+        gold = [
+            p[row["candidates"].index(row["answer"])]
+            for p, row in zip(probabilities, rows, strict=True)
         ]
         metrics = self.measured.metrics
+        losses = [metrics[x]["validation_loss"] for x in ("int8", "float32")]
         self.assertEqual("accuracy", self.measured.main_metric)
-        self.assertAllClose(np.mean(right), metrics["int8"]["accuracy"])
-        own = evaluate.evaluate(
-            evaluate.Options(
-                model_dir=self.run_dir, validation_data=self.records
-            )
-        )
-        self.assertEqual(own.metrics, metrics["float32"])
-        self.assertNotEqual(own.metrics, metrics["int8"])
+        self.assertAllClose(-np.log(gold).mean(), losses[0], 1e-5)
+        self.assertNotAllClose(*losses, 1e-5)
 
     def test_cards(self):
         card = self.read_card("int8")
@@ -216,14 +215,12 @@ class ExportCardTest(CommandTestCase):
 
     def test_a_card_may_be_changed_and_replaced(self):
         path = self.path("copy")
-        self.export("float32", path)
+        shutil.copytree(self.path_of("bfloat16"), path)
         with open(os.path.join(path, "README.md"), "a") as stream:
             stream.write("More.\n")
         exported.check_files(path, exported.read_metadata(path))
         self.assertEqual({1: path}, exported.find_versions(path))
-        self.export("float32", path, overwrite=True)
-        with open(os.path.join(path, "README.md")) as stream:
-            self.assertNotIn("More.", stream.read())
+        own_files.check(path)
 
     def test_a_fall_of_the_metric_is_refused(self):
         found = evaluate.Rounded(
