@@ -34,7 +34,6 @@ _PARAMS = {
     "task.model.encoder.num_hidden_layers": 1,
     # Most weights are in two large matrices.
     "task.model.encoder.intermediate_size": 4096,
-    "task.model.encoder.initializer_range": 0.5,
 }
 _KINDS = ("bfloat16", "int8")
 
@@ -44,6 +43,25 @@ def _signature(path):
     """Returns the `serving_default` of a SavedModel."""
     model = tf.saved_model.load(path)
     return functools.partial(_call, model, "serving_default")
+
+
+def _randomize(checkpoint):
+    """Gives matrices random values, with which answers are not near ties."""
+    reader = tf.train.load_checkpoint(checkpoint)
+    rng = np.random.default_rng(1)
+    values = {}
+    for name in reader.get_variable_to_shape_map():
+        value = reader.get_tensor(name)
+        if getattr(value, "ndim", 0) > 1 and value.dtype == np.float32:
+            scale = 1 if "table" in name else 2 * value.shape[0] ** -0.5
+            value = rng.normal(0, scale, value.shape).astype(np.float32)
+        values[name] = value
+    tf.raw_ops.SaveV2(
+        prefix=checkpoint,
+        tensor_names=[*values],
+        shape_and_slices=[""] * len(values),
+        tensors=[tf.constant(x) for x in values.values()],
+    )
 
 
 def _call(model, name, **inputs):
@@ -73,6 +91,7 @@ class ExportCardTest(CommandTestCase):
                 params_override=_PARAMS,
             )
         )
+        _randomize(tf.train.latest_checkpoint(cls.run_dir))
         cls.measured = cls.export("int8", validation_data=cls.records).measured
         cls.export("bfloat16", license="mit", language=["en"])
 
@@ -138,9 +157,9 @@ class ExportCardTest(CommandTestCase):
                 if value.dtype == tf.string:
                     self.assertAllEqual(value, found[name])
                 else:
-                    self.assertAllClose(value, found[name], 1e-5, 1e-6)
+                    self.assertAllClose(value, found[name], 1e-4, 1e-5)
             self.assertNotAllClose(
-                exact, found["candidate_probabilities"], 1e-5, 1e-6
+                exact, found["candidate_probabilities"], 1e-4, 1e-5
             )
 
     def test_metrics_are_those_of_the_exported_model(self):
@@ -159,8 +178,8 @@ class ExportCardTest(CommandTestCase):
         metrics = self.measured.metrics
         losses = [metrics[x]["validation_loss"] for x in ("int8", "float32")]
         self.assertEqual("accuracy", self.measured.main_metric)
-        self.assertAllClose(-np.log(gold).mean(), losses[0], 1e-5)
-        self.assertNotAllClose(*losses, 1e-5)
+        self.assertAllClose(-np.log(gold).mean(), losses[0], 1e-4)
+        self.assertNotAllClose(*losses, 1e-4)
 
     def test_cards(self):
         card = self.read_card("int8")
