@@ -119,6 +119,13 @@ class ExportCardTest(CommandTestCase):
             runs.find_vocabulary(self.run_dir),
         )
 
+    def read_rows(self, *names):
+        """Returns the fields of the records; by default, the inputs."""
+        path = os.path.join(os.path.dirname(self.records), "small.json")
+        names = names or ("query", "candidates", "supports")
+        rows = read_json(path)
+        return {name: [row[name] for row in rows] for name in names}
+
     def read_card(self, weights):
         path = os.path.join(self.path_of(weights), "README.md")
         return huggingface_hub.ModelCard.load(path)
@@ -142,7 +149,7 @@ class ExportCardTest(CommandTestCase):
 
     def test_answers_equal_those_of_rounded_weights(self):
         trained = self.load()
-        request = trained.preprocessor.REQUEST
+        request = self.read_rows()
         inputs = {x: tf.constant(y) for x, y in request.items()}
         answer = trained.answers().answer
         exact = answer(**inputs)["candidate_probabilities"]
@@ -163,17 +170,15 @@ class ExportCardTest(CommandTestCase):
             )
 
     def test_metrics_are_those_of_the_exported_model(self):
-        rows = read_json(
-            os.path.join(os.path.dirname(self.records), "small.json")
-        )
-        names = ("query", "candidates", "supports")
-        outputs = _signature(self.path_of("int8"))(
-            **{name: [row[name] for row in rows] for name in names}
-        )
+        rows = self.read_rows("query", "candidates", "supports", "answer")
+        answers = rows.pop("answer")
+        outputs = _signature(self.path_of("int8"))(**rows)
         probabilities = outputs["candidate_probabilities"].numpy()
         gold = [
-            p[row["candidates"].index(row["answer"])]
-            for p, row in zip(probabilities, rows, strict=True)
+            p[candidates.index(answer)]
+            for p, candidates, answer in zip(
+                probabilities, rows["candidates"], answers, strict=True
+            )
         ]
         metrics = self.measured.metrics
         losses = [metrics[x]["validation_loss"] for x in ("int8", "float32")]
