@@ -22,31 +22,23 @@ import tensorflow as tf
 from absl import logging
 
 from benchmarks import program
+from benchmarks import serving
 from etcmodel.models import EtcConfig
 from etcmodel.serving import converted
 from etcmodel.serving import saved_model
 from etcmodel.serving import signatures
 from etcmodel.tasks import registry
 
-# Each word is one token.
-_WORDS = [f"w{i}" for i in range(500)]
 _SENTENCE = 25
 
 _Arrays = Mapping[str, np.ndarray]
-
-
-def _write_vocab(path: str) -> None:
-    special = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
-    special += [f"[unused{i}]" for i in range(110)]
-    with open(path, "w", encoding="utf-8") as stream:
-        stream.writelines(f"{word}\n" for word in [*special, *_WORDS])
 
 
 def _features(preprocessor, length: int) -> dict[str, np.ndarray]:
     """Makes features of sentences that nearly fill the long input."""
     rng = np.random.default_rng(length)
     sentences = [
-        " ".join(rng.choice(_WORDS, _SENTENCE))
+        " ".join(rng.choice(serving.WORDS, _SENTENCE))
         for _ in range((length - 6) // _SENTENCE)
     ]
     (make,) = (
@@ -151,8 +143,7 @@ def _measure(values) -> Iterator[program.Line]:
     tf.get_logger().setLevel("ERROR")
     for length in map(int, values.lengths):
         with tempfile.TemporaryDirectory() as root:
-            vocab_file = os.path.join(root, "vocab.txt")
-            _write_vocab(vocab_file)
+            vocab_file = serving.write_vocabulary(root)
             exporter = _Exporter(values, length, vocab_file)
             inputs = _features(exporter.preprocessor, length)
             expected = first = None

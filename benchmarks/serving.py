@@ -50,20 +50,23 @@ def request(length: int) -> dict[str, tf.Tensor]:
     }
 
 
+def write_vocabulary(directory: str, size: int = 0) -> str:
+    """Writes the words of requests, and others up to a size; returns a path."""
+    path = os.path.join(directory, "vocab.txt")
+    words = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
+    words += [f"[unused{i}]" for i in range(110)] + WORDS
+    words += [f"other{i}" for i in range(size - len(words))]
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.writelines(f"{word}\n" for word in words)
+    return path
+
+
 def _size(directory: str) -> float:
     """Returns the size of the graph in megabytes.
 
     All models have the same weights.
     """
     return os.path.getsize(os.path.join(directory, "saved_model.pb")) / 1e6
-
-
-def write_vocab(path: str) -> None:
-    """Writes a vocabulary with `WORDS`."""
-    special = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
-    special += [f"[unused{i}]" for i in range(110)]
-    with open(path, "w", encoding="utf-8") as stream:
-        stream.writelines(f"{word}\n" for word in [*special, *WORDS])
 
 
 def sizes_of(length: int) -> dict[str, int]:
@@ -77,6 +80,7 @@ def export(
     vocab_file: str,
     directory: str,
     name: str = "hotpotqa",
+    weights: str = "float32",
 ) -> None:
     """Exports a model with random weights for texts up to a length.
 
@@ -92,7 +96,7 @@ def export(
         **config, vocab_size=int(builder.tokenizer.vocab_size)
     )
     module, requests = signatures.make_serving_module(
-        task_model.build(config, **sizes), builder, task_model
+        task_model.build(config, **sizes), builder, task_model, weights
     )
     saved_model.export_saved_model(
         module,
@@ -144,8 +148,7 @@ def _measure(values) -> Iterator[program.Line]:
     lengths = [int(x) for x in values.lengths]
     own = {}
     with tempfile.TemporaryDirectory() as root:
-        vocab_file = os.path.join(root, "vocab.txt")
-        write_vocab(vocab_file)
+        vocab_file = write_vocabulary(root)
         config = {"name": values.preset, "num_hidden_layers": values.layers}
         for length in lengths:
             directory = os.path.join(root, str(length))

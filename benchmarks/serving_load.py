@@ -153,8 +153,7 @@ def exported(config: dict, length: int) -> Iterator[str]:
     logging.set_verbosity(logging.ERROR)
     with tempfile.TemporaryDirectory() as root:
         directory = os.path.join(root, "1")
-        vocab_file = vocab_of(directory)
-        serving.write_vocab(vocab_file)
+        vocab_file = serving.write_vocabulary(root)
         serving.export(config, length, vocab_file, directory, _TASK)
         yield directory
 

@@ -86,6 +86,10 @@ CASES = {
         " --batch_sizes=2"
     ],
     "benchmarks.serving_start": ["--presets=tiny --length=32 --repeats=1"],
+    "benchmarks.small_weights": [
+        "--length=64 --text=64 --preset=tiny --layers=1 --repeats=1"
+        " --vocab_size=700"
+    ],
     "benchmarks.start_up": [
         "--kerases=2 --layers=1 --length=8 --global_length=2 --models=etcmodel"
     ],

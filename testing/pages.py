@@ -1,24 +1,18 @@
 """Serves small models to a browser, for tests of the server's page."""
 
-import asyncio
 import contextlib
 import functools
 import json
 import os
 import shutil
-import socket
 import tempfile
-import threading
-from collections.abc import Awaitable
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 
-import fastapi
 import numpy as np
 import tensorflow as tf
-import uvicorn
 from selenium import webdriver
 from selenium.webdriver.chrome import service as chrome_service
 
@@ -32,6 +26,7 @@ from etcmodel.serving import server
 from etcmodel.serving import signatures
 from etcmodel.tasks import registry
 from testing import helpers
+from testing import served_models
 from testing import small_read_twice
 from testing import tasks
 from testing.models import set_random_weights
@@ -146,37 +141,6 @@ def tiny_model(task: str) -> StubModel:
 
 
 @contextlib.contextmanager
-def running(
-    make_app: Callable[[], Awaitable[fastapi.FastAPI]],
-) -> Iterator[int]:
-    """Runs an application in a thread; yields its port.
-
-    `make_app` is called in the event loop of the server.
-    """
-    listener = socket.create_server(("127.0.0.1", 0))
-    made, is_ready = [], threading.Event()
-
-    async def run():
-        try:
-            app = await make_app()
-            made.append(uvicorn.Server(uvicorn.Config(app, log_level="error")))
-        finally:
-            is_ready.set()
-        await made[0].serve([listener])
-
-    thread = threading.Thread(target=lambda: asyncio.run(run()))
-    thread.start()
-    is_ready.wait()
-    assert made, "the server does not start"
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        made[0].should_exit = True
-        thread.join()
-        listener.close()
-
-
-@contextlib.contextmanager
 def serving(
     model: StubModel,
     example: Mapping[str, str] | None = None,
@@ -195,7 +159,7 @@ def serving(
             serve.example_of if example is None else lambda task: example,
         )
 
-    with running(make_app) as port:
+    with served_models.running(make_app) as port:
         yield f"http://127.0.0.1:{port}/"
 
 

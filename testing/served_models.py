@@ -1,11 +1,22 @@
-"""Small SavedModels for tests of the server, without a neural network."""
+"""A server in a thread, and small SavedModels without a neural network."""
 
+import asyncio
+import contextlib
 import json
 import os
+import socket
+import threading
+from collections.abc import Awaitable
+from collections.abc import Callable
+from collections.abc import Iterator
 
+import fastapi
 import tensorflow as tf
+import uvicorn
 
 from etcmodel.serving import exported
+from etcmodel.serving import server
+from etcmodel.serving import versions
 
 REQUEST = {"texts": [["a"]]}
 
@@ -55,3 +66,52 @@ def write_model(directory: str, factor: int = 1) -> None:
     with open(path, "w", encoding="utf-8") as stream:
         json.dump(metadata, stream)
     os.rename(partial, directory)
+
+
+@contextlib.contextmanager
+def running(
+    make_app: Callable[[], Awaitable[fastapi.FastAPI]],
+) -> Iterator[int]:
+    """Runs an application in a thread; yields its port.
+
+    `make_app` is called in the event loop of the server.
+    """
+    listener = socket.create_server(("127.0.0.1", 0))
+    made, is_ready = [], threading.Event()
+
+    async def run():
+        try:
+            app = await make_app()
+            made.append(uvicorn.Server(uvicorn.Config(app, log_level="error")))
+        finally:
+            is_ready.set()
+        await made[0].serve([listener])
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    is_ready.wait()
+    assert made, "the server does not start"
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        made[0].should_exit = True
+        thread.join()
+        listener.close()
+
+
+@contextlib.contextmanager
+def serve_in_thread(directory, name, request):
+    """Serves a directory under a name; yields the port.
+
+    `request` warms the model up.
+    """
+    models = versions.Versions(
+        directory, 1, versions.Limits(), lambda task: request
+    )
+
+    async def make_app():
+        await models.update()
+        return server.make_app(name, models, server.Settings())
+
+    with running(make_app) as port:
+        yield port

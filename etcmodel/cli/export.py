@@ -5,7 +5,8 @@ from etcmodel.engine.progress import Reporter
 
 DESCRIPTION = """
 Writes a SavedModel for TensorFlow Serving, or for any program with TensorFlow
-and tensorflow-text. Using it does not need this package. Its signatures:
+and tensorflow-text. Using it does not need this package. README.md is its model
+card, for the Hugging Face hub. Its signatures:
 
   serving_default      raw strings -> decoded answers
   serialized_examples  records as `preprocess` writes them -> answers
@@ -29,6 +30,10 @@ Options = export.Options
 def run(options: Options) -> None:
     """Exports a run and prints the path of the result."""
     result = export.export(options, Reporter())
+    if result.measured:
+        name = result.measured.main_metric
+        for weights, metrics in result.measured.metrics.items():
+            print(f"{name} with {weights} weights: {metrics[name]:.4g}")
     kind = {"litert": "LiteRT model", "onnx": "ONNX model"}.get(
         options.format, "SavedModel"
     )

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
@@ -48,6 +49,22 @@ class Result(NamedTuple):
     metrics: Mapping[str, float]
 
 
+class Rounded(NamedTuple):
+    """Metrics of a checkpoint with rounded weights.
+
+    Attributes:
+        metrics: precision of the weights -> metrics by name.
+        main_metric: the metric that selects checkpoints.
+        is_lower_better: whether lower values of it are better.
+        num_examples: number of validation examples; None if unknown.
+    """
+
+    metrics: Mapping[str, Mapping[str, float]]
+    main_metric: str
+    is_lower_better: bool
+    num_examples: int | None
+
+
 def evaluate(options: Options, reporter: Reporter | None = None) -> Result:
     """Evaluates a checkpoint of a run on validation records.
 
@@ -56,6 +73,31 @@ def evaluate(options: Options, reporter: Reporter | None = None) -> Result:
     Raises:
         UserError: an option, the run or the records cannot be used.
     """
+    checkpoint, rounded = _start(options, ["float32"], reporter)
+    metrics = rounded.metrics["float32"]
+    if options.output:
+        with atomic_file(options.output) as stream:
+            json.dump(metrics, stream, indent=2, sort_keys=True)
+            stream.write("\n")
+    return Result(checkpoint, metrics)
+
+
+def evaluate_rounded(
+    options: Options,
+    reporter: Reporter | None = None,
+    *,
+    kinds: Sequence[str],
+) -> Rounded:
+    """Evaluates a checkpoint as `evaluate` does, with rounded weights.
+
+    `kinds` are precisions of the weights, such as `["float32", "int8"]`; the
+    most precise comes first. See `small_weights`.
+    """
+    return _start(options, kinds, reporter)[1]
+
+
+def _start(options, kinds, reporter) -> tuple[str, Rounded]:
+    """Checks the options, and evaluates."""
     reporter = reporter or Reporter("quiet")
     options_lib.check(options)
     paths.check(options)
@@ -63,16 +105,22 @@ def evaluate(options: Options, reporter: Reporter | None = None) -> Result:
     run_options.check_options(configured, "eval")
     runs.check_checkpoint(options.model_dir, options.checkpoint)
     with run_options.logging_level(options.verbose):
-        return _evaluate(options, experiment, configured, reporter)
+        return _evaluate(options, experiment, configured, kinds, reporter)
 
 
-def _evaluate(options, experiment, configured, reporter) -> Result:
-    """Evaluates with the configuration of the run."""
+def _evaluate(
+    options, experiment, configured, kinds, reporter
+) -> tuple[str, Rounded]:
+    """Evaluates with the configuration of the run.
+
+    Returns the path of the checkpoint and the metrics.
+    """
     model_dir = options.model_dir
     spec, params = run_options.parse_params(configured, experiment, reporter)
     run_options.check_data(params, "eval")
     if options.output:
         paths.check_params(params, "output", options.output, "metrics")
+    from etcmodel.serving import small_weights
     from etcmodel.training import configuration
     from etcmodel.training import run_directory
 
@@ -99,13 +147,18 @@ def _evaluate(options, experiment, configured, reporter) -> Result:
         with run_directory.restoring(checkpoint):
             runs.check_rank(checkpoint, params.task.lora_rank)
             runner.controller.restore_checkpoint(checkpoint)
-        metrics = runner_lib.run_mode(runner, params, "eval")
-    metrics["step"] = int(runner.trainer.global_step.numpy())
-    if options.output:
-        with atomic_file(options.output) as stream:
-            json.dump(metrics, stream, indent=2, sort_keys=True)
-            stream.write("\n")
-    return Result(checkpoint, metrics)
+        found, step = {}, int(runner.trainer.global_step.numpy())
+        for kind in kinds:
+            small_weights.round_weights(runner.trainer.model.variables, kind)
+            found[kind] = runner_lib.run_mode(runner, params, "eval")
+            found[kind]["step"] = step
+    trainer = params.trainer
+    return checkpoint, Rounded(
+        found,
+        trainer.best_checkpoint_eval_metric,
+        trainer.best_checkpoint_metric_comp == "lower",
+        metadata and metadata["num_examples"],
+    )
 
 
 def _check_tuned(spec, task_params) -> None:

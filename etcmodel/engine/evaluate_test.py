@@ -49,6 +49,8 @@ class EvaluateTest(CommandTestCase):
         )
         self.assertEqual(result.checkpoint, exported.checkpoint)
         self.assertTrue(os.path.isdir(exported.saved_model))
+        with open(os.path.join(exported.saved_model, "README.md")) as stream:
+            self.assertIn("at most 64 tokens of text", stream.read())
 
 
 if __name__ == "__main__":

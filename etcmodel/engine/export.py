@@ -3,7 +3,9 @@
 import dataclasses
 from typing import NamedTuple
 
+from etcmodel.engine import evaluate
 from etcmodel.engine import paths
+from etcmodel.engine import rounded_metrics
 from etcmodel.engine import run_options
 from etcmodel.engine.progress import Reporter
 from etcmodel.pipeline import options as options_lib
@@ -25,6 +27,17 @@ class Options(run_options.CheckpointOptions):
         format: saved_model takes raw text; litert and onnx take one row of
             token ids, with fixed lengths.
         overwrite: replace the output directory if it exists.
+        weights: how large matrices are stored: "float32"; "bfloat16", about
+            half the size; or "int8", about a quarter.
+        validation_data: records to measure the model on, as for `evaluate`. The
+            model card states the metrics. Nothing is written if the main metric
+            falls by more than `tolerance` below that of float32.
+        tolerance: how far the main metric may fall, as a share of its scale:
+            0.01 is one point of a hundred.
+        license: licence of the model, for its card: the name that the Hugging
+            Face hub uses, such as apache-2.0.
+        language: code of a language of the training data, such as en, for the
+            model card; may be given several times.
     """
 
     # Unlike `evaluate`, `export` needs all files of the run.
@@ -33,6 +46,11 @@ class Options(run_options.CheckpointOptions):
     vocab_file: str | None = option(None, path="file")
     format: str = option("saved_model", one_of=FORMATS)
     overwrite: bool = False
+    weights: str = option("float32", one_of=("float32", "bfloat16", "int8"))
+    validation_data: str | None = option(None, path="records")
+    tolerance: float = 0.01
+    license: str | None = None
+    language: list[str] | None = option(None, several=True)
 
 
 class Result(NamedTuple):
@@ -42,10 +60,12 @@ class Result(NamedTuple):
         saved_model: the directory, which has a SavedModel unless another
             `format` was chosen.
         checkpoint: path of the checkpoint that was exported.
+        measured: metrics on the validation data; None without such data.
     """
 
     saved_model: str
     checkpoint: str
+    measured: evaluate.Rounded | None = None
 
 
 def export(options: Options, reporter: Reporter | None = None) -> Result:
@@ -69,8 +89,9 @@ def export(options: Options, reporter: Reporter | None = None) -> Result:
         model = _load(
             options, spec, experiment, configured, vocab_file, reporter
         )
-        _write(model, options, vocab_file)
-    return Result(options.output_dir, model.checkpoint)
+        measured = rounded_metrics.measure(options, spec, reporter)
+        _write(model, options, vocab_file, measured)
+    return Result(options.output_dir, model.checkpoint, measured)
 
 
 def _load(options, spec, experiment, configured, vocab_file, reporter):
@@ -97,8 +118,9 @@ def _load(options, spec, experiment, configured, vocab_file, reporter):
     )
 
 
-def _write(model, options: Options, vocab_file: str) -> None:
+def _write(model, options: Options, vocab_file: str, measured) -> None:
     """Writes the model in the chosen format."""
+    from etcmodel.engine import export_card
     from etcmodel.serving import converted
     from etcmodel.serving import saved_model
     from etcmodel.serving import signatures
@@ -115,7 +137,7 @@ def _write(model, options: Options, vocab_file: str) -> None:
         )
         return
     module, warmup_inputs = signatures.make_serving_module(
-        model.model, model.preprocessor, model.task_model
+        model.model, model.preprocessor, model.task_model, options.weights
     )
     saved_model.export_saved_model(
         module,
@@ -124,4 +146,7 @@ def _write(model, options: Options, vocab_file: str) -> None:
         metadata=model.metadata,
         warmup_inputs=warmup_inputs,
         overwrite=options.overwrite,
+        add_files=lambda directory: export_card.write(
+            directory, options, model, module, warmup_inputs, measured
+        ),
     )

@@ -1,4 +1,4 @@
-"""Trains in a new process if this process has Keras 3.
+"""Trains and evaluates in a new process if this process has Keras 3.
 
 The Model Garden needs Keras 2, and a process cannot switch the Keras version.
 Options, notes, progress, callbacks and the result are sent between the two
@@ -45,9 +45,31 @@ def train(
 
     Arguments and result are those of `train.train`.
     """
+    return run(train_lib.train, options, reporter, on_validation)
+
+
+def run(
+    function: Callable[..., Any],
+    options: Any,
+    reporter: Reporter | None = None,
+    on_validation: Callable[[int, dict[str, float]], object] | None = None,
+) -> Any:
+    """Calls a function in a process with Keras 2, this or a new one.
+
+    Args:
+        function: called with the options, a reporter and, if it is given,
+            `on_validation`. It and its result can be pickled.
+        options: the options.
+        reporter: shows notes and progress.
+        on_validation: see `train.train`.
+
+    Returns:
+        What the function returns.
+    """
     reporter = reporter or Reporter("quiet")
+    callbacks = [] if on_validation is None else [on_validation]
     if has_keras_2():
-        return train_lib.train(options, reporter, on_validation)
+        return function(options, reporter, *callbacks)
     ours, theirs = socket.socketpair()
     environment = {
         **os.environ,
@@ -73,13 +95,14 @@ def train(
         )
         theirs.close()
         try:
-            return _serve(process, channel, options, reporter, on_validation)
+            channel.send((function, options, on_validation is not None))
+            return _serve(process, channel, reporter, on_validation)
         except EOFError:
             process.wait()
             errors.seek(0)
             text = errors.read().decode("utf-8", "replace").strip()
             raise UserError(
-                "The training process ended unexpectedly with code "
+                "The process with Keras 2 ended unexpectedly with code "
                 f"{process.returncode}. "
                 f"{text[-_MAX_SHOWN:]}".rstrip()
             ) from None
@@ -89,9 +112,8 @@ def train(
             process.wait()
 
 
-def _serve(process, channel, options, reporter, on_validation):
-    """Sends the options, forwards reports, and returns the result."""
-    channel.send((options, on_validation is not None))
+def _serve(process, channel, reporter, on_validation):
+    """Forwards reports, and returns the result."""
     is_interrupted = False
     with contextlib.ExitStack() as stack:
         progress = NoProgress()
@@ -112,7 +134,7 @@ def _serve(process, channel, options, reporter, on_validation):
                     raise UserError(values[0])
                 elif kind == "failed":
                     raise RuntimeError(
-                        f"The training process failed:\n{values[0]}"
+                        f"The process with Keras 2 failed:\n{values[0]}"
                     )
                 else:
                     raise KeyboardInterrupt
@@ -196,22 +218,19 @@ class _RemoteReporter(Reporter):
 
 
 def main(descriptor: int) -> None:
-    """Trains with options received from a socket, given by its descriptor."""
+    """Calls a function received from a socket, given by its descriptor."""
     # A process started in the background ignores SIGINT by default.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     channel = _Channel(socket.socket(fileno=descriptor))
-    options, has_callback = channel.receive()
+    function, options, has_callback = channel.receive()
 
     def on_validation(step, metrics):
         channel.send(("on_validation", step, metrics))
         return channel.receive()
 
     try:
-        result = train_lib.train(
-            options,
-            _RemoteReporter(channel),
-            on_validation if has_callback else None,
-        )
+        callbacks = [on_validation] if has_callback else []
+        result = function(options, _RemoteReporter(channel), *callbacks)
         channel.send(("result", result))
     except UserError as error:
         channel.send(("error", str(error)))

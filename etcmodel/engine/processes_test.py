@@ -15,7 +15,7 @@ _SCRIPT = """
 import os, signal, sys, threading
 import tensorflow as tf
 assert not tf.keras.layers.Layer.__module__.startswith("tf_keras")
-from etcmodel.engine import processes, progress, train
+from etcmodel.engine import evaluate, processes, progress, train
 signal.signal(signal.SIGINT, signal.default_int_handler)
 records, model_dir = sys.argv[1:]
 common = dict(
@@ -30,6 +30,8 @@ seen = []
 result = processes.train(
     options, progress.Reporter("lines"), lambda step, x: seen.append(step))
 print("STEPS", result.steps, sorted(result.losses), seen)
+result = processes.run(evaluate.evaluate, evaluate.Options(model_dir=model_dir))
+print("EVALUATED", result.metrics["step"])
 longer = train.Options(
     model_dir=model_dir, params_override={**one, "trainer.train_steps": 40},
     **common)
@@ -73,6 +75,7 @@ class ProcessesTest(CommandTestCase):
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn("STEPS 4 [1, 2, 3, 4] [2, 4]\n", done.stdout)
         self.assertIn("Step 1 of 4: loss ", done.stdout)
+        self.assertIn("EVALUATED 4\n", done.stdout)
         self.assertRegex(done.stdout, "INTERRUPTED .*ckpt-([89]|10)\n")
         self.assertIn("STOPPED 12\n", done.stdout)
 

@@ -38,6 +38,7 @@ class TrainedModel(NamedTuple):
         preprocessor: converts raw text to the model's inputs.
         metadata: metadata that `export` stores in a SavedModel.
         checkpoint: path of the checkpoint with the weights.
+        config: configuration of the encoder.
     """
 
     spec: TaskSpec
@@ -46,6 +47,7 @@ class TrainedModel(NamedTuple):
     preprocessor: Preprocessor
     metadata: Mapping[str, Any]
     checkpoint: str
+    config: json_config.JsonConfig
 
     def answers(self) -> answers_lib.Answers:
         """Returns an object that answers raw records.
@@ -123,7 +125,9 @@ def load(
         "has_queries": (records or {}).get("has_queries", False),
         "axes": signatures.request_axes(preprocessor, task_model),
     }
-    return TrainedModel(spec, model, task_model, preprocessor, metadata, path)
+    return TrainedModel(
+        spec, model, task_model, preprocessor, metadata, path, config
+    )
 
 
 def _build_options(model_params) -> dict[str, bool]:

@@ -450,14 +450,48 @@ class Estimator(predictors.RowPredictor[Result]):
         overwrite: bool = False,
         *,
         format: Literal["saved_model", "litert", "onnx"] = "saved_model",
+        weights: Literal["float32", "bfloat16", "int8"] = "float32",
+        validation_data: str | os.PathLike | None = None,
+        tolerance: float = 0.01,
+        license: str | None = None,
+        language: Sequence[str] | None = None,
     ) -> None:
-        """Writes a SavedModel that answers raw text; see docs/serving.md.
+        """Writes a SavedModel that answers raw text, and its model card.
 
-        The other formats take token ids; see docs/converted_models.md.
+        See docs/serving.md. The other formats take token ids and have no card;
+        see docs/converted_models.md.
+
+        Args:
+            directory: the directory to create.
+            overwrite: whether to replace the directory if it exists.
+            format: what reads the model: TensorFlow, LiteRT or ONNX Runtime.
+            weights: how large matrices are stored.
+            validation_data: the output of `preprocess`, to measure the model
+                on. Nothing is written if the main metric falls by more than
+                `tolerance` below that of float32.
+            tolerance: how far the main metric may fall: 0.01 is one percent of
+                its scale.
+            license: licence of the model, for its card.
+            language: codes of the languages of the training data, for the card.
+
+        Raises:
+            UserError: there is no run, the metric falls too far, or the
+                directory cannot be written.
         """
         if self.model_dir is None:
             raise UserError("There is no run to export. Call `fit` first.")
-        self._export(os.fspath(directory), overwrite, format)
+        if validation_data is not None:
+            validation_data = os.fspath(validation_data)
+        self._export(
+            os.fspath(directory),
+            overwrite=overwrite,
+            format=format,
+            weights=weights,
+            validation_data=validation_data,
+            tolerance=tolerance,
+            license=license,
+            language=language and [*language],
+        )
 
 
 def start(

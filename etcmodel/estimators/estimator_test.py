@@ -14,6 +14,7 @@ import pandas as pd
 import tensorflow as tf
 
 import etcmodel
+from etcmodel.engine import export
 from etcmodel.engine import train
 from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
@@ -411,6 +412,27 @@ class ErrorsTest(tf.test.TestCase):
         ):
             with self.assertRaisesRegex(UserError, "Call `fit` first"):
                 call()
+
+    def test_export_has_the_options_of_the_command(self):
+        model = self._make()
+        model.model_dir = "run"
+        options = {
+            "overwrite": True,
+            "weights": "int8",
+            "validation_data": "dev",
+            "tolerance": 0.5,
+            "license": "mit",
+            "language": ["en"],
+        }
+        place = pathlib.Path("out")
+        with (
+            mock.patch.object(model, "_overrides", return_value={}),
+            mock.patch.object(export, "export") as exported_with,
+        ):
+            model.export(place, **{**options, "language": ("en",)})
+        exported_with.assert_called_once_with(
+            export.Options(model_dir="run", output_dir="out", **options)
+        )
 
     def test_records(self):
         model = self._make()

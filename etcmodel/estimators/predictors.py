@@ -149,15 +149,14 @@ class Predictor:
             runs.find_vocabulary(self.model_dir),
         )
 
-    def _export(self, directory: str, overwrite: bool, format: str) -> None:
-        """Writes the run as a SavedModel, or in another format."""
+    def _export(self, directory: str, **options: Any) -> None:
+        """Writes the run as a SavedModel, with further options of `export`."""
         export_lib.export(
             export_lib.Options(
                 model_dir=self.model_dir,
                 output_dir=directory,
-                format=format,
-                overwrite=overwrite,
                 params_override=self._overrides() or None,
+                **options,
             )
         )
 

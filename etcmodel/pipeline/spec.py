@@ -156,6 +156,9 @@ class TaskSpec:
             also takes a path prefix, and returns the files.
         complete: place of a function that completes the preprocessing
             configuration from the training records, such as with their labels.
+        pipeline_tag: the Hugging Face hub's name of the task, for model cards;
+            "" if it has none.
+        max_metric: the highest value of the metrics: 1, or 100 for percents.
     """
 
     name: str
@@ -177,6 +180,8 @@ class TaskSpec:
     noted_reading: tuple[str, ...] = ()
     plots: str = ""
     complete: str = ""
+    pipeline_tag: str = ""
+    max_metric: float = 1.0
 
     @property
     def preprocessing_config_class(self) -> type:

@@ -6,6 +6,8 @@ TensorFlow Serving and with the C++ loader.
 """
 
 import os
+import statistics
+import time
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -18,6 +20,8 @@ from etcmodel.pipeline import metadata_files
 from etcmodel.pipeline.atomic import atomic_directory
 from etcmodel.serving import exported
 from etcmodel.serving.warmup import write_warmup_requests
+
+_WARMUP_RUNS, _TIMED_RUNS = 2, 5
 
 
 def model_variables(model: tf.keras.Model) -> list[tf.Variable]:
@@ -82,6 +86,7 @@ def export_saved_model(
     metadata: Mapping[str, object],
     warmup_inputs: Mapping[str, Mapping[str, np.ndarray]],
     overwrite: bool = False,
+    add_files: Callable[[str], None] | None = None,
 ) -> None:
     """Writes a SavedModel that appears only when it is complete.
 
@@ -94,6 +99,8 @@ def export_saved_model(
         warmup_inputs: signature name -> inputs of one request. As a check, the
             signatures are called with them before anything is written.
         overwrite: whether an existing directory may be replaced.
+        add_files: called with the finished directory before it appears. The
+            files that it adds have no checksums, so users may change them.
 
     Raises:
         UserError: the directory has files that may not be replaced, or cannot
@@ -112,3 +119,27 @@ def export_saved_model(
         metadata_files.write(
             path, {**metadata, "files": exported.describe_files(directory)}
         )
+        if add_files is not None:
+            add_files(directory)
+
+
+def median_seconds(
+    module: ServingModule, signature: str, inputs: Mapping[str, np.ndarray]
+) -> float:
+    """Returns the time of a request: the median of a few runs.
+
+    The runs before them, which TensorFlow needs to optimize the graph, do not
+    count.
+    """
+    with for_inference():
+        call = module.signatures([signature])[signature]
+    tensors = {name: tf.constant(x) for name, x in inputs.items()}
+    seconds = []
+    for _ in range(_WARMUP_RUNS + _TIMED_RUNS):
+        start = time.perf_counter()
+        outputs = call(**tensors)
+        # Waits for a GPU.
+        for x in outputs.values():
+            x.numpy()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[_WARMUP_RUNS:])

@@ -17,7 +17,6 @@ from etcmodel.errors import UserError
 from etcmodel.serving import rest
 from etcmodel.serving import server
 from etcmodel.serving import versions
-from testing import pages
 from testing import served_models
 
 
@@ -51,7 +50,7 @@ def serving(directory, limits=None, **settings):
         return answer.status, text
 
     send.models = models
-    with pages.running(make_app) as port:
+    with served_models.running(make_app) as port:
         send.port = port
         yield send
 

@@ -14,6 +14,7 @@ from etcmodel.pipeline.raw_inputs import assert_same_sizes
 from etcmodel.pipeline.task_model import TaskModel
 from etcmodel.serving.saved_model import ServingModule
 from etcmodel.serving.saved_model import model_variables
+from etcmodel.serving.small_weights import SmallWeights
 
 SERVING_DEFAULT = "serving_default"
 SERIALIZED_EXAMPLES = "serialized_examples"
@@ -112,19 +113,26 @@ def request_axes(
 
 
 def make_serving_module(
-    model: tf.keras.Model, preprocessor: Preprocessor, task_model: TaskModel
+    model: tf.keras.Model,
+    preprocessor: Preprocessor,
+    task_model: TaskModel,
+    weights: str = "float32",
 ) -> tuple[ServingModule, dict[str, dict[str, np.ndarray]]]:
     """Returns the module to export, and a small request for each signature."""
-    module = make_module(model, preprocessor, task_model)
+    module = make_module(model, preprocessor, task_model, weights)
     return module, _requests(preprocessor)
 
 
 def make_module(
-    model: tf.keras.Model, preprocessor: Preprocessor, task_model: TaskModel
+    model: tf.keras.Model,
+    preprocessor: Preprocessor,
+    task_model: TaskModel,
+    weights: str = "float32",
 ) -> ServingModule:
     """Makes the module that `export_saved_model` saves.
 
-    Its signatures are:
+    `weights` says how large weights are stored; see `SmallWeights`. The
+    signatures are:
 
     *   `serving_default`: maps raw text to answers; see the task's
         `Preprocessor.INPUTS` and `TaskModel.decode`. The output `tokens_cut`,
@@ -138,7 +146,8 @@ def make_module(
         its outputs. Integers are int64; lengths are arbitrary.
     """
     specs = preprocessor.SCHEMA.input_specs()
-    outputs_of = _make_outputs_of(model, specs)
+    small = SmallWeights(model_variables(model), weights)
+    outputs_of = _make_outputs_of(model, specs, small)
     serving_default, text, serialized_examples = _make_answering(
         outputs_of, preprocessor, task_model
     )
@@ -154,7 +163,7 @@ def make_module(
         for name in preprocessor.TEXT_REQUEST
     }
     return ServingModule(
-        variables=model_variables(model),
+        variables=small.variables,
         resources=[preprocessor],
         functions={
             SERVING_DEFAULT: (serving_default, preprocessor.INPUTS),
@@ -228,12 +237,19 @@ def static_request(preprocessor: Preprocessor) -> dict[str, np.ndarray]:
 
 
 def _make_outputs_of(
-    model: tf.keras.Model, specs: Mapping[str, tf.TensorSpec]
+    model: tf.keras.Model,
+    specs: Mapping[str, tf.TensorSpec],
+    small: SmallWeights,
 ) -> Callable[[Mapping], dict[str, tf.Tensor]]:
     """Returns a function that casts inputs and calls the model."""
+
+    def call(inputs):
+        with small.in_use():
+            return model(inputs, training=False)
+
     # Traced once for all signatures. Dynamic lengths cost no speed.
     compute = tf.function(
-        lambda inputs: model(inputs, training=False),
+        call,
         input_signature=[
             {
                 name: tf.TensorSpec(spec.shape, spec.dtype, name=name)

@@ -106,4 +106,5 @@ TASK = TaskSpec(
         metric="f1",
     ),
     experiments=read_experiments(__file__),
+    pipeline_tag="question-answering",
 )

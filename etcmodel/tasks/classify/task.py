@@ -120,4 +120,5 @@ TASK = TaskSpec(
         is_used=lambda sizes: sizes.get("kind") == "multiple",
     ),
     experiments=read_experiments(__file__),
+    pipeline_tag="text-classification",
 )

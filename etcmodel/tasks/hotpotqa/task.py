@@ -98,4 +98,5 @@ TASK = TaskSpec(
         metric="joint_f1",
     ),
     experiments=read_experiments(__file__),
+    pipeline_tag="question-answering",
 )

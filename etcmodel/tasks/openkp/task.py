@@ -90,4 +90,5 @@ TASK = TaskSpec(
         "use_hard_g2l_mask": True,
     },
     experiments=read_experiments(__file__),
+    pipeline_tag="token-classification",
 )

@@ -64,6 +64,7 @@ def _task(name: str, summary: str, dataset, **values) -> TaskSpec:
             **recipe,
         },
         experiments=read_experiments(__file__, name),
+        pipeline_tag="question-answering",
         reads_segments=True,
     )
 
@@ -87,6 +88,7 @@ TASKS = (
         "TriviaQA: questions about several pages, with ReadTwice",
         triviaqa,
         options=TriviaQAOptions,
+        max_metric=100.0,
         # 61,888 questions of about 10 segments.
         recipe={
             "num_examples": 618_880,
@@ -107,5 +109,6 @@ TASKS = (
             "best_metric": "rouge_l",
         },
         reading=("data_split",),
+        max_metric=100.0,
     ),
 )

@@ -76,4 +76,5 @@ TASK = TaskSpec(
         metric="f1",
     ),
     experiments=read_experiments(__file__),
+    pipeline_tag="text-ranking",
 )
