@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import signal
 import socket
 import tempfile
+import threading
 
 from etcmodel import extras
 from etcmodel import json_objects
@@ -101,6 +103,10 @@ def serve(options: Options, reporter: Reporter | None = None) -> None:
                     model_dir=options.model_dir, output_dir=saved_model
                 )
             )
+        if threading.current_thread() is threading.main_thread():
+            # uvicorn repeats the signal that ended it.
+            before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+            stack.callback(signal.signal, signal.SIGTERM, before)
         # Raised once the server has answered what it had.
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(
