@@ -8,6 +8,7 @@ from etcmodel.engine import paths
 from etcmodel.engine import rounded_metrics
 from etcmodel.engine import run_options
 from etcmodel.engine.progress import Reporter
+from etcmodel.errors import UserError
 from etcmodel.pipeline import options as options_lib
 from etcmodel.pipeline.options import option
 from etcmodel.serving import exported
@@ -85,6 +86,7 @@ def export(options: Options, reporter: Reporter | None = None) -> Result:
     vocab_file = runs.find_vocabulary(options.model_dir, options.vocab_file)
     runs.check_checkpoint(options.model_dir, options.checkpoint)
     exported.check_packages(options.format)
+    _check_format(options)
     with run_options.logging_level(options.verbose):
         model = _load(
             options, spec, experiment, configured, vocab_file, reporter
@@ -92,6 +94,19 @@ def export(options: Options, reporter: Reporter | None = None) -> Result:
         measured = rounded_metrics.measure(options, spec, reporter)
         _write(model, options, vocab_file, measured)
     return Result(options.output_dir, model.checkpoint, measured)
+
+
+def _check_format(options: Options) -> None:
+    """Raises an error for options that only a SavedModel has."""
+    defaults = {x.name: x.default for x in dataclasses.fields(options)}
+    for name in ("weights", "validation_data", "license", "language"):
+        if options.format != "saved_model" and (
+            getattr(options, name) != defaults[name]
+        ):
+            raise UserError(
+                f"`{name}` is for SavedModels. Leave it out with "
+                f"`format={options.format}`."
+            )
 
 
 def _load(options, spec, experiment, configured, vocab_file, reporter):

@@ -102,33 +102,15 @@ def serve(options: Options, reporter: Reporter | None = None) -> None:
                     model_dir=options.model_dir, output_dir=saved_model
                 )
             )
-        stack.enter_context(_terminable())
+        if threading.current_thread() is threading.main_thread():
+            # uvicorn repeats the signal that ended it.
+            before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+            stack.callback(signal.signal, signal.SIGTERM, before)
         # Raised once the server has answered what it had.
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(
                 _serve(options, saved_model, listener, example, reporter)
             )
-
-
-@contextlib.contextmanager
-def _terminable():
-    """Lets SIGTERM end the server like Ctrl-C.
-
-    uvicorn answers what it has and then sends itself the signal again, which
-    would end the process with an error.
-    """
-
-    def interrupt(number, frame):
-        raise KeyboardInterrupt
-
-    # Only the main thread may set a handler.
-    is_main = threading.current_thread() is threading.main_thread()
-    before = is_main and signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        if is_main:
-            signal.signal(signal.SIGTERM, before)
 
 
 def _listen(host: str, port: int) -> socket.socket:
