@@ -80,13 +80,13 @@ def export(options: Options, reporter: Reporter | None = None) -> Result:
     reporter = reporter or Reporter("quiet")
     options_lib.check(options)
     paths.check(options)
+    _check_format(options)
     experiment, configured = run_options.use_saved_params(options, reporter)
     spec = registry.task_of_experiment(experiment)
     registry.get_with_answers(spec.name)
     vocab_file = runs.find_vocabulary(options.model_dir, options.vocab_file)
     runs.check_checkpoint(options.model_dir, options.checkpoint)
     exported.check_packages(options.format)
-    _check_format(options)
     with run_options.logging_level(options.verbose):
         model = _load(
             options, spec, experiment, configured, vocab_file, reporter

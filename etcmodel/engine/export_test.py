@@ -22,6 +22,10 @@ class ExportTest(CommandTestCase):
             ({"vocab_file": "/no"}, "`vocab_file=/no`: there is no such file"),
             ({"overwrite": 3}, "`overwrite` is 3, but must be True or False"),
             ({"format": "x"}, "of saved_model, litert, onnx"),
+            (
+                {"format": "onnx", "license": "mit"},
+                "`license` is for SavedModels. .*`format=onnx`",
+            ),
         ):
             with self.assertRaisesRegex(UserError, message):
                 self._export(self.directory, **options)
