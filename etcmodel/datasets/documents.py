@@ -50,8 +50,8 @@ class Document(Record, frozen=True):
         id: unique id, or the document's index in its file. The second part of a
             long text has the suffix ", part 2", and so on.
         text: the text.
-        mentions: in the order of the text; None if the file has none, so that
-            they must be found.
+        mentions: the mentions, in the order of the text; None if the file has
+            none, so that they must be found.
     """
 
     id: str
@@ -59,7 +59,7 @@ class Document(Record, frozen=True):
     mentions: tuple[Mention, ...] | None = None
 
 
-# The value that stands for a file without text.
+# Stands for a file without text.
 _EMPTY_FILE = object()
 
 
@@ -133,7 +133,7 @@ def _divide(document: Document) -> Iterator[Document]:
 
 
 class _Format(Format):
-    """Splits long texts; counts files without text as bad records."""
+    """Format that splits long texts, and counts empty files as bad records."""
 
     def parse(self, value, source):
         if value is _EMPTY_FILE:

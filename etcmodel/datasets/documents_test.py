@@ -1,4 +1,4 @@
-"""Tests of `documents`; `readers/records_test.py` has the errors of records."""
+"""Tests of `documents`; `readers/records_test.py` tests errors in records."""
 
 import gzip
 import os

@@ -36,7 +36,7 @@ _OWN_FEATURES = (
 FEATURES = (*_OWN_FEATURES, *(f"parent_{name}" for name in _OWN_FEATURES))
 _FLAGS = frozenset(i for i, name in enumerate(FEATURES) if "is_" in name)
 
-# Predictions are scored among the first 1, 3 and 5.
+# The first 1, 3 and 5 predictions are scored.
 DEPTHS = (1, 3, 5)
 
 Phrases = tuple[str, ...]

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from etcmodel.readers import json_stream
 
-# Longer texts are split into several documents, so that files of any size can
-# be read. About 200,000 tokens.
+# Texts longer than this, about 200,000 tokens, are split into several
+# documents, so that files of any size can be read.
 _MAX_CHARACTERS = 1 << 20
 # Ends of paragraphs, lines, sentences and words. A long text is split after one
 # of these, in this order of preference.
@@ -124,7 +124,7 @@ def _texts(lines: Iterable[str | None]) -> Iterator[str]:
             if size <= _MAX_CHARACTERS:
                 continue
         parts = list(divide("".join(pending)))
-        # Keeps the last part of an unfinished text, for the next line.
+        # The text may continue in the next line, so its last part is kept.
         pending = [] if line is None else [parts.pop()]
         size = sum(map(len, pending))
         for part in parts:

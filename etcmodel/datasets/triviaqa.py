@@ -60,7 +60,7 @@ class TriviaQARecord(Record, frozen=True):
 
     @property
     def counts(self):
-        """Counts for users: pages whose file does not exist."""
+        """Number of pages without a file, reported to the user."""
         return {"evidence_pages_missing": self.missing_pages}
 
 

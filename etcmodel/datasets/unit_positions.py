@@ -23,7 +23,7 @@ WHOLE_PARAGRAPH = -1
 # Unicode categories of upper- and lower-case letters, their marks, and digits.
 _WORD_CATEGORIES = ("Lu", "Ll", "Lt", "Mn", "Mc", "Nd")
 
-# Numbers without brackets. They may be positions, so they do not count as text.
+# Numbers without brackets may be positions, so they do not count as text.
 _NUMBERS = re.compile(r"[\d\s,;]+")
 Position = tuple[int, int]
 """Index of a paragraph, counted through all sections, and of a text in it."""
@@ -61,7 +61,7 @@ def check_units(units: str) -> None:
 
 
 class _Paragraph:
-    """The texts of a paragraph, joined without any white space.
+    """The texts of a paragraph, joined; all white space is removed.
 
     Attributes:
         ends: end of each text, in characters.
@@ -234,7 +234,7 @@ def _is_number(value: object) -> bool:
 
 
 def _with_whole_numbers(value: object) -> object:
-    """Converts floats that are whole numbers to ints, even in lists."""
+    """Converts floats that are whole numbers to ints, including in lists."""
     if isinstance(value, list):
         return [_with_whole_numbers(x) for x in value]
     return whole(value) if isinstance(value, float) else value
@@ -245,7 +245,7 @@ class _Reader:
         self._row = row
         self._field = field
         self._document = document
-        # Whether the units are paragraphs.
+        # Whether paragraphs are selected, rather than their texts.
         self._whole = whole
         self._paragraphs = [
             x for section in document.sections for x in section.paragraphs
@@ -295,7 +295,7 @@ class _Reader:
         return Selected(tuple(sorted(positions)))
 
     def _find(self, text: str) -> set[Position]:
-        """Returns the units that equal a text, or the paragraphs with it."""
+        """Returns the units equal to a text, or the paragraphs that have it."""
         if self._document.has_units and not self._whole:
             form = normalize(text).strip()
             return {

@@ -1,5 +1,6 @@
-"""HotpotQA as questions about one text, without supporting facts.
+"""Reads HotpotQA's questions as ones about a single text.
 
+Supporting facts are not predicted. Supporting facts are not predicted.
 ReadTwice reads each paragraph separately and without its title (ReadTwice
 paper, Appendix C.2).
 """
