@@ -88,8 +88,8 @@ class MakePseudoQuestionTest(unittest.TestCase):
 
     def test_two_hops(self):
         # Half of the questions leave out the name that links two paragraphs. By
-        # chance, a fifth of the questions with an answer in the second one
-        # would.
+        # chance, a fifth of the questions with an answer in the second
+        # paragraph would.
         painter = _PAINTER.replace("a small town", "a town on the Vltava")
         made = self._make(_record(("Jan", (painter,)), ("Vltava", (_RIVER,))))
         hidden = [
