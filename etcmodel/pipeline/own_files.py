@@ -1,6 +1,6 @@
 """Keeps a list of an output directory's files in the directory itself.
 
-`overwrite` replaces a directory only if it has this list and no further files.
+`overwrite` replaces a directory only if it has this list and no unlisted files.
 """
 
 import os

@@ -23,7 +23,7 @@ from etcmodel.pipeline.example_schema import TEXT
 from etcmodel.pipeline.example_schema import ExampleSchema
 from etcmodel.readers.records import Source
 
-# Lengths of serving requests are rounded up to multiples of this number.
+# Lengths of serving requests are rounded up to a multiple of this number.
 LENGTH_STEP = 64
 
 
@@ -100,8 +100,8 @@ class Encoded(NamedTuple):
         layout: the encoder's inputs; see `layout.Layout`.
         context: values of `CONTEXT` and `DECODING` fields, `[rows, ...]`.
         text: values of `TEXT` fields, `[batch, ...]`.
-        host: values for making labels and counts in Python, `[batch, ...]`.
-        request: when serving, further values for decoding, such as sizes.
+        host: values for labels and counts made in Python, `[batch, ...]`.
+        request: when serving, other values for decoding, such as sizes.
         outputs: when serving, values to return with the answers, `[batch]`.
     """
 
@@ -160,9 +160,9 @@ class RecordView:
 def on_host(batch: Encoded) -> Encoded:
     """Converts the tensors of a batch to NumPy arrays.
 
-    Converts the whole batch at once, because single records would be slow. A
-    ragged tensor becomes an object array with one array, or list of bytes, per
-    record.
+    Converts the whole batch at once, because converting single records is slow.
+    A ragged tensor becomes an object array with one array, or list of bytes,
+    per record.
     """
 
     def fetch(value):
@@ -200,7 +200,7 @@ class Examples(NamedTuple):
     """Examples to store for a record.
 
     Attributes:
-        rows: the examples; none if the record is of no use.
+        rows: the examples; empty if the record cannot be used.
         counts: statistics of the record.
         source: where the record was read.
     """
@@ -247,8 +247,8 @@ class Preprocessor(tf.Module, abc.ABC):
             "", booleans with False, numbers with -1.
         REQUEST: a small request of one record, to test and warm up an exported
             model; empty if the task has no answers.
-        TEXT_REQUEST: one for the signature `text`, whose inputs are strings,
-            one a record; empty if the task has none. See `of_text`.
+        TEXT_REQUEST: a request for the signature `text`, whose inputs have one
+            string per record; empty if the task lacks it. See `of_text`.
         SCHEMA: schema of the stored examples.
         RECORDS_AT_ONCE: number of records that `preprocess` batches.
     """
@@ -310,14 +310,14 @@ class Preprocessor(tf.Module, abc.ABC):
     def of_text(
         **inputs: tf.Tensor,
     ) -> tuple[dict[str, Any], dict[str, tf.Tensor]]:
-        """Makes `INPUTS` of one string a record; graph code.
+        """Makes `INPUTS` from one string per record; graph code.
 
         Args:
             **inputs: the inputs of `TEXT_REQUEST`, `<string>[records]`.
 
         Returns:
-            The inputs, which may be ragged, and the parts of the text that
-            answers name by their positions: `[records, ...]`, padded with "".
+            The inputs, which may be ragged, and the parts of the text to which
+            positions in answers refer: `[records, ...]`, padded with "".
         """
         raise NotImplementedError("The task has no signature `text`.")
 

@@ -58,7 +58,7 @@ class PadTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(shape, actual.shape)
 
     def test_empty_list_with_a_fixed_size(self):
-        """Pads a page without nodes; each node would have 20 numbers."""
+        """Pads a page without nodes; keeps the axis of a node's 20 numbers."""
         spec = tf.TensorSpec([None, None, 20], tf.float32)
         self.assertEqual((1, 0, 20), pad([[]], spec).shape)
 
@@ -78,7 +78,7 @@ class NestingTest(tf.test.TestCase, parameterized.TestCase):
         ("texts", np.array(["a"]), "texts is array.*. Expected list"),
     )
     def test_wrong_nesting(self, name, value, message):
-        """Without an error, a string would become a list of letters."""
+        """Raises an error, since a string would become a list of letters."""
         good = {"query": "a", "texts": [["b"]]}
         with self.assertRaisesRegex(UserError, message):
             self._Lists.pad_batch([good, {**good, name: value}])
@@ -149,7 +149,7 @@ class RecordViewTest(tf.test.TestCase):
         self.assertEqual(
             [[0, 2], [0], [0]], [[*x.windows["starts"]] for x in views]
         )
-        # Both windows contain the only unit.
+        # The only unit is in both windows, but it is counted once.
         counts = views[0].counts["words"]
         self.assertEqual((3, 3, 1), (*counts[:2], counts.units))
         self.assertAllClose(
@@ -218,7 +218,7 @@ class EtcPreprocessorTest(tf.test.TestCase):
 
 
 class TrimTest(tf.test.TestCase, parameterized.TestCase):
-    """Tests of `_trim`: short texts in a model with long inputs."""
+    """Tests that `_trim` shortens the inputs of short texts."""
 
     @parameterized.parameters(
         ([300, 5], 320, [3, 2], 64),

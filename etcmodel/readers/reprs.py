@@ -62,9 +62,8 @@ def read(text: str) -> object:
     `{"text": ["Brno"]}`, and NumPy's `"['a' 'b']"` gives `["a", "b"]`.
 
     Returns:
-        The list, tuple, set, dict, bytes, date or number. Other strings are
-        returned unchanged, and so are tuples and sets of numbers such as `"(1,
-        2)"`.
+        The list, tuple, set, dict, bytes, date or number. Tuples and sets of
+        numbers, such as `"(1, 2)"`, and other strings are returned unchanged.
 
     Raises:
         UnreadableError: the object is not supported, its repr omits items, or
