@@ -33,7 +33,7 @@ class AnswerMetricsTest(parameterized.TestCase):
         )
 
     @parameterized.parameters(
-        # EM, F1, precision and recall.
+        # Prediction, gold answer, (EM, F1, precision, recall).
         ("paris paris texas", "texas paris", (0, 0.8, 2 / 3, 1)),
         ("new new york", "new jersey new", (0, 2 / 3, 2 / 3, 2 / 3)),
         ("texas paris", "paris texas", (0, 1, 1, 1)),

@@ -15,7 +15,7 @@ _MAX_SOUGHT = 64
 
 
 class Occurrence(NamedTuple):
-    """An occurrence of an answer in one of several texts.
+    """A place where an answer occurs in one of several texts.
 
     Attributes:
         text: index of the text.
@@ -39,8 +39,8 @@ def find_answers(
     Forms match whole words, as written or in capitals. If one form occurs as
     written, the other forms match in any case, except that a single word keeps
     its capitals, since "Will" is not "will". If no form occurs as written, all
-    forms match in any case. If none of them is a whole word in the texts, they
-    also match inside words.
+    forms match in any case. If they still do not match, they are searched
+    inside words as well.
 
     Example: `find_answers(["Art, art, ART", "party"], ["art"])` gives the
     ranges 5 to 8 and 10 to 13 of text 0.

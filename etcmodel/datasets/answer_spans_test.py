@@ -118,7 +118,7 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
         ("no_other", "he will", ["Bill", "Will"], ["will"]),
     )
     def test_forms(self, text, answers, expected):
-        """The letter case of each form is decided separately."""
+        """Decides for each form whether letter case matters."""
         found = answer_spans.find_answers([text], answers)
         self.assertEqual(expected, [text[x.start : x.end] for x in found])
 

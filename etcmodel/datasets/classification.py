@@ -270,8 +270,8 @@ def make_format(
             one label. Integers and booleans become labels such as `"3"` and
             `"true"`.
         labels: the known labels, if any. They set the spelling: `"3.0"` becomes
-            `"3"` if that label is known, and `"3"` becomes `"3.0"` if only that
-            one is.
+            `"3"` if `"3"` is known, and `"3"` becomes `"3.0"` if only `"3.0"`
+            is known.
 
     Raises:
         ValueError: `label_kind` has another value.
@@ -470,7 +470,7 @@ def score(
     Args:
         predictions: record id -> dict with `"label"`, of the type in `gold`,
             and, except for numbers, `"probabilities"`, label -> probability.
-        gold: record id -> label, labels or number; all of one kind.
+        gold: record id -> label, labels or number; all of the same kind.
 
     Returns:
         For one label: `accuracy`, `macro_f1`, `micro_f1` and `auroc`. For

@@ -137,7 +137,8 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         (["b", 10, "b", None], "single", ("10", "b"), ("10",)),
-        # The most common spelling is the name; among equals, the first one.
+        # The most common spelling becomes the label; among equally common ones,
+        # the first.
         ([_NFC, _NFD, "b", _NFD], "single", (_NFD, "b"), ("b",)),
         ([_NFC, "b", "b", _NFD], "single", (_NFC, "b"), ()),
         ([_NFD, "b", "b", _NFC], "single", (_NFD, "b"), ()),
@@ -182,7 +183,7 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
         labels = self._find([1.0, 2.0, 4.5])
         self.assertEqual(("number", ()), (labels.kind, labels.names))
         self.assertAlmostEqual(2.5, labels.mean)
-        # Deviations -1.5, -0.5, 2.
+        # The deviations from the mean are -1.5, -0.5 and 2.
         self.assertAlmostEqual(
             math.sqrt(6.5 / 3), labels.standard_deviation, places=12
         )
@@ -237,7 +238,7 @@ def _predictions(labels, probabilities, names):
 
 
 def _score(predictions, gold):
-    """Computes all scores; checks and removes `score`, a copy of the first."""
+    """Returns all scores but `score`, which must equal the first one."""
     scores = classification.score(predictions, gold)
     main = ("accuracy", "micro_f1", "negative_mean_squared_error")
     if scores:
@@ -356,15 +357,15 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
             {"accuracy": 1 / 2, "macro_f1": 1 / 3, "micro_f1": 1 / 2},
         ),
         ({}, {}, {}),
-        # The missing prediction is 1, whose distance from 5 is largest: errors
-        # 1, 0 and 4. Ranks 1, 2, 3 against 2.5, 2.5 and 1, and so on.
+        # The missing prediction counts as 1, the gold number farthest from 5.
+        # The errors are 1, 0 and 4.
         (
             {"0": {"label": 2.0}, "1": {"label": 3.0}},
             {"0": 1.0, "1": 3.0, "2": 5.0},
             {
                 "mean_squared_error": (1 + 0 + 16) / 3,
                 "negative_mean_squared_error": -(1 + 0 + 16) / 3,
-                # Ranks 1, 2, 3 against 2, 3, 1.
+                # The ranks are 1, 2, 3 in gold, and 2, 3, 1 in the predictions.
                 "spearman": -0.5,
             },
         ),

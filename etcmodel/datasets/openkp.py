@@ -261,8 +261,8 @@ def score(
     annotation that the predictions match best.
 
     Returns:
-        `precision_at_1`, `recall_at_1`, `f1_at_1`, and the same at 3 and 5,
-        from 0 to 1; 0 if there are no pages.
+        `precision_at_1`, `recall_at_1`, `f1_at_1`, and these metrics at 3 and
+        5, from 0 to 1; 0 if there are no pages.
     """
     names = ("precision", "recall", "f1")
     totals = {f"{name}_at_{depth}": 0.0 for depth in DEPTHS for name in names}

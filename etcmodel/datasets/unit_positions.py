@@ -192,7 +192,7 @@ def read_selected(
 ) -> Selected:
     """Reads the units that a field of a row selects.
 
-    The value is one of these. All indices are from 0.
+    The value has one of these formats. All indices start at 0.
 
     *   A list of positions `[paragraph, text]`, or `[title, text]` as in
         HotpotQA.

@@ -9,13 +9,13 @@ from etcmodel.readers.sectioned import Fields
 from etcmodel.readers.sectioned import Row
 from etcmodel.readers.sectioned import Source
 
-# Paragraphs 0 and 1 are Jan's, 2 to 4 Brno's.
+# Paragraphs 0 and 1 are in the section "Jan", 2 and 3 in the other one.
 _SECTIONS = [
     {"title": "Jan", "paragraphs": [["Jan paints.", "He  sings."], []]},
     {"title": "Caf\u00e9", "paragraphs": [["A city."], ["B.", "C.", "B."]]},
 ]
 _STRING = "Jan paints. He sings.\n\nBrno is\na city. He sings."
-# Two texts in each paragraph.
+# Two paragraphs of two texts.
 _PAIRS = [["a", "b"], ["c", "d"]]
 
 

@@ -50,7 +50,8 @@ class ExamplePackerTest(tf.test.TestCase):
         self.assertEqual(
             [[1, 1, 1, 3], [*range(100, 109), 300, 301, 302]], read(full)
         )
-        # Features of records, and those without a field, become lists.
+        # Values per record, and values that are not in the schema, become
+        # lists.
         self.assertEqual([b"1", b"3"], full["example_id"])
         self.assertEqual(["q", "q"], full["question"])
         (alone,) = packer.add(document(4, 4))

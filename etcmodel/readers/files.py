@@ -59,7 +59,7 @@ def _gfile():
 
 
 class _FsspecFiles:
-    """Accesses files of an fsspec file system, with `tf.io.gfile`'s names."""
+    """Accesses files of an fsspec file system, like `_TensorFlowFiles`."""
 
     def __init__(self, path: str):
         scheme = path.partition("://")[0]
@@ -105,7 +105,7 @@ class _FsspecFiles:
 
 
 class _TensorFlowFiles:
-    """Accesses files of a TensorFlow file system, like `_FsspecFiles`."""
+    """Accesses files of a file system that TensorFlow supports."""
 
     def __init__(self):
         self._gfile = _gfile()

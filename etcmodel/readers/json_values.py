@@ -55,8 +55,8 @@ def cleaned(chunks: Iterable[bytes]) -> Iterator[bytes]:
         text, unfinished = unfinished + (part or ""), ""
         found = part is not None and _UNFINISHED.search(text, len(text) - 64)
         if found:
-            # It is an escape only if an even number of backslashes precede it,
-            # so these stay with it.
+            # An escape has an even number of backslashes before it, so these
+            # stay with it.
             start = len(text[: found.start()].rstrip("\\"))
             text, unfinished = text[:start], text[start:]
         if _HALF.search(text):

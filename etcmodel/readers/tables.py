@@ -1,7 +1,7 @@
 """Reads rows from JSON, CSV, TSV, Parquet and Arrow files.
 
-The format follows from the file name without a compression suffix or, if that
-is unknown, from the first characters.
+The file name, without a compression suffix, determines the format. If its
+suffix is unknown, the first characters do.
 
 Arrow reads only Parquet and its own files. Its CSV and JSON readers are not
 used, for these reasons:

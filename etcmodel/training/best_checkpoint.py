@@ -1,6 +1,6 @@
 """Finds the best validation of a run, and keeps its checkpoint.
 
-Of two validations with equal metrics, the one with the lower loss is better.
+If two validations have equal metrics, the one with the lower loss is better.
 """
 
 import math

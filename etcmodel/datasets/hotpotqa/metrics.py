@@ -80,8 +80,8 @@ def evaluate(
 
     Returns:
         Means over all records in `gold`: `em`, `f1`, `prec` and `recall` of the
-        answers, the same with the prefix `sp_` for supporting facts, and with
-        the prefix `joint_` for both.
+        answers. The prefix `sp_` marks these metrics for supporting facts, and
+        `joint_` for answers and facts together.
     """
     rows: dict[str, list[Scores]] = {"": [], "sp_": [], "joint_": []}
     for record_id, (gold_answer, gold_facts) in gold.items():

@@ -123,7 +123,7 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
             stories.load(path)
 
     def test_real_story(self):
-        """The Time Machine is complete, without text that is not the story."""
+        """The Time Machine is complete, and no other text is left."""
         name = "72ddeff1fe6bb9841d1c1da4b3031001bf6b1f58"
         text = stories.load(
             real_data_path(f"narrativeqa/stories/{name}.content")

@@ -11,9 +11,9 @@ development set has five annotations, which may disagree:
     spans of any annotator. A predicted yes or no is right if any annotator
     answered the same. A prediction has either spans or yes or no, never both.
 *   Precision is the number of right answers divided by the number of predicted
-    answers; recall is the same divided by the number of gold answers. Only
-    predictions with at least the threshold's score count. The metrics are those
-    at the threshold with the best F1.
+    answers. Recall is the number of right answers divided by the number of gold
+    answers. Only predictions with at least the threshold's score count. The
+    metrics are those at the threshold with the best F1.
 
 The official script does not check the number of annotations: with only one
 annotation, every answer counts as wrong. To score data with one annotation per
@@ -228,7 +228,7 @@ def evaluate(
             if no prediction is right.
         *   `long-recall-at-precision>=0.5`, the best recall where precision is
             at least 0.5, and `long-precision-at-precision>=0.5`, the precision
-            there; the same for 0.75 and 0.9.
+            there; likewise for 0.75 and 0.9.
 
         In addition, `average-best-threshold-f1` is the mean of the best F1 for
         long and for short answers. The authors of ETC selected models by it.
