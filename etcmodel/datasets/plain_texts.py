@@ -23,8 +23,8 @@ OnPosition = Callable[[int], None] | None
 def divide(text: str) -> Iterator[str]:
     """Splits a text of more than about a million characters into parts.
 
-    Splits in the second half of the maximum length: after a paragraph, or else
-    after a line, a sentence or a word.
+    Each split is in the second half of the maximum length: after a paragraph,
+    or else after a line, a sentence or a word.
     """
     start = 0
     while start + _MAX_CHARACTERS < len(text):

@@ -36,8 +36,8 @@ class WikiHopRecord(Record, frozen=True):
     def answer_index(self) -> int | None:
         """Index of the candidate that is the answer; None if there is none.
 
-        The first candidate that equals the answer by the official metric, or
-        else the first that equals it after normalization (see
+        This is the first candidate that equals the answer by the official
+        metric, or else the first that equals it after normalization (see
         `normalized_texts`).
         """
         if self.answer is None:

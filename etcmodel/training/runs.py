@@ -171,7 +171,7 @@ def check_vocabulary(vocab_file: str, records: dict, owner: str) -> None:
     Args:
         vocab_file: the vocabulary to check.
         records: the metadata of the records, with `vocab_fingerprint`.
-        owner: a directory, which the message names as the records' owner.
+        owner: the directory that the message names as the records' owner.
     """
     from etcmodel.pipeline import tfrecords
 

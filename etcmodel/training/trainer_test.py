@@ -264,7 +264,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(5 / 7, accuracy.result())
 
     def test_collects_the_first_replica(self):
-        """Collects one replica's values, since these come from all replicas."""
+        """Collects the values of one replica: each has those of all replicas."""
         task = _TASK(self._config(self.records))
         state = None
         for step in range(2):

@@ -1,8 +1,7 @@
 """Reads HotpotQA's questions as ones about a single text.
 
-Supporting facts are not predicted. Supporting facts are not predicted.
-ReadTwice reads each paragraph separately and without its title (ReadTwice
-paper, Appendix C.2).
+Supporting facts are not predicted. ReadTwice reads each paragraph separately
+and without its title (ReadTwice paper, Appendix C.2).
 """
 
 import dataclasses

@@ -1,8 +1,8 @@
 """Computes HotpotQA's official metrics of answers and supporting facts.
 
-Answers and facts are scored separately and jointly. Answers and facts are
-scored separately and jointly. Scores are from 0 to 1 and equal those of the
-official script, `hotpot_evaluate_v1.py`. Its less obvious rules:
+Answers and facts are scored separately and jointly. Scores are from 0 to 1 and
+equal those of the official script, `hotpot_evaluate_v1.py`. Its less obvious
+rules:
 
 *   Scores are means over all gold records. A missing answer scores 0, but the
     record's supporting facts still count, and vice versa. The joint metrics

@@ -113,9 +113,9 @@ def find_approximate_answers(
     Among overlapping spans, only the best one is kept; among spans with the
     same words, only the last one.
 
-    Example: the text is "aaa bbb aaa ccc", the answer is "aaa bbb" and both
-    minimum scores are 0. The result is "aaa bbb" (1.0) and "aaa". With a
-    `top_percentile` of 1.0, it is only "aaa bbb".
+    Example: the text is "aaa bbb aaa ccc", the answer is "aaa bbb" and
+    `min_score` and `top_percentile` are 0. The result is "aaa bbb" (1.0) and
+    "aaa". With a `top_percentile` of 1.0, it is only "aaa bbb".
 
     Args:
         text: the words of the text.

@@ -1,4 +1,4 @@
-"""Computes Computes SQuAD's metrics: exact match and F1 of answers.
+"""Computes SQuAD's metrics: exact match and F1 of answers.
 
 Scores are from 0 to 1, and equal those of SQuAD's official scripts (1.1 and
 2.0).

@@ -45,7 +45,7 @@ def stratum(record: QuestionRecord) -> str:
 def write_predictions(
     predictions: Mapping[str, Mapping], stream: IO[str]
 ) -> None:
-    """Writes `{id: answer}` as for SQuAD's scripts; `""` means no answer."""
+    """Writes `{id: answer}`, SQuAD's format; `""` means no answer."""
     answer_files.write_predictions(
         {key: x["answer"] for key, x in predictions.items()}, stream
     )
