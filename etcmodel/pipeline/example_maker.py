@@ -22,8 +22,8 @@ from etcmodel.pipeline.preprocessor import on_host
 from etcmodel.pipeline.preprocessor import to_bytes
 from etcmodel.pipeline.spec import TaskSpec
 
-# Features with token ids: ETC's, then those of ReadTwice and of the texts for
-# pre-training.
+# Features with token ids: ETC's, and the one that ReadTwice and the texts for
+# pre-training have.
 _TOKEN_IDS = ("long_token_ids", "token_ids")
 
 

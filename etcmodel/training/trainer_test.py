@@ -232,8 +232,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         )
         names = [x.name for x in task.build_metrics()]
         self.assertNotIn("validation_loss", names)
-        # With the weights 3 and 1, the losses are (3 * 4 + 12) / 4 = 6 and (3 *
-        # 8 + 4) / 4 = 7.
+        # The weights are 3 and 1: (3 * 4 + 12) / 4 = 6, (3 * 8 + 4) / 4 = 7.
         task.task_model.loss_factors = lambda: {
             "tokens_loss": 3.0,
             "scaled_loss": 1.0,
@@ -264,7 +263,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(5 / 7, accuracy.result())
 
     def test_collects_the_first_replica(self):
-        """Collects the values of one replica: each has those of all replicas."""
+        """Collects one replica's values: each replica has those of all."""
         task = _TASK(self._config(self.records))
         state = None
         for step in range(2):
