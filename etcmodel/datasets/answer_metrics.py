@@ -17,7 +17,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class Scores(NamedTuple):
-    """Scores of one prediction, from 0 to 1; `em` is exact match."""
+    """Metrics of one prediction, from 0 to 1; `em` is exact match."""
 
     em: float = 0.0
     f1: float = 0.0

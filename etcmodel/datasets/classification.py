@@ -163,7 +163,7 @@ class _LabelReader:
         self.as_json = []
 
     def read(self, value: object) -> Label:
-        """Returns the label in a value."""
+        """Converts the field's value to a label."""
         if self._kind == "number":
             return self._number(value)
         if isinstance(value, list):

@@ -152,7 +152,7 @@ class _Format(Format):
 
 
 def _reader(read_texts):
-    """Returns a reader of JSON lines, or of plain texts if a file has none."""
+    """Returns a reader of JSON lines that reads other files with `read_texts`."""
 
     def read_values(
         path: str,

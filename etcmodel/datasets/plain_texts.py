@@ -115,7 +115,7 @@ def _heading(line: str) -> tuple[int, str] | None:
 
 
 def _texts(lines: Iterable[str | None]) -> Iterator[str]:
-    """Joins lines to texts; None, or the maximum length, ends a text."""
+    """Joins lines to texts. A text ends at None or at the maximum length."""
     pending, size = [], 0
     for line in itertools.chain(lines, [None]):
         if line is not None:

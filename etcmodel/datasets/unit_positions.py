@@ -252,7 +252,7 @@ class _Reader:
         ]
 
     def read(self, value: object) -> Selected:
-        """Returns the selection in a value."""
+        """Converts the field's value to a selection."""
         value = _with_whole_numbers(value)
         if isinstance(value, str) and not _NUMBERS.fullmatch(value):
             value = [value]

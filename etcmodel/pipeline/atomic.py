@@ -17,7 +17,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _check_parent(path: str) -> None:
-    """Raises a `UserError` if no output can be created at a path."""
+    """Raises a `UserError` if an output cannot be created at a path."""
     if files.is_remote(path):
         raise UserError(
             f"{path}: this output can only be written to a local disk. Give a "

@@ -205,7 +205,7 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
             schema.parse(tf.constant([example]), {"blocks": 3, "tokens": 3}, [])
 
     def test_examples_for_training_have_no_answers(self):
-        """Without an error, answers decoded without texts would be wrong."""
+        """Examples for training lack texts, so parsing texts is an error."""
         values = {**_features([5], [1]), "example_id": "a", "segments": ["x"]}
         stored = _FIELDS.select({**values, "note": "q", "weight": 1.0}, "train")
         self.assertNoCommonElements(stored, ["segments", "note"])

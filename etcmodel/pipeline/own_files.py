@@ -14,7 +14,7 @@ FILE = ".etcmodel_files.json"
 
 
 def write(directory: str) -> None:
-    """Writes the list of all files into a finished directory."""
+    """Writes the list of a finished directory's files into the directory."""
     note = {"files": sorted({*_walk(directory)} - {FILE})}
     content = json_objects.dump_note(note).encode("utf-8")
     if not files.is_remote(directory):

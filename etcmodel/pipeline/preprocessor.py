@@ -506,7 +506,7 @@ class EtcPreprocessor(Preprocessor):
     def name_global(
         self, record: Any, section: str, group: int, unit: int
     ) -> str:
-        """Returns the name of a unit's global token; unit -1 is the group."""
+        """Returns the name of a unit's global token; unit -1 means the group's."""
         del record
         return f"{section} {group}" + (f".{unit}" if unit >= 0 else "")
 

@@ -109,7 +109,7 @@ class Tuned(NamedTuple):
 
 @dataclasses.dataclass
 class NoOptions:
-    """Options of a task that has none of its own."""
+    """Empty options, for a task without options of its own."""
 
 
 @dataclasses.dataclass

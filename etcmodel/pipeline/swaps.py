@@ -114,7 +114,7 @@ def _is_running(process: int) -> bool:
 
 
 def _remove(path: str) -> None:
-    """Removes a file or directory; prints a message if it cannot."""
+    """Removes a file or directory; prints a message if that fails."""
     try:
         if os.path.isdir(path):
             shutil.rmtree(path)

@@ -192,7 +192,7 @@ class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertEqual(value, typed)
 
     def _read(self, read, path, record=None, **options):
-        """Returns the pairs of a reader, and its error message or ""."""
+        """Returns a reader's pairs, and its error message or ""."""
         pairs = []
         try:
             for pair in read(path, None, record, **options):

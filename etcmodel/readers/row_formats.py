@@ -106,7 +106,7 @@ class RowFormat(Format):
         return self._named(values, prefixes)
 
     def _named(self, values, prefixes: Mapping[str, str]):
-        """Gives rows without an id one: a prefix and their position."""
+        """Sets missing ids to a prefix and the row's position."""
         for source, value in values:
             if isinstance(value, dict) and value.get(self.id_field) is None:
                 name = f"{prefixes[source.path]}{source.index}"

@@ -314,7 +314,7 @@ def _is_quoted(path: str) -> bool:
     num_cells, num_bad, first_open = None, 0, None
 
     def count(lines):
-        """Yields lines; counts the bad rows if quotes are part of the text."""
+        """Yields lines; counts rows that are bad if quotes belong to texts."""
         nonlocal num_cells, num_bad, first_open
         for number, line in enumerate(lines, 1):
             cells = line.rstrip("\r\n").split("\t")

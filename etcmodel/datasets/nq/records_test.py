@@ -103,7 +103,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_ids_may_be_strings_and_answers_absent(self):
-        """Kaggle's test file has such records."""
+        """Kaggle's test file has string ids and lacks answers."""
         number = "-1011141123527297803"
         value = simplified_record(example_id=number)
         del value["annotations"]
