@@ -311,8 +311,8 @@ def find_labels(
         UserError: the records have labels of several kinds; or there is nothing
             to learn, since no record has a label, or all have the same labels
             or number; or, for "auto", it is unclear whether labels are classes
-            or numbers. The latter happens if all labels are numbers as text,
-            some with a decimal point, or if all are floats without a fraction.
+            or numbers. This is so if all labels are numbers as text, some with
+            a decimal point, or if all are floats without a fraction.
     """
     examples: dict[Kind, ClassificationRecord] = {}
     counts = collections.Counter()

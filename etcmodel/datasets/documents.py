@@ -14,8 +14,8 @@ Files are UTF-8, plain or gzipped. The beginning of a file tells its format:
     the document has no mentions. Without `mentions`, `mention_finder` finds
     them. `id` may be left out. Each line is loaded into memory as a whole.
 
-*   plain text: articles of the WikiText corpora, if it starts with one of their
-    headings, or documents with an empty line between them. `FORMATS` has a
+*   plain text: If it starts with a heading of the WikiText corpora, it contains
+    their articles. Otherwise, empty lines separate documents. `FORMATS` has a
     format for each, and one that reads a whole file as one document.
 
 A document of more than about a million characters is split into several (see
@@ -152,7 +152,7 @@ class _Format(Format):
 
 
 def _reader(read_texts):
-    """Returns a reader of JSON lines that reads other files with `read_texts`."""
+    """Returns a reader of JSON lines; it reads other files as plain texts."""
 
     def read_values(
         path: str,

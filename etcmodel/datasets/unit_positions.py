@@ -112,8 +112,8 @@ def _find_places(
 ) -> list[tuple[int, int, int]]:
     """Finds a text in paragraphs, ignoring white space.
 
-    Looks for whole texts that equal it first, then for its words, then for its
-    characters anywhere.
+    First looks for whole texts that equal the text, then for the text as whole
+    words, then for the text anywhere.
 
     Returns:
         Paragraph, start and end of each match of the first search that finds
@@ -142,11 +142,11 @@ def find_units(
 ) -> tuple[set[Position], int]:
     """Finds texts in the units of a document, ignoring white space.
 
-    A unit, or several adjacent units, that equal a text are selected. If there
-    are none, the text is searched in paragraphs as whole words, then anywhere.
-    A match selects each unit that is more than half inside the match, as in a
-    selected passage, and the unit with the largest part of the match, as for a
-    phrase.
+    A unit that equals a text is selected, and so are adjacent units that equal
+    it together. If there are none, the text is searched in paragraphs as whole
+    words, then anywhere. A match selects each unit that is more than half
+    inside the match, as in a selected passage, and the unit with the largest
+    part of the match, as for a phrase.
 
     Example: of the units "He said: We won." and "We won.", the text "We won."
     selects the second. Without the second unit, it selects the first.

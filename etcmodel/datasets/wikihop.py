@@ -101,8 +101,8 @@ FORMAT = Format(
 def gold(record: WikiHopRecord) -> str | None:
     """Returns the right answer; None if the file has none.
 
-    The answer is as written in the file if it equals the right candidate by the
-    official metric. Otherwise, the candidate is returned.
+    Returns the answer as written in the file if it equals the right candidate
+    by the official metric, and otherwise the candidate.
     """
     index = record.answer_index
     if index is None:

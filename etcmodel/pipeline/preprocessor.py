@@ -125,11 +125,11 @@ class RecordView:
         number: number of the record's rows.
         features: the layout's features and values, and the context,
             `[rows, ...]`.
-        long_sources: see `layout.Layout`, of this record's rows.
-        global_sources: see `layout.Layout`, of this record's rows.
+        long_sources: `layout.Layout.long_sources` of this record's rows.
+        global_sources: `layout.Layout.global_sources` of this record's rows.
         counts: section -> `layout.Counts` as integers.
-        text: see `Encoded`, of this record.
-        host: see `Encoded`, of this record.
+        text: `Encoded.text` of this record.
+        host: `Encoded.host` of this record.
         windows: `starts` and `sizes`, `<int>[rows]`; empty without windows.
     """
 
@@ -506,7 +506,7 @@ class EtcPreprocessor(Preprocessor):
     def name_global(
         self, record: Any, section: str, group: int, unit: int
     ) -> str:
-        """Returns the name of a unit's global token; unit -1 means the group's."""
+        """Returns the name of a unit's global token; -1 means the group's."""
         del record
         return f"{section} {group}" + (f".{unit}" if unit >= 0 else "")
 

@@ -173,8 +173,8 @@ class Format:
                 over the files. The first pass, which counts ids for `merge`,
                 does not call it.
             merge: whether to merge records with the same id, if the format
-                does. A merged record comes in place of the last of them, or at
-                the end if one of them is bad.
+                does. A merged record takes the place of the last of its
+                records, or comes at the end if one of these is bad.
 
         Raises:
             RecordError: a record has wrong types, a repeated id, bytes that are

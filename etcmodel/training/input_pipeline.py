@@ -155,7 +155,7 @@ def sort_by_length(
         dataset: dataset of `<string>[]`.
         size: number of examples in a batch.
         number: number of batches to sort together. If the dataset repeats
-            sooner, copies of an example come into the same batch.
+            sooner, a batch can have copies of an example.
         seed: seed for shuffling.
     """
 
@@ -186,7 +186,8 @@ def read_files(
 
     Args:
         params: files and reading options.
-        batch: maps a dataset of examples, `<string>[]`, to one of batches.
+        batch: maps a dataset of examples, `<string>[]`, to a dataset of
+            batches.
         input_context: determines the host's share of the data.
     """
     files = tfrecords.find_files(params.input_path)

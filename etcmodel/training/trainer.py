@@ -53,8 +53,8 @@ class EtcModelParams(base_config.Config):
 
     Attributes:
         encoder: configuration of the encoder.
-        long_length: length of the long input; 0 for that of the records.
-        global_length: length of the global input; 0 for that of the records.
+        long_length: length of the long input; 0 means the records' length.
+        global_length: length of the global input; 0 means the records' length.
     """
 
     encoder: configuration.EncoderParams = dataclasses.field(

@@ -30,8 +30,8 @@ def choose_paragraphs(
     """Returns a record with some of its paragraphs, in random order.
 
     Keeps all paragraphs with supporting facts, and adds random other paragraphs
-    while titles and sentences have at most `max_characters` (about four per
-    token). Such records train faster, and differ each time.
+    as long as all titles and sentences together have at most `max_characters`
+    (about four per token). Such records train faster, and differ each time.
 
     Example: B has a supporting fact, and two of the paragraphs A, B and C fit.
     The result is A and B, B and A, B and C, or C and B.

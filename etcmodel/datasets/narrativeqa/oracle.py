@@ -35,7 +35,7 @@ class Words:
     Attributes:
         spans: first character and exclusive end of each word.
         known: lower-case word -> its number.
-        numbers: `known` number of each word, `<int>[words]`.
+        numbers: the number of each word in `known`, `<int>[words]`.
     """
 
     def __init__(self, text: str):

@@ -5,7 +5,7 @@ development set has five annotations, which may disagree:
 
 *   There is a gold long answer if at least two annotators marked one. A
     predicted long answer is right if there is a gold long answer and the
-    prediction equals that of any annotator.
+    prediction equals the long answer of any annotator.
 *   There is a gold short answer if at least two annotators marked spans or
     answered yes or no. Predicted spans are right if, as a set, they equal the
     spans of any annotator. A predicted yes or no is right if any annotator
@@ -13,7 +13,7 @@ development set has five annotations, which may disagree:
 *   Precision is the number of right answers divided by the number of predicted
     answers. Recall is the number of right answers divided by the number of gold
     answers. Only predictions with at least the threshold's score count. The
-    metrics are those at the threshold with the best F1.
+    metrics use the threshold with the best F1.
 
 The official script does not check the number of annotations: with only one
 annotation, every answer counts as wrong. To score data with one annotation per
