@@ -171,7 +171,7 @@ def _places(
 
 
 def _splits_character(text: str, match, begins_word: bool) -> bool:
-    """Returns whether a match splits a letter from its combining mark."""
+    """Returns whether a combining mark follows a match or precedes a word."""
     start, end = match.span()
     return _is_mark(text[end : end + 1]) or (
         begins_word and _is_mark(text[max(start - 1, 0) : start])

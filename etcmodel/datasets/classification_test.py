@@ -238,7 +238,7 @@ def _predictions(labels, probabilities, names):
 
 
 def _score(predictions, gold):
-    """Returns all scores but `score`, which must equal the first one."""
+    """Returns all scores but `score`, which must equal the main metric."""
     scores = classification.score(predictions, gold)
     main = ("accuracy", "micro_f1", "negative_mean_squared_error")
     if scores:

@@ -94,7 +94,7 @@ class AtomicTest(tf.test.TestCase):
         self.assertEqual(["x"], os.listdir(path))
 
     def test_links(self):
-        """Keeps links and replaces their targets; rejects links in a loop."""
+        """Keeps links and replaces their targets; rejects broken links."""
         os.mkdir(self._path("there"))
         os.symlink(self._path("there", "d"), self._path("link"))
         os.symlink(self._path("loop"), self._path("loop"))

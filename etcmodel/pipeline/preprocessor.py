@@ -200,7 +200,7 @@ class Examples(NamedTuple):
     """Examples to store for a record.
 
     Attributes:
-        rows: the examples; empty if the record cannot be used.
+        rows: the examples; empty if the record is of no use.
         counts: statistics of the record.
         source: where the record was read.
     """

@@ -39,7 +39,7 @@ class LiftedTest(tasks.CommandTestCase):
         }
 
     def assert_belongs_to(self, place, own, vocab_file):
-        """Asserts that records with another vocabulary are rejected."""
+        """Asserts that only records with the vocabulary of `own` pass."""
         other = self.write("data", "words.txt", tokens=("two", "one"))
         self.assertTrue(lifted.check_vocabulary(place, own))
         with self.assertRaisesRegex(
