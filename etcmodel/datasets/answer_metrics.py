@@ -1,4 +1,4 @@
-"""Scores of answers and sets, which several datasets share.
+"""Scores answers and sets; several datasets use these functions.
 
 `normalize_answer` follows the official scripts of SQuAD, HotpotQA and TriviaQA:
 only ASCII punctuation is removed, so that "«a»" keeps its quotation marks.
@@ -17,7 +17,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class Scores(NamedTuple):
-    """Scores of one prediction, from 0 to 1; `em` is exact match."""
+    """Metrics of one prediction, from 0 to 1; `em` is exact match."""
 
     em: float = 0.0
     f1: float = 0.0
@@ -40,7 +40,7 @@ def normalize_answer(
 
 
 def harmonic_mean(precision: float, recall: float) -> float:
-    """Returns F1; 0 if precision and recall are 0."""
+    """Returns F1; 0 if both precision and recall are 0."""
     total = precision + recall
     return 2 * precision * recall / total if total > 0 else 0.0
 
@@ -48,7 +48,7 @@ def harmonic_mean(precision: float, recall: float) -> float:
 def _overlap_scores(
     exact: bool, common: int, predicted: int, gold: int
 ) -> Scores:
-    """Computes the scores of two sets or multisets from sizes and overlap."""
+    """Computes the scores of two (multi)sets from their sizes and overlap."""
     precision = common / predicted if predicted else 0.0
     recall = common / gold if gold else 0.0
     f1 = harmonic_mean(precision, recall)
@@ -56,7 +56,7 @@ def _overlap_scores(
 
 
 def word_scores(prediction: str, gold: str) -> Scores:
-    """Compares the words of two normalized answers in any order.
+    """Compares the words of two normalized answers, ignoring their order.
 
     A repeated word counts each time: "paris paris texas" has an F1 of 0.8 for
     "paris texas". For two answers without words, EM is 1 and the other scores

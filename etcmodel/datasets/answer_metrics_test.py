@@ -33,7 +33,7 @@ class AnswerMetricsTest(parameterized.TestCase):
         )
 
     @parameterized.parameters(
-        # EM, F1, precision and recall.
+        # Prediction, gold answer, (EM, F1, precision, recall).
         ("paris paris texas", "texas paris", (0, 0.8, 2 / 3, 1)),
         ("new new york", "new jersey new", (0, 2 / 3, 2 / 3, 2 / 3)),
         ("texas paris", "paris texas", (0, 1, 1, 1)),
@@ -46,7 +46,8 @@ class AnswerMetricsTest(parameterized.TestCase):
         self.assertSequenceAlmostEqual(expected, scores, places=12)
 
     @parameterized.parameters(
-        # One of three predicted is right; one of two is found.
+        # One of three predicted elements is right; one of two gold ones is
+        # found.
         ([1, 2, 3, 3], [3, 4], (0, 0.4, 1 / 3, 1 / 2)),
         ([2, 1], [1, 2, 2], (1, 1, 1, 1)),
         ([], [], (1, 0, 0, 0)),

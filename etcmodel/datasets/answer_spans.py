@@ -15,7 +15,7 @@ _MAX_SOUGHT = 64
 
 
 class Occurrence(NamedTuple):
-    """An occurrence of an answer in one of several texts.
+    """A place where an answer occurs in one of several texts.
 
     Attributes:
         text: index of the text.
@@ -39,8 +39,8 @@ def find_answers(
     Forms match whole words, as written or in capitals. If one form occurs as
     written, the other forms match in any case, except that a single word keeps
     its capitals, since "Will" is not "will". If no form occurs as written, all
-    forms match in any case. If none of them is a whole word in the texts, they
-    also match inside words.
+    forms match in any case. If they still do not match, they are searched
+    inside words as well.
 
     Example: `find_answers(["Art, art, ART", "party"], ["art"])` gives the
     ranges 5 to 8 and 10 to 13 of text 0.
@@ -84,9 +84,9 @@ def _any_case(text: str) -> str:
 
 
 def _same_words(form: str, is_found: bool, sentence_case: bool) -> str:
-    """Returns a pattern for other spellings, if any form occurs as written.
+    """Returns a pattern for a form's spellings if some form occurs as written.
 
-    `is_found` tells whether this form does.
+    `is_found` is whether this form itself occurs as written.
     """
     has_words = " " in form
     if not is_found:
@@ -123,8 +123,8 @@ def _matches(
 ) -> Iterator[re.Match]:
     """Yields the matches of `re.finditer` for spellings of a form.
 
-    Searches the lower-case text first, which is much faster than a pattern. The
-    pattern is compiled only if that finds something.
+    First looks up the form in the lower-case text, which is much faster than a
+    regular expression. Compiles the pattern only if the form is found.
     """
     if text.lowered is None or not form.isascii():
         yield from re.finditer(expression, text.text)
@@ -156,7 +156,7 @@ def _places(
     text: NormalizedText, matches: Iterator[re.Match], begins_word: bool
 ) -> Iterator[tuple[int, int]]:
     """Yields the start and end of each match in bytes of the given text."""
-    # Position up to which bytes are counted, in characters and in bytes.
+    # The bytes up to here are counted: `at` in characters, `end` in bytes.
     at = end = 0
     for match in matches:
         if _splits_character(text.text, match, begins_word):
@@ -171,7 +171,7 @@ def _places(
 
 
 def _splits_character(text: str, match, begins_word: bool) -> bool:
-    """Returns whether a combining mark follows a match or is before a word."""
+    """Returns whether a combining mark follows a match or precedes a word."""
     start, end = match.span()
     return _is_mark(text[end : end + 1]) or (
         begins_word and _is_mark(text[max(start - 1, 0) : start])
@@ -183,5 +183,5 @@ def _is_mark(character: str) -> bool:
 
 
 def _num_bytes(text: str) -> int:
-    """Returns the length in UTF-8; a lone surrogate counts as "?"."""
+    """Returns the length in UTF-8 bytes; a lone surrogate counts as "?"."""
     return len(text.encode("utf-8", "replace"))

@@ -34,7 +34,7 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
         ("words_first", ["ART", "Bart"], "art", [(0, 0, 3)]),
         ("any_case_inside", ["BART", "x"], "art", [(0, 1, 4)]),
         ("any_case", ["ART Art"], "art", [(0, 0, 3), (0, 4, 7)]),
-        # In lower case, "\u0130" has another number of bytes.
+        # "\u0130" has a different number of bytes in lower case.
         ("bytes_of_capitals", ["\u0130 \u00c9T"], "\u00e9t", [(0, 3, 6)]),
         ("digits", ["1999 19", "219"], "19", [(0, 5, 7)]),
         ("marks_end", ["x Inc.y", "Inc.!"], "Inc.", [(0, 2, 6), (1, 0, 4)]),
@@ -96,16 +96,16 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
         ("all_at_once", "&lt;e\u0301 &lt; x", "< x", "&lt; x"),
     )
     def test_other_characters(self, text, answer, expected):
-        """Matches are normalized; offsets are those of the original text."""
+        """Compares normalized texts; offsets refer to the original text."""
         found = answer_spans.find_answers([text], [answer])
         places = [text.encode()[x.start : x.end].decode() for x in found]
         self.assertEqual([] if expected is None else [expected], places)
-        # Also in texts with other letters before it.
+        # Letters before the match only shift the offsets.
         more = answer_spans.find_answers(["\u0130 \u00e9 " + text], [answer])
         self.assertEqual(found, [(0, x.start - 6, x.end - 6) for x in more])
 
     @parameterized.named_parameters(
-        # The form that does not occur as written matches in any case.
+        # A form that does not occur as written matches in any case.
         (
             "each",
             "Rom, ulm, red Oak",
@@ -118,7 +118,7 @@ class FindAnswerTest(tf.test.TestCase, parameterized.TestCase):
         ("no_other", "he will", ["Bill", "Will"], ["will"]),
     )
     def test_forms(self, text, answers, expected):
-        """The letter case of each form is decided separately."""
+        """Decides for each form whether letter case matters."""
         found = answer_spans.find_answers([text], answers)
         self.assertEqual(expected, [text[x.start : x.end] for x in found])
 

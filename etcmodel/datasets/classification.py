@@ -48,8 +48,7 @@ class ClassificationRecord(DocumentRecord, frozen=True):
         label: one label, a tuple of several labels, or a number; None if the
             row has no label.
         num_repeated: number of repeated labels that were dropped.
-        labels_as_json: the labels that the row has as a number, true or false
-            instead of a string.
+        labels_as_json: the labels that are numbers or booleans in the row.
     """
 
     label: str | tuple[str, ...] | float | None = None
@@ -58,7 +57,7 @@ class ClassificationRecord(DocumentRecord, frozen=True):
 
     @property
     def counts(self):
-        """Counts for users: repeated labels."""
+        """Number of repeated labels, reported to the user."""
         return {"labels_repeated": self.num_repeated}
 
 
@@ -74,8 +73,8 @@ class Labels:
         mean: the mean of the numbers.
         standard_deviation: the standard deviation of the numbers.
         counts: number of documents with each label.
-        as_json: the labels that all records have as whole numbers, or as true
-            and false, instead of strings; empty if there are both types.
+        as_json: the labels that are whole numbers, or booleans, in all records;
+            empty if whole numbers and booleans are mixed.
     """
 
     kind: Kind
@@ -113,7 +112,7 @@ def _comparable(name: str) -> str:
 
 
 def _normalized(name: str) -> str:
-    """Normalizes a label: `"1"` for `"1.0"`, `"true"` for `"True"`."""
+    """Normalizes a label: `"1.0"` becomes `"1"`, `"True"` becomes `"true"`."""
     name = _comparable(name)
     lower = name.lower()
     return lower if lower in ("true", "false") else _without_point(name)
@@ -122,9 +121,9 @@ def _normalized(name: str) -> str:
 class Names:
     """Finds names that are spellings of the same label.
 
-    Names are the same label if they are equal in Unicode normal form C with
-    single spaces. A known label `"1"` or `"true"` also matches `"1.0"` or
-    `"True"`. Known labels are never merged.
+    Two names are spellings of the same label if they are equal in Unicode
+    normal form C with single spaces. A known label `"1"` or `"true"` also
+    matches `"1.0"` or `"True"`. Known labels are never merged.
     """
 
     def __init__(self, labels: Collection[str]):
@@ -132,13 +131,13 @@ class Names:
         self._normalized = {_normalized(x): x for x in reversed([*labels])}
 
     def find(self, name: str) -> str:
-        """Returns the known label for a name, or the name if none matches."""
+        """Returns the known label that a name matches, or else the name."""
         if name in self._labels:
             return name
         return self._normalized.get(_normalized(name), name)
 
     def group(self, names: Iterable[str]) -> list[list[str]]:
-        """Groups the names of each label, in the order of the names."""
+        """Groups names by label; keeps their order."""
         groups = {}
         for name in names:
             key = name if name in self._labels else _comparable(name)
@@ -147,7 +146,7 @@ class Names:
 
 
 def _is_multi_hot(labels: list) -> bool:
-    """Returns whether a list consists of 0 and 1, with repeats."""
+    """Returns whether a list has only zeros and ones, some repeated."""
     words = {"true": 1, "false": 0}
     flags = [words.get(str(x).lower(), sectioned.whole(x)) for x in labels]
     return len({*map(str, flags)}) < len(flags) and all(
@@ -164,7 +163,7 @@ class _LabelReader:
         self.as_json = []
 
     def read(self, value: object) -> Label:
-        """Returns the label in a value."""
+        """Converts the field's value to a label."""
         if self._kind == "number":
             return self._number(value)
         if isinstance(value, list):
@@ -271,8 +270,8 @@ def make_format(
             one label. Integers and booleans become labels such as `"3"` and
             `"true"`.
         labels: the known labels, if any. They set the spelling: `"3.0"` becomes
-            `"3"` if that label is known, and `"3"` becomes `"3.0"` if only that
-            one is.
+            `"3"` if `"3"` is known, and `"3"` becomes `"3.0"` if only `"3.0"`
+            is known.
 
     Raises:
         ValueError: `label_kind` has another value.
@@ -305,15 +304,15 @@ def find_labels(
     common spelling becomes the label; among equally common ones, the first.
 
     If all labels are whole numbers and some have a decimal point, such as `"1"`
-    and `"2.0"`, the labels are `"1"` and `"2"`. `label_kind` and the `known`
-    labels are the arguments of `make_format` with which the records were read.
+    and `"2.0"`, the labels are `"1"` and `"2"`. Pass the `label_kind` and the
+    labels (`known`) with which `make_format` was called to read the records.
 
     Raises:
         UserError: the records have labels of several kinds; or there is nothing
             to learn, since no record has a label, or all have the same labels
             or number; or, for "auto", it is unclear whether labels are classes
-            or numbers. The latter happens if all labels are numbers as text,
-            some with a decimal point, or if all are floats without a fraction.
+            or numbers. This is so if all labels are numbers as text, some with
+            a decimal point, or if all are floats without a fraction.
     """
     examples: dict[Kind, ClassificationRecord] = {}
     counts = collections.Counter()
@@ -435,7 +434,7 @@ def stratum(record: ClassificationRecord) -> str | None:
 
 
 def unknown_labels(label: Label, known: Collection[str]) -> list[str]:
-    """Returns the unknown labels of a record; none for a number."""
+    """Returns a record's labels that are not in `known`; none for a number."""
     if isinstance(label, int | float):
         return []
     return [x for x in _labels_in(label) if x not in known]
@@ -471,7 +470,7 @@ def score(
     Args:
         predictions: record id -> dict with `"label"`, of the type in `gold`,
             and, except for numbers, `"probabilities"`, label -> probability.
-        gold: record id -> label, labels or number; all of one kind.
+        gold: record id -> label, labels or number; all of the same kind.
 
     Returns:
         For one label: `accuracy`, `macro_f1`, `micro_f1` and `auroc`. For
@@ -552,12 +551,12 @@ def _score_labels(predictions, gold, is_single: bool) -> dict[str, float]:
 
 
 def _by_label(metric, true, values):
-    """Computes a metric of scikit-learn per label.
+    """Computes a scikit-learn metric for each label.
 
     `true` and `values` are `[documents, labels]`.
     """
     if true.shape[1] == 1:
-        # scikit-learn would take a single column for indices of classes.
+        # scikit-learn would read a single column as class indices.
         return [metric(true[:, 0], values[:, 0])]
     return metric(true, values, average=None)
 

@@ -137,7 +137,8 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         (["b", 10, "b", None], "single", ("10", "b"), ("10",)),
-        # The most common spelling is the name; among equals, the first one.
+        # The most common spelling becomes the label; among equally common ones,
+        # the first.
         ([_NFC, _NFD, "b", _NFD], "single", (_NFD, "b"), ("b",)),
         ([_NFC, "b", "b", _NFD], "single", (_NFC, "b"), ()),
         ([_NFD, "b", "b", _NFC], "single", (_NFD, "b"), ()),
@@ -160,10 +161,10 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
         ([True, False], ("false", "true")),
         ([[3, "b"], [3]], ("3",)),
         (["3", "b"], ()),
-        # In one record a string.
+        # 3 is a string in one record.
         ([3, "3", 4], ("4",)),
         ([3, "3.0", "b", 4], ("4",)),
-        # 1 == True.
+        # 1 and True are equal in Python, but different labels.
         ([1, True, "a"], ()),
     )
     def test_labels_that_are_not_strings(self, values, expected):
@@ -182,17 +183,18 @@ class FindLabelsTest(tf.test.TestCase, parameterized.TestCase):
         labels = self._find([1.0, 2.0, 4.5])
         self.assertEqual(("number", ()), (labels.kind, labels.names))
         self.assertAlmostEqual(2.5, labels.mean)
-        # Deviations -1.5, -0.5, 2.
+        # The deviations from the mean are -1.5, -0.5 and 2.
         self.assertAlmostEqual(
             math.sqrt(6.5 / 3), labels.standard_deviation, places=12
         )
 
     @parameterized.parameters(
-        # As pandas writes classes beside a gap: in JSON, in CSV, in two files.
+        # pandas writes integer classes as floats if a value is missing: in
+        # JSON, in CSV, in one of two files.
         ([0.0, 1.0, None, 1.0], r"such as 0.0\.", ("0", "1")),
         (["0.0", "1.0", "", "1.0"], r"such as '0.0'\.", ("0", "1")),
         (["-2", "1.0", "-2.0", "1"], r"such as '1.0'\.", ("-2", "1")),
-        # Strings such as versions, or numbers in a table without types.
+        # Strings such as versions, or numbers in a table without column types.
         (["1.0", "1.1", "2.0"], "", ("1.0", "1.1", "2.0")),
         (["4.5", "3"], "", ("3", "4.5")),
         (["1e-3", "2"], "", ("1e-3", "2")),
@@ -236,7 +238,7 @@ def _predictions(labels, probabilities, names):
 
 
 def _score(predictions, gold):
-    """Computes all scores; checks and removes `score`, a copy of the first."""
+    """Returns all scores but `score`, which must equal the main metric."""
     scores = classification.score(predictions, gold)
     main = ("accuracy", "micro_f1", "negative_mean_squared_error")
     if scores:
@@ -272,7 +274,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(expected, scores, rtol=1e-12)
 
     def test_one_label_by_hand(self):
-        """Some labels are never predicted; some records lack a prediction."""
+        """Label "c" is never predicted, and record "3" has no prediction."""
         names = ("a", "b")
         predictions = _predictions(
             "aab", [(0.9, 0.1), (0.8, 0.2), (0.3, 0.7)], names
@@ -281,13 +283,13 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(
             {
                 "accuracy": 2 / 4,
-                # a: P 1/2, R 1; b: P 1, R 1/2; c: nothing.
+                # Precision and recall: a 1/2 and 1, b 1 and 1/2, c 0 and 0.
                 "macro_f1": (2 / 3 + 2 / 3 + 0) / 3,
-                # 2 right of 3 predicted and of 4.
+                # 2 are right, of 3 predicted and 4 gold labels.
                 "micro_f1": 2 * 2 / (3 + 4),
-                # a: 0.9 is above 0.8 and 0.3, below the missing one's 1. b: 0.7
-                # is above both others, the missing one's 0 below. c: 0 is equal
-                # to two, below the missing one's 1.
+                # The missing prediction counts as 1 for a and c, and as 0 for
+                # b. a: 0.9 is above 0.8 and 0.3, but below 1. b: 0.7 is above
+                # both others, 0 is not. c: 0 equals two others and is below 1.
                 "auroc": (2 / 3 + 2 / 4 + 1 / 3) / 3,
             },
             _score(predictions, gold),
@@ -338,7 +340,8 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
             {"0": ()},
             {"exact_match": 1, "macro_f1": 0, "micro_f1": 0},
         ),
-        # One label alone: one found of two, none wrong; 0.2 is above 0.1.
+        # A single label: one of two is found, and none is wrong. 0.2 is above
+        # 0.1.
         (
             _predictions([["a"], [], []], [(0.9,), (0.2,), (0.1,)], "a"),
             {"0": ("a",), "1": ("a",), "2": ()},
@@ -354,15 +357,15 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
             {"accuracy": 1 / 2, "macro_f1": 1 / 3, "micro_f1": 1 / 2},
         ),
         ({}, {}, {}),
-        # The missing prediction is 1, whose distance from 5 is largest: errors
-        # 1, 0 and 4. Ranks 1, 2, 3 against 2.5, 2.5 and 1, and so on.
+        # The missing prediction counts as 1, the gold number farthest from 5.
+        # The errors are 1, 0 and 4.
         (
             {"0": {"label": 2.0}, "1": {"label": 3.0}},
             {"0": 1.0, "1": 3.0, "2": 5.0},
             {
                 "mean_squared_error": (1 + 0 + 16) / 3,
                 "negative_mean_squared_error": -(1 + 0 + 16) / 3,
-                # Ranks 1, 2, 3 against 2, 3, 1.
+                # The ranks are 1, 2, 3 in gold, and 2, 3, 1 in the predictions.
                 "spearman": -0.5,
             },
         ),
@@ -383,7 +386,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
         )
         gold = {"0": _NFC, "1": "b\u00a0c", "2": "B c"}
         scores = _score(predictions, gold)
-        # By hand: "B c" is another label; its document is the only mistake.
+        # "B c" is not the label "b c", so its document is the only mistake.
         self.assertAllClose(2 / 3, scores["accuracy"])
         self.assertAllClose((2 / 3 + 1 + 0) / 3, scores["macro_f1"])
         # 0.9 is above 0.2 and 0.6; 0.8 above 0.1 and 0.4; all have 0 for "B c".

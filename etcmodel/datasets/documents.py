@@ -14,8 +14,8 @@ Files are UTF-8, plain or gzipped. The beginning of a file tells its format:
     the document has no mentions. Without `mentions`, `mention_finder` finds
     them. `id` may be left out. Each line is loaded into memory as a whole.
 
-*   plain text: articles of the WikiText corpora, if it starts with one of their
-    headings, or documents with an empty line between them. `FORMATS` has a
+*   plain text: If it starts with a heading of the WikiText corpora, it contains
+    their articles. Otherwise, empty lines separate documents. `FORMATS` has a
     format for each, and one that reads a whole file as one document.
 
 A document of more than about a million characters is split into several (see
@@ -50,8 +50,8 @@ class Document(Record, frozen=True):
         id: unique id, or the document's index in its file. The second part of a
             long text has the suffix ", part 2", and so on.
         text: the text.
-        mentions: in the order of the text; None if the file has none, so that
-            they must be found.
+        mentions: the mentions, in the order of the text; None if the file has
+            none, so that they must be found.
     """
 
     id: str
@@ -59,7 +59,7 @@ class Document(Record, frozen=True):
     mentions: tuple[Mention, ...] | None = None
 
 
-# The value that stands for a file without text.
+# Stands for a file without text.
 _EMPTY_FILE = object()
 
 
@@ -133,7 +133,7 @@ def _divide(document: Document) -> Iterator[Document]:
 
 
 class _Format(Format):
-    """Splits long texts; counts files without text as bad records."""
+    """Format that splits long texts, and counts empty files as bad records."""
 
     def parse(self, value, source):
         if value is _EMPTY_FILE:
@@ -152,7 +152,7 @@ class _Format(Format):
 
 
 def _reader(read_texts):
-    """Returns a reader of JSON lines, or of plain texts if a file has none."""
+    """Returns a reader of JSON lines; it reads other files as plain texts."""
 
     def read_values(
         path: str,

@@ -1,4 +1,4 @@
-"""Tests of `documents`; `readers/records_test.py` has the errors of records."""
+"""Tests of `documents`; `readers/records_test.py` tests errors in records."""
 
 import gzip
 import os
@@ -89,7 +89,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
     def test_long_texts_come_in_parts(self):
         """A part has the mentions inside it, and the id of its record."""
         text = "Ann is in Bonn.\n" * 150_000
-        # One mention in the second part, one in the last; offsets by hand.
+        # One mention is in the second part, one in the last.
         second, last = 16 * 70_000, 16 * 149_999
         mentions = [
             {"start": 10, "end": 14, "entity": "first"},

@@ -1,4 +1,4 @@
-"""Normalizes texts for comparison, and maps places back to the original text.
+"""Normalizes texts for comparison, and maps offsets back to the original text.
 
 Texts are equal after normalization if they differ only in white space,
 canonically equivalent Unicode characters, or HTML entities.
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _ENTITY = re.compile(r"&(?:#\d+|#[xX][\da-fA-F]+|[a-zA-Z][\da-zA-Z]*);")
-# Dotted capital i, dotless i, the long s and the Kelvin sign: in another case,
-# they can be ASCII letters.
+# Dotted capital i, dotless i, the long s and the Kelvin sign: changing their
+# case can give an ASCII letter.
 _LETTERS = re.compile("[\u0130\u0131\u017f\u212a]")
 _NON_ASCII = re.compile(r"[\x00-\x7f]?[^\x00-\x7f]+")
 # White space other than one space between two words.
@@ -37,7 +37,7 @@ def normalize(text: str) -> str:
 
 
 class NormalizedText:
-    """A text after `normalize` that maps places to the given text.
+    """A normalized text; maps its offsets to the given text.
 
     Attributes:
         given: the given text.
@@ -53,8 +53,8 @@ class NormalizedText:
     def lowered(self) -> str | None:
         """The text in lower case, character by character.
 
-        None if it has a non-ASCII character that is an ASCII letter in another
-        case, such as the Kelvin sign.
+        None if the text has a non-ASCII character whose upper or lower case is
+        an ASCII letter, such as the Kelvin sign.
         """
         lowered = self.text.lower()
         is_plain = len(lowered) == len(self.text)
@@ -80,10 +80,10 @@ class _Replacement(NamedTuple):
 
 
 class _Step:
-    """A text with replaced parts that maps places back to the source."""
+    """A text with replaced parts; maps its offsets back to the source."""
 
     def __init__(self, source: str, replacements: Iterable[_Replacement]):
-        """Replaces parts. They must be in order and not become empty."""
+        """Replaces parts, given in order; a replacement must not be empty."""
         parts, at, size = [], 0, 0
         # Boundaries of parts whose length changes, in this text and in the
         # source.
@@ -99,7 +99,7 @@ class _Step:
         self.text = "".join((*parts, source[at:]))
 
     def to_source(self, place: int) -> int | None:
-        """Returns the place in the source; None inside a replaced part."""
+        """Maps an offset to the source; None inside a replaced part."""
         i = bisect.bisect_right(self._here, place) - 1
         shift = place - self._here[i]
         # Boundaries with an odd index are the starts of replaced parts.

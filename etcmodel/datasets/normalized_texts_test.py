@@ -17,7 +17,7 @@ class NormalizeTest(tf.test.TestCase, parameterized.TestCase):
         # Entities are decoded only once.
         ("entity_of_an_entity", "&amp;amp;", "&amp;"),
         ("no_entities", "&x; & &; AT&T &amp", "&x; & &; AT&T &amp"),
-        # A reference to a number that is not a character.
+        # The number of this entity is not a character.
         ("no_character", "a&#1;b", "a&#1;b"),
         ("nothing", "", ""),
     )
@@ -27,7 +27,7 @@ class NormalizeTest(tf.test.TestCase, parameterized.TestCase):
 
 class NormalizedTextTest(tf.test.TestCase):
     def test_given_places(self):
-        """Places of each boundary, by hand; None inside a split U+0958."""
+        """Maps every boundary; None inside U+0958, which is decomposed."""
         text = normalized_texts.NormalizedText("a&lt;\u0958  e\u0301b")
         self.assertEqual("a<\u0915\u093c \u00e9b", text.text)
         self.assertEqual(

@@ -36,7 +36,7 @@ _OWN_FEATURES = (
 FEATURES = (*_OWN_FEATURES, *(f"parent_{name}" for name in _OWN_FEATURES))
 _FLAGS = frozenset(i for i, name in enumerate(FEATURES) if "is_" in name)
 
-# Predictions are scored among the first 1, 3 and 5.
+# The first 1, 3 and 5 predictions are scored.
 DEPTHS = (1, 3, 5)
 
 Phrases = tuple[str, ...]
@@ -261,8 +261,8 @@ def score(
     annotation that the predictions match best.
 
     Returns:
-        `precision_at_1`, `recall_at_1`, `f1_at_1`, and the same at 3 and 5,
-        from 0 to 1; 0 if there are no pages.
+        `precision_at_1`, `recall_at_1`, `f1_at_1`, and these metrics at 3 and
+        5, from 0 to 1; 0 if there are no pages.
     """
     names = ("precision", "recall", "f1")
     totals = {f"{name}_at_{depth}": 0.0 for depth in DEPTHS for name in names}

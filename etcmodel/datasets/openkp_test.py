@@ -1,4 +1,4 @@
-"""Tests of OpenKP; `readers/records_test.py` has the errors of records."""
+"""Tests of OpenKP; `readers/records_test.py` tests errors in records."""
 
 import io
 import json
@@ -126,7 +126,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
 class MetricsTest(tf.test.TestCase):
     def test_by_hand(self):
-        # The worked example in the description of the original code.
+        # The worked example from the description of the original code.
         score = openkp.score(
             {"a": ["Star Trek", "Something"]},
             {"a": [("star trek", "discovery season")]},
@@ -145,7 +145,8 @@ class MetricsTest(tf.test.TestCase):
         score = openkp.score(
             {"a": ["x", "y", "y "], "b": ["no"], "c": ["no"]},
             {
-                # The second annotation has the better F1 at 1, the first at 3.
+                # F1 at 1 is better for the second annotation, F1 at 3 for the
+                # first.
                 "a": [("x", "Y", "z"), ("X",)],
                 "b": [("no",)],
                 "d": [("x",)],
@@ -162,7 +163,7 @@ class MetricsTest(tf.test.TestCase):
             {"a": ["", " ", "x", "X ", "Star  Trek", "y", "discovery season"]},
             gold,
         )
-        # The same as for "x", "star trek", "y", "discovery season".
+        # Scored as "x", "star trek", "y", "discovery season".
         self.assertEqual(0, score["precision_at_1"])
         self.assertAllClose(1 / 3, score["precision_at_3"])
         self.assertAllClose(2 / 5, score["precision_at_5"])

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from etcmodel.readers import json_stream
 
-# Longer texts are split into several documents, so that files of any size can
-# be read. About 200,000 tokens.
+# Texts longer than this, about 200,000 tokens, are split into several
+# documents, so that files of any size can be read.
 _MAX_CHARACTERS = 1 << 20
 # Ends of paragraphs, lines, sentences and words. A long text is split after one
 # of these, in this order of preference.
@@ -23,8 +23,8 @@ OnPosition = Callable[[int], None] | None
 def divide(text: str) -> Iterator[str]:
     """Splits a text of more than about a million characters into parts.
 
-    Splits in the second half of the maximum length: after a paragraph, or else
-    after a line, a sentence or a word.
+    Each split is in the second half of the maximum length: after a paragraph,
+    or else after a line, a sentence or a word.
     """
     start = 0
     while start + _MAX_CHARACTERS < len(text):
@@ -115,7 +115,7 @@ def _heading(line: str) -> tuple[int, str] | None:
 
 
 def _texts(lines: Iterable[str | None]) -> Iterator[str]:
-    """Joins lines to texts; None, or the maximum length, ends a text."""
+    """Joins lines to texts. A text ends at None or at the maximum length."""
     pending, size = [], 0
     for line in itertools.chain(lines, [None]):
         if line is not None:
@@ -124,7 +124,7 @@ def _texts(lines: Iterable[str | None]) -> Iterator[str]:
             if size <= _MAX_CHARACTERS:
                 continue
         parts = list(divide("".join(pending)))
-        # Keeps the last part of an unfinished text, for the next line.
+        # The text may continue in the next line, so its last part is kept.
         pending = [] if line is None else [parts.pop()]
         size = sum(map(len, pending))
         for part in parts:

@@ -37,7 +37,7 @@ class PlainTextsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual("Spider-Man\n\n \n He is .", text)
 
     def test_formulas_are_not_headings(self):
-        """Headings need empty lines around them if the first one has them."""
+        """If the first heading has empty lines around it, all need them."""
         formulas = " = 1 henry and capacitance C = \n = = 3 = = \n"
         article = " = Coil = \n \n For L \n" + formulas + " it is 5 . \n \n"
         path = write_file(self, article + article.replace("Coil", "Wire"))
@@ -78,7 +78,7 @@ class PlainTextsTest(tf.test.TestCase, parameterized.TestCase):
         plain_texts.read_wikitext,
     )
     def test_long_texts_come_in_parts(self, read):
-        # A line of 3 million characters, then short ones, none of them blank.
+        # A line of 3 million characters, then short lines; none is blank.
         path = write_file(self, "ab " * 1_000_000 + "\nx\ny\n")
         texts = list(read(path))
         self.assertGreater(len(texts), 2)
@@ -95,7 +95,7 @@ class PlainTextsTest(tf.test.TestCase, parameterized.TestCase):
         ("one ", "two"),
     )
     def test_places_of_cuts(self, first, second):
-        """Texts are split at empty lines, else at lines, sentences or words."""
+        """Splits at an empty line, or else after a line, sentence or word."""
         first, second = "x" * ((1 << 20) - 30) + first, second + "x" * 100
         self.assertEqual(
             [first, second], list(plain_texts.divide(first + second))

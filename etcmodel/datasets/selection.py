@@ -115,7 +115,7 @@ def write_predictions(
     """Writes one JSON line per document.
 
     Each line is `{"id": ..., "selected": [[paragraph, text], ...], "scores":
-    [[paragraph, text, score], ...]}`. `predictions` are those of `score`.
+    [[paragraph, text, score], ...]}`. For `predictions`, see `score`.
     """
     for name, units in predictions.items():
         units = [Unit(*x) for x in units]

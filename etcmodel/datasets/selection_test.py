@@ -55,7 +55,7 @@ class RecordsTest(parameterized.TestCase):
             )
 
 
-# Precision 1/2, recall 1/2; the right units have the ranks 1 and 4.
+# If (0, 0) and (1, 1) are right: precision 1/2, recall 1/2, ranks 1 and 4.
 _UNITS = [
     (0, 0, 0.9, True),
     (0, 1, 0.8, True),
@@ -74,14 +74,14 @@ class ScoreTest(parameterized.TestCase):
 
     @parameterized.parameters(
         ([(0, 0), (1, 1)], (1 / 2, 1 / 2, 1 / 2, 1 / 2, (1 + 2 / 4) / 2)),
-        # The third right text is missing from the prediction, which was cut.
+        # The third gold text is not in the prediction: the input was truncated.
         (
             [(0, 0), (1, 1), (7, 0)],
             (1 / 2, 1 / 3, 2 / 5, 2 / 5, (1 + 2 / 4 + 3 / 5) / 3),
         ),
-        # A whole paragraph is selected: ranks 3 and 4.
+        # A whole paragraph is right; its texts have the ranks 3 and 4.
         ([(1, -1)], (0, 0, 0, 0, (1 / 3 + 2 / 4) / 2)),
-        # Nothing is right.
+        # No unit is right.
         ([], (0, 0, 0, 0)),
     )
     def test_positions(self, right, expected):
@@ -90,7 +90,7 @@ class ScoreTest(parameterized.TestCase):
 
     @parameterized.parameters(
         (["B b. C c."], (1 / 2, 1 / 2, 1 / 2, 1 / 2, (1 / 2 + 2 / 3) / 2)),
-        # One text does not occur.
+        # The document lacks one gold text.
         (["A a.", "X"], (1 / 2, 1 / 2, 1 / 2, 1 / 2, (1 + 2 / 4) / 2)),
     )
     def test_texts(self, texts, expected):
@@ -110,7 +110,8 @@ class ScoreTest(parameterized.TestCase):
         }
         predictions = {"a": _UNITS, "empty": [(0, 0, 0.1, False)]}
         mean = (1 / 2 + 1 + 0 + 0) / 4
-        # 1 of 2 selected is right; 1 of 3 is found.
+        # Micro F1: 1 of 2 selected units is right, and 1 of 3 gold ones is
+        # found.
         self._check(
             (mean, mean, mean, 2 / 5, (3 / 4 + 0) / 2), predictions, gold
         )

@@ -43,7 +43,7 @@ class TriviaQARecord(Record, frozen=True):
 
     Attributes:
         question: the question.
-        text: all lines of all pages that are not blank, Wikipedia first.
+        text: the nonblank lines of all pages; Wikipedia's pages come first.
         answers: all forms of the answer, unnormalized forms first; None if the
             file has none.
         truths: the gold answers of the official metrics: normalized aliases and
@@ -60,7 +60,7 @@ class TriviaQARecord(Record, frozen=True):
 
     @property
     def counts(self):
-        """Counts for users: pages whose file does not exist."""
+        """Number of pages without a file, reported to the user."""
         return {"evidence_pages_missing": self.missing_pages}
 
 

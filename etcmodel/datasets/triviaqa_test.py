@@ -1,4 +1,4 @@
-"""Tests of TriviaQA; `readers/records_test.py` has more errors of records."""
+"""Tests of TriviaQA; `readers/records_test.py` tests more errors in records."""
 
 import json
 import os
@@ -49,7 +49,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             {"wikipedia/Brno.txt": None, "web/4/4_2.txt": None},
             "EntityPages.0..Filename.*Brno.txt does not exist",
         ),
-        # The only other page has no text.
+        # One page is missing, and the other has no text.
         (
             {"wikipedia/Brno.txt": None, "web/4/4_2.txt": " "},
             "EntityPages.0..Filename.*Brno.txt does not exist",
@@ -83,7 +83,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
             list(triviaqa.FORMAT.read(path))
 
     def test_pages_without_text(self):
-        """The question is an error in training, but counts in evaluation."""
+        """A question without text is an error only in training."""
         path = self._write(
             [
                 samples.triviaqa(),
@@ -107,7 +107,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual({"evidence_pages_missing": 1}, record.counts)
 
     def test_pages_are_opened_without_a_check(self):
-        """No check that a page exists: in a bucket, each request is slow."""
+        """Does not check that pages exist: requests to buckets are slow."""
         path = self._write([samples.triviaqa()])
         with mock.patch("os.path.exists", wraps=os.path.exists) as exists:
             list(triviaqa.FORMAT.read(path))
@@ -116,7 +116,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("NFC", "NFD")
     def test_page_in_the_other_normal_form(self, form):
-        """Names of files may be in another normal form than the record's."""
+        """A file's name may have a different normal form than in the record."""
         name = "Jos\u00e9 \u1ec7.txt"
         names = [unicodedata.normalize(x, name) for x in ("NFC", "NFD")]
         path = self._write(
@@ -169,7 +169,7 @@ class MetricsTest(tf.test.TestCase):
             self.assertEqual(expected, triviaqa.normalize_answer(text))
 
     def test_by_hand(self):
-        """One is right, one half right, one missing, one all wrong."""
+        """Of four answers, one is right, one partly, one missing, one wrong."""
         gold = {
             "a": ["york", "eboracum"],
             "b": ["new york", "big apple"],

@@ -23,7 +23,7 @@ WHOLE_PARAGRAPH = -1
 # Unicode categories of upper- and lower-case letters, their marks, and digits.
 _WORD_CATEGORIES = ("Lu", "Ll", "Lt", "Mn", "Mc", "Nd")
 
-# Numbers without brackets. They may be positions, so they do not count as text.
+# Numbers without brackets may be positions, so they do not count as text.
 _NUMBERS = re.compile(r"[\d\s,;]+")
 Position = tuple[int, int]
 """Index of a paragraph, counted through all sections, and of a text in it."""
@@ -61,7 +61,7 @@ def check_units(units: str) -> None:
 
 
 class _Paragraph:
-    """The texts of a paragraph, joined without any white space.
+    """The texts of a paragraph, joined; all white space is removed.
 
     Attributes:
         ends: end of each text, in characters.
@@ -112,8 +112,8 @@ def _find_places(
 ) -> list[tuple[int, int, int]]:
     """Finds a text in paragraphs, ignoring white space.
 
-    Looks for whole texts that equal it first, then for its words, then for its
-    characters anywhere.
+    First looks for whole texts that equal the text, then for the text as whole
+    words, then for the text anywhere.
 
     Returns:
         Paragraph, start and end of each match of the first search that finds
@@ -142,11 +142,11 @@ def find_units(
 ) -> tuple[set[Position], int]:
     """Finds texts in the units of a document, ignoring white space.
 
-    A unit, or several adjacent units, that equal a text are selected. If there
-    are none, the text is searched in paragraphs as whole words, then anywhere.
-    A match selects each unit that is more than half inside the match, as in a
-    selected passage, and the unit with the largest part of the match, as for a
-    phrase.
+    A unit that equals a text is selected, and so are adjacent units that equal
+    it together. If there are none, the text is searched in paragraphs as whole
+    words, then anywhere. A match selects each unit that is more than half
+    inside the match, as in a selected passage, and the unit with the largest
+    part of the match, as for a phrase.
 
     Example: of the units "He said: We won." and "We won.", the text "We won."
     selects the second. Without the second unit, it selects the first.
@@ -192,7 +192,7 @@ def read_selected(
 ) -> Selected:
     """Reads the units that a field of a row selects.
 
-    The value is one of these. All indices are from 0.
+    The value has one of these formats. All indices start at 0.
 
     *   A list of positions `[paragraph, text]`, or `[title, text]` as in
         HotpotQA.
@@ -234,7 +234,7 @@ def _is_number(value: object) -> bool:
 
 
 def _with_whole_numbers(value: object) -> object:
-    """Converts floats that are whole numbers to ints, even in lists."""
+    """Converts floats that are whole numbers to ints, including in lists."""
     if isinstance(value, list):
         return [_with_whole_numbers(x) for x in value]
     return whole(value) if isinstance(value, float) else value
@@ -245,14 +245,14 @@ class _Reader:
         self._row = row
         self._field = field
         self._document = document
-        # Whether the units are paragraphs.
+        # Whether paragraphs are selected, rather than their texts.
         self._whole = whole
         self._paragraphs = [
             x for section in document.sections for x in section.paragraphs
         ]
 
     def read(self, value: object) -> Selected:
-        """Returns the selection in a value."""
+        """Converts the field's value to a selection."""
         value = _with_whole_numbers(value)
         if isinstance(value, str) and not _NUMBERS.fullmatch(value):
             value = [value]
@@ -295,7 +295,7 @@ class _Reader:
         return Selected(tuple(sorted(positions)))
 
     def _find(self, text: str) -> set[Position]:
-        """Returns the units that equal a text, or the paragraphs with it."""
+        """Returns the units equal to a text, or the paragraphs that have it."""
         if self._document.has_units and not self._whole:
             form = normalize(text).strip()
             return {

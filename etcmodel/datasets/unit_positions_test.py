@@ -9,13 +9,13 @@ from etcmodel.readers.sectioned import Fields
 from etcmodel.readers.sectioned import Row
 from etcmodel.readers.sectioned import Source
 
-# Paragraphs 0 and 1 are Jan's, 2 to 4 Brno's.
+# Paragraphs 0 and 1 are in the section "Jan", 2 and 3 in the other one.
 _SECTIONS = [
     {"title": "Jan", "paragraphs": [["Jan paints.", "He  sings."], []]},
     {"title": "Caf\u00e9", "paragraphs": [["A city."], ["B.", "C.", "B."]]},
 ]
 _STRING = "Jan paints. He sings.\n\nBrno is\na city. He sings."
-# Two texts in each paragraph.
+# Two paragraphs of two texts.
 _PAIRS = [["a", "b"], ["c", "d"]]
 
 
@@ -31,7 +31,8 @@ class ReadTest(parameterized.TestCase):
         (_SECTIONS, [], []),
         (_SECTIONS, [[3, 1], [0, 0], [3, 1]], [(0, 0), (3, 1)]),
         (_SECTIONS, [[3, -1]], [(3, -1)]),
-        # Counted over all paragraphs of the section, by normalized titles.
+        # The index counts the texts of the whole section. Titles are
+        # normalized.
         (_SECTIONS, [["Jan", 1], ["Cafe\u0301 ", 3]], [(0, 1), (3, 2)]),
         (_SECTIONS, ["He sings.", "B."], [(0, 1), (3, 0), (3, 2)]),
         (_SECTIONS, "A city.", [(2, 0)]),
@@ -41,7 +42,8 @@ class ReadTest(parameterized.TestCase):
             [(0, 0), (3, 0), (3, 2)],
         ),
         (_SECTIONS, [[0, 1], [], [1], [0, 0, 0]], [(0, 1), (2, 0)]),
-        # Not valid as positions, or the same selection in both formats.
+        # Flags that are not valid positions, and flags that select the same
+        # texts when read as positions.
         ([["a", "b"]], [[1, 0]], [(0, 0)]),
         (_PAIRS, [[0, 1], [1, 0]], [(0, 1), (1, 0)]),
     )
@@ -55,7 +57,7 @@ class ReadTest(parameterized.TestCase):
                 RecordError, "field 'selected': a paragraph is a list .*`units`"
             ):
                 _read(_SECTIONS, value, "sentences")
-        # These do not need indices of texts.
+        # These values contain no text indices.
         for value in ([], [[3, -1]]):
             self.assertEqual(
                 _read(_SECTIONS, value), _read(_SECTIONS, value, "sentences")
@@ -73,7 +75,7 @@ class ReadTest(parameterized.TestCase):
         (_SECTIONS, ["He sings.", "C. B."], [0, 3]),
         (_STRING, ["He sings."], [0, 1]),
         (_STRING, ["Brno is a city."], [1]),
-        # Only an equal text, if there is one; white space is ignored.
+        # A text that equals the value takes precedence; white space is ignored.
         ("Conclusion\n\nThe Conclusion section follows.", ["Conclusion"], [0]),
         ("The Conclusion follows.\n\nThe Conclusion", ["The\tConclusion"], [1]),
         (
@@ -167,19 +169,19 @@ class FindUnitsTest(parameterized.TestCase):
 
     @parameterized.parameters(
         (["He paints a lot."], {(0, 1)}, 0),
-        # The text occurs everywhere.
+        # All units that equal the text are selected.
         (["He sings."], {(2, 0), (2, 2)}, 0),
-        # All of one unit, and a little of the next.
+        # A whole unit and a small part of the next.
         (["Jan was born. He"], {(0, 0)}, 0),
         (["Jan was born. He paints a"], {(0, 0), (0, 1)}, 0),
         # A phrase within one unit, and one across two.
         (["paints"], {(0, 1)}, 0),
         (["born. He"], {(0, 0), (2, 1)}, 0),
-        # Whole words first; inside words if there are none.
+        # Whole words take precedence over parts of words.
         (["a"], {(0, 1)}, 0),
         (["as born. He"], {(0, 0), (2, 1)}, 0),
         (["sing"], {(2, 0), (2, 2)}, 0),
-        # Not across paragraphs.
+        # Texts that cross paragraphs, are missing, or are blank are not found.
         (["a lot. He sings.", "Eve", " "], set(), 3),
     )
     def test_finds(self, texts, expected, missing):
@@ -194,13 +196,13 @@ class FindUnitsTest(parameterized.TestCase):
         ("哈哈。", [["哈哈哈。", "哈。", "哈哈。"]], [2]),
         # White space is ignored.
         ("We  won.", [["So we\nwon.", "We\nwon."]], [1]),
-        # Several units, from the start of the first to the end of the last.
+        # Adjacent units that equal the text together.
         (
             "We won. So.",
             [["Eve: We won.", "So."], ["We won.", "So.", "Eve: We won."]],
             [2, 3],
         ),
-        # No unit has the text.
+        # No unit equals the text.
         ("won.", [["The mayor: We won.", "We won"]], [0]),
         ("没有", [["我没有。", "没有了。"]], [0, 1]),
     )

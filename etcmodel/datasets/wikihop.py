@@ -36,8 +36,9 @@ class WikiHopRecord(Record, frozen=True):
     def answer_index(self) -> int | None:
         """Index of the candidate that is the answer; None if there is none.
 
-        It is the first candidate that equals the answer by the official metric,
-        or else after normalization (see `normalized_texts`).
+        This is the first candidate that equals the answer by the official
+        metric, or else the first that equals it after normalization (see
+        `normalized_texts`).
         """
         if self.answer is None:
             return None
@@ -100,8 +101,8 @@ FORMAT = Format(
 def gold(record: WikiHopRecord) -> str | None:
     """Returns the right answer; None if the file has none.
 
-    It is the answer as written in the file if it equals the right candidate by
-    the official metric. Otherwise, it is the candidate.
+    Returns the answer as written in the file if it equals the right candidate
+    by the official metric, and otherwise the candidate.
     """
     index = record.answer_index
     if index is None:

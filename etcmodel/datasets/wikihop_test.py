@@ -1,4 +1,4 @@
-"""Tests of WikiHop; `readers/records_test.py` has the errors of records."""
+"""Tests of WikiHop; `readers/records_test.py` tests errors in records."""
 
 import json
 
@@ -19,21 +19,21 @@ class RecordsTest(tf.test.TestCase):
         self.assertEqual("WH_1", record.id)
         self.assertEqual("country_of_citizenship jan novak", record.query)
         self.assertLen(record.supports, 2)
-        # As written in the file.
+        # Candidates are kept as written in the file.
         self.assertEqual(
             ("austria", "Czech Republic ", "poland"), record.candidates
         )
-        # Compared without letter case and surrounding space.
+        # The answer is compared without letter case and surrounding spaces.
         self.assertEqual(1, record.answer_index)
 
     def test_answer_in_other_characters(self):
-        """The answer may be a candidate in another Unicode normal form."""
+        """The answer may differ from its candidate in Unicode normal form."""
         candidates = ["Oslo", "Mu\u0308nchen\u00a0Ost", "Ulm"]
         (record,) = self._read(
             [samples.wikihop(candidates=candidates, answer="M\u00fcnchen Ost")]
         )
         self.assertEqual(1, record.answer_index)
-        # The official metric compares characters.
+        # The official metric does not normalize Unicode.
         (prediction,) = record.candidates[1:2]
         self.assertEqual(
             {"accuracy": 1.0},

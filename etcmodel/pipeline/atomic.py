@@ -17,7 +17,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _check_parent(path: str) -> None:
-    """Raises a `UserError` if no output can be created at a path."""
+    """Raises a `UserError` if an output cannot be created at a path."""
     if files.is_remote(path):
         raise UserError(
             f"{path}: this output can only be written to a local disk. Give a "
@@ -29,7 +29,7 @@ def _check_parent(path: str) -> None:
             f"{path} is a link to {os.readlink(path)}, which does not exist. "
             "Remove the link, or choose another path."
         )
-    # A link stays in place: its target is replaced.
+    # If the path is a link, the link is kept and its target is replaced.
     parent = os.path.dirname(os.path.realpath(path))
     while not os.path.lexists(parent):
         parent = os.path.dirname(parent)
@@ -62,7 +62,7 @@ def _prepare(path: str) -> str:
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Adds the path to an `OSError` about a full disk."""
+    """Adds the path to the message of an `OSError` about a full disk."""
     try:
         yield
     except OSError as error:
@@ -152,9 +152,10 @@ def atomic_file(path: str, mode: str = "w") -> Iterator[IO]:
 
 @contextlib.contextmanager
 def output_directory(path: str, overwrite: bool = False) -> Iterator[str]:
-    """Works like `atomic_directory`, but also for paths such as gs://a/b.
+    """Works like `atomic_directory`, and accepts paths such as gs://a/b.
 
-    In a bucket, the files get their final names one by one at the end.
+    In a bucket, the files are renamed one by one at the end, so the replacement
+    is not atomic.
     """
     if not files.is_remote(path):
         with atomic_directory(path, overwrite) as directory:
@@ -194,8 +195,8 @@ def atomic_directory(path: str, overwrite: bool = False) -> Iterator[str]:
     If the block raises, `path` stays unchanged. Creates parent directories.
 
     Raises:
-        UserError: `path` cannot be written; it has files and `overwrite` is
-            not set; or it has files that this function did not write.
+        UserError: `path` cannot be written; it is not empty and `overwrite` is
+            not set; or it contains files that this function did not write.
     """
     path = _prepare(path)
     check_directory(path, overwrite)

@@ -94,7 +94,7 @@ class AtomicTest(tf.test.TestCase):
         self.assertEqual(["x"], os.listdir(path))
 
     def test_links(self):
-        """Replaces the targets of links; rejects broken links."""
+        """Keeps links and replaces their targets; rejects broken links."""
         os.mkdir(self._path("there"))
         os.symlink(self._path("there", "d"), self._path("link"))
         os.symlink(self._path("loop"), self._path("loop"))
@@ -120,7 +120,7 @@ class AtomicTest(tf.test.TestCase):
             os.remove(self._path(name))
 
     def test_permissions_are_those_of_new_files(self):
-        """Permissions follow the umask, which is never changed."""
+        """Permissions follow the umask, and the umask is never changed."""
         script = (
             "import os, sys\n"
             "from etcmodel.pipeline import atomic\n"
@@ -137,7 +137,7 @@ class AtomicTest(tf.test.TestCase):
             self.assertEqual(mode, os.stat(self._path(name)).st_mode & 0o777)
 
     def test_full_disk_is_named(self):
-        """Simulates a full disk by a limit on the file size."""
+        """A limit on the file size simulates a full disk."""
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         for name in ("f", "d"):
             path = self._path(name)
@@ -173,7 +173,7 @@ class AtomicTest(tf.test.TestCase):
                 pass
 
     def test_leftovers_of_killed_processes(self):
-        """Removes them, but keeps files that another process is writing."""
+        """Removes leftovers, but keeps files that are being written."""
         path = os.path.join(self.root, "out")
         script = (
             "import os, sys\n"

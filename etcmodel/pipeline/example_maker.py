@@ -22,8 +22,8 @@ from etcmodel.pipeline.preprocessor import on_host
 from etcmodel.pipeline.raw_inputs import to_bytes
 from etcmodel.pipeline.spec import TaskSpec
 
-# Features with token ids: ETC's, then those of ReadTwice and of the texts for
-# pre-training.
+# Features with token ids: ETC's, and the one that ReadTwice and the texts for
+# pre-training have.
 _TOKEN_IDS = ("long_token_ids", "token_ids")
 
 
@@ -47,7 +47,8 @@ class ExampleMaker:
     def preprocess(self, records: Sequence[Any]) -> Any:
         """Preprocesses a batch of records.
 
-        A `RecordError` always names the first record of the batch.
+        If preprocessing fails, the `RecordError` names the batch's first
+        record.
         """
         inputs = self.preprocessor.raw_batch(records)
         try:
@@ -66,13 +67,13 @@ class ExampleMaker:
     def make_examples(
         self, records: Sequence[Any], split: str
     ) -> list[Examples | RecordError]:
-        """Makes the examples of each record, or the error if it fails.
+        """Makes each record's examples, or the error if the record fails.
 
         This method is thread-safe.
         """
         with contextlib.suppress(UserError):
             return self._make_batch(records, split)
-            # If the batch fails, each record is tried alone.
+            # If the batch fails, each record is tried separately.
         made = []
         for record in records:
             try:
@@ -109,7 +110,7 @@ class ExampleMaker:
         )
 
     def _count_tokens(self, rows) -> dict[str, int]:
-        """Counts the stored tokens, and those that are unknown ([UNK])."""
+        """Counts all stored tokens, and the unknown ones ([UNK]) among them."""
         unknown = self.preprocessor.tokenizer.unknown_id
         ids = [
             np.asarray(row[name])

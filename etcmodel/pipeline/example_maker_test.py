@@ -69,7 +69,7 @@ class ExampleMakerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotIn("gold", stored)
 
     def test_unknown_tokens(self):
-        """Counts unknown tokens in the stored windows, each of four words."""
+        """Counts unknown tokens in the stored windows of four words each."""
         records = [
             toy.ToyRecord("x", "zz bb a zz bb ccc", "ccc"),
             toy.ToyRecord("y", "a Z\u00fc", "a"),

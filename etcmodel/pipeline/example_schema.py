@@ -1,7 +1,7 @@
 """Schema of stored examples, used to write and to parse them.
 
-A field's axis says how many values it has; its role says what reads it. An ETC
-task adds its own fields to the common ones (see `etc_schema`):
+A field's axis determines how many values it has; its role, how they are used.
+An ETC task adds its own fields to the common ones (see `etc_schema`):
 
     SCHEMA = etc_schema(
         LAYOUT.encoder_inputs,
@@ -29,8 +29,8 @@ INPUT = "input"  # inputs of the model
 LABEL = "label"  # labels; stored only if the answer is known
 CONTEXT = "context"  # numbers for the losses or for decoding
 DECODING = "decoding"  # numbers for decoding only; not stored for training
-# Texts from which answers are made, per record rather than per row; not stored
-# for training.
+# Texts to make answers from; per record rather than per row, and not stored for
+# training.
 TEXT = "text"
 
 _AXES = ("long", "global", "one", "list", "block")
@@ -52,13 +52,14 @@ class Field(NamedTuple):
             `"global"`, stored without trailing padding), one per record
             (`"one"`), one per ReadTwice segment (`"block"`), or any number
             (`"list"`).
-        role: `INPUT`, `LABEL`, `CONTEXT`, `DECODING` or `TEXT`.
+        role: the use of the values: `INPUT`, `LABEL`, `CONTEXT`, `DECODING` or
+            `TEXT`.
         dtype: the stored dtype: `tf.int64`, `tf.float32` or `tf.string`.
         pad: value of padding and of a missing field; None if every example must
             have the field.
         size: size of the vector that each token or segment has, or the name of
             the preprocessing option that sets it; None for a scalar.
-        as_steps: whether to store each element of that vector as the difference
+        as_steps: whether to store each element of the vector as its difference
             from the previous one, so that ascending numbers compress better.
     """
 
@@ -88,8 +89,9 @@ class ExampleSchema:
 
     Args:
         packing: limits for packing; None if each example holds one record.
-        merge_texts: joins the texts of a record's examples, in order, if each
-            example stores only a part of them; None if all store the same.
+        merge_texts: function that joins the texts of a record's examples, in
+            order, if each example stores only a part of them; None if each
+            stores all of the texts.
         **fields: name -> `Field`.
 
     Raises:
@@ -134,9 +136,9 @@ class ExampleSchema:
         return specs
 
     def select(self, values: Mapping[str, Any], split: str) -> dict[str, Any]:
-        """Returns the values to store.
+        """Returns the values that a split stores.
 
-        The split "train" drops the roles `TEXT` and `DECODING`.
+        The split "train" drops fields with the roles `TEXT` and `DECODING`.
         """
         if split != "train":
             return dict(values)
@@ -258,7 +260,7 @@ def _size(field: Field, sizes: Mapping[str, int | None]) -> list[int]:
 
 
 def _check_not_for_training(parsed: dict[str, Any]) -> dict[str, Any]:
-    """Asserts that no example was stored for training, without texts."""
+    """Asserts that no example was stored for training: these lack texts."""
     number = tf.size(parsed.pop(_FOR_TRAINING).flat_values)
     check = tf.debugging.Assert(
         tf.equal(number, 0),

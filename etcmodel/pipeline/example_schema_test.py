@@ -44,7 +44,7 @@ def _examples():
                 "unread": "note",
             },
         ),
-        # Only required features: a record without text.
+        # A record without text has only the required features.
         _FIELDS.serialize(
             {
                 **_features([8, 0, 0], [0, 0, 0]),
@@ -121,7 +121,7 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
             )
 
     def test_encoder_inputs(self):
-        """Parses further links and embedded values at several lengths."""
+        """Parses link features and embedded values at different lengths."""
         spec = layout.LayoutSpec(
             [layout.Section("text", unit_global=layout.GlobalToken(1))],
             [
@@ -169,7 +169,7 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(context["place"][0, :3], [3, 0, 0])
 
     def test_segments(self):
-        """Parses fields of segments, with scalars and with vectors."""
+        """Parses fields of segments that hold scalars or vectors."""
         schema = example_schema.ExampleSchema(
             example_schema.Packing({"ids": "blocks"}, "blocks"),
             ids=example_schema.Field("block", "input"),
@@ -205,7 +205,7 @@ class SchemaTest(tf.test.TestCase, parameterized.TestCase):
             schema.parse(tf.constant([example]), {"blocks": 3, "tokens": 3}, [])
 
     def test_examples_for_training_have_no_answers(self):
-        """Without this error, decoded answers would silently be wrong."""
+        """Examples for training lack texts, so parsing texts is an error."""
         values = {**_features([5], [1]), "example_id": "a", "segments": ["x"]}
         stored = _FIELDS.select({**values, "note": "q", "weight": 1.0}, "train")
         self.assertNoCommonElements(stored, ["segments", "note"])

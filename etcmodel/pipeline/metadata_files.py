@@ -18,7 +18,7 @@ from etcmodel.readers import files
 
 
 class FileName(str):
-    """Type of a key whose value names a file in the same directory."""
+    """Type of a key whose value is the name of a file in the same directory."""
 
 
 # First line of the YAML files that `write` writes.
@@ -51,7 +51,7 @@ def read(
         path: the file, local or in a bucket.
         keys: the required keys and the types of their values. A dot enters a
             nested object: `"task.model"`.
-        advice: a sentence that ends every error: how to get a valid file.
+        advice: the last sentence of every error: how to get a valid file.
 
     Raises:
         UserError: the file cannot be read, is empty or damaged, or a key is
@@ -181,7 +181,7 @@ def parse_yaml(content: str | bytes) -> Any:
         problem = getattr(error, "problem", None) or "invalid characters"
         raise ValueError(f"it is not YAML ({problem}{where})") from None
     except (ValueError, RecursionError) as error:
-        # An invalid value, such as the date 2020-99-99.
+        # A value that YAML cannot convert, such as the date 2020-99-99.
         is_deep = isinstance(error, RecursionError)
         problem = "it is nested too deeply" if is_deep else error
         raise ValueError(f"it is not YAML ({problem})") from None

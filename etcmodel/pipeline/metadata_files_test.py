@@ -22,7 +22,7 @@ class MetadataFilesTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("x.json", "x.yaml", "x.yml")
     def test_reads(self, name):
-        # The content is JSON, which is valid YAML, too.
+        # The content is JSON, which is also valid YAML.
         path = self._write(json.dumps(_GOOD).encode(), name)
         self.assertEqual(_GOOD, metadata_files.read(path, _KEYS))
         self.assertEqual(_GOOD, metadata_files.read(path))
@@ -102,7 +102,7 @@ class MetadataFilesTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("x.json", "x.yaml")
     def test_any_changed_character_is_noticed(self, name):
-        """Raises an error unless the content is equal or the checksum gone."""
+        """A changed character is an error if it changes the content."""
         content = {
             "a": 0.1,
             "b": [12, "caf\u00e9"],
@@ -124,7 +124,8 @@ class MetadataFilesTest(tf.test.TestCase, parameterized.TestCase):
                 except UserError:
                     noticed += 1
                     continue
-                # If the key of the checksum changes, it is an unknown key.
+                # If a character of the checksum's key changes, the key is
+                # unknown.
                 self.assertEqual(
                     content, {x: y for x, y in found.items() if x in content}
                 )

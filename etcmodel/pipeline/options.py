@@ -24,12 +24,12 @@ def option(default: Any = dataclasses.MISSING, **metadata) -> Any:
             *   `min_value`, `max_value`: bounds of a number.
             *   `one_of`: the allowed strings.
             *   `several`: whether the flag may be repeated.
-            *   `path`: what a path must be, see `etcmodel.engine.paths`.
+            *   `path`: the requirement on a path, see `etcmodel.engine.paths`.
             *   `is_flag`: whether the option has a flag; by default, it has.
             *   `is_noted`: see `TaskSpec.reading`.
-            *   `is_optional`: in a preprocessing configuration, whether an
-                empty value is not stored. Older data, which lack the option,
-                then still match.
+            *   `is_optional`: in a preprocessing configuration, whether to
+                leave out an empty value, so that older data without the option
+                still match.
     """
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -44,7 +44,7 @@ def required(options: type) -> list[str]:
 
 
 def paths(options: type) -> dict[str, str]:
-    """Returns option -> requirement, for options that are paths."""
+    """Returns option -> requirement on its path, for options that are paths."""
     return {
         field.name.rstrip("_"): field.metadata["path"]
         for field in dataclasses.fields(options)
@@ -70,7 +70,7 @@ def type_of(options: type, name: str) -> type:
 
 
 def descriptions(options: type) -> dict[str, str]:
-    """Returns option -> description, from docstrings of a class and bases."""
+    """Returns option -> description, from the docstrings of class and bases."""
     return {
         parameter.arg_name: " ".join(parameter.description.split())
         for base in reversed(options.__mro__)
@@ -78,7 +78,7 @@ def descriptions(options: type) -> dict[str, str]:
     }
 
 
-# Type of an option -> types that its values may have, and their description.
+# Type of an option -> allowed types of its values, and their description.
 _TYPES = {
     bool: (bool, "True or False"),
     int: (int, "a whole number"),

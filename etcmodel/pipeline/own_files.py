@@ -1,6 +1,6 @@
 """Keeps a list of an output directory's files in the directory itself.
 
-`overwrite` replaces a directory only if it has this list and no further files.
+`overwrite` replaces a directory only if it has this list and no unlisted files.
 """
 
 import os
@@ -14,7 +14,7 @@ FILE = ".etcmodel_files.json"
 
 
 def write(directory: str) -> None:
-    """Writes the list of all files into a finished directory."""
+    """Writes the list of a finished directory's files into the directory."""
     note = {"files": sorted({*_walk(directory)} - {FILE})}
     content = json_objects.dump_note(note).encode("utf-8")
     if not files.is_remote(directory):

@@ -9,15 +9,15 @@ from etcmodel.pipeline.example_schema import ExampleSchema
 from etcmodel.readers.records import Source
 
 Values = Mapping[str, Any]
-# Records that may be packed together: few enough for the memory of a worker.
+# Size of a group of records; a group must fit into the memory of a worker.
 _GROUP_RECORDS = 4096
 
 
 def group_of(source: Source) -> tuple[str, int]:
-    """Returns the group of a record; only records of one group are packed.
+    """Returns a record's group; only records of the same group share examples.
 
-    Groups depend only on the file and the position in it, so the examples do
-    not depend on how workers divide the files.
+    The group depends only on the record's file and its position in the file, so
+    the examples do not depend on how workers divide the files.
     """
     return source.path, source.index // _GROUP_RECORDS
 
@@ -27,7 +27,7 @@ class ExamplePacker:
 
     A packed example concatenates the values of whole records. The schema's
     `packing` limits the number of values of some fields. Fields of segments are
-    padded with zeros to that limit:
+    padded with zeros to their limit:
 
         packer = ExamplePacker(schema, {"num_blocks_per_example": 4})
         packer.add(of_3_blocks)  # -> []

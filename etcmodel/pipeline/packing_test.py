@@ -37,7 +37,7 @@ def read(packed):
 
 
 def make_packer(number, **options):
-    """Makes a packer that pads examples to `number` segments."""
+    """Creates a packer that pads examples to `number` segments."""
     return ExamplePacker(_SCHEMA, {"blocks": number}, **options)
 
 
@@ -50,7 +50,8 @@ class ExamplePackerTest(tf.test.TestCase):
         self.assertEqual(
             [[1, 1, 1, 3], [*range(100, 109), 300, 301, 302]], read(full)
         )
-        # Features of records, and those without a field, become lists.
+        # Values per record, and values that are not in the schema, become
+        # lists.
         self.assertEqual([b"1", b"3"], full["example_id"])
         self.assertEqual(["q", "q"], full["question"])
         (alone,) = packer.add(document(4, 4))
@@ -88,7 +89,7 @@ class ExamplePackerTest(tf.test.TestCase):
         self.assertLess(np.mean(rows == 0), 0.1)
 
     def test_lists_with_two_limits(self):
-        """Packed lists exceed neither limit, and are not padded."""
+        """Packed lists stay within both limits, and are not padded."""
         schema = ExampleSchema(
             Packing({"tokens": "long", "lengths": "global"}),
             tokens=Field("list", INPUT),
@@ -104,7 +105,8 @@ class ExamplePackerTest(tf.test.TestCase):
             [[4, 2, 2], [3, 2, 2]], [x["lengths"].tolist() for x in packed]
         )
         self.assertAllEqual([0, 1, 2, 3, 0, 1, 2, 3], packed[0]["tokens"])
-        # Two such records have room for their tokens, but not for 4 lengths.
+        # The tokens of two such records fit into an example, but not the 4
+        # lengths.
         record = {"tokens": [0, 0], "lengths": [1, 1]}
         packed = [*packer.add(record), *packer.add(record), *packer.flush()]
         self.assertEqual([[1, 1]] * 2, [x["lengths"].tolist() for x in packed])
@@ -116,7 +118,7 @@ class ExamplePackerTest(tf.test.TestCase):
             make_packer(4).add(document(1, 5))
 
     def test_groups_of_a_file(self):
-        """Groups do not depend on how files are divided."""
+        """A record's group does not depend on how files are divided."""
         group = {group_of(Source(x, i)) for x in "ab" for i in (0, 4095, 4096)}
         self.assertEqual({("a", 0), ("a", 1), ("b", 0), ("b", 1)}, group)
 

@@ -26,7 +26,7 @@ from etcmodel.pipeline.raw_inputs import RawInput
 from etcmodel.pipeline.raw_inputs import assert_same_sizes
 from etcmodel.readers.records import Source
 
-# Lengths of serving requests are rounded up to multiples of this number.
+# Lengths of serving requests are rounded up to a multiple of this number.
 LENGTH_STEP = 64
 
 
@@ -37,8 +37,8 @@ class Encoded(NamedTuple):
         layout: the encoder's inputs; see `layout.Layout`.
         context: values of `CONTEXT` and `DECODING` fields, `[rows, ...]`.
         text: values of `TEXT` fields, `[batch, ...]`.
-        host: values for making labels and counts in Python, `[batch, ...]`.
-        request: when serving, further values for decoding, such as sizes.
+        host: values for labels and counts made in Python, `[batch, ...]`.
+        request: when serving, other values for decoding, such as sizes.
         outputs: when serving, values to return with the answers, `[batch]`.
     """
 
@@ -62,11 +62,11 @@ class RecordView:
         number: number of the record's rows.
         features: the layout's features and values, and the context,
             `[rows, ...]`.
-        long_sources: see `layout.Layout`, of this record's rows.
-        global_sources: see `layout.Layout`, of this record's rows.
+        long_sources: `layout.Layout.long_sources` of this record's rows.
+        global_sources: `layout.Layout.global_sources` of this record's rows.
         counts: section -> `layout.Counts` as integers.
-        text: see `Encoded`, of this record.
-        host: see `Encoded`, of this record.
+        text: `Encoded.text` of this record.
+        host: `Encoded.host` of this record.
         windows: `starts` and `sizes`, `<int>[rows]`; empty without windows.
     """
 
@@ -97,9 +97,9 @@ class RecordView:
 def on_host(batch: Encoded) -> Encoded:
     """Converts the tensors of a batch to NumPy arrays.
 
-    Converts the whole batch at once, because single records would be slow. A
-    ragged tensor becomes an object array with one array, or list of bytes, per
-    record.
+    Converts the whole batch at once, because converting single records is slow.
+    A ragged tensor becomes an object array with one array, or list of bytes,
+    per record.
     """
 
     def fetch(value):
@@ -137,7 +137,7 @@ class Examples(NamedTuple):
     """Examples to store for a record.
 
     Attributes:
-        rows: the examples; none if the record is of no use.
+        rows: the examples; empty if the record is of no use.
         counts: statistics of the record.
         source: where the record was read.
     """
@@ -184,8 +184,8 @@ class Preprocessor(tf.Module, abc.ABC):
             "", booleans with False, numbers with -1.
         REQUEST: a small request of one record, to test and warm up an exported
             model; empty if the task has no answers.
-        TEXT_REQUEST: one for the signature `text`, whose inputs are strings,
-            one a record; empty if the task has none. See `of_text`.
+        TEXT_REQUEST: a request for the signature `text`, whose inputs have one
+            string per record; empty if the task lacks it. See `of_text`.
         NEEDS_QUERY: whether a text without a query has no answer.
         SCHEMA: schema of the stored examples.
         RECORDS_AT_ONCE: number of records that `preprocess` batches.
@@ -242,14 +242,14 @@ class Preprocessor(tf.Module, abc.ABC):
     def of_text(
         **inputs: tf.Tensor,
     ) -> tuple[dict[str, Any], dict[str, tf.Tensor]]:
-        """Makes `INPUTS` of one string a record; graph code.
+        """Makes `INPUTS` from one string per record; graph code.
 
         Args:
             **inputs: the inputs of `TEXT_REQUEST`, `<string>[records]`.
 
         Returns:
-            The inputs, which may be ragged, and the parts of the text that
-            answers name by their positions: `[records, ...]`, padded with "".
+            The inputs, which may be ragged, and the parts of the text to which
+            positions in answers refer: `[records, ...]`, padded with "".
         """
         raise NotImplementedError("The task has no signature `text`.")
 
@@ -438,7 +438,7 @@ class EtcPreprocessor(Preprocessor):
     def name_global(
         self, record: Any, section: str, group: int, unit: int
     ) -> str:
-        """Returns the name of a unit's global token; unit -1 is the group."""
+        """Returns the name of a unit's global token; -1 means the group's."""
         del record
         return f"{section} {group}" + (f".{unit}" if unit >= 0 else "")
 

@@ -35,7 +35,7 @@ class RecordViewTest(tf.test.TestCase):
         self.assertEqual(
             [[0, 2], [0], [0]], [[*x.windows["starts"]] for x in views]
         )
-        # Both windows contain the only unit.
+        # The only unit is in both windows, but it is counted once.
         counts = views[0].counts["words"]
         self.assertEqual((3, 3, 1), (*counts[:2], counts.units))
         self.assertAllClose(
@@ -104,7 +104,7 @@ class EtcPreprocessorTest(tf.test.TestCase):
 
 
 class TrimTest(tf.test.TestCase, parameterized.TestCase):
-    """Tests of `_trim`: short texts in a model with long inputs."""
+    """Tests that `_trim` shortens the inputs of short texts."""
 
     @parameterized.parameters(
         ([300, 5], 320, [3, 2], 64),

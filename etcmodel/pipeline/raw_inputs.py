@@ -100,7 +100,7 @@ def to_bytes(text: str) -> bytes:
 
 
 def pad(values: Any, spec: RawInput) -> np.ndarray:
-    """Pads nested lists, as deep as the input's rank, to an array.
+    """Pads lists, nested as deep as the input's rank, to an array.
 
     Pads strings with "", booleans with False and numbers with -1. Example:
     `[["a", "b"], ["c"]]` gives `[[b"a", b"b"], [b"c", b""]]`.

@@ -1,4 +1,4 @@
-"""Hashes record ids to integers, because TPUs have no strings."""
+"""Hashes record ids to integers, because TPUs do not support strings."""
 
 import zlib
 from collections.abc import Sequence
@@ -27,13 +27,13 @@ def record_keys(example_ids: tf.Tensor) -> tf.Tensor:
 
 
 def document_number(record: Any, part: int) -> int:
-    """Hashes a part of a document to 1 ... 2**31 - 1; the same in every run."""
+    """Hashes a part of a document to 1 ... 2**31 - 1, equally in every run."""
     name = f"{record.source.path}\n{record.id}\n{part}".encode()
     return zlib.crc32(name) % (2**31 - 1) + 1
 
 
 def keyed(records: Sequence[Any]) -> dict[tuple[int, int], Any]:
-    """Returns pair of hashes -> record; see `record_keys`."""
+    """Returns `(hash, hash)` -> record; see `record_keys`."""
     ids = tf.constant([record.id for record in records], tf.string)
     keys = record_keys(ids).numpy().tolist()
     return {

@@ -21,7 +21,7 @@ class RecordKeysTest(tf.test.TestCase):
         self.assertLen(set(map(tuple, keys)), len(ids))
 
     def test_does_not_depend_on_the_batch_or_the_process(self):
-        """Evaluation compares keys from different processes."""
+        """Evaluation compares keys that different processes computed."""
         ids = tf.constant(["x", "-2543388002166163252"])
         keys = record_keys(ids)
         self.assertAllEqual(keys[1:], record_keys(ids[1:]))

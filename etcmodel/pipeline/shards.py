@@ -43,7 +43,7 @@ def read_note(directory: str) -> dict | None:
     program wrote the file.
 
     Raises:
-        UserError: the file is damaged, or of another format version.
+        UserError: the file is damaged, or has another format version.
     """
     path = os.path.join(directory, METADATA_FILE)
     if not metadata_files.exists(path):
@@ -110,7 +110,7 @@ def check_counts(counts: Mapping[str, int]) -> None:
                     f"records, but {METADATA_FILE} says {shard['examples']}. "
                     f"{ADVICE}"
                 )
-        # Other programs may store only the total of all shards.
+        # Other programs may store only the total number of records.
         if note and "shards" not in note and {*_series([*found])} == {*found}:
             total = sum(found.values())
             if total != note["num_examples"]:
@@ -123,7 +123,7 @@ def check_counts(counts: Mapping[str, int]) -> None:
 def check(pattern: str, files: Sequence[str]) -> None:
     """Raises a `UserError` if a shard of a pattern is missing or truncated.
 
-    Also raises one if a file belongs to other data, or if
+    Raises one as well if a file belongs to other data, or if
     `preprocessing_config.json` is damaged.
 
     Args:
@@ -137,7 +137,7 @@ def check(pattern: str, files: Sequence[str]) -> None:
         directory, name = os.path.split(path)
         names.setdefault(directory, []).append(name)
     if re.search(r"[*?\[]", parent):
-        # Finds directories that have lost all their shards.
+        # Finds directories that lack all of their shards.
         notes = tf.io.gfile.glob(os.path.join(parent, METADATA_FILE))
         for path in notes:
             names.setdefault(os.path.dirname(path), [])

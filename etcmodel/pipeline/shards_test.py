@@ -74,7 +74,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
             (f"{self.root}/a,{self.root}/b", 12),
             (f"{self.root}/*/train-*", 12),
             (f"file://{self.data}", 7),
-            # A pattern of only some shards is allowed.
+            # A pattern may select only some shards.
             (paths[0], 2),
             (f"{paths[0]},{paths[3]}", 3),
             (f"{self.data}/train-0000[13]-*", 3),
@@ -89,7 +89,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
         write_shards(os.path.join(self.root, "b"))
         for is_noted in (True, False):
             if not is_noted:
-                # File names also give the number of shards.
+                # Without the metadata, file names show the number of shards.
                 os.remove(os.path.join(self.data, "preprocessing_config.json"))
             if os.path.exists(paths[2]):
                 os.remove(paths[2])
@@ -124,7 +124,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
                 f"preprocessing_config.json says {before}.*truncated.*prep",
             ):
                 tfrecords.find_files(given)
-        # The other shards can be read.
+        # Files can be found if the truncated shard is not among them.
         self.assertLen(tfrecords.find_files(paths[:3]), 3)
 
     @parameterized.parameters(None, "preprocessing_config.json")
@@ -154,7 +154,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
                 f"{other}.*not one of the 4 shards.*preprocessing_config.json",
             ):
                 tfrecords.find_files(given)
-        # A pattern that does not match the foreign file is allowed.
+        # A pattern that does not match the foreign file finds the shards.
         pattern = os.path.join(self.data, "train-*")
         self.assertEqual(paths, tfrecords.find_files(pattern))
 
@@ -179,7 +179,7 @@ class ShardsTest(tf.test.TestCase, parameterized.TestCase):
             self._number(self.data)
 
     def test_counts(self):
-        """Record counts reveal replaced files even if sizes are equal."""
+        """Record counts reveal a replaced file even if its size is the same."""
         paths = write_shards(self.data)
         shards.check_counts(dict(zip(paths, (2, 2, 2, 1), strict=True)))
         shards.check_counts({paths[3]: 1})

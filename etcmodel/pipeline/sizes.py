@@ -1,4 +1,4 @@
-"""Finds the sizes of a model's inputs, from its records and parameters."""
+"""Finds the sizes of a model's inputs from records and model parameters."""
 
 from collections.abc import Mapping
 from typing import Any

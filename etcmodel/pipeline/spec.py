@@ -1,4 +1,4 @@
-"""Describes a task as data.
+"""Describes a task: its modules, options and experiments.
 
 This module does not import TensorFlow, so that commands can check their options
 quickly.
@@ -44,7 +44,7 @@ def read_experiments(module: str, name: str = "") -> dict[str, Experiment]:
 
     Args:
         module: path of the task's module.
-        name: replaces `{name}` in the file.
+        name: text that replaces `{name}` in the file.
 
     Returns:
         Name -> experiment. In the file, each experiment is a mapping with a
@@ -63,12 +63,12 @@ class Tuned(NamedTuple):
     """An option that validation tunes for the highest `metric`.
 
     Attributes:
-        option: name of one of the task's options; None as its value means the
-            tuned value.
+        option: name of one of the task's options. If its value is None, the
+            tuned value is used.
         values: the values to try, ascending.
         default: the value before the first validation.
         metric: the metric to maximize.
-        is_used: called with the preprocessing configuration; tells whether
+        is_used: called with the preprocessing configuration; returns whether
             answers depend on the option.
     """
 
@@ -109,7 +109,7 @@ class Tuned(NamedTuple):
 
 @dataclasses.dataclass
 class NoOptions:
-    """Options of a task that has none of its own."""
+    """Empty options, for a task without options of its own."""
 
 
 @dataclasses.dataclass
@@ -128,7 +128,8 @@ class ReadTwiceModelOptions:
 class TaskSpec:
     """Describes a task to the commands.
 
-    A "place" is a string `"module:name"`, imported only when it is needed.
+    A "place" is a string `"module:name"`; the object is imported only when it
+    is needed.
 
     Attributes:
         name: name of the task, for `task=NAME`.
@@ -144,12 +145,12 @@ class TaskSpec:
         experiments: name -> experiment; see `read_experiments`.
         tuned: the option that validation tunes; None if there is none.
         has_answers: False for pre-training, which cannot be exported.
-        reads_segments: whether the encoder is ReadTwice's. Its batch sizes
+        reads_segments: whether the encoder is ReadTwice's; batch sizes then
             count segments.
         reading: names of the sizes that affect only how files are read:
             arguments of the dataset's `make_format`. Empty if the dataset has
-            only a `FORMAT`. Their values are stored for reading other files
-            later, unless the field has `is_noted=False`.
+            only a `FORMAT`. Their values are stored, so that other files are
+            read the same way later, unless the field has `is_noted=False`.
         noted_reading: names of further arguments of `make_format`, which also
             change the stored examples.
         plots: place of a function that draws predictions and gold answers. It
@@ -262,7 +263,8 @@ class TaskSpec:
         Args:
             model_options: any object with attributes of the task's
                 `model_options`; missing attributes get their defaults.
-            options: the same for the task's `options`.
+            options: any object with attributes of the task's `options`; missing
+                attributes get their defaults.
             sizes: the records' preprocessing configuration, as a dict.
         """
         return load(self.model)(
@@ -296,7 +298,7 @@ class TaskSpec:
 
 
 def _taken(options_class: type, source: Any) -> Any:
-    """Copies attributes of an object to options; others keep their default."""
+    """Copies an object's attributes to options; other options keep defaults."""
     names = [field.name for field in dataclasses.fields(options_class)]
     return options_class(
         **{

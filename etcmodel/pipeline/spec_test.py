@@ -13,7 +13,7 @@ class SpecTest(tf.test.TestCase):
         tuned = spec.Tuned("x", (0.0, 0.4, 0.5, 0.9), 0.5, "f1")
         for scores, expected in (
             ({0.0: 0.1, 0.4: 0.7, 0.5: 0.2, 0.9: 0.3}, 0.4),
-            # Of equal scores, the value nearest to the default wins.
+            # Among equal scores, the value nearest to the default is chosen.
             ({0.0: 0.7, 0.4: 0.7, 0.9: 0.7}, 0.4),
             ({0.4: 0.7, 0.5: 0.7}, 0.5),
         ):
@@ -46,7 +46,7 @@ class SpecTest(tf.test.TestCase):
             toy.TASK.make_preprocessing_config({"width": 3})
 
     def test_names_of_tasks_load_no_tensorflow(self):
-        """Commands can report wrong task names quickly."""
+        """Commands report unknown task names quickly, without TensorFlow."""
         script = (
             "import sys\n"
             "from etcmodel.tasks import registry\n"

@@ -13,11 +13,11 @@ import socket
 import uuid
 
 _PARTIAL, _OLD = ".partial", ".old"
-# Distinguishes processes with equal ids, which occur in containers.
+# Distinguishes processes with equal ids, such as in different containers.
 _TOKEN = uuid.uuid4().hex
 _numbers = itertools.count()
-# Arguments of Linux's `renameat2`: take paths relative to the working
-# directory; exchange both names.
+# Arguments of Linux's `renameat2`: paths are relative to the working directory;
+# both names are exchanged.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -35,10 +35,11 @@ def _host() -> str:
 
 
 def replace_directory(new: str, path: str) -> None:
-    """Replaces the directory at `path` by a finished one.
+    """Replaces the directory at `path` by the finished directory `new`.
 
-    The replacement is atomic if the file system can exchange names. If not, and
-    the process is killed in between, `recover` restores the old directory.
+    The replacement is atomic if the file system can exchange names. If it
+    cannot, and the process is killed during the replacement, `recover` restores
+    the old directory.
     """
     old = new
     if not _exchange(new, path):
@@ -53,7 +54,7 @@ def replace_directory(new: str, path: str) -> None:
 
 
 def _exchange(new: str, path: str) -> bool:
-    """Exchanges two names atomically; returns False if it cannot."""
+    """Exchanges two names atomically; returns False if that is impossible."""
     try:
         rename = ctypes.CDLL(None).renameat2
     except (AttributeError, OSError):
@@ -67,13 +68,13 @@ def recover(path: str) -> None:
     """Removes or restores the outputs that killed processes left behind.
 
     Prints each action. Keeps files of other machines and of running processes,
-    and prints what to do with them.
+    and prints advice about them.
     """
     folder, name = os.path.split(path)
     if not os.path.isdir(folder):
         return
     form = rf"\.{re.escape(name)}\.([^.]+)-(\d+)\.([^.]+)(\{_PARTIAL}|\{_OLD})"
-    # Old outputs come first, so that they are restored before others go.
+    # Old outputs come first, so that they are restored before any are removed.
     for entry in sorted(os.listdir(folder), key=lambda x: x.endswith(_PARTIAL)):
         match = re.fullmatch(form, entry)
         if not match:
@@ -113,7 +114,7 @@ def _is_running(process: int) -> bool:
 
 
 def _remove(path: str) -> None:
-    """Removes a file or directory; prints a message if it cannot."""
+    """Removes a file or directory; prints a message if that fails."""
     try:
         if os.path.isdir(path):
             shutil.rmtree(path)

@@ -1,4 +1,4 @@
-"""Tests of killing processes while they replace an output."""
+"""Tests that kill processes while they replace an output."""
 
 import contextlib
 import io
@@ -18,12 +18,12 @@ from etcmodel.pipeline import swaps
 
 _TRACED = {atomic.__file__, swaps.__file__, own_files.__file__, shutil.__file__}
 _NAMES = ("x", "a/x")
-# A file system in memory, where removing directories is faster.
+# A file system in memory, which removes directories faster.
 _PLACE = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
 def _write(path, content, kill_at=None):
-    """Replaces a directory; kills the process at a line after writing files."""
+    """Replaces a directory; kills the process `kill_at` lines after writing."""
     with atomic.atomic_directory(path, overwrite=True) as folder:
         os.mkdir(os.path.join(folder, "a"))
         for name in _NAMES:
@@ -34,7 +34,7 @@ def _write(path, content, kill_at=None):
 
 
 def _killer(number):
-    """Returns a trace function that kills the process at a given line."""
+    """Returns a trace function that kills the process after `number` lines."""
     left = [number]
 
     def trace(frame, event, argument):
@@ -51,10 +51,10 @@ def _killer(number):
 
 
 def _write_and_kill(path, content, number) -> bool:
-    """Tells whether a child process was killed at a given line."""
+    """Replaces a directory in a child process; tells whether it was killed."""
     child = os.fork()
     if not child:
-        # The child must never return to the test.
+        # The child process must never return to the test.
         try:
             _write(path, content, number)
         finally:
@@ -82,7 +82,7 @@ def _recover(path):
 
 
 def kill_at_every_line(path, can_exchange):
-    """Kills at each line; prints the output before and after recovery."""
+    """Kills a process at each line in turn; prints the recovered outputs."""
     if not can_exchange:
         swaps._exchange = lambda new, path: False
     folder, is_killed, number = os.path.dirname(path), True, 0
@@ -120,7 +120,8 @@ class SwapsTest(parameterized.TestCase):
             [sys.executable, "-c", script], stdout=subprocess.PIPE, check=True
         )
         found = done.stdout.decode().split()
-        # The old output before the swap, the new one after it.
+        # A process killed before the swap leaves the old output, one killed
+        # later the new output.
         self.assertEqual(sorted(found, reverse=True), found)
         self.assertEqual({"old", "new"}, {*found})
         self.assertGreater(min(found.count("old"), found.count("new")), 5)
@@ -154,11 +155,11 @@ class SwapsTest(parameterized.TestCase):
         self.assertEqual(["out.d"], os.listdir(self.root))
 
     @parameterized.parameters(
-        # Left behind by another machine, a running process, earlier versions.
+        # Leftovers of another machine and of a running process.
         ("other-12.ab", ".partial", "remove .", False),
         ("other-12.ab", ".old", "to out.d", False),
         ("{host}-{parent}.ab", ".partial", "process {parent} on", False),
-        # An earlier process had the same id as this one.
+        # Leftovers of an earlier process with the id of this one.
         ("{host}-{own}.ab", ".partial", "Removes", True),
         ("{host}-{own}.ab", ".old", "Restores", True),
     )

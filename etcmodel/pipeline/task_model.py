@@ -65,12 +65,12 @@ class TaskModel(abc.ABC):
             metrics' names -> function that tells whether a record with a given
             number of rows is in the group.
         OUTPUTS: names of the sizes that define the outputs, such as the labels.
-            A checkpoint's head is reused only if they are equal.
-        OPTIONAL: names of the parts of heads that a checkpoint may lack; these
-            keep their random initialization.
-        ANSWER_AXES: names of the axes, after the first, of answers whose sizes
-            depend on the request: axes of `Preprocessor.INPUTS`, or others that
-            some answers pad: texts with "", integers with -1.
+            A checkpoint's head is reused only if its sizes are equal to these.
+        OPTIONAL: names of the parts of heads that a checkpoint may lack;
+            missing parts keep their random initialization.
+        ANSWER_AXES: answer -> names of its axes after the first, if their sizes
+            depend on the request. An axis is one of `Preprocessor.INPUTS`, or
+            one that is padded: texts with "", integers with -1.
 
     Raises:
         UserError: a loss has a negative weight.
@@ -137,7 +137,8 @@ class TaskModel(abc.ABC):
     ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         """Makes the model's inputs, and the labels for `terms`.
 
-        With `data.seed`, masking depends on the seed; without, on the records.
+        If `data.seed` is given, masking depends on the seed, otherwise on the
+        records.
 
         Args:
             inputs: fields with the role `INPUT`, `[batch, ...]`.
@@ -165,7 +166,7 @@ class TaskModel(abc.ABC):
         features: Mapping[str, tf.Tensor],
         context: Mapping[str, tf.Tensor],
     ) -> dict[str, tf.Tensor]:
-        """Reduces outputs to the few tensors that `decode` needs.
+        """Reduces the model's outputs to the few tensors that `decode` needs.
 
         The result must not depend on the tuned option (`TaskSpec.tuned`).
 
@@ -205,7 +206,7 @@ class TaskModel(abc.ABC):
     ) -> Any:
         """Converts a record's answers to a prediction for the official file.
 
-        Official metrics also take this prediction.
+        The official metrics score this prediction.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must implement `to_prediction`."
@@ -252,7 +253,7 @@ class AnswerModel(TaskModel):
         }
 
     def loss_factors(self):
-        """Returns the weight 1 for every loss."""
+        """Returns a weight of 1 for every loss."""
         return {f"{name}_loss": 1.0 for name in self.loss_names()}
 
     def metric_names(self):
@@ -342,8 +343,8 @@ def exempt_from_hard_g2l(
     linked with it. Exempt tokens attend to all long tokens.
 
     Args:
-        is_exempt: type of global tokens (see `token_types`) -> whether it is
-            exempt.
+        is_exempt: type of global tokens (see `token_types`) -> whether tokens
+            of this type are exempt.
     """
     types = tuple(x for x, exempt in is_exempt.items() if exempt)
     return {"ignore_hard_g2l_types": types}

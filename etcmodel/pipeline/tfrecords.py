@@ -61,9 +61,9 @@ class ShardedWriter(contextlib.ExitStack):
         self.count += 1
 
     def describe(self) -> dict[str, dict[str, int]]:
-        """Returns file name -> numbers of `examples` and `bytes`.
+        """Returns file name -> number of `examples` and number of `bytes`.
 
-        Call it after the files are closed.
+        Call this method after the files are closed.
         """
         return {
             os.path.basename(path): {
@@ -75,7 +75,7 @@ class ShardedWriter(contextlib.ExitStack):
 
 
 def find_files(input_path: str | Sequence[str]) -> list[str]:
-    """Finds TFRecord files, and checks that none is missing or truncated.
+    """Finds TFRecord files; checks that none is missing or truncated.
 
     Names and sizes are compared with `preprocessing_config.json` beside the
     files. If it does not exist, or another program wrote it without sizes, only
@@ -134,7 +134,7 @@ def compression_type(paths: Sequence[str]) -> str:
 def read_stored(
     input_path: str | Sequence[str],
 ) -> Iterator[tuple[str, int, Mapping[str, tf.train.Feature]]]:
-    """Yields the file, position in it and features of each stored example.
+    """Yields each stored example's file, its position there and its features.
 
     Raises a `UserError` if a file is missing or damaged, or if its number of
     records differs from `preprocessing_config.json`.
@@ -167,10 +167,10 @@ def read_stored(
 def read_examples(
     input_path: str | Sequence[str],
 ) -> Iterator[tuple[str, int, Mapping[str, tf.train.Feature]]]:
-    """Yields `example_id`, index and features for each stored record.
+    """Yields the `example_id`, index and features of each stored record.
 
-    The index counts the records of a packed example, which is yielded once for
-    each record.
+    A packed example is yielded once for each of its records; the index is the
+    record's position in it.
     """
     for _, _, stored in read_stored(input_path):
         for index, name in enumerate(stored["example_id"].bytes_list.value):
@@ -192,14 +192,14 @@ def write_json(directory: str, name: str, content: object) -> None:
 
 
 def read_metadata(files: Iterable[str]) -> dict | None:
-    """Reads the `preprocessing_config.json` beside files of `find_files`.
+    """Reads the `preprocessing_config.json` beside files from `find_files`.
 
     Returns:
         Its content, with the key `directory` added; `num_examples` counts only
         the given files. None if some file has no `preprocessing_config.json`.
 
     Raises:
-        UserError: a `preprocessing_config.json` is damaged or of another
+        UserError: a `preprocessing_config.json` is damaged or has another
             version, two of them differ, or records have no answers.
     """
     metadata = None

@@ -72,7 +72,8 @@ class TfrecordsTest(tf.test.TestCase):
                 for name, _, stored in tfrecords.read_examples(path)
             ]
 
-        # Reads file by file: the second record is in another file.
+        # Files are read one after the other; the second record is in another
+        # file.
         expected = [("a", 0), ("\u00e9", 2), ("-7", 1)]
         self.assertEqual(expected, read(self.root))
         self.assertEqual(expected, read(",".join(sharded.paths)))

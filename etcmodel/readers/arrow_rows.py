@@ -28,7 +28,7 @@ def read(
         on_position: called with the number of bytes read so far. For Parquet,
             it is estimated from the share of rows read. For Arrow, the function
             is called once, at the end.
-        used: names of the columns to read; None for all.
+        used: names of the columns to read; None for all columns.
 
     Yields:
         Pairs of the row's `Place` and the row, see `rows`.
@@ -71,7 +71,7 @@ def read(
 
 
 def _open(path: str, plain, used: Collection[str] | None):
-    """Returns the column names, the batches, and the row count (0: unknown)."""
+    """Returns column names, batches, and the number of rows, 0 if unknown."""
     from pyarrow import ipc
     from pyarrow import parquet
 

@@ -1,6 +1,6 @@
 """Tests of Parquet and Arrow files.
 
-sources_conformance_test.py tests the values in them.
+sources_conformance_test.py tests which values these files can hold.
 """
 
 import os
@@ -58,7 +58,7 @@ class ArrowRowsTest(tf.test.TestCase):
             list(tables.read_rows(path))
 
     def test_arrow(self):
-        """Reads files and streams with any name; rejects truncated ones."""
+        """Reads Arrow files and streams of any name; rejects truncated ones."""
         table = pa.table({"id": ["1", "2"], "text": ["a", "b"]})
         expected = table.to_pylist()
         for name, make in (

@@ -29,10 +29,10 @@ class BadCell(NamedTuple):
     """Placeholder for a value that cannot be read.
 
     Attributes:
-        reason: a few words, the same for all errors of this type; statistics
-            group by it.
+        reason: a few words that name the type of the error; statistics group
+            errors by it.
         problem: the value found and the value expected.
-        advice: what the user can do about it.
+        advice: an action for the user.
     """
 
     reason: str
@@ -44,7 +44,7 @@ class Printed(list):
     """A list of numbers parsed from a string, such as `"[1]"`.
 
     Attributes:
-        text: the original string, for fields where it is meant as text.
+        text: the original string, for fields that hold text.
     """
 
     def __init__(self, values: list, text: str):
@@ -77,8 +77,8 @@ def read_cell(value: object) -> object:
     `["a", "b"]`; `Decimal("1.50")` gives 1.5; NaN gives None.
 
     Returns:
-        A string, number, boolean, None, list or dict; `BadCell` for a value
-        that cannot be converted.
+        A string, number, boolean, None, list or dict, or a `BadCell` if the
+        value cannot be converted.
     """
     try:
         value = _plain(value)
@@ -150,7 +150,8 @@ def _number_or_array(value: object) -> object:
     """Converts numbers, NumPy scalars, arrays and tensors."""
     dtype = str(getattr(value, "dtype", ""))
     if dtype.startswith("datetime64") and not hasattr(value, "iloc"):
-        # NumPy converts nanoseconds to plain integers, microseconds to dates.
+        # NumPy converts nanoseconds to plain integers, but microseconds to
+        # dates.
         value = value.astype("datetime64[us]")
     if isinstance(value, str | int | float) or hasattr(value, "item"):
         if getattr(value, "shape", ()) == ():

@@ -1,6 +1,6 @@
-"""Tests of converting single values.
+"""Tests of converting single cells.
 
-sources_conformance_test.py tests values in all sources.
+sources_conformance_test.py tests the values of all sources.
 """
 
 import decimal

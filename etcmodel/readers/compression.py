@@ -84,10 +84,10 @@ _OPENERS: dict[bytes, Callable] = {
     b"\x28\xb5\x2f\xfd": lambda path, raw: _open_arrow("zstd", path, raw),
     b"\x04\x22\x4d\x18": lambda path, raw: _open_arrow("lz4", path, raw),
 }
-# bzip2 files continue like this after "BZh" and a digit; plain text may also
-# begin with "BZh".
+# In bzip2 files, this follows "BZh" and a digit. Plain text may begin with
+# "BZh", too.
 _BZIP2_BLOCKS = b"1AY&SY", b"\x17rE8P\x90"
-# First bytes of an unsupported format -> its description, advice.
+# First bytes of an unsupported format -> its description and advice.
 _OTHERS = {
     b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "Unpack it"),
     b"Rar!\x1a\x07": ("a RAR archive", "Unpack it"),
@@ -153,7 +153,7 @@ def check_content(path: str, plain: io.BufferedIOBase) -> None:
     except zipfile.BadZipFile as error:
         raise _damaged_zip(path, error) from None
     except DAMAGES:
-        # The reader of the records reports the damage.
+        # The code that reads the records reports the damage.
         return
 
 

@@ -23,7 +23,7 @@ _CSV = 'id,text\n1,Brno\n\n2,"Znojmo, Zlín"\n'
 
 
 def _arrow_compress(data, kind):
-    """Compresses to a whole frame, which `pa.compress` cannot do."""
+    """Compresses data to a complete frame, which `pa.compress` cannot do."""
     stream = pa.BufferOutputStream()
     with pa.CompressedOutputStream(stream, kind) as compressed:
         compressed.write(data)
@@ -64,7 +64,7 @@ class CompressionTest(tf.test.TestCase, parameterized.TestCase):
         (".zip", lambda x: _zip({"folder/": b"", "a": x, "__MACOSX/a": b""})),
     )
     def test_compressed(self, ending, compress):
-        """The first bytes decide, not the suffix."""
+        """The first bytes determine the format, not the suffix."""
         for name, content in (("a.csv", _CSV), ("a.jsonl", _JSON_LINES)):
             data = compress(content.encode())
             for path in (name + ending, name, "a"):
@@ -75,7 +75,7 @@ class CompressionTest(tf.test.TestCase, parameterized.TestCase):
                 self._read(name + ending, data[: len(data) // 2])
 
     def test_cut_off_zstandard(self):
-        """Some readers stop at the end of such a file without an error."""
+        """A truncated file is an error, although some libraries ignore it."""
         content = _JSON_LINES * 5000
         data = _zstd(content.encode())
         with self.assertRaisesRegex(

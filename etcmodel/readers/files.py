@@ -27,7 +27,7 @@ from etcmodel.readers import compression
 _CHUNK_BYTES = 1 << 16
 _MAX_FIRST_LINE = 1 << 28
 _T = TypeVar("_T")
-# 256 MiB: more than a book has, and far less than a machine's memory.
+# 256 MiB: more than any book, and far less than a machine's memory.
 MAX_RECORD_BYTES = 1 << 28
 _max_record_bytes: contextvars.ContextVar[int] = contextvars.ContextVar(
     "etcmodel.max_record_bytes", default=MAX_RECORD_BYTES
@@ -59,7 +59,7 @@ def _gfile():
 
 
 class _FsspecFiles:
-    """Accesses files of an fsspec file system, with `tf.io.gfile`'s names."""
+    """Accesses files of an fsspec file system, like `_TensorFlowFiles`."""
 
     def __init__(self, path: str):
         scheme = path.partition("://")[0]
@@ -105,7 +105,7 @@ class _FsspecFiles:
 
 
 class _TensorFlowFiles:
-    """Accesses files of a TensorFlow file system, like `_FsspecFiles`."""
+    """Accesses files of a file system that TensorFlow supports."""
 
     def __init__(self):
         self._gfile = _gfile()
@@ -166,10 +166,10 @@ def find(paths: str | Sequence[str]) -> list[str]:
 def split_paths(paths: str) -> list[str]:
     """Splits names or patterns at commas.
 
-    A comma belongs to a name if a file or directory with the comma in its name
-    exists, and none does without it.
+    A comma is part of a name if a file or directory with the whole name exists,
+    and none with the part before the comma.
     """
-    # An existing file is taken as a name, although `[` could begin a pattern.
+    # If a file with this name exists, `[` does not begin a pattern.
     if os.path.exists(paths):
         return [paths]
     found, parts = [], paths.split(",")
@@ -268,7 +268,7 @@ _part: contextvars.ContextVar[Part | None] = contextvars.ContextVar(
 def within(
     part: Part, read: Callable[..., Iterator[_T]], *args: object
 ) -> Iterator[_T]:
-    """Yields from `read(*args)`, which sees only a part of the file.
+    """Yields from `read(*args)`, limited to a part of the file.
 
     Within `read`, `open_plain` opens only `part`. The caller's context does not
     change, so several parts can be read in turn, and a reader can be closed in
@@ -285,7 +285,7 @@ def limited(
 ) -> Iterator[_T]:
     """Yields from `read(*args, **kwargs)`, with a limit on the record size.
 
-    0 means no limit. Without this function, the limit is `MAX_RECORD_BYTES`.
+    0 means no limit. Outside this function, the limit is `MAX_RECORD_BYTES`.
     """
     yield from _with(_max_record_bytes, max_record_bytes, read, *args, **kwargs)
 
@@ -293,7 +293,8 @@ def limited(
 def check_size(size: int, place: str) -> None:
     """Raises a `UserError` if a record exceeds the maximum size.
 
-    Readers call it while they read, so that one record cannot fill the memory.
+    Readers call this function while they read, so that one record cannot fill
+    the memory.
 
     Args:
         size: bytes of the record read so far.
@@ -333,7 +334,7 @@ def _with(variable, value, read, *args, **kwargs) -> Iterator[_T]:
 
 
 def _next(values: Iterator[_T]) -> list[_T]:
-    """Returns the next value in a list; an empty list at the end."""
+    """Returns a list with the next value, or an empty list at the end."""
     return [*itertools.islice(values, 1)]
 
 
@@ -376,7 +377,8 @@ def line_parts(path: str, size: int) -> list[Part]:
         end = plain.seek(0, os.SEEK_END)
         starts = [0]
         for place in range(size, end, size):
-            # The line of byte `place - 1` belongs to the part before.
+            # The line that contains byte `place - 1` belongs to the previous
+            # part.
             plain.seek(place - 1)
             while plain.readline(_CHUNK_BYTES)[-1:] not in (b"\n", b""):
                 pass
@@ -402,7 +404,7 @@ def _has_json_line(plain: io.BufferedIOBase) -> bool:
 
 
 def count_lines(part: Part) -> tuple[int, int]:
-    """Returns the numbers of all lines and of nonblank lines of a part."""
+    """Returns a part's number of lines and its number of nonblank lines."""
     lines = records = 0
     is_start = is_blank = True
     for piece in within(part, plain_lines, part.path):
@@ -416,7 +418,7 @@ def count_lines(part: Part) -> tuple[int, int]:
 def numbered(parts: Sequence[Part], counts: Mapping[Part, tuple]) -> list[Part]:
     """Sets `lines` and `records` of each part; drops parts without records.
 
-    `counts` maps each part that is not a whole file to its `count_lines`.
+    `counts` maps each part, except whole files, to the result of `count_lines`.
     """
     found, before = [], {}
     for part in parts:
@@ -473,8 +475,7 @@ def open_plain(path: str) -> tuple[io.RawIOBase, io.BufferedIOBase]:
 def plain_lines(path: str) -> Iterator[bytes]:
     """Yields the lines of a plain or compressed file as bytes.
 
-    Splits a long line into pieces, of which only the last ends with a line
-    feed.
+    Splits long lines into pieces; only the last piece ends with a line feed.
     """
     raw, plain = open_plain(path)
     with raw, plain:

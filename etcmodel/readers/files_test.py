@@ -63,7 +63,7 @@ class FilesTest(unittest.TestCase):
             files.find(f"{self.folder}/a.json,{self.folder}")
 
     def test_remote_files(self):
-        """Uses file://, which TensorFlow opens like gs://."""
+        """Reads file:// addresses, which TensorFlow opens like gs://."""
         address = self.folder.as_uri()
         self.assertEqual(
             [f"{self.folder}/b1.json", f"{self.folder}/b2.json"],
@@ -89,7 +89,7 @@ class FilesTest(unittest.TestCase):
         self.assertEqual("gs://b/a.json", files.full_name("gs://b/a.json"))
 
     def test_read_form(self):
-        """Finds names in any Unicode form, local or remote."""
+        """Finds local and remote names in any Unicode normalization form."""
 
         def read(path):
             raw, plain = files.open_plain(path)
@@ -139,7 +139,7 @@ class FilesTest(unittest.TestCase):
                 self.assertLessEqual(len(numbered), 3)
 
     def test_parts_have_the_format_of_their_file(self):
-        """A part is not rejected if its first record is bad."""
+        """Reads a part as JSON lines even if its first record is bad."""
         path = str(self.folder / "lines.jsonl")
         lines = ['{"text": "a"}', "null", "[1]", '"x"', '{"text": "b"}']
         pathlib.Path(path).write_text("\n".join(lines))
@@ -157,7 +157,7 @@ class FilesTest(unittest.TestCase):
             self.assertEqual(whole, found)
 
     def test_parts_are_read_in_turn(self):
-        """Readers of several parts alternate; another thread closes them."""
+        """Alternates between parts; another thread closes their readers."""
         path = str(self.folder / "lines.jsonl")
         pathlib.Path(path).write_text("a\nb\nc\nd\n")
         first, second = files.Part(path, 0, 4), files.Part(path, 4, 8)

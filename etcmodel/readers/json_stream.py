@@ -1,6 +1,6 @@
 """Streams records from JSON arrays and JSON lines, and lines from plain text.
 
-The memory needed does not depend on the length of the file.
+Memory use does not depend on the length of the file.
 
 If the caller gives the type of the records, msgspec decodes them. Records that
 msgspec rejects are parsed again as plain JSON, which is slow, but shows which
@@ -32,15 +32,16 @@ OnPosition = Callable[[int], None] | None
 
 _CHUNK_BYTES = 1 << 16
 _MAX_LINE_SIZE = 1 << 20
-# ijson, the slower parser, reads array elements longer than this.
+# Array elements longer than this are parsed by ijson, which is slower.
 _MAX_ELEMENT_BYTES = 1 << 20
 _SPACE = rb"[ \t\r\n]*"
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-# Maximum nesting depth. Python's parser of JSON lines allows about as much;
-# ijson's time grows with the square of the depth.
+# Maximum nesting depth. Python's parser, used for JSON lines, has about the
+# same limit; ijson's time grows with the square of the depth.
 _MAX_DEPTH = 1000
-# Bytes that `_split` may parse to find the end of the last whole element.
+# Maximum number of bytes that `_split` parses to find where the last complete
+# element ends.
 _MAX_TRIED_BYTES = 1 << 21
 _OBJECT_START = re.compile(_SPACE.join((b"", rb"\{", b'("[^"\\\\]*")')))
 
@@ -49,8 +50,8 @@ class Place(NamedTuple):
     """The place of a record in its file.
 
     Attributes:
-        index: number of records before it.
-        line: the line where it starts, from 1; None if unknown.
+        index: number of records before this one.
+        line: the line where the record starts, from 1; None if unknown.
     """
 
     index: int
@@ -135,9 +136,9 @@ def _check_start(
 ) -> bytes:
     """Returns the bytes up to the first chunk with more than white space.
 
-    Raises a `UserError` if the file is empty or begins with other characters
-    than `opening`. `expected` describes a right file, `other` a file that has
-    an array in place of an object, or the reverse.
+    Raises a `UserError` if the file is empty or does not begin with `opening`.
+    Its message has `expected`, a description of a valid file, or `other`, if
+    the file has an array in place of an object or vice versa.
     """
     parts, size = [], 0
     for chunk in chunks:
@@ -247,7 +248,7 @@ def _array_start(key: str | None) -> tuple[bytes, str, str]:
 def _elements(
     start: bytes, chunks: Iterator[bytes], record: type | None, key: str | None
 ) -> Iterator[object]:
-    """Yields an array's elements, as many as possible by `_typed_elements`."""
+    """Yields an array's elements; `_typed_elements` decodes all that it can."""
     place, opening = "item", [rb"\["]
     if key is not None:
         place = f"{key}.item"
@@ -259,7 +260,7 @@ def _elements(
     has_some, rest = yield from _typed_elements(
         start[head.end() :], chunks, record
     )
-    # ijson needs a valid array: a zero replaces the elements already read.
+    # ijson needs a valid array, so a zero stands for the elements already read.
     start = head[0] + b"0," * has_some + rest
     elements = _plain_elements(itertools.chain([start], chunks), place)
     yield from itertools.islice(elements, int(has_some), None)
@@ -292,7 +293,7 @@ def _check_depth(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _plain_elements(chunks: Iterable[bytes], place: str) -> Iterator[object]:
-    """Yields the elements of the array at an ijson prefix (`place`)."""
+    """Yields the elements of an array; `place` is its ijson prefix."""
     found = ijson.sendable_list()
     parser = ijson.items_coro(
         found, place, map_type=json_values.UniqueKeys, use_float=True
@@ -307,7 +308,7 @@ def _plain_elements(chunks: Iterable[bytes], place: str) -> Iterator[object]:
                 parser.send(chunk)
         except ijson.JSONError as error:
             problem = error
-        # Elements before the damage come before the error.
+        # Yields the elements before the damage, then raises the error.
         yield from found
         found.clear()
         if problem is not None:
@@ -333,7 +334,8 @@ def _typed_elements(
     has_some, boundary = False, None
     while len(buffer) < _MAX_ELEMENT_BYTES:
         if boundary is None and (first := _OBJECT_START.match(buffer)):
-            # Matches the end of an object, before one with the same first key.
+            # Matches the end of an object if one with the same first key
+            # follows.
             pattern = (rb"\}", b",", rb"(?=\{", re.escape(first[1]) + b")")
             boundary = re.compile(_SPACE.join(pattern))
         if boundary is not None:
@@ -356,13 +358,13 @@ def _typed_elements(
 def _split(
     buffer: bytes, boundary: re.Pattern, decode_all: json_values.TypedDecoder
 ) -> tuple[list, bytes]:
-    """Decodes the elements before the last boundary; also returns the rest.
+    """Decodes the elements before the last boundary; returns them and the rest.
 
     The elements are `msgspec.Raw` if any of them does not match the type.
     """
     end, left = len(buffer), _MAX_TRIED_BYTES
     while left > 0 and (end := buffer.rfind(b"}", 0, end)) >= 0:
-        # A match may lie in a string or a nested object: then decoding fails.
+        # If the match lies in a string or a nested object, decoding fails.
         if found := boundary.match(buffer, end):
             left -= end
             array = b"[" + buffer[: end + 1] + b"]"
@@ -394,7 +396,8 @@ def _lines(
         number += len(ends)
         for end in ends:
             line = nothing.join([*parts, end, line_end])
-            # Frees the parts of the line, which may be long, before the next.
+            # Frees the parts of this line, which may be long, before the next
+            # line.
             parts, size = [], 0
             yield line
         parts.append(rest)
@@ -446,7 +449,7 @@ def read_json_lines(
     with _File(path, on_position) as file:
         chunks = file.chunks()
         start = b""
-        # Only a part with the first line shows how the file begins.
+        # Only the part with the first line shows how the file begins.
         if file.first_line == 1:
             start = _check_start(
                 path,
@@ -475,7 +478,7 @@ def read_json_lines(
 
 
 def begins_with(path: str, pattern: bytes) -> bool:
-    """Tells whether a file, without leading white space, matches a pattern.
+    """Tells whether a file begins with a pattern after leading white space.
 
     Reads the start of the whole file, even within `files.within`.
     """

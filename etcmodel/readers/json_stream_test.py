@@ -17,7 +17,7 @@ from etcmodel.readers import json_stream
 from etcmodel.readers import json_values
 from testing.helpers import write_file
 
-# Characters include lone surrogates.
+# Texts include lone surrogates.
 _TEXTS = st.text(
     st.characters(codec="utf-8") | st.sampled_from("\ud83d\ude00\udfff\\ud8")
 )
@@ -43,7 +43,7 @@ def _whole_characters(value):
 
 
 class _CutFile(io.RawIOBase):
-    """A file that returns a few bytes at a time; `sizes` says how many."""
+    """A file that returns a few bytes at a time, as many as `sizes` says."""
 
     def __init__(self, content, sizes):
         self._file = io.BytesIO(content)
@@ -56,7 +56,7 @@ class _CutFile(io.RawIOBase):
         return self._file.seek(position, whence)
 
     def read(self, size=-1):
-        # The first read recognizes the compression, so it returns all bytes.
+        # Not cut: this call reads the bytes that show the compression.
         return self._file.read(size)
 
     def readinto(self, buffer):
@@ -67,7 +67,7 @@ class _CutFile(io.RawIOBase):
 
 
 class RandomCutsTest(tf.test.TestCase):
-    """However the input is divided, values are those of `json.loads`."""
+    """The values equal those of `json.loads`, however the input is divided."""
 
     @hypothesis.settings(
         max_examples=100, deadline=None, derandomize=True, database=None
@@ -135,13 +135,13 @@ class _Typed(msgspec.Struct):
 
 
 class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
-    """Reading with a record type gives the records of reading without it."""
+    """Reading gives the same records with a record type as without one."""
 
     _ELEMENTS = (
         b'{"id": 1, "text": "}, {\\"id\\": [", "x": {"id": [{}, {"id": 1}]}}',
         b' {"id": 2, "id": 3, "text": "\xc3\xa9\\ud83d\\ude00"}\n',
         b'{"text": "another name first, and long: %s", "id": 4}' % (b"x" * 900),
-        # Records that do not match the type, or that msgspec rejects.
+        # Elements that do not match the type, or that msgspec rejects.
         b'{"id": "5"}',
         b'{"id": 6, "text": "x\xff"}',
         b'{"id": 7, "other": "x\xff"}',
@@ -192,7 +192,7 @@ class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertEqual(value, typed)
 
     def _read(self, read, path, record=None, **options):
-        """Returns the pairs of a reader, and its error message or ""."""
+        """Returns a reader's pairs, and its error message or ""."""
         pairs = []
         try:
             for pair in read(path, None, record, **options):
@@ -212,7 +212,8 @@ class TypedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         for size in (7, 1 << 16):
             with mock.patch.object(json_stream, "_CHUNK_BYTES", size):
                 deep = b"[" * 900 + b"]" * 900
-                # Brackets in strings do not count.
+                # Brackets in strings are not nesting, and brackets side by side
+                # are not deep.
                 for fine in (
                     deep,
                     b'"%s\\""' % deep,
@@ -288,8 +289,8 @@ class FilesTest(tf.test.TestCase, parameterized.TestCase):
         if read == _ARRAYS:
             content = b"[" + b",".join(records) + b"]"
         if zipped:
-            # Without compression the sizes are known. The checksum at the end
-            # is read together with the last record.
+            # Level 0 stores the data, so the sizes are known. The checksum at
+            # the end is read together with the last record.
             content = gzip.compress(content, 0)
         positions = []
         for _ in read(write_file(self, content), positions.append):
@@ -326,8 +327,8 @@ class FilesTest(tf.test.TestCase, parameterized.TestCase):
                 content % b'{"a": ["\\ud800 x", "\\uD83D\\uDE00", "\\\\ud800",'
                 b'"\\ud83d\\ud83d\\ude00"], "\\udc00": 1}',
             )
-            # A pair is one character; a lone surrogate has no UTF-8. Two
-            # backslashes are not the start of an escape.
+            # A pair of surrogates is one character; a lone surrogate has no
+            # UTF-8. After two backslashes, "u" does not begin an escape.
             self.assertEqual(
                 {"a": ["? x", "\U0001f600", "\\ud800", "?\U0001f600"], "?": 1},
                 value,

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-# Replaces bytes that are not UTF-8. These noncharacters never occur in a row in
-# real text.
+# Replaces bytes that are not UTF-8. Real text never has these noncharacters
+# next to each other.
 INVALID_UTF8_MARK = "\uffff\ufffe\uffff"
 # "surrogateescape" decodes bytes that are not UTF-8 to these characters.
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
@@ -19,7 +19,8 @@ _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
 _HIGH, _LOW = r"\\u[dD][89abAB]\w\w", r"\\u[dD][c-fC-F]\w\w"
 _ESCAPE = re.compile(rf"{_HIGH}{_LOW}|({_HIGH}|{_LOW})|\\.", re.DOTALL)
 _HALF = re.compile(f"{_HIGH}|{_LOW}")
-# An escape, or a pair of them, that may continue in the next chunk.
+# The start of an escape or of a surrogate pair; the rest may be in the next
+# chunk.
 _UNFINISHED = re.compile(r"(?:\\u[dD][89abAB]\w\w)?\\\w{0,5}\Z")
 
 
@@ -54,8 +55,8 @@ def cleaned(chunks: Iterable[bytes]) -> Iterator[bytes]:
         text, unfinished = unfinished + (part or ""), ""
         found = part is not None and _UNFINISHED.search(text, len(text) - 64)
         if found:
-            # It is an escape only after an even number of backslashes, so they
-            # are kept together.
+            # An escape has an even number of backslashes before it, so these
+            # stay with it.
             start = len(text[: found.start()].rstrip("\\"))
             text, unfinished = text[:start], text[start:]
         if _HALF.search(text):
@@ -65,7 +66,8 @@ def cleaned(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 def has_invalid_utf8(value: object) -> bool:
     """Tells whether a value or key in JSON contains `INVALID_UTF8_MARK`."""
-    # A loop, because records may be deeply nested and hold a million values.
+    # A loop instead of recursion: records may be deeply nested and hold a
+    # million values.
     pending = [value]
     while pending:
         item = pending.pop()
@@ -100,7 +102,7 @@ class UniqueKeys(dict):
 
     @classmethod
     def of(cls, pairs: list[tuple[str, object]]) -> dict:
-        """Makes an object of pairs; a plain `dict` if all keys are unique."""
+        """Converts pairs to a dict; a plain one if all keys are unique."""
         found = dict(pairs)
         if len(found) == len(pairs):
             return found
@@ -136,7 +138,7 @@ class TypedDecoder:
         return load_json(data)
 
     def __call__(self, data: bytes | msgspec.Raw) -> object | None:
-        """Decodes JSON; returns None if it is invalid or of another type."""
+        """Decodes JSON; returns None if it is invalid or has another type."""
         try:
             # msgspec does not check strings of fields that it skips.
             str(data, "utf-8")

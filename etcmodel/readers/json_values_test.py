@@ -30,7 +30,8 @@ class JsonValuesTest(absltest.TestCase):
         mark = json_values.INVALID_UTF8_MARK
         for data, expected in (
             ("aé€😀".encode(), "aé€😀"),
-            # No first byte, no last byte, an overlong slash, a lone surrogate
+            # Invalid bytes; characters without their last bytes; an overlong
+            # slash; a lone surrogate.
             (b"a\xffb\x80", f"a{mark}b{mark}"),
             ("é€".encode()[:-1] + b"a", f"é{mark * 2}a"),
             ("😀".encode()[:-1], mark * 3),

@@ -32,7 +32,7 @@ def rows_of(
             *   an Arrow table or stream, or an object that exports one, such as
                 a Polars data frame;
             *   a dict from field to column, with columns of equal length.
-        text_field: the field for string elements, if not "text".
+        text_field: the field for string elements; by default, "text".
         used: names of the fields to read; None for all.
 
     Yields:
@@ -98,7 +98,7 @@ def _unbatched(elements: Iterator[object]) -> Iterator[object]:
         if index == 0 and isinstance(element, dict) and len(element) > 1:
             values = element.values()
             shapes = {getattr(x, "shape", ())[:1] for x in values}
-            # One document, not a batch, may have a boolean for each of its
+            # A single document may have a list with a boolean for each of its
             # texts.
             has_flags = any(
                 str(getattr(x, "dtype", "")) == "bool" for x in values
@@ -165,7 +165,7 @@ def _with_names(value: object, feature: object) -> object:
             "unknown class",
             f"got class {value}, expected a class below {feature.num_classes}",
         )
-    # Hugging Face writes -1 for an unknown class.
+    # Hugging Face stores an unknown class as -1.
     return None if value < 0 else feature.int2str(value)
 
 

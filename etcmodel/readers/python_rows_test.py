@@ -99,7 +99,7 @@ class RowsOfTest(tf.test.TestCase, parameterized.TestCase):
             list(python_rows.rows_of(data.batch(2)))
 
     def test_batches_of_tf_data(self):
-        """Rejects a batch of two, which looks like a document of two labels."""
+        """Rejects a batch of two, which looks like a row with two labels."""
         data = tf.data.Dataset.from_tensor_slices(
             {"text": ["a", "b"], "label": ["x", "y"]}
         ).batch(2)

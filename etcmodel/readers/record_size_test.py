@@ -37,7 +37,8 @@ def _text(size):
 
 class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.named_parameters(
-        # Reader, file name, function of a size that makes the content, line.
+        # Reader, file name, function from a size to the content, and the line
+        # that the error names.
         ("lines", _rows, "a.jsonl", lambda n: f"{_text(9)}\n{_text(n)}\n", 2),
         ("last_line", _rows, "a.jsonl", lambda n: f"{_text(9)}\n{_text(n)}", 2),
         ("spaces", _rows, "a.jsonl", lambda n: _text(9) + "\n" + " " * n, 2),
@@ -95,7 +96,7 @@ class RecordSizeTest(tf.test.TestCase, parameterized.TestCase):
             self.assertLen(list(files.limited(limit, read, path)), 2)
 
     def test_many_small_records(self):
-        """The limit applies to each record, not to their sum."""
+        """The limit applies to each record, not to all records together."""
         for name, content in (
             ("a.json", f"[{', '.join([_text(50)] * 20_000)}]"),
             ("a.jsonl", f"{_text(50)}\n" * 20_000),

@@ -1,4 +1,4 @@
-"""Reads typed records from official data files; errors name the place.
+"""Reads typed records from data files; errors name the place in the file.
 
 Each dataset declares a `Record` type, whose fields msgspec reads and checks,
 and a `Format`, which reads its files.
@@ -59,8 +59,9 @@ class Checked(NamedTuple):
     Attributes:
         source: where the record was read.
         record: the record; None if its fields have wrong types.
-        error: why the record cannot be used; None if it can.
-        is_named: whether the file gives its id, which must then be unique.
+        error: the reason why the record cannot be used; None if it can be used.
+        is_named: whether the file has the record's id, which must then be
+            unique.
     """
 
     source: Source
@@ -75,7 +76,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     Subclasses have an `id`, unique within the files that are read together.
     """
 
-    # In brackets, so that no field of a file is read as the source.
+    # The name has brackets, so that no field of a file is read as the source.
     source: Source = msgspec.field(default=Source(), name="(source)")
 
     @property
@@ -106,11 +107,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         """Returns the error of a record without an answer that a split needs.
 
         Args:
-            name: what is missing, for statistics, such as "label".
+            name: the type of the missing answer, such as "label", for
+                statistics.
             field: the field that should hold it.
             value: the field's value, if it is empty; None if it is missing.
             split: the split that needs it.
-            advice: what the user can do about it.
+            advice: an action for the user.
         """
         missing = "missing" if value is None else "empty"
         return self.error(
@@ -138,8 +140,8 @@ class Format:
         id_field: the field with the record's id.
         merge: merges all records with the same id, given in the order of the
             files; None if ids must be unique. Files are then read twice.
-        splits: what records can be read for. The first, for training, is the
-            default; `"predict"` needs no answers.
+        splits: the splits that records can be read for. The first, for
+            training, is the default; `"predict"` needs no answers.
     """
 
     record: type
@@ -165,14 +167,14 @@ class Format:
             paths: as for `files.find`.
             split: one of `splits`. It decides whether records need answers;
                 answers in the file are always read.
-            bad_records: what to do with records that cannot be used; by
-                default, their error is raised.
+            bad_records: handles records that cannot be used; by default, their
+                error is raised.
             on_position: called with the number of bytes read so far, summed
                 over the files. The first pass, which counts ids for `merge`,
                 does not call it.
             merge: whether to merge records with the same id, if the format
-                does. A merged record comes in place of the last of them, or at
-                the end if one of them is bad.
+                does. A merged record takes the place of the last of its
+                records, or comes at the end if one of these is bad.
 
         Raises:
             RecordError: a record has wrong types, a repeated id, bytes that are
@@ -213,7 +215,7 @@ class Format:
                 self.check(record, split)
             except RecordError as found:
                 error = found.without_traceback()
-            # Frees the JSON value, which is many times as large as the record.
+            # Frees the JSON value, which is many times larger than the record.
             del value
             yield Checked(source, record, error, is_named)
 
@@ -231,8 +233,8 @@ class Format:
 
         Args:
             checked: results of `read_part`, in the order of the files.
-            bad_records: what to do with records that cannot be used.
-            repeated: for each id whose records are merged, their number.
+            bad_records: handles records that cannot be used.
+            repeated: id -> number of records to merge; only for repeated ids.
         """
         bad_records = bad_records or BadRecords()
         seen: set[str] = set()
@@ -263,7 +265,7 @@ class Format:
             if is_named:
                 seen.add(record.id)
             yield from self.divide(record)
-        # Merges ids that stayed incomplete because some records were bad.
+        # Merges the records of ids that are incomplete because some were bad.
         for same in to_merge.values():
             yield from self.divide(self.merge(same))
 
@@ -303,7 +305,7 @@ class Format:
 
     def _repeated(self, paths) -> dict[str, int]:
         counts = collections.Counter()
-        # The second pass raises the errors of damaged files.
+        # The second pass reports damaged files.
         with contextlib.suppress(UserError):
             for _, value in self._values(paths, None):
                 counts[str(self._given_id(value))] += 1
@@ -340,7 +342,7 @@ class _Problem:
 
     def _error(self, reason: str, **kwargs) -> RecordError:
         id_field, record_id = self._format.id_field, None
-        # An error about the id shows the id's value already.
+        # The message already shows the id's value if the id is wrong.
         if isinstance(self._value, dict) and kwargs.get("field") != id_field:
             value = self._value.get(id_field)
             if isinstance(value, str | int) and not isinstance(value, bool):

@@ -27,7 +27,7 @@ from testing.tasks import REMOVE
 from testing.tasks import changed
 
 _NQ = samples.nq()
-# The module, a good record, its id field, its field that contains "Moravia".
+# Name -> module, a good record, its id field, its field with "Moravia".
 _FORMATS = {
     "wikihop": (wikihop, samples.wikihop(), "id", "supports"),
     "hotpotqa": (hotpotqa, samples.hotpotqa(), "_id", "context"),
@@ -57,8 +57,8 @@ _INTEGER = "expected a whole number"
 _OBJECT = "expected a JSON object"
 _OBJECTS = "expected a list of JSON objects"
 _STRING = "expected a string"
-# Format, place, wrong value to put there, message, and the field that the
-# message names (the place by default).
+# Place, wrong value to put there, message, and the field that the message names
+# (the place by default).
 _WIKIHOP = [
     *((x, REMOVE, "missing") for x in ("id", "query", "supports")),
     ("id", 4, f"got 4, {_STRING}"),
@@ -111,7 +111,7 @@ def _span(start, end):
     return {"start_token": start, "end_token": end, "top_level": True}
 
 
-# Errors that both formats raise.
+# Errors that the original and the simplified format raise.
 _ANY_NQ = [
     *(
         (place, REMOVE, "it is missing")
@@ -273,7 +273,7 @@ _CASES = [
     )
     for case in cases
 ]
-# Fields that training and evaluation need.
+# Fields that records need for training and evaluation.
 _PREDICT = ".*`split=predict`"
 _NEEDED = [
     ("wikihop", "answer", REMOVE, f"it is missing{_PREDICT}"),
@@ -442,7 +442,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.product(name=list(_FORMATS), skip=[False, True])
     def test_truncated_file(self, name, skip):
-        """Truncation raises an error even if bad records are skipped."""
+        """A truncated file raises an error even if bad records are skipped."""
         module = self._setup(name)
         path = self._write(
             [self._record(1), self._record(2)], lambda content: content[:-40]

@@ -1,4 +1,4 @@
-"""Parses strings that hold JSON or the repr of a Python or NumPy object."""
+"""Parses strings that contain JSON or the repr of a Python or NumPy object."""
 
 import ast
 import datetime
@@ -15,7 +15,7 @@ from etcmodel.readers.json_values import UniqueKeys
 _START = re.compile(r"""[\[{(<]|b['"]|[A-Za-z_][\w.]{0,40}\(""")
 _ENDS = "])}>'\""
 _OPENING, _CLOSING = ("[", "(", "{"), ("]", ")", "}")
-# Reprs of unsupported objects, most of which omit content.
+# Reprs of unsupported objects; most of them omit content.
 _OBJECT = re.compile(
     r"<tf\.|<[^<>\n]{1,200} at 0x|tf\.\w{0,20}Tensor\(|masked_array\("
     r"|(Ordered|default)[dD]ict\(|deque\(|dict_\w{1,9}\(|(Range|Multi)?Index\("
@@ -46,11 +46,11 @@ _ADVICE = "Write it as JSON, or as a list of one string if it is the text"
 
 
 class UnreadableError(Exception):
-    """Raised for an unreadable value, with the arguments of `cells.BadCell`."""
+    """Raised for an unreadable value; has the arguments of `cells.BadCell`."""
 
 
 def repeated_key(key: str) -> UnreadableError:
-    """Returns the error of an object with a repeated key, given as its repr."""
+    """Returns the error of a repeated key; `key` is its repr."""
     problem = f"an object has {key} twice"
     return UnreadableError("repeated field", problem, "Keep one of them")
 
@@ -62,8 +62,8 @@ def read(text: str) -> object:
     `{"text": ["Brno"]}`, and NumPy's `"['a' 'b']"` gives `["a", "b"]`.
 
     Returns:
-        The list, tuple, set, dict, bytes, date or number. Other strings are
-        returned unchanged, also tuples and sets of numbers such as `"(1, 2)"`.
+        The list, tuple, set, dict, bytes, date or number. Tuples and sets of
+        numbers, such as `"(1, 2)"`, and other strings are returned unchanged.
 
     Raises:
         UnreadableError: the object is not supported, its repr omits items, or

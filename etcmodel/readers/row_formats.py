@@ -30,10 +30,10 @@ class RowFormat(Format):
     A row without an id gets its position as id.
 
     Attributes:
-        fields: names of the rows' fields. Names given for query, id and
-            evidence must each occur in at least one row; in Python rows for
-            predictions, only the name of the query must.
-        used: names of the fields to read. Values of others may have any type.
+        fields: names of the rows' fields. If names for query, id and evidence
+            are given, at least one row must have each of these fields; for
+            predictions from Python rows, only the query is required.
+        used: names of the fields to read. Other fields may have any type.
     """
 
     fields: Fields = Fields()
@@ -106,7 +106,7 @@ class RowFormat(Format):
         return self._named(values, prefixes)
 
     def _named(self, values, prefixes: Mapping[str, str]):
-        """Sets the id of rows without one: a prefix and their position."""
+        """Sets missing ids to a prefix and the row's position."""
         for source, value in values:
             if isinstance(value, dict) and value.get(self.id_field) is None:
                 name = f"{prefixes[source.path]}{source.index}"
@@ -115,7 +115,7 @@ class RowFormat(Format):
 
 
 def _with_fields(values, needed: set[str | None], place: str):
-    """Yields values; raises an error at the end if a needed field is absent."""
+    """Yields values, then raises an error if no row has a needed field."""
     missing = needed - {None}
     present = {}
     for source, value in values:

@@ -13,7 +13,7 @@ from testing import samples
 from testing.helpers import write_file
 from testing.row_formats import make_format as _format
 
-# Module, a valid row, and the fields to change for a long text.
+# A long text, and for each task its module and a valid row with this text.
 _LONG = "Brno is a city in Moravia. " * 200_000
 _TASKS = {
     "classify": (classification, samples.classification(text=_LONG)),
@@ -30,7 +30,7 @@ _TASKS = {
 class RowFormatTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters("query", "id", "evidence")
     def test_field_that_no_record_has(self, name):
-        """Without an error, a misspelled field would be ignored."""
+        """A misspelled field is an error; otherwise, it would be ignored."""
         rows = [{"text": "a"}, {"text": "b", "ask": "c"}]
         path = write_file(self, iter(rows), "a.jsonl")
         with self.assertRaisesRegex(
@@ -48,7 +48,7 @@ class RowFormatTest(tf.test.TestCase, parameterized.TestCase):
         ("predict", ["query"]),
     )
     def test_field_that_no_row_has(self, split, needed):
-        """Names needed fields that no row has; predictions need the query."""
+        """The error names a needed field that no row has."""
         rows = [{"text": "a"}, {"text": "b", "ask": "c"}]
         for name in ("query", "id", "evidence"):
             read = _format(**{name: "aks"}).read_rows(rows, split, name="data")
@@ -65,7 +65,7 @@ class RowFormatTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEmpty(list(_format(query="ask").read_rows([], split)))
 
     def test_ids(self):
-        """Ids are unique, in one file or several."""
+        """Ids are unique within a file and across files."""
         rows = [{"text": "a"}, {"text": "a", "id": 0}]
         paths = [
             write_file(self, iter(rows), name)

@@ -59,11 +59,11 @@ class DocumentRecord(Record, frozen=True):
     Attributes:
         id: the row's id. A row without one gets its position in its file, from
             0; `name:position` if several files are read.
-        sections: the document. A document without sections is one section
-            without a title.
+        sections: the document's sections. A document without sections becomes
+            one section without a title.
         query: a question as one text, or several texts such as labels.
-        has_units: whether each paragraph is a list of texts in the file. The
-            texts are then the units to select. If False, each paragraph is one
+        has_units: whether each paragraph is a list of texts in the file. If so,
+            units are selected among these texts. If not, each paragraph is one
             text, to be split into sentences.
     """
 
@@ -182,8 +182,8 @@ class Row:
     def find(self, name: str | None, defaults: Sequence[str]) -> str | None:
         """Returns the name of the field to use; None if the row lacks it.
 
-        This is `name` or, without a name, the one of `defaults` that the row
-        has.
+        The field is `name` or, if that is None, the one of `defaults` that the
+        row has.
 
         Raises:
             RecordError: the row has several of the defaults.
@@ -202,7 +202,7 @@ class Row:
         return found[0] if found else None
 
     def missing(self, names: Sequence[str], expected: str) -> RecordError:
-        """Returns the error of a missing field; `names` are its valid names."""
+        """Returns the error of a missing field that may have one of `names`."""
         present = [str(x) for x in self.values if x != self.fields.id_field]
         present = ", ".join(present[:8]) or "nothing"
         others = ", ".join(map(repr, names[1:]))
@@ -236,7 +236,7 @@ class Row:
         """Returns the texts of the query; empty if there is none.
 
         Raises:
-            RecordError: it is neither a string nor a list of strings.
+            RecordError: the query is neither a string nor a list of strings.
         """
         field = self.find(self.fields.query, QUERY_FIELDS)
         value = "" if field is None else self.values[field]
@@ -287,8 +287,8 @@ class Row:
     ) -> str:
         """Checks that a value is a string, and returns it.
 
-        With `is_cell`, numbers are converted to strings: a CSV file holds them
-        as strings, too.
+        With `is_cell`, numbers are converted to strings, the type that they
+        have in a CSV file.
 
         Raises:
             RecordError: the value is not a string, has NUL characters, or is
@@ -316,8 +316,8 @@ class Row:
     def flag(self, field: str, value: object) -> bool:
         """Converts a value to a boolean; a missing value is False.
 
-        For true, accepts 1, 1.0, `"true"` in any case, `"1"` and `"1.0"`,
-        because CSV files hold booleans as strings; the same for false.
+        CSV files store booleans as strings, so 1, 1.0, `"1"`, `"1.0"`, and
+        `"true"` in any case mean true; the corresponding values mean false.
         """
         if isinstance(value, str):
             word = value.strip().lower()
@@ -329,7 +329,7 @@ class Row:
 
 
 def given_text(value: object) -> object:
-    """Restores the string of a list that was parsed from it (`Printed`)."""
+    """Returns the original string of a `Printed` list; keeps other values."""
     return value.text if isinstance(value, cells.Printed) else value
 
 
@@ -429,7 +429,7 @@ class _DocumentReader:
 
     def _section(self, place: str, value: object) -> Section:
         if isinstance(value, list):
-            # HotpotQA's format: a title and one paragraph of sentences.
+            # HotpotQA's format: a title and the sentences of one paragraph.
             title = self._row.text(f"{place}[0]", value[0])
             return Section(title, (self._paragraph(f"{place}[1]", value[1]),))
         names = [x for x in ("paragraphs", "text") if value.get(x) is not None]

@@ -56,7 +56,7 @@ class DocumentTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(has_units, record.has_units)
 
     def test_fields_of_other_names(self):
-        """With other names given, the default fields may hold anything."""
+        """If other names are given, the default fields may hold any values."""
         (record,) = _format(text="body", query="topics", id="key").read_rows(
             [{"body": "a", "topics": ["b", "c"], "key": 7, "text": 1, "id": []}]
         )
@@ -78,7 +78,7 @@ class DocumentTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(expected, record.query)
 
     @parameterized.parameters(
-        # The paragraphs of one string.
+        # One string is split into paragraphs.
         (" a\nb\n \n\nc", (1, 8)),
         ("a\r\n \r\nbc", (0, 6)),
         # The text is "a b\n\n\n\nc".

@@ -41,8 +41,9 @@ class Case:
     Attributes:
         field: the field to test.
         value: the value that is stored in it.
-        expected: the result, see `_READ`; or `Bad`.
-        text: the result from tables of text, if it differs.
+        expected: the value that `_READ` returns, or a `Bad`.
+        text: the value from sources that store text, such as CSV, if it
+            differs.
         options: arguments of `make_format`.
     """
 
@@ -90,7 +91,7 @@ _CUT = Bad("a shortened list")
 _MANY = np.array([f"s{i}" for i in range(1500)])
 _AT_TEN = datetime.datetime(2020, 1, 1, 10)
 _CASES = [
-    # Texts.
+    # Values of the field with the text.
     Case("text", "Brno", (("Brno",),)),
     Case("text", "[1] Brno, [2]", (("[1] Brno, [2]",),)),
     Case("text", "[...]", (("[...]",),)),
@@ -131,7 +132,7 @@ _CASES = [
     Case("text", [["a", None]], Bad("wrong 'text[][]'")),
     Case("text", None, Bad("no field 'text'"), Bad("empty document")),
     Case("text", "", Bad("empty document")),
-    # Queries and ids.
+    # Values of the query and the id.
     Case("query", ["a", "b"], ("a", "b")),
     Case("query", "['a', 'b']", ("a", "b")),
     Case("query", None, ()),
@@ -144,7 +145,7 @@ _CASES = [
     Case("id", _AT_TEN, "2020-01-01 10:00:00"),
     Case("id", np.datetime64("2020-01-01T10:00:00"), "2020-01-01 10:00:00"),
     Case("id", "Timestamp('2020-01-01 00:00:00')", "2020-01-01"),
-    # Labels.
+    # Values of the label.
     Case("label", 3, "3"),
     Case("label", np.int64(3), "3"),
     Case("label", "3.0", "3.0"),
@@ -169,7 +170,7 @@ _CASES = [
     Case("label", [0.0, 1.0, 0.0], _BAD_LABEL),
     Case("label", "[0. 1. 0.]", _BAD_LABEL),
     Case("label", np.array([[0, 1]]), Bad("wrong 'label[]'")),
-    # Selected units.
+    # Values of the field with the selected units.
     Case("selected", [[1, 0]], ((1, 0),)),
     Case("selected", [[1.0, 0.0]], ((1, 0),)),
     Case("selected", "[[1 0]]", ((1, 0),)),
@@ -178,7 +179,7 @@ _CASES = [
     Case("selected", 1, Bad("wrong 'selected'"), options=_PARAGRAPHS),
     Case("selected", [True, False], ((0, -1),), options=_PARAGRAPHS),
     Case("selected", [0, 1], Bad("wrong 'selected'"), options=_PARAGRAPHS),
-    # Answers.
+    # Values of the answers and their fields.
     Case("answers", 1990, (("1990", None),)),
     Case("answers", "(1, 2)", (("(1, 2)", None),)),
     Case("answers", "[1]", (("[1]", None),)),
@@ -203,7 +204,7 @@ _CASES = [
 
 
 def _to_list(value):
-    """Converts arrays to lists, for JSON and libraries that reject arrays."""
+    """Converts arrays to lists: JSON and some libraries reject arrays."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 
@@ -271,7 +272,7 @@ _COLLECTIONS = {
     "Hugging Face": _hugging_face,
     "tf.data": _tf_data,
 }
-# Errors that libraries raise for values they cannot hold.
+# Errors that libraries raise for values that they cannot store.
 _NOT_HELD = (TypeError, ValueError, OverflowError, pa.ArrowException)
 
 

@@ -1,15 +1,15 @@
 """Reads rows from JSON, CSV, TSV, Parquet and Arrow files.
 
-The format follows from the file name without a compression suffix or, if that
-is unknown, from the first characters.
+The file name, without a compression suffix, determines the format. If its
+suffix is unknown, the first characters do.
 
 Arrow reads only Parquet and its own files. Its CSV and JSON readers are not
 used, for these reasons:
 
 *   They stop at a row with too few cells and at an invalid line.
-*   An open quote swallows all later rows without an error.
-*   They cannot read a column that mixes strings and lists, nor a row longer
-    than a block.
+*   An unclosed quote makes them drop all later rows without an error.
+*   They reject columns that mix strings and lists, and rows longer than a
+    block.
 *   Their errors do not name the line.
 """
 
@@ -124,7 +124,7 @@ def _converted(row: object, used: Collection[str] | None) -> object:
 
 
 def _check_no_columns(path: str, rows: Iterator, used: Collection[str]):
-    """Yields JSON lines; raises an error for a single line with a table."""
+    """Yields JSON lines; raises an error if the only line holds a table."""
     first = [*itertools.islice(rows, 1)]
     row = first[0][1] if first else None
     found = _orientation(row, used) if isinstance(row, dict) else None
@@ -206,7 +206,7 @@ def read_cells(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yields the line number, from 1, and the cells of each row.
 
-    Skips blank rows. In TSV, a quote may also be a character of the text; see
+    Skips blank rows. In TSV, a quote may be a character of the text; see
     `_is_quoted`.
 
     Args:
@@ -292,7 +292,7 @@ class _CellsOfAnySize:
     def __exit__(self, *error):
         with self._lock:
             self._num_users -= 1
-            # Keeps a limit that other code has set in the meantime.
+            # If other code has changed the limit in the meantime, it stays.
             if not self._num_users and csv.field_size_limit() == self._NO_LIMIT:
                 csv.field_size_limit(self._before)
 
@@ -314,7 +314,7 @@ def _is_quoted(path: str) -> bool:
     num_cells, num_bad, first_open = None, 0, None
 
     def count(lines):
-        """Yields lines; counts the bad rows if quotes are part of the text."""
+        """Yields lines; counts rows that are bad if quotes belong to texts."""
         nonlocal num_cells, num_bad, first_open
         for number, line in enumerate(lines, 1):
             cells = line.rstrip("\r\n").split("\t")
@@ -334,7 +334,7 @@ def _is_quoted(path: str) -> bool:
             num_bad_quoted += bool(cells) and len(cells) != num_cells
     except csv.Error:
         num_bad_quoted = math.inf
-        # Reads on, so that all lines are counted.
+        # Reads to the end, so that all lines are counted.
         collections.deque(lines, maxlen=0)
     if first_open is None:
         return False
@@ -374,7 +374,7 @@ def _whole_lines(path: str, on_position) -> Iterator[str]:
         # NUL characters show that the file is UTF-16, not UTF-8.
         part = part.replace("\0", INVALID_UTF8_MARK)
         if parts and parts[-1].endswith("\r"):
-            # The next part may begin with the line feed of "\r\n".
+            # The next piece may begin with the line feed of "\r\n".
             part = parts.pop() + part
         *lines, rest = io.StringIO(part, newline="").readlines() or [""]
         if rest.endswith("\n"):

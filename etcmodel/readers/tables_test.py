@@ -44,7 +44,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         ("a.csv", 'id;"text"\n1;Brno\n2;Znojmo, Zlín'),
         ("a.csv.gz", gzip.compress(_CSV.encode())),
         ("a.tsv", _TSV),
-        # Files recognized by their content.
+        # Formats recognized by the content.
         ("a", json.dumps(_ROWS)),
         ("a", _JSON_LINES),
         ("a.data", _CSV),
@@ -100,7 +100,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual({"x": None, "text": "f"}, unused)
 
     def test_address_of_fsspec(self):
-        """TensorFlow does not support the address's scheme."""
+        """fsspec opens an address whose scheme TensorFlow does not support."""
         fsspec.filesystem("memory").pipe(
             "/tables/a.csv.gz", gzip.compress(_CSV.encode())
         )
@@ -133,7 +133,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_lists_that_pandas_wrote(self):
-        """Separates NumPy's strings, which Python syntax would join."""
+        """Separates adjacent strings of NumPy, which Python would join."""
         lists = [["a", "it's"], np.array(["b", "c"]), [(0, 1)]]
         frame = pd.DataFrame({"labels": lists})
         rows = self._read("a.csv", frame.to_csv(index=False))
@@ -156,7 +156,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(["pos", "neg"], [x["label"] for x in rows])
 
     def test_open_quote_of_tsv(self):
-        """A row that lacks a cell does not swallow the next one."""
+        """An open quote in a row with too few cells ends with the row."""
         path = self._write("a.tsv", 'text\tlabel\n"a\nb\tneg\n')
         places, (bad, good) = zip(*tables.read_rows(path), strict=True)
         self.assertEqual(((0, 2), (1, 3)), places)
@@ -165,7 +165,7 @@ class ReadRowsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters('"a\tpos\nb"\tneg\n', '"a\tpos\n\nb"\tneg\n')
     def test_ambiguous_quotes_of_tsv(self, lines):
-        """The quote may belong to the text of two rows, or enclose a cell."""
+        """The quotes may belong to the texts of two rows, or enclose a cell."""
         with self.assertRaisesRegex(UserError, "line 2: the quote.*or open a"):
             self._read("a.tsv", f"text\tlabel\n{lines}")
         # Other rows can resolve the ambiguity.

@@ -1,4 +1,4 @@
-"""Training and evaluation with the TensorFlow Model Garden; needs Keras 2."""
+"""Trains and evaluates with the TensorFlow Model Garden; needs Keras 2."""
 
 from etcmodel import extras
 

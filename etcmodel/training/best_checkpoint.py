@@ -1,6 +1,6 @@
 """Finds the best validation of a run, and keeps its checkpoint.
 
-If metrics are equal, the lower validation loss is better.
+If two validations have equal metrics, the one with the lower loss is better.
 """
 
 import math
@@ -19,9 +19,10 @@ def is_better(logs: Mapping, than: Mapping, trainer: cfg.TrainerConfig) -> bool:
 
     Args:
         logs: metrics of the new validation.
-        than: metrics of the earlier one. Older versions stored no validation
-            loss; it is then not compared.
-        trainer: names the metric, and says whether lower values are better.
+        than: metrics of the earlier validation. Older versions stored no
+            validation loss; then losses are not compared.
+        trainer: configuration with the metric's name, and whether lower values
+            are better.
     """
     metric = trainer.best_checkpoint_eval_metric
     is_lower = trainer.best_checkpoint_metric_comp == "lower"
@@ -64,7 +65,7 @@ class BestCheckpointExporter(train_utils.BestCheckpointExporter):
 def make_exporter(
     params: cfg.ExperimentConfig, model_dir: str
 ) -> BestCheckpointExporter | None:
-    """Returns the exporter of the best checkpoint.
+    """Returns the exporter that keeps a run's best checkpoint.
 
     Returns None if the configuration disables it.
     """

@@ -9,8 +9,8 @@ from absl.testing import parameterized
 
 from etcmodel.training import best_checkpoint
 
-# Validations of a run: metric, loss (None: not stored), whether it is a new
-# best.
+# For each validation of a run: metric, loss (None: not stored), and whether it
+# is the best so far.
 _HIGHER = [(0.5, 1.195, True), (0.5, 1.136, True), (0.5, 1.136, False)]
 _CASES = {
     "tie": ("higher", _HIGHER),

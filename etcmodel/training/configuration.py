@@ -39,11 +39,11 @@ NO_WEIGHT_DECAY = ["LayerNorm", "layer_norm", "bias", "gamma", "beta"]
 
 @dataclasses.dataclass
 class PresetParams(base_config.Config):
-    """The configuration of an encoder: a preset or a file, with changes.
+    """The configuration of an encoder: a preset or a file, with overrides.
 
-    `preset_params` adds the fields of the encoder's configuration. None means
-    the value of the preset or file. For `vocab_size`, None means the size of
-    the records' vocabulary, unless `config_file` is given.
+    `preset_params` adds the fields of the encoder's configuration. A field that
+    is None has the value of the preset or file. If `vocab_size` is None and
+    `config_file` is not given, it is the size of the records' vocabulary.
 
     Attributes:
         preset: name of a preset, such as `"base"`.
@@ -52,7 +52,7 @@ class PresetParams(base_config.Config):
             products, which is faster on TPUs.
     """
 
-    # Class of the encoder's configuration.
+    # The class of the encoder's configuration; set by `preset_params`.
     CONFIG: ClassVar[type[json_config.JsonConfig]]
 
     preset: str = "base"
@@ -116,7 +116,7 @@ def preset_params(
 
 @dataclasses.dataclass
 class EncoderParams(preset_params(EtcConfig)):
-    """The configuration of ETC's encoder: changes of an `EtcConfig`.
+    """The configuration of ETC's encoder: overrides of an `EtcConfig`.
 
     Attributes:
         use_one_hot_relative_embeddings: whether to look up embeddings of
@@ -130,7 +130,7 @@ class EncoderParams(preset_params(EtcConfig)):
 class ReadTwiceParams(
     preset_params(ReadTwiceConfig, "summary_padding_token_id")
 ):
-    """The configuration of ReadTwice's encoder: changes of its config."""
+    """The configuration of ReadTwice's encoder, as a preset with overrides."""
 
 
 def check_length(config: ReadTwiceConfig, block_length: int) -> None:
@@ -148,12 +148,13 @@ def find_metadata(params: cfg.TaskConfig, spec: TaskSpec) -> dict | None:
     """Reads the `preprocessing_config.json` of training and validation data.
 
     Returns:
-        The common content; None if a directory has no such file.
+        The content, which all directories share; None if a directory has no
+        such file.
 
     Raises:
-        UserError: records belong to another task, were preprocessed
-            differently or lack answers; or the validation data are of the split
-            "train", which drops records that are of no use for training.
+        UserError: records belong to another task, were preprocessed differently
+            or lack answers; or the validation data are of the split "train",
+            which drops some records.
     """
     files = {
         name: tfrecords.find_files(data.input_path) if data.input_path else []
@@ -214,7 +215,7 @@ def make_trainer(
         "global_clipnorm": 1.0,
     }
     if optimizer == "adamw":
-        # Otherwise AdamW clips the gradients of each replica separately.
+        # Without this, AdamW clips the gradients of each replica separately.
         options["gradient_clip_norm"] = 0.0
     elif optimizer != "lamb":
         raise ValueError(

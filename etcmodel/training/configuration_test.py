@@ -89,8 +89,8 @@ class TrainerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(100, trainer.validation_interval)
         factory = optimization.OptimizerFactory(trainer.optimizer_config)
         rate = factory.build_learning_rate()
-        # The warm-up rises to the line of the decay, which falls to 0 over 30
-        # steps.
+        # During 30 steps, the warm-up rises to the value that the linear decay
+        # has at step 30. The decay reaches 0 at step 300.
         self.assertAllClose(
             [0.0, 0.9e-4, 1.8e-4, 0.9e-4, 0.0],
             [rate(step) for step in (0, 15, 30, 165, 300)],
@@ -104,8 +104,8 @@ class TrainerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(1.0, optimizer.global_clipnorm)
         if name == "adamw":
             self.assertEqual(0.0, optimizer.gradient_clip_norm)
-        # Gradients with a norm of 130 are clipped to 1; the first moment is a
-        # tenth of them.
+        # The gradients have a norm of 130, which is clipped to 1. The first
+        # moment is a tenth of the clipped gradients.
         variables = [tf.Variable([1.0, 1.0]), tf.Variable([1.0])]
         gradients = [tf.constant([30.0, 40.0]), tf.constant([120.0])]
         optimizer.apply_gradients(zip(gradients, variables, strict=True))

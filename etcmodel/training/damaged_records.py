@@ -22,7 +22,7 @@ from etcmodel.pipeline import shards
 from etcmodel.pipeline import tfrecords
 from etcmodel.training import trainer
 
-# Errors for damaged records, for records of other tasks and for missing files.
+# Raised for damaged records, records of other tasks and missing files.
 _ERRORS = (
     tf.errors.DataLossError,
     tf.errors.InvalidArgumentError,
@@ -31,16 +31,16 @@ _ERRORS = (
 # Matches messages of errors about records. For other errors, such as a model's,
 # reading all records again would only waste time.
 _OF_RECORDS = re.compile(r"Iterator|ParseExample|indices\[|No such file")
-# Above this size the search is announced, because it takes long.
+# The search takes long for larger files, so it is announced.
 _LARGE_BYTES = 10**9
 
 
 @contextlib.contextmanager
 def explained(task: trainer.RecordsTask) -> Iterator[None]:
-    """Turns TensorFlow errors about a task's records into a `UserError`.
+    """Converts TensorFlow errors about a task's records to a `UserError`.
 
-    It names the file that is missing or damaged, or the record that has another
-    task or other sizes. Other errors of the block are not changed.
+    The `UserError` names the missing or damaged file, or the record of another
+    task or with unexpected sizes. Errors about anything else are not changed.
     """
     try:
         yield

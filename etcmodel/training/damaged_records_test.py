@@ -113,7 +113,8 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         for other, is_searched in (
             (tf.errors.DataLossError(None, None, "lost"), True),
             (tf.errors.InvalidArgumentError(None, None, "indices[3]"), True),
-            # After these errors, the records are not read again.
+            # These errors are not about records, so the records are not read
+            # again.
             (tf.errors.InvalidArgumentError(None, None, "of the model"), False),
             (tf.errors.ResourceExhaustedError(None, None, "OOM"), False),
         ):
@@ -151,14 +152,15 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIn("preprocess the data again", text)
 
     def test_flipped_byte_without_compression(self):
-        """Without compression, the error gives the number of good records."""
+        """Without compression, the error gives the number of intact records."""
         path = os.path.join(self.data, "plain.tfrecord")
         with tf.io.TFRecordWriter(path) as writer:
             for record in self.records[0]:
                 writer.write(record)
         with open(path, "r+b") as stream:
             content = stream.read()
-            # A byte of the last record, before the four bytes of its checksum.
+            # Flips a byte of the last record, before the four bytes of its
+            # checksum.
             stream.seek(len(content) - 10)
             stream.write(bytes([content[-10] ^ 1]))
         with self.assertRaisesRegex(
@@ -177,7 +179,7 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
             r", record 3 \(id 'z'\): Feature: longest .*could not be found; "
             "expected a record of the task toy with global_length=2, "
             r"long_length=4\. Copy",
-            # Evaluation skips examples without an answer.
+            # Evaluation skips this example, since it has no answer.
             evaluates=False,
         )
         self.assertNotIn("{{", text)
@@ -199,7 +201,7 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
             str(error),
             "record 1.*long_token_ids: expected 0 to 199.*It has:.*200",
         )
-        # Training raises the error, too, even if XLA compiles the model.
+        # Training raises this error as well, even if XLA compiles the model.
         task = self._task()
         with (
             self.assertRaisesRegex(UserError, "record 1.*long_token_ids"),
@@ -216,7 +218,8 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
             rf"{self.paths[1]}, record 2 \(id '\w+'\) is not a record of the "
             "task toy: its answer cannot be read",
         ):
-            # All windows of a record store its answer; the first one is read.
+            # All windows of a record store its answer; only the first window's
+            # is read.
             with mock.patch.object(
                 tfrecords, "find_files", lambda _: self.paths[1:]
             ):
@@ -237,7 +240,7 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(True, False)
     def test_counts_while_evaluating(self, is_listed):
-        """Counts are checked, even if only the total number is stored."""
+        """Checks record counts even if only their total is stored."""
         if is_listed:
             tfrecords.write_json(
                 self.data,
@@ -261,7 +264,7 @@ class DamagedRecordsTest(tf.test.TestCase, parameterized.TestCase):
         message = "has .* bytes" if is_listed else "holds 6 rec.* says 7.*Copy"
         with self.assertRaisesRegex(UserError, message):
             list(read(self.data))
-        # Without counts per file, single files are not checked.
+        # Without counts per file, a part of the files is not checked.
         self.assertLen(list(read(self.paths[0])), 4)
 
 

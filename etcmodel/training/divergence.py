@@ -18,12 +18,12 @@ _MAX_NAMED = 64
 def check(task: trainer.RecordsTask, loss: float, first: int, last: int):
     """Raises a `UserError` if the loss of some steps is NaN or infinite.
 
-    The message names the records that the steps read, and remedies. `loss` is
-    the mean over the steps `first` to `last`, counted from 1.
+    The message names the records of these steps, and remedies. `loss` is the
+    mean over the steps `first` to `last`, counted from 1.
     """
     if math.isfinite(loss):
         return
-    # The update in the step before may have made the weights NaN.
+    # The update of the previous step may have made the weights NaN.
     first = max(first - 1, 1)
     steps = f"step {last}" if first == last else f"steps {first} to {last}"
     print(
@@ -52,6 +52,6 @@ def _describe_records(task, first: int, last: int, steps: str) -> str:
         ]
     if not ids:
         return ""
-    # Keeps the end of the list: the records of the last step.
+    # Shows the end of the list, which has the records of the last step.
     more = "..., " if len(ids) > _MAX_NAMED else ""
     return f" Records of {steps}: {more}{', '.join(ids[-_MAX_NAMED:])}."

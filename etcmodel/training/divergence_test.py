@@ -16,7 +16,7 @@ class CheckTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("wikihop", 4, {}, 4),
         ("wikihop", 4, {"trim_batches": True}, 4),
-        # ReadTwice's examples hold several records.
+        # A ReadTwice example holds several records.
         ("read_twice_hotpotqa", 8, {}, None),
     )
     def test_names_the_records_of_a_step(self, name, size, options, count):

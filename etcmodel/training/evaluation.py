@@ -1,8 +1,8 @@
 """Computes official metrics on stored records.
 
-`TaskModel.select_candidates` reduces every row to a few numbers. `decode` makes
-answers from these and from the texts of the stored records, as in exported
-models. Predictions therefore equal those of `predict`.
+`TaskModel.select_candidates` reduces every row to a few numbers. As in exported
+models, `decode` makes answers from these and from the texts of the stored
+records, so predictions equal those of `predict`.
 """
 
 import typing
@@ -55,7 +55,7 @@ def read_records(
 ) -> list[StoredRecord]:
     """Reads the texts and gold answers of all records that have an answer.
 
-    Each record occurs once, also if it is stored as several examples.
+    Each record occurs once, even if it is stored as several examples.
 
     Raises:
         UserError: a file is missing or damaged (see `tfrecords.read_stored`),
@@ -88,7 +88,8 @@ def read_records(
                     f"record of the task {spec.name}: its answer cannot be "
                     f"read ({error}). {shards.ADVICE}"
                 ) from error
-            # Keeps one copy of equal texts: many questions may share a text.
+            # Many questions may share a text, so equal texts are kept only
+            # once.
             text = {
                 name: known.setdefault(x, x) if names[name] else x
                 for name, x in text.items()
@@ -238,7 +239,7 @@ def score(
         }
         for suffix, is_in in task_model.GROUPS.items()
     }
-    # Makes the tensors once for all values of the tuned option.
+    # Creates the tensors once, for all values of the tuned option.
     with_text = make_batches(schema, candidates, owner[order], records)
 
     def measure(model):

@@ -20,8 +20,8 @@ _ROWS = [
     ("r0", 0, 3, 1.5, 1.0),
     ("r0", 1, 5, -1.0, 1.0),
     ("r0", 2, 8, 1.2, 1.0),
-    # The answer with 1.8 is right. That with 0.5 is right only if the threshold
-    # is below 1.
+    # The answer of r1 is right. The answer of r2, with the logit 0.5, is right
+    # only if the threshold is below 0.5.
     ("r1", 0, 0, 1.8, 1.0),
     ("r2", 0, 2, 0.2, 1.0),
     ("r2", 1, 4, 0.5, 1.0),
@@ -79,7 +79,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def _batches(self, rows):
-        """Makes batches of the rows, shuffled and with a padding row."""
+        """Makes batches of shuffled rows and a padding row."""
         rng = np.random.default_rng(0)
         rows = [rows[i] for i in rng.permutation(len(rows))]
         # Padding rows have no effect, whatever their values are.
@@ -111,7 +111,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(
             {"right": 0.5, "given": 0.75, "threshold": 0.0}, self._score(_ROWS)
         )
-        # A given threshold is kept.
+        # A threshold that is given is not tuned.
         for threshold, right, given in ((1.0, 0.25, 0.5), (2.0, 0.0, 0.0)):
             self.assertEqual(
                 {"right": right, "given": given, "threshold": threshold},
@@ -119,7 +119,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
             )
 
     def test_option_that_makes_no_difference(self):
-        """If the option has no effect, scores only the default."""
+        """If the option has no effect, only its default is scored."""
         tuned = toy.TASK.tuned._replace(is_used=lambda sizes: False)
         task = dataclasses.replace(toy.TASK, tuned=tuned)
         score = toy.TASK.dataset.score
@@ -129,9 +129,9 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual({"right": 0.25, "given": 0.5, "threshold": 1.0}, found)
 
     def test_groups(self):
-        """Reports metrics of groups of records besides those of all."""
-        # r0 has three rows and is wrong; r1 has one and is right; r2 has two
-        # and, at a threshold of 1, no answer.
+        """Reports metrics of groups of records besides those of all records."""
+        # r0 has three rows and a wrong answer; r1 has one row and the right
+        # answer; r2 has two rows and, at a threshold of 1, no answer.
         groups = {"_several": lambda n: n > 1, "_one": lambda n: n == 1}
         model = type(toy.TASK.make_model(options=toy.Options()))
         with mock.patch.object(model, "GROUPS", groups):
@@ -167,7 +167,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
             ),
         )
         texts = {record.id: record.text.split() for record in toy_task.RECORDS}
-        # The third has no prediction, because it has no row.
+        # The third record has no prediction, because it has no row.
         self.assertEqual(
             {
                 names[0]: texts[names[0]][1],

@@ -3,7 +3,8 @@
 Works only with Keras 2; see `training.configuration`.
 """
 
-from etcmodel.training import configuration  # First: raises under Keras 3.
+# Imported first, because it raises an error under Keras 3.
+from etcmodel.training import configuration
 
 # isort: split
 import functools
@@ -22,7 +23,8 @@ from etcmodel.pipeline import tfrecords
 # seed, `<int32>[2]`, differs for each call in training, and is None in
 # evaluation.
 Parse = Callable[[tf.Tensor, tf.Tensor | None], object]
-# Number of files whose records are interleaved; it determines their order.
+# Number of files whose records are interleaved. It affects the order of the
+# records.
 _CYCLE_LENGTH = 8
 
 
@@ -37,7 +39,7 @@ def read_batches(
     """Reads TFRecords in batches with a static number of records.
 
     Evaluation counts every record exactly once, on any number of replicas. The
-    last batch is padded with zeros, and batches of zeros follow so that every
+    last batch is padded with zeros, and batches of zeros follow until every
     replica has one. Parsed batches must therefore have weights that are 1 for
     records and 0 for padding.
 
@@ -46,8 +48,8 @@ def read_batches(
     Args:
         params: files, batch size and seed.
         parse: maps `<string>[batch]` to tensors `[batch, ...]`; see `Parse`.
-        input_context: the host's share of the data.
-        sorted_batches: if above one, training batches hold records of similar
+        input_context: determines the host's share of the data.
+        sorted_batches: if above 1, training batches hold records of similar
             length; see `sort_by_length`.
         first_step: training skips the batches of steps before this one.
 
@@ -121,14 +123,14 @@ def read_examples(
     number: int,
     sorted_batches: int = 0,
 ) -> list[bytes]:
-    """Reads the serialized examples of some of this host's training batches.
+    """Reads the serialized examples of consecutive batches of this host.
 
     Args:
-        params: files and seed of the training.
+        params: files and seed of the training run.
         size: number of examples in a batch.
         first: index of the first batch, from 0.
         number: number of batches.
-        sorted_batches: as in the training; see `read_batches`.
+        sorted_batches: the value of the training run; see `read_batches`.
     """
 
     def batch(dataset, input_context):
@@ -153,7 +155,7 @@ def sort_by_length(
         dataset: dataset of `<string>[]`.
         size: number of examples in a batch.
         number: number of batches to sort together. If the dataset repeats
-            sooner, copies of an example come into the same batch.
+            sooner, a batch can have copies of an example.
         seed: seed for shuffling.
     """
 
@@ -179,16 +181,17 @@ def read_files(
 ) -> tf.data.Dataset:
     """Reads TFRecords with the Model Garden's reader.
 
-    Disables tf.data's autotuning: its thread can miss the signal to stop, and
-    deleting the iterator then blocks for up to a minute after validation.
+    Disables tf.data's autotuning. Its thread can miss the signal to stop; then
+    deleting the iterator after validation blocks for up to a minute.
 
     Args:
         params: files and reading options.
-        batch: maps a dataset of examples, `<string>[]`, to one of batches.
-        input_context: the host's share of the data.
+        batch: maps a dataset of examples, `<string>[]`, to a dataset of
+            batches.
+        input_context: determines the host's share of the data.
     """
     files = tfrecords.find_files(params.input_path)
-    # The Model Garden's default depends on the number of cores.
+    # The Model Garden's default depends on the number of CPU cores.
     cycle_length = params.cycle_length or min(len(files), _CYCLE_LENGTH)
     reader = input_reader.InputReader(
         params.replace(input_path=files, cycle_length=cycle_length),
@@ -213,8 +216,8 @@ def read_blocks(
 ) -> tf.data.Dataset:
     """Reads packed segments in batches of a static size.
 
-    `global_batch_size` counts segments. The batch of a host's replicas holds
-    whole examples, so that the segments of a document stay together; the part
+    `global_batch_size` counts segments. The replicas of a host together read
+    whole examples, so that the segments of a document stay together; the batch
     of one replica can begin in the middle of an example. Documents of different
     examples have different `block_ids`, even if training repeats an example.
 
@@ -225,9 +228,9 @@ def read_blocks(
         params: files, batch size and seed.
         parse: maps an example, `<string>[]`, to a tuple of dicts of tensors,
             `[num_blocks_per_example, ...]`. The first dict has `block_ids`;
-            others may have them, too.
+            other dicts may have them as well.
         num_blocks_per_example: number of segments per example.
-        input_context: the host's share of the data.
+        input_context: determines the host's share of the data.
         first_step: see `read_batches`.
 
     Raises:
@@ -246,7 +249,7 @@ def read_blocks(
             f"multiple of {hosts * num_blocks_per_example} (the segments of an "
             f"example times {hosts} hosts) and of {replicas} (replicas)."
         )
-    # Number of examples that a host contributes to a global batch.
+    # Number of examples in a host's part of a global batch.
     number = size // hosts // num_blocks_per_example
 
     def number_documents_of_batch(features, *others):

@@ -47,7 +47,8 @@ class ReadBatchesTest(tf.test.TestCase):
     def test_every_replica_has_a_batch(self):
         context = tf.distribute.InputContext(num_replicas_in_sync=4)
         batches = list(self._read(context, is_training=False))
-        # 5 records make 5 batches, padded to 8 for 4 replicas.
+        # Each of the 5 records has a batch of its own. For 4 replicas, there
+        # are 8 batches.
         self.assertGreaterEqual(len(batches) - len(batches) % 4, 5)
         weights = tf.concat([labels["weight"] for _, labels in batches], 0)
         self.assertEqual(5.0, tf.reduce_sum(weights))
@@ -62,7 +63,7 @@ class ReadBatchesTest(tf.test.TestCase):
         self.assertEqual({1, 2, 3, 4, 5}, seen)
 
     def test_resumed_training_continues_in_order(self):
-        """Steps get the same records and seeds as without interruption."""
+        """A resumed run reads the records and seeds of an uninterrupted run."""
 
         def parse(serialized, seed):
             return serialized, seed
@@ -140,7 +141,7 @@ class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
         first = 10 * tf.strings.to_number(serialized, tf.int32)
         # [blocks]
         rows = first + tf.range(_BLOCKS)
-        # Two documents and one padding segment.
+        # Documents 9 and 5, and a padding segment.
         features = {"rows": rows, "block_ids": tf.constant([9, 5, 5, 0])}
         return features, {"weight": tf.ones_like(rows)}
 
@@ -176,7 +177,7 @@ class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
         seen = set()
         for features, _ in dataset.take(12).as_numpy_iterator():
             # Documents of different examples get different numbers, even if
-            # their numbers in the examples are equal.
+            # their `block_ids` are equal.
             self.assertAllEqual([1, 2, 2, 0, 5, 6, 6, 0], features["block_ids"])
             rows = features["rows"].reshape(2, _BLOCKS)
             self.assertAllEqual(rows - rows[:, :1], [range(_BLOCKS)] * 2)

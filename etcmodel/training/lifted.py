@@ -1,7 +1,8 @@
 """Checks that records and initial weights have the same vocabulary.
 
-Lifted weights are BERT's or RoBERTa's, converted to an encoder of this package
-by `lift`. `lift.json` beside them describes their source and vocabulary.
+Lifted weights are BERT's or RoBERTa's weights that `lift` converted to an
+encoder of this package. `lift.json` beside them describes their source and
+vocabulary.
 """
 
 import glob
@@ -27,7 +28,7 @@ _KEYS = {
     "vocab_fingerprint": str,
 }
 _ADVICE = "Copy it again from the source of the weights."
-# File names of vocabularies beside published checkpoints.
+# Patterns for the file names of vocabularies beside published checkpoints.
 _NAMES = ("*vocab*.txt", "*.model")
 
 
@@ -42,7 +43,7 @@ def write(
     Args:
         directory: the directory of the weights and their vocabulary.
         vocab_file: file name of the vocabulary.
-        source: where the weights come from.
+        source: origin of the weights.
         settings: tokenizer settings, also written beside the vocabulary; None
             for SentencePiece.
     """
@@ -70,8 +71,8 @@ def check_vocabulary(path: str, metadata: dict | None) -> bool:
         metadata: the records' `preprocessing_config.json`; None if unknown.
 
     Returns:
-        Whether the weights' vocabulary is known. If not, `warn_of_vocabulary`
-        can compare the token table.
+        Whether the weights' vocabulary is known. If not, use
+        `warn_of_vocabulary`, which examines the token table.
     """
     if not metadata:
         return True
@@ -95,7 +96,7 @@ def check_vocabulary(path: str, metadata: dict | None) -> bool:
 
 
 def _vocabularies(path: str) -> tuple[dict[str, str], dict | None]:
-    """Returns path -> fingerprint of possible vocabularies, and settings."""
+    """Returns path -> fingerprint of each possible vocabulary, and settings."""
     folder = os.path.dirname(checkpoints.beside(path, FILE))
     run = run_paths.directory(path)
     for directory, name in ((folder, FILE), (run, run_paths.RUN_FILE)):
@@ -137,7 +138,7 @@ def warn_of_vocabulary(path: str, metadata: dict, table: np.ndarray) -> None:
     pieces = vocabularies.read_vocabulary(file).pieces
     kinship = vocabularies.measure_kinship(pieces, table)
     if kinship.is_chance:
-        # Without `verbose`, levels below error are hidden.
+        # Without `verbose`, messages below the level "error" are hidden.
         logging.error("%s", kinship.describe(file, path))
 
 
@@ -157,7 +158,7 @@ def load_heads(path: str, spec, task_model, model: tf.keras.Model) -> None:
         if is_same and before.get(x) != task_model.sizes.get(x)
     ]
     if different:
-        # Without `verbose`, levels below error are hidden.
+        # Without `verbose`, messages below the level "error" are hidden.
         logging.error(
             "%s: the records' value differs from that of %s, so only the "
             "encoder's weights are loaded.",

@@ -23,7 +23,7 @@ SETTINGS = TokenizerSettings(True, False, True, True, 100)
 
 class LiftedTest(tasks.CommandTestCase):
     def write(self, *names, tokens=("one", "two")):
-        """Writes a vocabulary; returns the metadata of `preprocess` with it."""
+        """Writes a vocabulary; returns metadata of records made with it."""
         path = self.path(*names)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w") as stream:
@@ -39,7 +39,7 @@ class LiftedTest(tasks.CommandTestCase):
         }
 
     def assert_belongs_to(self, place, own, vocab_file):
-        """Asserts that only records with this vocabulary are accepted."""
+        """Asserts that only records with the vocabulary of `own` pass."""
         other = self.write("data", "words.txt", tokens=("two", "one"))
         self.assertTrue(lifted.check_vocabulary(place, own))
         with self.assertRaisesRegex(
@@ -51,7 +51,7 @@ class LiftedTest(tasks.CommandTestCase):
             lifted.check_vocabulary(place, other)
 
     def assert_text_is_prepared_alike(self, place, own, vocab_file):
-        """Asserts that only records with these settings are accepted."""
+        """Asserts that records with other tokenizer settings are rejected."""
         settings = SETTINGS._replace(strip_accents=True)
         other = {**own, "tokenizer": settings._asdict()}
         with self.assertRaisesRegex(
@@ -103,7 +103,7 @@ class LiftedTest(tasks.CommandTestCase):
         own = self.write("published", "vocab_english.txt")
         for place in (folder, os.path.join(folder, "model.ckpt")):
             self.assert_belongs_to(place, own, f"{folder}/vocab_english.txt")
-        # Uses file://, which TensorFlow opens like gs://.
+        # TensorFlow opens file:// like gs://.
         place = f"file://{folder}"
         self.assert_belongs_to(place, own, f"{place}/vocab_english.txt")
 
@@ -115,7 +115,7 @@ class LiftedTest(tasks.CommandTestCase):
             self.assertTrue(lifted.check_vocabulary(place, records))
 
     def test_token_table_alone(self):
-        """With the right vocabulary, rows of words and plurals are similar."""
+        """With the right vocabulary, words and plurals have similar rows."""
         words = [f"tree{a}{b}" for a in "abcdefghij" for b in "abcdefghijkl"]
         words += [f"{word}s" for word in words]
         tokens = [*tokenizers.WORDPIECE_RESERVED_TOKENS, *words]

@@ -10,12 +10,12 @@ from etcmodel.errors import UserError
 from etcmodel.pipeline import own_files
 from etcmodel.readers import files
 
-# Names of a run's own files, which other outputs must not have.
+# Names of a run's own files. Other outputs must not have these names.
 _OF_A_RUN = re.compile(
     r"(etcmodel|tuned|validations|encoder_options|\w+_config)\.json"
     r"|params\.yaml|vocab\..*|checkpoint|ckpt-.*|best_ckpt|train|validation"
 )
-# Files that show that a directory holds records, weights or a SavedModel.
+# A directory with one of these files holds records, weights or a SavedModel.
 _NOTES = (
     "preprocessing_config.json",
     "lift.json",
@@ -28,12 +28,13 @@ class Place(NamedTuple):
     """A path that a command reads or writes.
 
     Attributes:
-        name: name for messages: an option, such as "input", or a description.
+        name: the name in messages: an option, such as "input", or a
+            description.
         path: the path, on a disk or in a bucket.
-        given: the path that the user gave, if it differs.
-        is_kept: for an output, whether existing content is kept; for an input,
-            whether such an output may contain it.
-        is_open: for an input, whether outputs may be inside it, as in a run.
+        given: the path that the user gave; None if it is `path`.
+        is_kept: for an output, whether its existing content is kept; for an
+            input, whether it may be inside an output that keeps its content.
+        is_open: for an input, whether outputs may be inside it; true for a run.
     """
 
     name: str
@@ -111,7 +112,8 @@ def _identity(path: str) -> object:
         status = os.stat(path)
     except OSError:
         return path
-    # A file's hard links do not count: replacing one leaves the others.
+    # Hard links of a file are ignored: replacing one does not change the
+    # others.
     is_folder = os.path.isdir(path)
     return (status.st_dev, status.st_ino) if is_folder else path
 
@@ -123,7 +125,7 @@ def _is_run(path: str) -> bool:
 
 
 def _check_owner(output: Place) -> None:
-    """Raises a `UserError` if an output would replace a part of another one."""
+    """Raises a `UserError` if an output would replace a part of another."""
     if files.is_remote(output.path):
         return
     path = os.path.realpath(output.path)
@@ -145,7 +147,7 @@ def _check_owner(output: Place) -> None:
 
 
 def check_run(output: Place) -> None:
-    """Raises a `UserError` if another command than `train` wrote an output."""
+    """Raises a `UserError` if a command other than `train` wrote an output."""
     if files.is_remote(output.path) or _is_run(output.path):
         return
     names = os.listdir(output.path) if os.path.isdir(output.path) else ()

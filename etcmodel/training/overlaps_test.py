@@ -1,4 +1,4 @@
-"""Tests of `overlaps`; `cli/paths_test.py` tests the commands' flags."""
+"""Tests of `overlaps`; `cli/paths_test.py` tests it in commands."""
 
 import os
 import tempfile

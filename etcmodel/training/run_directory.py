@@ -1,7 +1,7 @@
 """Prepares a run's directory before checkpoints are read or written.
 
 A killed process, a full disk or an interrupted copy can leave incomplete
-checkpoints and a damaged file `checkpoint`, which names the latest one.
+checkpoints and a damaged file `checkpoint`, which names the latest checkpoint.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from etcmodel.readers.files import is_remote
 _CHECKPOINTS = {"": "ckpt", run_paths.BEST: run_paths.BEST}
 # The Model Garden's file with the metrics of the best checkpoint.
 _BEST_FILE = "info.json"
-# Incomplete checkpoints and temporary files.
+# Pattern for the names of incomplete checkpoints and temporary files.
 _LEFTOVER = (
     r"{name}-\d+_temp|checkpoint\.tmp[0-9a-f]+"
     r"|.+\.[0-9a-f]{{32}}\.partial"
@@ -37,16 +37,16 @@ _SECONDS_OF_A_DAY = 24 * 3600
 def prepare(model_dir: str, out=None) -> None:
     """Makes sure that a run resumes from its newest complete checkpoint.
 
-    If the file `checkpoint`, which names the latest one, is missing or damaged,
-    the Model Garden starts from scratch and overwrites the run. This function
-    repairs the file.
+    If the file `checkpoint`, which names the latest checkpoint, is missing or
+    damaged, the Model Garden starts from scratch and overwrites the run. This
+    function repairs the file.
 
     Args:
         model_dir: the directory of the run.
         out: stream for messages about repairs; by default, standard output.
 
     Raises:
-        UserError: the file about the best checkpoint is damaged.
+        UserError: the file with the best checkpoint's metrics is damaged.
     """
     for folder, name in _CHECKPOINTS.items():
         directory = os.path.join(model_dir, folder) if folder else model_dir
@@ -64,7 +64,7 @@ def prepare(model_dir: str, out=None) -> None:
         elif whole and named is None:
             path = os.path.join(directory, "checkpoint")
             problems.append(f"{path} is missing or damaged")
-        # Only the run's latest checkpoint is read next, so the best one is not
+        # Training resumes from the latest checkpoint, so the best one is not
         # checked.
         while not folder and len(whole) > 1 and (found := _damage(whole[-1])):
             problems.append(found)
@@ -75,7 +75,7 @@ def prepare(model_dir: str, out=None) -> None:
                 f"{whole[-1]}.",
                 file=out or sys.stdout,
             )
-            # An evaluation may lack write permission, and works without it.
+            # Evaluation works without this file, and may lack write permission.
             with contextlib.suppress(OSError, tf.errors.OpError):
                 _write_pointer(directory, whole)
         path = os.path.join(directory, _BEST_FILE)
@@ -91,7 +91,7 @@ def _check_pointer(directory: str) -> None:
 
     The trainer might delete those files.
     """
-    # An unreadable file names no checkpoints.
+    # If the file is unreadable, it does not name any checkpoints.
     with contextlib.suppress(ValueError):
         state = tf.train.get_checkpoint_state(directory)
         if files.names_others(directory, state):
@@ -107,7 +107,7 @@ def _write_pointer(directory: str, whole: Sequence[str]) -> None:
         directory,
         whole[-1],
         all_model_checkpoint_paths=list(whole),
-        # Without these, the Model Garden does not delete old checkpoints.
+        # The Model Garden deletes old checkpoints only if it has their times.
         all_model_checkpoint_timestamps=[
             tf.io.gfile.stat(f"{path}.index").mtime_nsec / 1e9 for path in whole
         ],
@@ -116,7 +116,7 @@ def _write_pointer(directory: str, whole: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def restoring(path: str | None) -> Iterator[None]:
-    """Turns errors in the block into a `UserError` if `path` is damaged.
+    """Converts errors in the block to a `UserError` if `path` is damaged.
 
     Errors about an intact checkpoint are not changed.
     """
@@ -133,7 +133,7 @@ def restoring(path: str | None) -> Iterator[None]:
 
 
 def _damage(path: str) -> str | None:
-    """Reads a checkpoint; returns the error message, or None."""
+    """Reads a checkpoint; returns an error message, or None if intact."""
     try:
         checkpoint = files.open_checkpoint(path)
         for name in checkpoint.shapes:
@@ -148,8 +148,8 @@ def hold(model_dir: str, out=None) -> Iterator[None]:
     """Locks a directory for one training, and removes leftover files.
 
     Leftovers are files that a killed process was writing. An incomplete
-    checkpoint, in a folder `ckpt-200_temp`, can be as large as a complete one.
-    Directories in buckets are neither locked nor cleaned.
+    checkpoint, in a folder such as `ckpt-200_temp`, can be as large as a
+    complete one. Directories in buckets are neither locked nor cleaned.
 
     Args:
         model_dir: the directory of the run.
@@ -166,7 +166,7 @@ def hold(model_dir: str, out=None) -> Iterator[None]:
     try:
         is_held = _lock(handle, model_dir)
         if is_held is not False:
-            # Without a lock, another process may still write recent files.
+            # Without a lock, another process may still be writing recent files.
             age = 0 if is_held else _SECONDS_OF_A_DAY
             for path in _leftovers(model_dir, age):
                 print(
@@ -179,7 +179,7 @@ def hold(model_dir: str, out=None) -> Iterator[None]:
                     os.unlink(path)
         yield
     finally:
-        # The lock ends with the process.
+        # The lock is released when the process ends.
         os.close(handle)
 
 
@@ -217,7 +217,8 @@ def _leftovers(model_dir: str, age: float) -> list[str]:
         names = os.listdir(directory)
         for entry in names:
             is_half = re.fullmatch(_LEFTOVER.format(name=name), entry)
-            # A checkpoint's index is written last, so it shows completeness.
+            # A checkpoint's index is written last, so a checkpoint with one is
+            # complete.
             data = re.fullmatch(rf"({name}-\d+)\.data-\d+-of-\d+", entry)
             if is_half or (data and f"{data[1]}.index" not in names):
                 found.append(os.path.join(directory, entry))

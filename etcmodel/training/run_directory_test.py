@@ -74,7 +74,7 @@ class RunDirectoryTest(CommandTestCase):
 
     @parameterized.parameters(*_POINTERS)
     def test_damaged_pointer(self, name):
-        """The newest checkpoint has the highest number."""
+        """Uses the checkpoint with the highest number, and repairs the file."""
         if name == "of a checkpoint that is gone":
             self._remove(self.best, "best_ckpt-9")
         for directory in (self.run, self.best):
@@ -85,7 +85,7 @@ class RunDirectoryTest(CommandTestCase):
         last = os.path.join(self.run, "ckpt-10")
         best = 2 if name == "of a checkpoint that is gone" else 9
         best = os.path.join(self.best, f"best_ckpt-{best}")
-        # Commands that only read find the same checkpoints.
+        # Commands that only read find these checkpoints without a repair.
         self.assertEqual(last, runs.find_checkpoint(self.run, "last"))
         self.assertEqual(best, runs.find_checkpoint(self.run, None))
         self.assertEqual(last, files.open_checkpoint(self.run).path)
@@ -108,7 +108,7 @@ class RunDirectoryTest(CommandTestCase):
         self.assertEmpty(self._call(run_directory.prepare, self.run))
 
     def test_damaged_newest_checkpoint(self):
-        """A message names it, and the previous checkpoint is used."""
+        """Prints the damaged checkpoint's path, and uses the previous one."""
         paths = [os.path.join(self.run, f"ckpt-{i}") for i in (2, 9, 10)]
         with open(f"{paths[2]}.data-00000-of-00001", "r+b") as stream:
             stream.write(b"\xff\xff")
@@ -192,7 +192,7 @@ class RunDirectoryTest(CommandTestCase):
             ):
                 with open(place, "wb") as stream:
                     stream.write(b"x")
-        # A folder of the user.
+        # A folder that the user created.
         os.mkdir(self.path("run", "my_temp"))
         return kept
 

@@ -40,7 +40,7 @@ _OF_RECORDS = (
     "vocab_fingerprint",
     "tokenizer",
 )
-# Keys to compare. Runs of older versions lack the tokenizer.
+# Keys that must be equal. Runs of older versions lack the tokenizer.
 _COMPARED = ("preprocessing_config", "vocab_fingerprint", "tokenizer")
 
 
@@ -106,7 +106,7 @@ def _partial(path: str) -> Iterator[str]:
     """Yields a temporary path, and renames it to `path` on success."""
     import tensorflow as tf
 
-    # The name is unique, because all hosts of a run write at the same time.
+    # All hosts of a run write at the same time, so each uses a unique name.
     partial = f"{path}.{uuid.uuid4().hex}.partial"
     try:
         yield partial
@@ -128,7 +128,7 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
 
     In Python, `EtcConfig.from_run` and `models.encoder_options` read the
     encoder's files. Raises a `UserError` if the vocabulary beside the records
-    is missing or is another one.
+    is missing or has changed.
     """
     import tensorflow as tf
 
@@ -150,7 +150,7 @@ def save(task, model, spec: TaskSpec, experiment: str, model_dir: str) -> None:
         with _partial(os.path.join(model_dir, name)) as partial:
             tf.io.gfile.copy(vocab_file, partial)
         if metadata["tokenizer"]:
-            # The vocabulary can only be used with its tokenizer settings.
+            # The vocabulary cannot be used without its tokenizer settings.
             settings = tokenizer_settings.TokenizerSettings(
                 **metadata["tokenizer"]
             )
@@ -171,7 +171,7 @@ def check_vocabulary(vocab_file: str, records: dict, owner: str) -> None:
     Args:
         vocab_file: the vocabulary to check.
         records: the metadata of the records, with `vocab_fingerprint`.
-        owner: a directory, which the message names as the records' owner.
+        owner: the directory that the message names as the records' owner.
     """
     from etcmodel.pipeline import tfrecords
 
@@ -313,8 +313,8 @@ def _flat(values, prefix: str = "") -> dict:
 def choose_seed(params, model_dir: str) -> int:
     """Sets and returns the seed for record order, masking and dropout.
 
-    Uses the configuration's seed, else that of the resumed run, else a random
-    number.
+    Uses the seed of the configuration, or else of the resumed run, or else a
+    random number.
     """
     data = params.task.train_data
     if data.seed is None and metadata_files.exists(
@@ -330,7 +330,7 @@ def choose_seed(params, model_dir: str) -> int:
 def is_finished(params, model_dir: str) -> bool:
     """Tells whether a run has reached its last step.
 
-    Raises a `UserError` if it is beyond that step.
+    Raises a `UserError` if the run is beyond its last step.
     """
     from etcmodel.checkpoints import files as checkpoint_files
 
@@ -368,10 +368,10 @@ def step_of(checkpoint: str) -> int:
 
 
 def check_records(model_dir: str, metadata: dict | None, model) -> None:
-    """Raises a `UserError` if records to evaluate do not match those of a run.
+    """Raises a `UserError` if records to evaluate do not match a run's records.
 
-    Vocabulary, tokenizer and sizes must match, except for lengths that `model`
-    sets.
+    Vocabulary, tokenizer and sizes must be equal, except for the lengths that
+    `model` sets.
 
     Args:
         model_dir: the directory of the run.
@@ -405,7 +405,8 @@ def find_checkpoint(model_dir: str, choice: str | None) -> str:
     Args:
         model_dir: the directory of the run.
         choice: `"best"`, `"last"`, or the path of a checkpoint or its
-            directory; None for the best, or else the last.
+            directory. None means the best checkpoint if there is one, otherwise
+            the last.
 
     Raises:
         UserError: there is no such checkpoint.
@@ -449,8 +450,8 @@ def check_rank(checkpoint: str, rank: int) -> None:
 def check_checkpoint(model_dir: str, choice: str | None) -> None:
     """Raises a `UserError` if a run has no checkpoint.
 
-    Does not load TensorFlow. Runs in a bucket, and a `choice` that is a path,
-    are not checked. See `find_checkpoint`.
+    Does not load TensorFlow, and checks neither runs in a bucket nor a `choice`
+    that is a path. See `find_checkpoint`.
     """
     best = os.path.join(model_dir, BEST)
     folders = {None: [best, model_dir], "best": [best], "last": [model_dir]}
@@ -473,16 +474,17 @@ def _no_checkpoint(model_dir, choice) -> UserError:
 def save_validation(metrics, step: int, model_dir: str) -> dict[int, dict]:
     """Saves the metrics of a validation.
 
-    Returns step -> metrics of this and all earlier validations.
+    Returns step -> metrics, for this validation and all earlier ones.
     """
     found = read_validations(model_dir) or {}
     found[step] = {
         name: float(value)
         for name, value in metrics.items()
-        # Uses `len`, because `bool(tf.TensorShape([]))` is True.
+        # Calls `len`, because `bool(tf.TensorShape([]))` is True.
         if not name.startswith("best_") and not len(getattr(value, "shape", ()))
     }
-    # Later steps are from before the run was set back to an earlier checkpoint.
+    # If the run was set back to an earlier checkpoint, later steps are
+    # outdated.
     found = {x: found[x] for x in sorted(found) if x <= step}
     _write_steps(model_dir, VALIDATIONS_FILE, found)
     return found
@@ -561,10 +563,10 @@ def _read_tuned(spec: TaskSpec, model_dir: str) -> dict[int, dict]:
 def use_tuned(
     spec: TaskSpec, task_params, checkpoint: str, model_dir: str
 ) -> None:
-    """Sets the tuned option in `task_params`, unless it is set.
+    """Sets the tuned option in `task_params`, unless the user has set it.
 
-    Uses the value of the last validation up to the checkpoint's step; without a
-    validation, the default.
+    Uses the value of the last validation up to the checkpoint's step, or the
+    default if there is none.
     """
     tuned = spec.tuned
     if tuned is None or getattr(task_params, tuned.option) is not None:

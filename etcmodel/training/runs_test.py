@@ -31,7 +31,7 @@ class _RunTestCase(CommandTestCase):
         os.makedirs(self.model_dir)
 
     def save(self, *names, step=1):
-        """Saves a checkpoint that has a step but no model."""
+        """Saves a checkpoint that has a step, but not a model."""
         checkpoint = tf.train.Checkpoint(
             global_step=tf.Variable(step, dtype=tf.int64)
         )
@@ -67,7 +67,7 @@ class FindCheckpointTest(_RunTestCase):
         self.assertEqual(best, find(self.model_dir, None))
         self.assertEqual(best, find(self.model_dir, "best"))
         self.assertEqual(last, find(self.model_dir, "last"))
-        # The path may be that of a checkpoint or of its directory.
+        # `choice` may be the path of a checkpoint or of its directory.
         self.assertEqual(first, find("/no/such", first))
         self.assertEqual(best, find("/no/such", os.path.dirname(best)))
 
@@ -114,7 +114,7 @@ class NoteTest(_RunTestCase):
         }
         config = models.EtcConfig.from_preset("tiny", vocab_size=11)
         for metadata, expected in (
-            # The records may have no metadata.
+            # The records may lack metadata.
             (None, note),
             (
                 {"directory": self.directory, "task": "wikihop", **records},
@@ -140,7 +140,7 @@ class NoteTest(_RunTestCase):
         )
         with open(os.path.join(model_dir, "vocab.txt")) as stream:
             self.assertEndsWith(stream.read(), "rome\n")
-        # The tokenizer settings of the vocabulary.
+        # The tokenizer settings are stored beside the vocabulary.
         with open(os.path.join(model_dir, "tokenizer_config.json")) as stream:
             self.assertEqual(
                 {"do_lower_case": True, "strip_accents": False},
@@ -195,7 +195,7 @@ class NoteTest(_RunTestCase):
                 ("etc/wikihop", [own, "more.yaml"]),
                 self._use("--config_file=more.yaml", *arguments),
             )
-        # The configuration of another experiment is not overridden.
+        # A run's configuration does not override another experiment.
         flat = "etc/wikihop_flat"
         self.assertEqual((flat, None), self._use(f"--experiment={flat}"))
         os.remove(own)
@@ -242,7 +242,7 @@ class SameRunTest(_RunTestCase):
         runs.check_same(params, records, registry.get(task), self.model_dir)
 
     def test_same_run(self):
-        # Without a checkpoint, there is nothing to compare.
+        # A directory without checkpoints matches any run.
         self._check(saved=False, use_links=False)
         self._check()
 
@@ -279,7 +279,7 @@ class SameRunTest(_RunTestCase):
             model = types.SimpleNamespace(**lengths)
             runs.check_records(self.model_dir, records, model)
 
-        # Runs of the Model Garden's own programs have no metadata.
+        # Runs of the Model Garden's own programs lack metadata.
         check(records)
         note = {"task": "nq", "experiment": "etc/nq", "records": self.records}
         write_run(self.model_dir, note)
@@ -344,7 +344,7 @@ class TunedTest(_RunTestCase):
         self.assertEqual(0.0, self._use(1000, 0.0))
 
     def test_run_initialized_from_another(self):
-        """Keeps the threshold until a validation chooses another."""
+        """Keeps the other run's threshold until the first validation."""
         spec, second = registry.get("hotpotqa"), self.path("second")
         note = {"task": "hotpotqa", "experiment": "etc/hotpotqa"}
         write_run(self.model_dir, note)
@@ -359,7 +359,7 @@ class TunedTest(_RunTestCase):
         self.model_dir = second
         self.assertEqual(0.3, self._use(10))
         self.assertEqual(0.6, self._use(50))
-        # The threshold is not kept for another task, or without weights.
+        # The threshold is not copied for another task, or without a checkpoint.
         for name, start in (("select", checkpoint), ("hotpotqa", "")):
             runs.keep_tuned(registry.get(name), start, self.directory)
         self.assertFalse(os.path.exists(self.path(runs.TUNED_FILE)))

@@ -3,7 +3,8 @@
 Works only with Keras 2; see `training.configuration`.
 """
 
-from etcmodel.training import configuration  # First: raises under Keras 3.
+# Imported first, because it raises an error under Keras 3.
+from etcmodel.training import configuration
 
 # isort: split
 import dataclasses
@@ -53,8 +54,8 @@ class EtcModelParams(base_config.Config):
 
     Attributes:
         encoder: configuration of the encoder.
-        long_length: length of the long input; 0 for that of the records.
-        global_length: length of the global input; 0 for that of the records.
+        long_length: length of the long input; 0 means the records' length.
+        global_length: length of the global input; 0 means the records' length.
     """
 
     encoder: configuration.EncoderParams = dataclasses.field(
@@ -115,10 +116,10 @@ class RecordsTask(base_task.Task):
 
     Attributes:
         SPEC: the task; set by subclasses, see `task_classes`.
-        sizes: the preprocessing configuration of the records, with the lengths
-            of the model: name -> value.
-        first_step: steps that a resumed run has already made. With a seed, it
-            continues with the records that it would have read next.
+        sizes: name -> value of the records' preprocessing configuration, with
+            the lengths of the model.
+        first_step: number of steps that a resumed run has already made. With a
+            seed, the run continues with the records that follow.
 
     Raises:
         UserError: the records do not match the task (see
@@ -170,7 +171,7 @@ class RecordsTask(base_task.Task):
     def build_model(self) -> tf.keras.Model:
         """Builds the model, with the static lengths of the records.
 
-        Raises a `UserError` if the configuration is invalid for them.
+        Raises a `UserError` if the configuration is invalid for these lengths.
         """
         encoder = self.task_config.model.encoder
         options = {
@@ -189,8 +190,8 @@ class RecordsTask(base_task.Task):
             model = self.task_model.build(config, **lengths, **options)
         except ValueError as error:
             raise UserError(f"task.model: {error}") from error
-        # Checkpoints then store the encoder under one name in all tasks, so
-        # that `initialize` finds it.
+        # With this name, `initialize` finds the encoder in checkpoints of all
+        # tasks.
         encoder = self.task_model.encoder(model)
         model.checkpoint_items = {"encoder": encoder}
         if self.task_config.lora_rank:
@@ -260,8 +261,8 @@ class RecordsTask(base_task.Task):
     def read_examples(self, first: int, number: int) -> list[bytes]:
         """Reads the examples of some training steps again.
 
-        Returns an empty list if the order is unknown: without a seed, with a
-        tf.data service, or with several hosts.
+        Returns an empty list if the order of the examples is unknown: without a
+        seed, with a tf.data service, or with several hosts.
 
         Args:
             first: the first step, from 0.
@@ -330,7 +331,8 @@ class RecordsTask(base_task.Task):
             seed,
         )
         inputs, labels = self.task_model.inputs_and_labels(inputs, fields, data)
-        # Checks here, because a model compiled with XLA cannot raise errors.
+        # Inputs are checked here, because a model compiled with XLA cannot
+        # raise errors.
         return input_checks.check_inputs(inputs, self.encoder_config()), labels
 
     def _terms(self, labels, model_outputs) -> Mapping[str, Term]:
@@ -350,7 +352,7 @@ class RecordsTask(base_task.Task):
 
         Each loss is a weighted mean over all replicas, so that the result does
         not depend on how examples are sharded. `aux_losses` are the losses that
-        layers add.
+        the model's layers add.
         """
         terms = self._terms(labels, model_outputs)
         # Sums each weight tensor once, because losses often share it.
@@ -381,7 +383,7 @@ class RecordsTask(base_task.Task):
         return [tf.keras.metrics.Mean(name=name) for name in names]
 
     def process_metrics(self, metrics, labels, model_outputs, **kwargs):
-        """Updates the metrics with a batch."""
+        """Updates the metrics with the outputs for a batch."""
         terms = dict(self._terms(labels, model_outputs))
         if self.SPEC.has_answers:
             losses = [(y, terms[x]) for x, y in self._loss_factors().items()]

@@ -38,7 +38,7 @@ def _write_note(directory, **note):
 
 
 class ScaleModel(tf.keras.Model):
-    """A model whose logit of a word is the word's token id."""
+    """A model whose logit for each word is the word's token id."""
 
     def call(self, features, training=None):
         return {"logits": tf.cast(features["long_token_ids"], tf.float32)}
@@ -64,9 +64,9 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         return params
 
     def test_lengths_and_vocabulary(self):
-        """Uses those of the records; lengths may be set higher."""
+        """Uses the records' lengths and vocabulary; lengths may be raised."""
         note = tfrecords.read_metadata(tfrecords.find_files(self.records))
-        # `export` passes them, because the records may be deleted by then.
+        # `export` passes stored metadata: the records may have been deleted.
         given = {"long_length": 7, "global_length": 5}
         given = {"preprocessing_config": given, "vocab_size": 11}
         lengths = {"long_length": 40, "global_length": 20}
@@ -95,7 +95,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(20, features["global_token_ids"].shape[1])
 
     def test_trims_batches_to_their_longest_record(self):
-        """Trims training batches; validation batches have a static size."""
+        """Trims training batches, but not validation batches."""
         params = self._config(self.records, long_length=40, global_length=20)
         params.trim_batches = True
         task = _TASK(params)
@@ -112,7 +112,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual([7, long], logits.shape)
 
     def test_number_of_sorted_batches(self):
-        """Sorts at most as many batches as the data have: 7 // 2."""
+        """Sorts no more batches than there are whole ones, such as 7 // 2."""
         for size, number in ((2, 3), (4, 1), (8, 0)):
             params = self._config(self.records)
             params.trim_batches = True
@@ -133,7 +133,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         ({"tokenizer": {"lower_case": True}}, "preprocessed differently"),
         ({"task": "nq"}, "preprocessed differently"),
         ({"split": "predict"}, "has no answers"),
-        # The split "train" drops records, which validation must not.
+        # The split "train" lacks some records, which validation needs.
         ({"split": "train"}, "too high.*`split=dev`"),
         ({"format": 1}, "another version.*Preprocess"),
     )
@@ -164,7 +164,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
             _TASK(self._config(other))
 
     def test_options(self):
-        """The model gets the options of the configuration."""
+        """The task's model has the options of the configuration."""
         params = self._config(self.records, scale=3.0)
         params.threshold = 1.5
         task = _TASK(params)
@@ -206,7 +206,8 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
             "accuracy": tf.constant([1.0, 0.0, 0.0])
         }
         labels = {"weight": tf.constant([1.0, 1.0, 0.0])}
-        # The losses are (4 + 12) / 2 and (8 + 4) / 2.
+        # The losses are (4 + 12) / 2 = 8 and (8 + 4) / 2 = 6; padding is
+        # ignored.
         self.assertAllClose(7.0, task.build_losses(labels, {}), rtol=1e-4)
         self.assertAllClose(
             8.5,
@@ -231,7 +232,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         )
         names = [x.name for x in task.build_metrics()]
         self.assertNotIn("validation_loss", names)
-        # With the weights 3 and 1: (3 * 4 + 12) / 4 and (3 * 8 + 4) / 4.
+        # The weights are 3 and 1: (3 * 4 + 12) / 4 = 6, (3 * 8 + 4) / 4 = 7.
         task.task_model.loss_factors = lambda: {
             "tokens_loss": 3.0,
             "scaled_loss": 1.0,
@@ -262,7 +263,7 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(5 / 7, accuracy.result())
 
     def test_collects_the_first_replica(self):
-        """One replica is enough: each has gathered the values of all."""
+        """Collects one replica's values: each replica has those of all."""
         task = _TASK(self._config(self.records))
         state = None
         for step in range(2):

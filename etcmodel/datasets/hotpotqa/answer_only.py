@@ -1,7 +1,7 @@
-"""HotpotQA as questions about one text, without supporting facts.
+"""Reads HotpotQA's questions as ones about a single text.
 
-ReadTwice reads each paragraph separately and without its title (ReadTwice
-paper, Appendix C.2).
+Supporting facts are not predicted. ReadTwice reads each paragraph separately
+and without its title (ReadTwice paper, Appendix C.2).
 """
 
 import dataclasses

@@ -40,7 +40,7 @@ class ReadingTest(tf.test.TestCase):
         self.assertEqual((0, 2), record.supporting_parts)
 
     def test_no_supporting_facts(self):
-        """Without facts, only yes, no or span can be learned."""
+        """A record may lack supporting facts."""
         record = self._read(answer=None, supporting_facts=None)
         self.assertIsNone(record.answers)
         self.assertIsNone(answer_only.gold(record))
@@ -48,7 +48,7 @@ class ReadingTest(tf.test.TestCase):
             for facts in (None, []):
                 record = self._read(split, supporting_facts=facts)
                 self.assertIsNone(record.supporting_parts)
-        # The text has none of the given facts.
+        # The context lacks the only fact.
         record = self._read("train", supporting_facts=[["x", 0]])
         self.assertEqual((), record.supporting_parts)
         with self.assertRaisesRegex(RecordError, "answer.*is empty"):

@@ -1,7 +1,8 @@
 """Data augmentation: more training questions from a few hundred records.
 
 A model with BERT's weights must first learn that a question and the sentences
-that answer it share entities and words. Artificial questions teach this, too.
+that answer it share entities and words. Artificial questions teach this as
+well.
 """
 
 import random
@@ -29,8 +30,8 @@ def choose_paragraphs(
     """Returns a record with some of its paragraphs, in random order.
 
     Keeps all paragraphs with supporting facts, and adds random other paragraphs
-    while titles and sentences have at most `max_characters` (about four per
-    token). Such records train faster, and differ each time.
+    as long as all titles and sentences together have at most `max_characters`
+    (about four per token). Such records train faster, and differ each time.
 
     Example: B has a supporting fact, and two of the paragraphs A, B and C fit.
     The result is A and B, B and A, B and C, or C and B.
@@ -55,9 +56,9 @@ def make_pseudo_question(
 
     This is an inverse cloze task (Lee et al., "Latent Retrieval for Weakly
     Supervised Open Domain Question Answering", 2019). The two sentences become
-    the supporting facts. The question has some words of each, in their order.
-    The answer is a name or a year in the second sentence; it is left out of the
-    question. Returns None if the record has no such sentences.
+    the supporting facts. The question has some words of each sentence, in their
+    order. The answer is a name or a year in the second sentence; it is left out
+    of the question. Returns None if the record has no such sentences.
 
     If a sentence names another paragraph, half of the questions combine such a
     sentence with a sentence of that paragraph, and leave out the name. As in a

@@ -80,7 +80,7 @@ class MakePseudoQuestionTest(unittest.TestCase):
             for text, other in ((_PAINTER, _RIVER), (_RIVER, _PAINTER)):
                 own = {*text.split()} - {*other.split()} - joints
                 rest = iter(re.findall(r"\w+", text))
-                # All, in the order of the text.
+                # All words of the text in the question have the text's order.
                 self.assertTrue(all(x in rest for x in words if x in own))
             known = re.findall(r"\w+", _PAINTER + _RIVER)
             self.assertLessEqual({*words}, {"Jan", "Vltava", *joints, *known})
@@ -88,7 +88,8 @@ class MakePseudoQuestionTest(unittest.TestCase):
 
     def test_two_hops(self):
         # Half of the questions leave out the name that links two paragraphs. By
-        # chance, a fifth of the questions with an answer there would.
+        # chance, a fifth of the questions with an answer in the second
+        # paragraph would.
         painter = _PAINTER.replace("a small town", "a town on the Vltava")
         made = self._make(_record(("Jan", (painter,)), ("Vltava", (_RIVER,))))
         hidden = [
@@ -102,7 +103,8 @@ class MakePseudoQuestionTest(unittest.TestCase):
 
     def test_no_question_possible(self):
         for context in (
-            # One paragraph, no name, too short.
+            # Contexts with one paragraph, without a name, and with short
+            # sentences.
             [("Jan", (_PAINTER, _RIVER))],
             [
                 ("Jan", ("The painter was born there in a small town.",)),

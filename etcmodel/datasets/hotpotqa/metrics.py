@@ -1,7 +1,8 @@
-"""HotpotQA's official metrics: answers, supporting facts, and both jointly.
+"""Computes HotpotQA's official metrics of answers and supporting facts.
 
-Scores are from 0 to 1 and equal those of the official script,
-`hotpot_evaluate_v1.py`. Its less obvious rules:
+Answers and facts are scored separately and jointly. Scores are from 0 to 1 and
+equal those of the official script, `hotpot_evaluate_v1.py`. Its less obvious
+rules:
 
 *   Scores are means over all gold records. A missing answer scores 0, but the
     record's supporting facts still count, and vice versa. The joint metrics
@@ -79,8 +80,8 @@ def evaluate(
 
     Returns:
         Means over all records in `gold`: `em`, `f1`, `prec` and `recall` of the
-        answers, the same with the prefix `sp_` for supporting facts, and with
-        the prefix `joint_` for both.
+        answers. The prefix `sp_` marks these metrics for supporting facts, and
+        `joint_` for answers and facts together.
     """
     rows: dict[str, list[Scores]] = {"": [], "sp_": [], "joint_": []}
     for record_id, (gold_answer, gold_facts) in gold.items():

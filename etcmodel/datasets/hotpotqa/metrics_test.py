@@ -10,7 +10,7 @@ class ScoresTest(parameterized.TestCase):
     def _check(self, expected, scores):
         self.assertSequenceAlmostEqual(expected, scores, places=12)
 
-    # Prediction, right answer; EM, F1, precision and recall.
+    # Prediction, gold answer, (EM, F1, precision, recall).
     @parameterized.parameters(
         ("Yes!", "yes", (1, 1, 1, 1)),
         ("Paris Paris Texas", "the Paris, Texas", (0, 0.8, 2 / 3, 1)),
@@ -23,7 +23,7 @@ class ScoresTest(parameterized.TestCase):
         ("", "yes", (0, 0, 0, 0)),
         # Inside longer answers, yes and no are ordinary words.
         ("no man", "no one", (0, 0.5, 0.5, 0.5)),
-        # Both are empty and share no word.
+        # Both answers are empty after normalization.
         ("the", "A.", (1, 0, 0, 0)),
     )
     def test_answers(self, prediction, gold, expected):

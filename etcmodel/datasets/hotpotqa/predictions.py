@@ -1,4 +1,4 @@
-"""HotpotQA's official prediction file, and its score."""
+"""Writes and scores HotpotQA's official prediction file."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ Answer = tuple[str, Sequence[metrics.Fact]]
 
 
 def gold(record: HotpotQARecord) -> Answer | None:
-    """Returns the answer and its supporting facts; None if one is unknown."""
+    """Returns the answer and supporting facts; None if either is unknown."""
     if record.answer is None or record.supporting_facts is None:
         return None
     return record.answer, record.supporting_facts

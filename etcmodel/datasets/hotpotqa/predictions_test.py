@@ -31,7 +31,7 @@ class PredictionsTest(unittest.TestCase):
         gold = {"a": hotpotqa.gold(record)}
         scores = hotpotqa.score({"a": ("moravia", _FACTS)}, gold)
         self.assertEqual({scores[x] for x in ("em", "sp_em", "joint_em")}, {1})
-        # One of two facts is predicted, and no wrong one.
+        # One of two facts is predicted, without a wrong one.
         scores = hotpotqa.score({"a": ("Moravia", _FACTS[1:])}, gold)
         self.assertEqual(
             [scores[x] for x in ("em", "sp_prec", "sp_recall", "sp_em")],

@@ -1,4 +1,4 @@
-"""Tests of HotpotQA's records; `readers/records_test.py` has the errors."""
+"""Tests of HotpotQA's records; `readers/records_test.py` tests errors."""
 
 import json
 
@@ -50,7 +50,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.named_parameters(
         ("dev", "hotpotqa/dev_95.json", 95, 0),
-        # HotpotQA has facts out of range, too, but not in these samples.
+        # Some of HotpotQA's facts are out of range, but none in these samples.
         ("2wiki", "hotpotqa/2wiki_train_500.json", 500, 6),
     )
     def test_real_records(self, name, count, missing):

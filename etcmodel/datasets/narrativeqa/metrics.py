@@ -31,7 +31,7 @@ def normalize_answer(text: str) -> str:
     return " ".join(text.lower().split()).rstrip(" .")
 
 
-# Replaces WordNet, which would have to be downloaded.
+# Replaces WordNet, which users would have to download.
 _NO_SYNONYMS = types.SimpleNamespace(synsets=lambda word: [])
 
 

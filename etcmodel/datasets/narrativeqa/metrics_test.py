@@ -28,7 +28,8 @@ class MetricsTest(tf.test.TestCase):
 
     def test_rouge_by_hand(self):
         """Combines the second truth's precision with the first one's recall."""
-        # 2 of 3 words are in the second truth; all of the first are found.
+        # The second truth has 2 of 3 predicted words; the first is found
+        # entirely.
         p, r = 2 / 3, 1.0
         self.assertAllClose(
             2.44 * p * r / (r + 1.44 * p),

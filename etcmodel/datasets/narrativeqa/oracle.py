@@ -34,8 +34,8 @@ class Words:
 
     Attributes:
         spans: first character and exclusive end of each word.
-        known: word in lower case -> its number.
-        numbers: number of each word, ignoring case, `<int>[words]`.
+        known: lower-case word -> its number.
+        numbers: the number of each word in `known`, `<int>[words]`.
     """
 
     def __init__(self, text: str):
@@ -48,10 +48,10 @@ class Words:
 
 
 def _bounds(words: np.ndarray, answer: np.ndarray):
-    """Returns the starts of spans, and an upper bound of ROUGE-L for each.
+    """Returns possible starts of spans and an upper bound of ROUGE-L for each.
 
-    A span must start with a word of the answer. It shares at most as many words
-    with the answer as the longest span with the same start contains.
+    A span must start with a word of the answer. The bound counts the answer's
+    words in the longest span with this start.
     """
     is_shared = np.isin(words, answer)
     (starts,) = np.nonzero(is_shared)
@@ -79,8 +79,8 @@ def _scores(words: np.ndarray, answer: np.ndarray, starts: np.ndarray):
         the end of the text.
     """
     max_length = _max_length(answer)
-    # [n + 1, starts], length of the longest common subsequence with the first
-    # 0, 1, ..., n words of the answer
+    # `[n + 1, starts]`: length of the longest common subsequence of each span
+    # with the first 0, 1, ..., n words of the answer.
     common = np.zeros([len(answer) + 1, len(starts)], np.int16)
     scores = np.full([len(starts), max_length], -1.0, np.float32)
     for length in range(1, max_length + 1):
@@ -113,9 +113,9 @@ def find_approximate_answers(
     Among overlapping spans, only the best one is kept; among spans with the
     same words, only the last one.
 
-    Example: the text is "aaa bbb aaa ccc", the answer is "aaa bbb" and both
-    minimum scores are 0. The result is "aaa bbb" (1.0) and "aaa". With a
-    `top_percentile` of 1.0, it is only "aaa bbb".
+    Example: the text is "aaa bbb aaa ccc", the answer is "aaa bbb" and
+    `min_score` and `top_percentile` are 0. The result is "aaa bbb" (1.0) and
+    "aaa". With a `top_percentile` of 1.0, it is only "aaa bbb".
 
     Args:
         text: the words of the text.

@@ -16,7 +16,7 @@ def _common(a, b):
 
 
 def _reference(text, answer, min_score, top_percentile, top_k):
-    """Tries all spans one by one."""
+    """Finds the best spans by trying all of them."""
     words, target = text.lower().split(), answer.lower().split()
     spans = []
     for start in range(len(words)):

@@ -54,7 +54,7 @@ class NarrativeQARecord(Record, frozen=True):
 
 
 class _Row(msgspec.Struct):
-    """A row; `problem` is empty, or has its error: reason, problem, advice."""
+    """A row; `problem` is empty, or an error: reason, problem, advice."""
 
     id: str
     document_id: Text
@@ -70,7 +70,7 @@ def _read_rows(
     record: type | None = None,
     which: str = "all",
 ) -> Iterator[tuple[json_stream.Place, object]]:
-    """Yields the rows of a set, numbered among all rows of the file."""
+    """Yields the rows of a set, with their numbers in the whole file."""
     del record
     rows = tables.read_cells(path, on_position, ",")
     _, head = next(rows, (0, []))
@@ -90,7 +90,7 @@ def _read_rows(
         row = dict.fromkeys(head, "") | dict(zip(head, cells, strict=False))
         problem = ()
         if len(cells) != len(head):
-            # Reported for every set, since the row may belong to any.
+            # Reported for every set, since the set of such a row is uncertain.
             problem = (
                 "wrong number of columns",
                 f"it has {len(cells)} columns, expected {len(head)}",

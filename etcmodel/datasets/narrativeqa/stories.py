@@ -10,10 +10,10 @@ from etcmodel.errors import UserError
 from etcmodel.readers import compression
 from etcmodel.readers import files
 
-# The declared encoding and HTML are searched for in this many first bytes.
+# Only this many first bytes are searched for HTML and a declared encoding.
 _HEAD_BYTES = 1 << 14
-# A declaration that is readable as ASCII cannot be in UTF-16 or UTF-32, so
-# these names are ignored.
+# A declaration that is readable as ASCII rules out UTF-16 and UTF-32, so these
+# names are ignored.
 _CHARSET = re.compile(
     rb"(?i)(?:character set encoding:|charset=)\s*[\"']?"
     rb"(?!utf-?(?:16|32))([\w.:-]+)"
@@ -23,7 +23,7 @@ _LATIN_1, _WINDOWS = "iso8859-1", "windows-1252"
 _ASCII = bytes(range(128))
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    # Must precede UTF-16, whose mark is the beginning of this one.
+    # UTF-32 must precede UTF-16: its mark begins with that of UTF-16.
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -53,7 +53,7 @@ _BLOCKS = frozenset(
 
 
 class _Text(html.parser.HTMLParser):
-    """Collects the text of a page, and where its `<pre>` begins and ends."""
+    """Collects the text of a page and the offsets of its `<pre>`."""
 
     def __init__(self):
         super().__init__()
@@ -83,7 +83,7 @@ class _Text(html.parser.HTMLParser):
             self.parts.append(data)
 
     def parse_marked_section(self, i, report=1):
-        """Treats `<![...>` as a comment; the library rejects some of them."""
+        """Treats `<![...>` as a comment; the library rejects some of these."""
         return self.parse_bogus_comment(i, report)
 
 

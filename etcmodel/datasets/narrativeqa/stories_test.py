@@ -89,24 +89,25 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
         (b"Character set encoding: ISO-8859-1\n\xc4", "\u00c4"),
         (b'<meta content="text/html; charset=windows-1252">\x80', "\u20ac"),
         # ISO-8859-1 is read as Windows-1252, as in browsers, for its quotes. A
-        # file that is declared ASCII may be anything.
+        # file that is declared as ASCII may have any encoding.
         (b"charset=ISO-8859-1 don\x92t", "don\u2019t"),
         (b"Character set encoding: ASCII\n\xc3\x84", "\u00c4"),
         (b"Character set encoding: us-ascii\n\x93a", "\u201ca"),
         (b"Character set encoding: Klingon\n\xc3\x84", "\u00c4"),
         (b"\xc3\x84\xff", "\u00c4\ufffd"),
         (b"a\0b", "a b"),
-        # Other encodings, with and without a byte order mark.
+        # UTF-16 and UTF-32, with and without a byte order mark.
         ("A \u00c4".encode("utf-32"), "A \u00c4"),
         (codecs.BOM_UTF32_BE + "A \u00c4".encode("utf-32-be"), "A \u00c4"),
         ("Jan, \u017d\u010f".encode("utf-16-le"), "Jan, \u017d\u010f"),
         ("Jan, \u017d\u010f".encode("utf-16-be"), "Jan, \u017d\u010f"),
         ("Jan, \u017d\u010f".encode("utf-32-le"), "Jan, \u017d\u010f"),
         ("Jan, \u017d\u010f".encode("utf-32-be"), "Jan, \u017d\u010f"),
-        # Windows-1252, with an undefined byte; but UTF-8 if it is declared.
+        # Windows-1252 with an undefined byte. A declaration as UTF-8 takes
+        # precedence over Windows-1252.
         (b"\x93J\xe4n\x94\x81", "\u201cJ\u00e4n\u201d\ufffd"),
         (b"charset=utf-8 J\xe4n", "J\ufffdn"),
-        # Names that are not text encodings, and wrong declarations.
+        # Declared names that are not text encodings, and wrong declarations.
         (b"charset=hex \xc3\x84", "\u00c4"),
         (b'<meta charset="utf-16"> \xc3\x84', "\u00c4"),
     )
@@ -122,7 +123,7 @@ class StoriesTest(tf.test.TestCase, parameterized.TestCase):
             stories.load(path)
 
     def test_real_story(self):
-        """The Time Machine is complete, without text that is not the story."""
+        """The Time Machine is complete, and no other text is left."""
         name = "72ddeff1fe6bb9841d1c1da4b3031001bf6b1f58"
         text = stories.load(
             real_data_path(f"narrativeqa/stories/{name}.content")

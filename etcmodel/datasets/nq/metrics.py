@@ -1,19 +1,19 @@
-"""Natural Questions' official metrics: F1 of long and of short answers.
+"""Computes Natural Questions' official metrics of long and short answers.
 
 Scores equal those of the official script, `nq_eval.py`. A question of the
 development set has five annotations, which may disagree:
 
 *   There is a gold long answer if at least two annotators marked one. A
     predicted long answer is right if there is a gold long answer and the
-    prediction equals that of any annotator.
+    prediction equals the long answer of any annotator.
 *   There is a gold short answer if at least two annotators marked spans or
     answered yes or no. Predicted spans are right if, as a set, they equal the
     spans of any annotator. A predicted yes or no is right if any annotator
     answered the same. A prediction has either spans or yes or no, never both.
 *   Precision is the number of right answers divided by the number of predicted
-    answers; recall is the same divided by the number of gold answers. Only
-    predictions with at least the threshold's score count. The metrics are those
-    at the threshold with the best F1.
+    answers. Recall is the number of right answers divided by the number of gold
+    answers. Only predictions with at least the threshold's score count. The
+    metrics use the threshold with the best F1.
 
 The official script does not check the number of annotations: with only one
 annotation, every answer counts as wrong. To score data with one annotation per
@@ -124,7 +124,7 @@ _NO_PREDICTION = NQPrediction(NULL_SPAN, -math.inf, (), -math.inf)
 
 
 class _Outcome(NamedTuple):
-    """A long or short prediction, compared with the gold answer."""
+    """Result of comparing a long or short prediction with the gold answer."""
 
     has_gold: bool
     has_predicted: bool
@@ -155,7 +155,7 @@ def _outcome(
 
 
 def _divide(numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> np.ndarray:
-    """Divides; the result is 0 where the denominator is 0."""
+    """Divides elementwise; 0 where the denominator is 0."""
     denominator = np.asarray(denominator)
     is_zero = denominator == 0
     return np.where(is_zero, 0.0, numerator / np.where(is_zero, 1, denominator))
@@ -228,10 +228,10 @@ def evaluate(
             if no prediction is right.
         *   `long-recall-at-precision>=0.5`, the best recall where precision is
             at least 0.5, and `long-precision-at-precision>=0.5`, the precision
-            there; the same for 0.75 and 0.9.
+            there; likewise for 0.75 and 0.9.
 
-        Also `average-best-threshold-f1`, the mean of the long and the short
-        best F1. The authors of ETC selected models by it.
+        In addition, `average-best-threshold-f1` is the mean of the best F1 for
+        long and for short answers. The authors of ETC selected models by it.
 
     Raises:
         ValueError: `min_annotations` is less than 1, or a span is invalid.

@@ -132,7 +132,7 @@ class MetricsTest(parameterized.TestCase):
 
     @parameterized.product(minimum=(1, 2, 3), seed=(1, 2, 3))
     def test_random_answers(self, minimum, seed):
-        """Small random data have null spans, equal scores and agreement."""
+        """Random data often have null spans, equal scores and agreement."""
         rng = random.Random(seed)
         spans, kinds = [NULL_SPAN, A, B], ["none"] * 4 + ["yes", "no"]
         found = 0
@@ -147,7 +147,7 @@ class MetricsTest(parameterized.TestCase):
                 )
                 yes_no = rng.choice(kinds)
                 short = rng.choices(spans, k=rng.randrange(4))
-                # A missing answer is null, with the lowest score.
+                # A missing prediction counts as null, with the lowest score.
                 if rng.random() < 0.8:
                     predictions[i] = NQPrediction(
                         rng.choice(spans),
@@ -175,21 +175,22 @@ class MetricsTest(parameterized.TestCase):
         self.assertEqual(1.0, result["long-best-threshold-f1"])
 
     @parameterized.parameters(
-        # Two annotators need an answer; a prediction may agree with any.
+        # Two annotators must have an answer; a prediction may equal either.
         ("long", C, [A, NULL_SPAN, B, C, NULL_SPAN], True),
         ("long", (10, 49), [A, B, A, A, A], False),
         ("long", A, [A, NULL_SPAN, NULL_SPAN, NULL_SPAN, NULL_SPAN], False),
         ("long", A, [A, B, NULL_SPAN, NULL_SPAN, NULL_SPAN], True),
         ("long", A, [A], False),
         ("long", A, [], False),
-        # An annotator's sets of spans, in any order, without null spans.
+        # Spans are compared as a set with each annotator's; null spans are
+        # ignored.
         ("short", (B, NULL_SPAN, A, B), [(A, B), (A, B), ()], True),
         ("short", (A,), [(A, B), (A, B), ()], False),
         ("short", (A, B), [(A,), (B,)], False),
         ("short", (B,), [frozenset({A}), frozenset({B})], True),
         ("short", (A,), [(A,), (NULL_SPAN,)], False),
         ("short", (A,), [(A,), (NULL_SPAN, B)], True),
-        # Yes, no and spans count together as two annotators.
+        # An annotator with yes or no and one with spans make two.
         ("short", "yes", ["yes", (A,), (), (), ()], True),
         ("short", (A,), ["yes", (A,), (), (), ()], True),
         ("short", "no", ["yes", (A,), (), (), ()], False),
@@ -237,7 +238,7 @@ class ChecksTest(parameterized.TestCase):
         self.assertTrue(metrics.is_null((-1, -1)))
 
     def test_usual_minimum_of_annotations(self):
-        """Official data have five annotators; training data have one."""
+        """The development set has five annotators, the training set one."""
         five, one = _long_gold(A, *[NULL_SPAN] * 4), _long_gold(A)
         for gold, expected in (
             ([five, five], 2),

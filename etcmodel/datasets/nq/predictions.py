@@ -1,4 +1,4 @@
-"""Natural Questions' official file format for predictions.
+"""Writes and scores predictions in Natural Questions' official format.
 
     {"predictions": [
         {"example_id": -2226525965842375672,

@@ -93,7 +93,7 @@ class PredictionsTest(unittest.TestCase):
         )
 
     def test_score(self):
-        # Two of three annotators have answers; agreeing with one is enough.
+        # Two of three annotators have answers; matching one of them is enough.
         scores = nq.score(
             {"7": NQPrediction((0, 5), 1.0, (), 1.0, "yes")},
             {"7": self._gold(_SHORT, _NONE, _YES)},

@@ -97,7 +97,7 @@ class _Annotation(msgspec.Struct):
 
 
 class _Json(msgspec.Struct):
-    """A record of the file, in either format."""
+    """A record as JSON, in the original or the simplified format."""
 
     example_id: _Id
     question_text: Text

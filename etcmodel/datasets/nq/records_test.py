@@ -1,4 +1,4 @@
-"""Tests of NQ's records; `readers/records_test.py` has the errors."""
+"""Tests of NQ's records; `readers/records_test.py` tests errors."""
 
 import gzip
 import json
@@ -103,7 +103,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_ids_may_be_strings_and_answers_absent(self):
-        """Kaggle's test file has such records."""
+        """Kaggle's test file has string ids and lacks answers."""
         number = "-1011141123527297803"
         value = simplified_record(example_id=number)
         del value["annotations"]
@@ -115,7 +115,7 @@ class RecordsTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_real_pages(self):
-        # Numbers of tokens and candidates; the answer.
+        # The number of tokens, the number of candidates, and the answer.
         expected = [
             (7259, 136, Annotation(2114, 3538, ((3521, 3525),), "none")),
             (17723, 252, Annotation(809, 965, ((814, 838),), "none")),

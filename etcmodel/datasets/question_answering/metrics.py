@@ -1,4 +1,4 @@
-"""SQuAD's metrics: exact match and F1 of answers.
+"""Computes SQuAD's metrics: exact match and F1 of answers.
 
 Scores are from 0 to 1, and equal those of SQuAD's official scripts (1.1 and
 2.0).
@@ -16,10 +16,9 @@ def answer_scores(
     """Returns exact match and F1, each the maximum over all answers.
 
     Answers are compared as by HotpotQA's and SQuAD's scripts (see
-    `answer_metrics`). An empty list means that the right answer is empty, and
-    so does a list of answers that have only articles and punctuation. If both
-    the prediction and the answer have no words, F1 is 1; if only one of them
-    has none, F1 is 0.
+    `answer_metrics`). The right answer is empty if `answers` is empty, or if
+    all of them have only articles and punctuation. If both the prediction and
+    the answer have no words, F1 is 1; if only one of them has none, F1 is 0.
 
     Example: "the York Minster" scores (0, 2/3) with `["York", "Eboracum"]`.
     """

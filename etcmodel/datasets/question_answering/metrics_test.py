@@ -10,7 +10,7 @@ class AnswerScoresTest(parameterized.TestCase):
         # are ignored.
         ("The York Minster!", ["Eboracum", "york"], (0, 2 / 3)),
         ("the york.", ["Eboracum", "York"], (1, 1)),
-        # No answer, or an answer that is empty after normalization.
+        # There is no gold answer, or it is empty after normalization.
         ("", [], (1, 1)),
         ("the", [], (1, 1)),
         ("", ["The", "A."], (1, 1)),

@@ -15,7 +15,8 @@ class Place(msgspec.Struct, frozen=True):
 
     Attributes:
         paragraph: index of the paragraph, counted through all sections.
-        text: index of the text in the paragraph; 0 if it is one text.
+        text: index of the text in the paragraph; 0 if the paragraph is not
+            split.
         start: first character in the text.
         end: exclusive end in the text.
     """
@@ -40,7 +41,7 @@ class AnswerFinder:
         paragraphs = itertools.chain.from_iterable(
             x.paragraphs for x in document.sections
         )
-        # Paragraph and index, start in the document, and content of each text.
+        # For each text: (paragraph, index), start in the document, and content.
         self._positions: list[tuple[int, int]] = []
         self._starts: list[int] = []
         self._texts: list[str] = []

@@ -42,7 +42,7 @@ class AnswerFinderTest(parameterized.TestCase):
         (_STRING, "Jan", 12, (1, 0, 0, 3)),
         (_STRING, "Jan", 500, (1, 0, 19, 22)),
         (_LISTS, "Jan", 12, (2, 0, 0, 3)),
-        # In another normal form: the place refers to the document's text.
+        # Normal forms differ: the place refers to the document's text.
         (_STRING, "Jan Nova\u0301k", 1, (0, 0, 0, 9)),
         (_STRING, "Jan & Eve", 19, (1, 0, 0, 13)),
         (_STRING, "jan novák  SINGS", 7, (0, 0, 0, 15)),
@@ -57,7 +57,7 @@ class AnswerFinderTest(parameterized.TestCase):
         (_STRING, "sings. Jan", 12, 1),
         (_LISTS, "sings. He", 4, 1),
         (_STRING, "Adam", None, 1),
-        # The answer occurs, but has no offset.
+        # The answer occurs, but no offset is given.
         (_STRING, "Jan", None, 0),
         (_STRING, "Jan & Eve", None, 0),
     )

@@ -38,14 +38,14 @@ def gold(record: QuestionRecord) -> Gold | None:
 
 
 def stratum(record: QuestionRecord) -> str:
-    """Returns the answer type, which stratifies the validation split."""
+    """Returns the answer type, by which the validation split is stratified."""
     return record.answer_type
 
 
 def write_predictions(
     predictions: Mapping[str, Mapping], stream: IO[str]
 ) -> None:
-    """Writes `{id: answer}` as for SQuAD's scripts; `""` means no answer."""
+    """Writes `{id: answer}`, SQuAD's format; `""` means no answer."""
     answer_files.write_predictions(
         {key: x["answer"] for key, x in predictions.items()}, stream
     )
@@ -68,10 +68,10 @@ def score(
 
     Returns:
         `exact_match` and `f1`, means over questions. If some questions have no
-        answer, also the same metrics with the prefixes `has_ans_` and
-        `no_ans_`, for questions with and without an answer. If some questions
-        have evidence, also `evidence_precision`, `evidence_recall` and
-        `evidence_f1`, means over these questions.
+        answer, the prefixes `has_ans_` and `no_ans_` mark these metrics for
+        questions with and without an answer. If some questions have evidence,
+        `evidence_precision`, `evidence_recall` and `evidence_f1` are means over
+        these questions.
     """
     scores = {
         key: metrics.answer_scores(predictions[key]["answer"], x.answers)

@@ -88,7 +88,7 @@ class ScoreTest(parameterized.TestCase):
 
     def test_evidence(self):
         gold = {
-            # One of the two predicted units is right; no right unit is missed.
+            # One of the two selected units is right; no right unit is missed.
             "a": Gold(("x",), Selected(((0, 1),))),
             # No unit is right.
             "b": Gold(("x",), Selected()),

@@ -73,7 +73,8 @@ class QuestionRecord(DocumentRecord, frozen=True):
             document, "yes", "no" or "none".
         evidence: positions of the texts that the answer follows from, like
             `SelectionRecord.selected`; None if they are unknown.
-        evidence_texts: like `SelectionRecord.selected_texts`.
+        evidence_texts: the evidence as texts, like
+            `SelectionRecord.selected_texts`.
         answers_moved: number of answers found elsewhere than at their offsets.
         answers_not_in_text: number of answers that are not in the document.
     """
@@ -92,7 +93,7 @@ class QuestionRecord(DocumentRecord, frozen=True):
 
     @property
     def counts(self):
-        """Counts for users: answers at wrong offsets, and not in the text."""
+        """Number of moved and of missing answers, reported to the user."""
         return {
             "answers_moved": self.answers_moved,
             "answers_not_in_text": self.answers_not_in_text,

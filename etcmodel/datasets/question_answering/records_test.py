@@ -74,7 +74,7 @@ class AnswersTest(parameterized.TestCase):
             "'answer_start': array([31, 13], dtype=int32)}",
             [_MORAVIA, _BRNO],
         ),
-        # A text.
+        # Not valid as dicts, so read as texts.
         ("{'text': ['Brno']", None),
         ("{Brno}", None),
     )
@@ -92,7 +92,7 @@ class AnswersTest(parameterized.TestCase):
             _read("dev", answers=cell)
 
     def test_numbers_in_cells(self):
-        """Numbers are read as pandas writes them beside gaps, and as CSV."""
+        """Reads whole numbers given as strings, or as floats by pandas."""
         for changes in (
             {"answer_start": 13.0, "is_impossible": 0.0},
             {"answer_start": "13.0", "is_impossible": "0.0"},
@@ -144,7 +144,7 @@ class AnswersTest(parameterized.TestCase):
         self.assertIsNone(_read("predict", reading, answers=[]).answers)
 
     def test_offsets_that_do_not_fit(self):
-        """Counts moved and missing answers; an error if all are missing."""
+        """Counts moved and missing answers; fails if all are missing."""
         wrong = [
             {"text": "Brno", "answer_start": 21},
             {"text": "Moravia", "answer_start": 31},
@@ -233,7 +233,7 @@ class AnswersTest(parameterized.TestCase):
         reading = {"evidence_field": "why"}
         record = _read("train", reading, **changes, why=[[0, 0]], evidence=5)
         self.assertEqual(((0, 0),), record.evidence)
-        # Whole paragraphs, if paragraphs are the units.
+        # If paragraphs are the units, whole paragraphs are evidence.
         reading = {"units": "paragraphs"}
         record = _read("train", reading, **changes, evidence=[[1, 0]])
         self.assertEqual(((1, -1),), record.evidence)

@@ -76,7 +76,7 @@ def _article_rows(article: object, place: str, fields: Fields):
 
 
 def _list_of(value: object, place: str, key: str):
-    """Returns the list that an object has for a key, or a problem."""
+    """Returns an object's list and None, or None and a problem."""
     if not isinstance(value, dict):
         return None, _problem(place, value, "a JSON object")
     values = value.get(key)

@@ -60,7 +60,7 @@ class SquadTest(parameterized.TestCase):
         self.assertEqual([0, 1, 2], [first.index, second.index, third.index])
 
     def test_other_fields(self):
-        """SQuAD files are read whatever field names the format was given."""
+        """SQuAD files are read with any field names in the format."""
         format_ = question_answering.make_format("a", "b", "c", "d")
         path = write_file(self, {"data": [_article()]})
         self.assertLen(list(format_.read(path, "predict")), 3)
