@@ -78,7 +78,8 @@ class Answers:
                 for name in raw[0]
             },
         )
-        # The answers have the parts of the text that predictions name.
+        # The signature also returns the parts of each text, which the
+        # predictions name.
         parts = [
             {name: x[i] for name, x in answers.items()} for i in range(len(raw))
         ]
@@ -109,7 +110,7 @@ class Answers:
             to_raw: converts a record to a request: inputs without padding.
             batch_size: number of records per batch.
             done: called after each batch with its number of records.
-            are_texts: whether requests are those of the signature `text`.
+            are_texts: whether `to_raw` makes requests for the signature `text`.
         """
         predict = self.predict_texts if are_texts else self.predict
         records = iter(records)
@@ -119,7 +120,7 @@ class Answers:
             done(len(batch))
 
     def count_unknown_labels(self, gold: Iterable[Any]) -> int:
-        """Returns the number of gold labels that do not occur in training."""
+        """Counts gold labels that did not occur in training."""
         find = getattr(self.spec.dataset, "unknown_labels", None)
         if find is None:
             return 0

@@ -1,4 +1,4 @@
-"""Joins the requests of several clients to batches for the model."""
+"""Joins the requests of several clients into batches."""
 
 import asyncio
 import collections
@@ -15,14 +15,14 @@ import numpy as np
 
 from etcmodel.errors import UserError
 
-# Maximum number of elements of the inputs of a batch of several requests. With
-# many paragraphs in one request and many texts in another, most are padding.
+# Maximum number of elements in the padded inputs of a joined batch. If one
+# request has many paragraphs and another many texts, most elements are padding.
 _MAX_CELLS = 1 << 18
 Arrays = Mapping[str, np.ndarray]
 
 
 class QueueFullError(Exception):
-    """So many records wait that another request is refused."""
+    """Refuses a request, because too many records already wait."""
 
 
 class Axes(NamedTuple):
@@ -30,8 +30,9 @@ class Axes(NamedTuple):
 
     Attributes:
         inputs: input name -> the names (or sizes) of its axes.
-        outputs: output name -> names of the axes that the request decides.
-            Others, such as the labels, have one size for all requests.
+        outputs: output name -> names of the axes whose sizes depend on the
+            request. Other axes, such as the labels, have the same size for all
+            requests.
     """
 
     inputs: Mapping[str, Sequence[str | int]]
@@ -53,17 +54,18 @@ class _Waiting:
 
 
 class Batcher:
-    """Answers concurrent requests in batches, each as if it came alone.
+    """Answers concurrent requests in batches, with the same answers as alone.
 
     Requests whose texts have similar lengths are joined: their inputs are
     padded, and the padding is cut from the answers. If a batch fails, each of
-    its requests is answered alone, so that only the one at fault has an error.
+    its requests is answered alone, so that only requests that fail alone, too,
+    get an error.
 
     Args:
         answer: a blocking function from inputs to outputs, `[records, ...]`.
-        axes: of its inputs and outputs; None if requests must not be joined.
-        max_batch_size: maximum number of records of a batch. A request with
-            more is a batch of its own.
+        axes: axes of the inputs and outputs; None to never join requests.
+        max_batch_size: maximum number of records in a batch. A request with
+            more records is answered alone.
         timeout: maximum time in seconds to wait for other requests.
         max_waiting: number of waiting records above which requests are refused.
     """
@@ -84,12 +86,12 @@ class Batcher:
         self._waiting: collections.deque[_Waiting] = collections.deque()
         self._changed = asyncio.Condition()
         self._is_busy = False
-        # TensorFlow uses all cores for one batch.
+        # One thread is enough: TensorFlow uses all cores for one batch.
         self._thread = futures.ThreadPoolExecutor(1)
         self._worker = asyncio.create_task(self._work())
 
     async def close(self) -> None:
-        """Answers what waits, and stops."""
+        """Answers the waiting requests, then stops."""
         async with self._changed:
             await self._changed.wait_for(
                 lambda: not self._waiting and not self._is_busy
@@ -101,9 +103,9 @@ class Batcher:
         """Returns the outputs for the inputs of one request.
 
         Raises:
-            UserError: inputs differ in the size of an axis that they share.
+            UserError: two inputs share an axis, but differ in its size.
             QueueFullError: too many records wait.
-            Exception: what `answer` raised for this request.
+            Exception: `answer` raised it for this request.
         """
         if self._axes:
             check_sizes(inputs, self._axes.inputs)
@@ -130,7 +132,7 @@ class Batcher:
                 self._thread, self._answer_batch, [x.inputs for x in batch]
             )
             for request, answer in zip(batch, made, strict=True):
-                # The client may be gone.
+                # The client may have disconnected.
                 if request.answer.done():
                     continue
                 if isinstance(answer, Exception):
@@ -142,7 +144,7 @@ class Batcher:
                 self._changed.notify_all()
 
     async def _next_batch(self) -> list[_Waiting]:
-        """Waits for requests; returns those that are answered together."""
+        """Waits for requests; returns those to answer together."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._waiting)
             wait = self._waiting[0].arrival + self._timeout - time.monotonic()
@@ -162,7 +164,7 @@ class Batcher:
         return batch
 
     def _next_requests(self) -> list[_Waiting]:
-        """Returns the oldest request and those that fit beside it."""
+        """Returns the oldest request, and others that fit into its batch."""
         batch, number = [], 0
         for request in self._waiting:
             if request.size_class != self._waiting[0].size_class:
@@ -199,7 +201,7 @@ def _num_records(inputs: Arrays) -> int:
 
 
 def _num_padded(requests: Sequence[_Waiting]) -> int:
-    """Returns how many elements the joined inputs have, with padding."""
+    """Returns the number of elements of the joined and padded inputs."""
     number = sum(x.num_records for x in requests)
     return sum(
         number
@@ -218,7 +220,7 @@ def check_sizes(
 ) -> None:
     """Raises a `UserError` if axes with the same name differ in size.
 
-    Padding would hide the difference in a batch.
+    When requests are joined, padding would hide the difference.
     """
     first: dict[str, tuple[str, int]] = {}
     for name, x in inputs.items():
@@ -232,9 +234,10 @@ def check_sizes(
 
 
 def _size_class(inputs: Arrays) -> int:
-    """Returns the number of bits of the longest record's size.
+    """Returns the bit length of the size of the longest record.
 
-    A short request would take as long as a longer one beside it.
+    Only requests with the same bit length are joined: in a batch with a much
+    longer request, a short one would take as long.
     """
     sizes = np.zeros(_num_records(inputs), int)
     for x in inputs.values():
@@ -269,14 +272,14 @@ def join(requests: Sequence[Arrays]) -> dict[str, np.ndarray]:
 
 
 def padding(x: np.ndarray) -> object:
-    """Returns what pads an input: "" for text, False for flags, else -1."""
+    """Returns an input's padding value: "", False, or -1 for numbers."""
     return {"O": b"", "b": False}.get(x.dtype.kind, -1)
 
 
 def split(
     outputs: Arrays, requests: Sequence[Arrays], axes: Axes
 ) -> list[dict[str, np.ndarray]]:
-    """Returns the rows of each request, without what others' sizes added."""
+    """Splits outputs by request; removes padding that joining added."""
     made, start = [], 0
     for inputs in requests:
         rows = slice(start, start + _num_records(inputs))
@@ -307,10 +310,11 @@ def split(
 def _size(
     axis: str, sizes: Mapping[str, int], outputs: Arrays, axes: Axes
 ) -> int:
-    """Returns the size of an output's axis for a request by itself."""
+    """Returns the size that an output's axis has for one request alone."""
     if axis in sizes:
         return sizes[axis]
-    # Only padding follows.
+    # No input has this axis: its size ends with the last value that is not
+    # padding.
     size = 0
     for name, x in outputs.items():
         names = axes.outputs.get(name, ())

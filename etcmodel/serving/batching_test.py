@@ -23,7 +23,7 @@ def texts(*rows):
 
 
 class Model:
-    """Splits paragraphs into words, and notes the batches it sees."""
+    """Splits paragraphs into words; stores the sizes of its batches."""
 
     def __init__(self):
         self.batches, self.go_on = [], threading.Event()
@@ -71,7 +71,7 @@ def ask(model, requests, axes=AXES, **options):
 
 class BatcherTest(tf.test.TestCase):
     def assert_alone(self, requests, answers):
-        """Asserts that each answer is that of its request alone."""
+        """Asserts that each request has the same answer when asked alone."""
         for request, answer in zip(requests, answers, strict=True):
             alone = Model()(request)
             self.assertEqual(alone.keys(), answer.keys())
@@ -86,7 +86,7 @@ class BatcherTest(tf.test.TestCase):
             texts(["c", "d"], ["", "e"]),
             texts([""]),
         ]
-        # Sizes of about the same length are joined.
+        # Only requests of the same size class are joined.
         requests = [x for x in requests if batching._size_class(x) == 3]
         model = Model()
         answers = ask(model, requests)
@@ -151,7 +151,7 @@ class BatcherTest(tf.test.TestCase):
         def model(inputs):
             return outputs[min(len(inputs["texts"]), 2) == 1]
 
-        # An axis that the output does not have.
+        # `axes` names an axis that the output lacks.
         made = ask(model, [texts(["a"]), texts(["b"])])
         self.assertEqual([(1, 1)] * 2, [x["lengths"].shape for x in made])
 

@@ -1,8 +1,9 @@
 """Converts trained models to LiteRT and ONNX: token ids in, logits out.
 
 Both formats have fixed shapes and no operations on text. So a converted model
-is the encoder and the head, for one row of inputs (in ReadTwice, the segments
-that are read together). It gets its inputs from a SavedModel beside it.
+contains only the encoder and the head, for one row of inputs (in ReadTwice, for
+the segments that are read together). A SavedModel beside it converts text to
+its inputs.
 """
 
 import contextlib
@@ -35,17 +36,20 @@ _Specs = dict[str, tf.TensorSpec]
 
 # Subdirectory of the SavedModel that makes the inputs.
 PREPROCESSOR = "preprocessor"
-# Largest accepted difference between the outputs and TensorFlow's.
+# Largest accepted difference between a converted model's outputs and
+# TensorFlow's.
 TOLERANCE = 1e-3
 _OPSET = 17
 
 
 class _Runtime(NamedTuple):
-    """The functions of a format.
+    """Functions that convert models to a format, and run them.
 
     Attributes:
-        convert: converts a model with these inputs to the content of a file.
-        load: returns a function that runs such a file with some threads.
+        convert: converts a model, given the specs of its inputs, to the content
+            of a file.
+        load: returns a function that runs such a file, given its path and the
+            number of threads.
     """
 
     convert: Callable[[tf.keras.Model, _Specs], bytes]
@@ -62,7 +66,7 @@ def export_converted(
     vocab_file: str,
     overwrite: bool = False,
 ) -> None:
-    """Converts a model, and writes a directory once its outputs are checked.
+    """Converts a model, checks its outputs, and writes a directory.
 
     Args:
         model: the Keras model, built with static lengths.
@@ -90,7 +94,7 @@ def export_converted(
         with _explained(format):
             outputs = load(path, format)(inputs)
         difference = _difference(expected, outputs)
-        # Is true for NaN, too.
+        # Unlike `>`, this is true for NaN.
         if not difference <= TOLERANCE:
             raise UserError(
                 f"With `format={format}`, the outputs of the model differ from "
@@ -124,7 +128,7 @@ def export_converted(
 def convert(
     model: tf.keras.Model, inputs: Arrays, format: Format
 ) -> tuple[bytes, dict[str, np.ndarray]]:
-    """Converts a model for inputs of these shapes and dtypes.
+    """Converts a model, for inputs with the shapes and dtypes of `inputs`.
 
     Returns the content of the file, and TensorFlow's outputs for the inputs.
     Raises a `UserError` if the model cannot be converted.
@@ -133,8 +137,9 @@ def convert(
         name: tf.TensorSpec(x.shape, x.dtype, name)
         for name, x in inputs.items()
     }
-    # A graph as in SavedModels. The converted one computes attention in another
-    # way. GPUs may round more.
+    # The expected outputs come from the graph that SavedModels have. The
+    # converted graph computes attention in another way. GPUs may round more
+    # than CPUs.
     with for_inference(), tf.device("CPU:0"):
         expected = tf.function(
             lambda inputs: model(inputs, training=False), autograph=False
@@ -158,7 +163,7 @@ class ConvertedModel:
     `metadata["inputs"]`, by name, to the outputs.
 
     Args:
-        directory: what `export` wrote.
+        directory: the directory that `export` wrote.
         num_threads: number of threads; None lets the runtime choose.
 
     Raises:
@@ -198,7 +203,7 @@ class ConvertedModel:
 
 
 def _describe(arrays: Arrays) -> dict[str, dict[str, Any]]:
-    """Returns name -> shape and dtype."""
+    """Returns name -> shape and dtype of an array."""
     return {
         name: {"shape": [*x.shape], "dtype": x.dtype.name}
         for name, x in sorted(arrays.items())
@@ -206,7 +211,7 @@ def _describe(arrays: Arrays) -> dict[str, dict[str, Any]]:
 
 
 def _tokenizer_settings(tokenizer) -> dict[str, Any]:
-    """Returns the kind of tokenizer and the settings of WordPiece."""
+    """Returns a tokenizer's kind, WordPiece settings and special ids."""
     settings = getattr(tokenizer, "settings", None)
     return {
         "kind": tokenizer.kind,
@@ -216,7 +221,10 @@ def _tokenizer_settings(tokenizer) -> dict[str, Any]:
 
 
 def _difference(expected: Arrays, outputs: Arrays) -> float:
-    """Returns the largest difference; NaN if a value or an output is lost."""
+    """Returns the largest absolute difference; NaN if it is undefined.
+
+    It is undefined if names or shapes differ, or if a value is NaN.
+    """
     if set(expected) != set(outputs):
         return float("nan")
     differences = [0.0]
@@ -224,7 +232,8 @@ def _difference(expected: Arrays, outputs: Arrays) -> float:
         y = np.asarray(outputs[name])
         if x.shape != y.shape:
             return float("nan")
-        # Infinities are equal, but their difference is NaN.
+        # Equal infinities have the difference 0, but their subtraction gives
+        # NaN.
         with np.errstate(invalid="ignore"):
             found = np.where(x == y, 0.0, np.abs(x - y))
         differences.append(np.max(found, initial=0.0))
@@ -237,7 +246,8 @@ def _explained(format: Format) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # LiteRT's message contains the whole graph.
+        # LiteRT's message contains the whole graph, so only lines about
+        # operations are kept.
         lines = str(error).splitlines()
         named = [x for x in lines if x.startswith(("TF Select ops", "Custom"))]
         reason = "; ".join(named) or _first_line(error)
@@ -253,7 +263,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _convert_to_litert(model: tf.keras.Model, specs: _Specs) -> bytes:
-    """Converts with operations that LiteRT itself has."""
+    """Converts to LiteRT, without operations of TensorFlow."""
     module = ServingModule(
         model_variables(model),
         [],
@@ -270,12 +280,12 @@ def _load_litert(path: str, num_threads: int | None):
 
     made = interpreter.Interpreter(path, num_threads=num_threads)
     runner = made.get_signature_runner()
-    # The interpreter owns the memory of the runner.
+    # Keeps the interpreter alive, which owns the memory of the runner.
     return lambda inputs, _=made: runner(**inputs)
 
 
 def _convert_to_onnx(model: tf.keras.Model, specs: _Specs) -> bytes:
-    """Converts with tf2onnx, without its log."""
+    """Converts to ONNX, without the log of tf2onnx."""
     import tf2onnx
 
     function = tf.function(
@@ -289,7 +299,7 @@ def _convert_to_onnx(model: tf.keras.Model, specs: _Specs) -> bytes:
         made, _ = tf2onnx.convert.from_function(function, [specs], opset=_OPSET)
     finally:
         log.setLevel(level)
-    # tf2onnx takes the constants of a Keras model for inputs.
+    # tf2onnx mistakes the constants of a Keras model for inputs.
     constants = {
         placeholder.name: value.numpy()
         for value, placeholder in captures
@@ -311,7 +321,7 @@ def _load_onnx(path: str, num_threads: int | None):
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = num_threads or 0
-    # Only errors: a warning would name each weight without use.
+    # Logs only errors, because warnings would list all unused weights.
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(
         path, options, providers=["CPUExecutionProvider"]

@@ -14,7 +14,7 @@ from etcmodel.serving import converted
 from etcmodel.serving import signatures
 from testing import toy_task as toy
 
-# Three windows of four words.
+# Nine words fill three windows of up to four words.
 _TEXT = "bb ccc dddd a eeeee a bb bb ccc"
 
 
@@ -167,7 +167,7 @@ class ConvertedTest(tf.test.TestCase, parameterized.TestCase):
         ):
             self._export("litert", overwrite=True)
         self.assertEqual(before, sorted(os.listdir(self.root)))
-        # The model that was there is unchanged.
+        # The existing model is unchanged.
         converted.ConvertedModel(self.litert)(inputs)
 
     def test_operation_that_litert_lacks(self):

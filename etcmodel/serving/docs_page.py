@@ -1,4 +1,4 @@
-"""The page that describes a server's addresses, without scripts or network."""
+"""Makes a page about a server's addresses, without scripts or network."""
 
 import html
 import json
@@ -37,7 +37,7 @@ def make(schema: Mapping[str, Any], name: str, address: str, body: Any) -> str:
         schema: the server's OpenAPI schema.
         name: the name that the model is served under.
         address: address of the server, such as "http://127.0.0.1:8501/".
-        body: a request for predictions, before `json.dumps`.
+        body: the body of the example request, before `json.dumps`.
     """
     rows = [
         f"<tr><td>{method.upper()}</td>"
@@ -46,7 +46,7 @@ def make(schema: Mapping[str, Any], name: str, address: str, body: Any) -> str:
         for path, operations in schema["paths"].items()
         for method, operation in operations.items()
     ]
-    # For a shell, which ends a string at a single quote.
+    # Escapes single quotes, which would end the string in a shell.
     content = json.dumps(body, ensure_ascii=False, indent=1)
     content = content.replace("'", "'\\''")
     command = (

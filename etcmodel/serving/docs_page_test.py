@@ -29,7 +29,7 @@ class DocsPageTest(unittest.TestCase):
         # It needs no scripts and no network.
         self.assertNotRegex(page, r"<script|src=|href=.http|@import|url\(")
         (example,) = re.findall("(?s)<pre>(.*)</pre>", page)
-        # A shell takes the command apart.
+        # Splits the command as a shell does.
         command = shlex.split(html.unescape(example))
         self.assertEqual(
             ["curl", "http://here:1/v1/models/mine:predict", "-d"], command[:3]

@@ -10,16 +10,16 @@ from etcmodel.errors import UserError
 from etcmodel.pipeline import metadata_files
 
 METADATA_FILE = os.path.join("assets.extra", "etcmodel.json")
-# Format of a converted model -> its file; and the file of its description.
+# Format of a converted model -> its file. The other file describes the model.
 CONVERTED = {"litert": "model.tflite", "onnx": "model.onnx"}
 CONVERTED_METADATA_FILE = "etcmodel.json"
-# Format -> the module that runs its models, and others that convert to it.
+# Format -> the modules that run its models or convert to it.
 PACKAGES = {
     "litert": ("ai_edge_litert",),
     "onnx": ("onnxruntime", "tf2onnx"),
 }
 _ADVICE = "Export the model again."
-# TensorFlow itself stores checksums of the variables in these files.
+# TensorFlow itself stores and checks the checksums of these files.
 _OWN_CHECKSUMS = "variables.data-"
 
 
@@ -82,20 +82,20 @@ def check_packages(format: str) -> None:
 
 
 def find_versions(directory: str) -> dict[int, str]:
-    """Returns version -> path of what `export` wrote.
+    """Returns version -> path of the SavedModel that `export` wrote.
 
-    `directory` is a SavedModel, version 1, or has SavedModels in directories
-    whose names are numbers.
+    `directory` is either a SavedModel, which gets the version 1, or has
+    SavedModels in subdirectories whose names are numbers.
 
     Raises:
-        UserError: there is none.
+        UserError: `directory` has no SavedModel.
     """
     if os.path.exists(os.path.join(directory, "saved_model.pb")):
         return {1: directory}
     found = {}
     for name in os.listdir(directory) if os.path.isdir(directory) else ():
         path = os.path.join(directory, name)
-        # Others are being copied.
+        # Without this file, a SavedModel is still being copied.
         if name.isdecimal() and os.path.exists(
             os.path.join(path, METADATA_FILE)
         ):

@@ -1,7 +1,7 @@
 """Writes the model card of an exported model: its `README.md`.
 
 The card begins with metadata for the Hugging Face hub, as YAML, so that the
-directory can be uploaded as it is.
+directory can be uploaded without changes.
 """
 
 import collections
@@ -24,18 +24,18 @@ import yaml
 
 CARD_FILE = "README.md"
 
-# Characters of the hub's names of licences.
+# Characters that the hub's names of licences contain.
 _IDENTIFIER = {*string.ascii_lowercase, *string.digits, "-", "."}
-# First words of characters' names that do not name a script.
+# First words of letters' Unicode names that are not names of scripts.
 _NO_SCRIPTS = ("MATHEMATICAL", "MODIFIER", "FEMININE", "MASCULINE", "MICRO")
 _WIDTHS = ("FULLWIDTH", "HALFWIDTH")
-# Smaller shares, in percent, are joined.
+# Scripts with a smaller share, in percent, are joined as "others".
 _MIN_SHARE = 1
 _MEGABYTE = 1e6
 
 
 class Version(NamedTuple):
-    """Weights of a precision, and what was measured with them.
+    """A precision of the weights, with its measurements.
 
     Attributes:
         weights: "float32", "bfloat16" or "int8".
@@ -52,7 +52,7 @@ class Version(NamedTuple):
 
 @dataclasses.dataclass(kw_only=True)
 class Facts:
-    """What a model card says.
+    """Facts that a model card states.
 
     Attributes:
         task: name of the task.
@@ -65,12 +65,13 @@ class Facts:
         batch_size: training examples, or segments, per step; None if unknown.
         main_metric: name of the metric that selects checkpoints.
         run_metrics: metrics of the run's own validation of the checkpoint.
-        versions: the exported weights, last, and those they are compared with.
+        versions: the precisions to compare with, then that of the exported
+            weights.
         num_validated: number of validation examples.
         num_parameters: number of the model's weights.
         num_layers: number of the encoder's layers.
         num_bytes: size of all files of the model.
-        length: what the model reads, and what happens to longer texts.
+        length: text about the model's maximum input, and about longer texts.
         vocab_size: number of tokens of the vocabulary.
         scripts: script -> share of the vocabulary's letters, in percent.
         lower_case: whether texts are lower-cased.
@@ -180,7 +181,7 @@ def _metadata(facts: Facts) -> dict[str, Any]:
 
 
 def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Returns metrics that YAML and readers can use."""
+    """Drops metrics that are infinite or NaN."""
     return {x: float(y) for x, y in metrics.items() if math.isfinite(y)}
 
 
@@ -231,7 +232,7 @@ def _metrics(facts: Facts) -> str:
 
 
 def _table(title: str, columns: Mapping[str, Mapping[str, float]]) -> str:
-    """Returns a Markdown table of numbers."""
+    """Returns a Markdown table: column -> row -> number."""
     names = dict.fromkeys(name for x in columns.values() for name in x)
     rows = [[title, *columns], ["---"] * (len(columns) + 1)]
     for name in names:
@@ -279,7 +280,7 @@ def _limits(facts: Facts) -> str:
 
 
 def _calls(facts: Facts) -> str:
-    """Shows requests by HTTP and in Python."""
+    """Returns example requests, for HTTP and in Python."""
     url = f"http://localhost:8501/v1/models/{facts.task}:predict"
     parts = [
         "Serve this directory with TensorFlow Serving, as version 1 of the "
@@ -300,7 +301,7 @@ def _calls(facts: Facts) -> str:
 
 
 def _shown(facts: Facts) -> list[str]:
-    """Returns the signatures that take raw text; a plain text comes last."""
+    """Returns the signatures that take raw text; `text` comes last."""
     return [x for x in ("serving_default", "text") if x in facts.requests]
 
 
