@@ -46,7 +46,7 @@ _WIKIHOP = {
 
 
 def _text() -> str:
-    """Returns the document."""
+    """Returns the text of the document in the picture."""
     return "\n\n".join(
         (f"# {title}\n" if title else "") + " ".join(x for x, _ in sentences)
         for title, *sentences in _PARAGRAPHS
@@ -54,7 +54,7 @@ def _text() -> str:
 
 
 def _answer(record):
-    """Returns an answer with evidence."""
+    """Returns a prediction of the task "answer", with evidence."""
     del record
     units = [
         (text, value, i, j)
@@ -73,7 +73,7 @@ def _answer(record):
 
 
 def _choose(record):
-    """Returns a choice among candidates."""
+    """Returns a prediction of the task "wikihop"."""
     return {
         "answer": "norway",
         "answer_index": 1,

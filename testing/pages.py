@@ -36,7 +36,7 @@ _CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,:;?!()'-#<>/=&"
 _WORDS = "jan novak is a cook he lives in krakow city poland who where the"
 _LENGTHS = {"long_length": 256, "global_length": 64}
 _SEGMENTS = {"block_length": 24, "block_overlap": 4, "max_question_length": 8}
-# Further preprocessing sizes of each task.
+# Task -> preprocessing options besides its lengths.
 _SIZES = {
     "classify": {"kind": "single", "labels": ("people", "places", "sports")},
     "nq": {"stride": 64, "include_html_tokens": False},
@@ -44,7 +44,7 @@ _SIZES = {
 
 
 class OneModel:
-    """Stands for `versions.Versions`, with one model that is there."""
+    """Replaces `versions.Versions`; serves a given model as version 1."""
 
     def __init__(self, model: Any):
         self._model = model
@@ -63,7 +63,7 @@ class OneModel:
 
 
 class StubModel:
-    """Stands for `versions.LoadedModel`; answers with a function's result.
+    """Replaces `versions.LoadedModel`; answers with a function's result.
 
     `answer` maps the inputs of a record to its prediction.
     """
@@ -88,7 +88,7 @@ class StubModel:
 
 @functools.cache
 def _module(task: str) -> signatures.ServingModule:
-    """Makes a small model with its steps before and after it."""
+    """Makes the signatures of a task's small model with random weights."""
     spec = registry.get(task)
     sizes = dict(_SIZES.get(task, {}))
     sizes |= _SEGMENTS if spec.reads_segments else _LENGTHS
@@ -118,7 +118,7 @@ def _module(task: str) -> signatures.ServingModule:
 
 
 def tiny_model(task: str) -> StubModel:
-    """Makes a model with random weights, which answers for `text`.
+    """Makes a model with random weights that has only the signature `text`.
 
     It runs the code of the signature eagerly: tracing takes longer than a few
     answers.
@@ -134,7 +134,7 @@ def tiny_model(task: str) -> StubModel:
         body = rest.render(arrays, by_row=True)
         return json.loads(body)["predictions"][0]
 
-    # The page and a client may ask the same.
+    # Cached, because the page and the test ask the same.
     return StubModel(
         task, lambda record: answer_text(json.dumps(record, sort_keys=True))
     )
@@ -148,7 +148,7 @@ def serving(
 ) -> Iterator[str]:
     """Serves a model with its page; yields the address of the page.
 
-    By default, the page begins with the task's small request.
+    By default, the page begins with the task's small example.
     """
 
     async def make_app():
@@ -166,8 +166,8 @@ def serving(
 def open_browser(width: int = 1280, height: int = 900) -> webdriver.Chrome:
     """Starts Chromium without a window; the caller calls `quit`.
 
-    Skips the calling test if it is not installed; with `CI=true`, that is an
-    error.
+    If Chromium is not installed, skips the calling test; with `CI=true`, fails
+    it.
     """
     if not (os.path.exists(_CHROMIUM) and os.path.exists(_DRIVER)):
         helpers.skip_or_fail(
@@ -178,7 +178,7 @@ def open_browser(width: int = 1280, height: int = 900) -> webdriver.Chrome:
     options.binary_location = _CHROMIUM
     for argument in (
         "--headless=new",
-        # As root, and in small containers.
+        # Needed as root and in small containers.
         "--no-sandbox",
         "--disable-dev-shm-usage",
         "--disable-gpu",

@@ -1,4 +1,4 @@
-"""A server in a thread, and small SavedModels without a neural network."""
+"""Runs a server in a thread; writes SavedModels without a neural network."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ REQUEST = {"texts": [["a"]]}
 
 
 class _Counter(tf.Module):
-    """Counts the bytes of texts; multiplies the counts by `factor`."""
+    """Counts the bytes of texts, times `factor`."""
 
     def __init__(self, factor: int):
         super().__init__()
@@ -101,9 +101,9 @@ def running(
 
 @contextlib.contextmanager
 def serve_in_thread(directory, name, request):
-    """Serves a directory under a name; yields the port.
+    """Serves a directory of versions under a name; yields the port.
 
-    `request` warms the model up.
+    `request` is sent to warm up the model.
     """
     models = versions.Versions(
         directory, 1, versions.Limits(), lambda task: request

@@ -1,6 +1,6 @@
-"""Messages of TensorFlow Serving, with its names and numbers of fields.
+"""Messages of TensorFlow Serving, with the names and numbers of its fields.
 
-A copy of the fields that docs/tensorflow_serving.md uses, from
+Defines the fields that docs/tensorflow_serving.md uses, copied from
 model_server_config.proto, file_system_storage_path_source.proto,
 session_bundle_config.proto, monitoring_config.proto, model.proto and
 predict.proto of https://github.com/tensorflow/serving.

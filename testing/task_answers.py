@@ -1,4 +1,4 @@
-"""Base of tests that ask the SavedModel of each task."""
+"""Base class of tests that send requests to each task's SavedModel."""
 
 from unittest import mock
 
@@ -11,7 +11,7 @@ from etcmodel.tasks import registry
 from testing import task_runs
 from testing.saved_models import read_warmup_requests
 
-# Task -> name of an axis -> inputs of requests that share it.
+# Task -> name of an axis -> inputs that share the axis.
 SAME_SIZES = {
     **dict.fromkeys(
         ("answer", "classify", "select"), {"paragraphs": ("titles", "texts")}
@@ -31,7 +31,7 @@ def preprocessor_of(task):
 
 
 def features_request(task):
-    """Returns a request to the signature `features`, and its shared axes."""
+    """Returns a request for `features`, and axis -> inputs that share it."""
     requests = dict(read_warmup_requests(task_runs.run_of(task).saved_model))
     request = requests["features"]
     if task in task_runs.READ_TWICE:
@@ -44,7 +44,7 @@ def features_request(task):
 
 
 class TaskTestCase(tf.test.TestCase, parameterized.TestCase):
-    """Asks SavedModels, and compares answers."""
+    """Sends requests to SavedModels, and compares answers."""
 
     def setUp(self):
         # Setting a seed would make TensorFlow optimize all loaded functions
@@ -53,7 +53,7 @@ class TaskTestCase(tf.test.TestCase, parameterized.TestCase):
             super().setUp()
 
     def records(self, task):
-        """Returns the records of the data file."""
+        """Returns the records of the task's data file."""
         spec = registry.get(task)
         return list(
             spec.dataset.FORMAT.read(task_runs.run_of(task).input, "dev")

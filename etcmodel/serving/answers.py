@@ -70,7 +70,7 @@ class Answers:
         return to_predictions(self._task_model, answers, raw)
 
     def predict_texts(self, raw: Sequence[Mapping[str, str]]) -> list[Any]:
-        """Predicts a batch of requests for the signature `text`."""
+        """Predicts a batch of requests with the signature `text`."""
         answers = self._call(
             self.answer_text,
             {

@@ -1,4 +1,4 @@
-"""The page of a server: its files, and documents that people drop on it."""
+"""Reads a server's page, and converts documents that users drop on it."""
 
 import codecs
 import pathlib
@@ -10,7 +10,7 @@ from etcmodel.errors import UserError
 
 _FOLDER = pathlib.Path(etcmodel.__file__).parent / "inspection" / "web"
 PAGE = "page.html"
-# Files that the page loads -> their types.
+# Name of a file that the page loads -> its media type.
 FILES = {
     "style.css": "text/css",
     "page.css": "text/css",
@@ -18,7 +18,7 @@ FILES = {
     "tasks.js": "text/javascript",
     "page.js": "text/javascript",
 }
-# The page loads nothing from elsewhere, and runs nothing but its own files.
+# The page loads nothing from other servers, and runs only its own scripts.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; "
     "style-src 'self'; connect-src 'self'; img-src data:; form-action 'none'; "
@@ -29,7 +29,7 @@ HEADERS = {
 }
 _SIGNATURE = "text"
 _HEADINGS = {f"h{i}": i for i in range(1, 7)}
-# Elements that are paragraphs, or have paragraphs of their own.
+# Elements that start a new paragraph, and end it.
 _BLOCKS = {
     *"address article aside blockquote body caption center dd details".split(),
     *"div dl dt fieldset figcaption figure footer form header hr li".split(),
@@ -37,7 +37,7 @@ _BLOCKS = {
     *_HEADINGS,
 }
 _GAPS = {"br", "td", "th"}
-# Elements whose content is not text of the document.
+# Elements whose content is not part of the document's text.
 _SKIPPED = {
     *"button head iframe noscript object script select style svg".split(),
     *"template textarea".split(),
@@ -63,14 +63,14 @@ def describe(
     """Describes a model for the page.
 
     Args:
-        name: the name that it is served under.
-        metadata: what `export` noted.
+        name: the name that the model is served under.
+        metadata: the description that `export` wrote.
         specs: signature name -> input name -> specification.
         example: input name -> text, for the signature `text`.
 
     Returns:
-        `name`, `task`, `inputs` (names for the signature `text`; none if the
-        model has no such signature) and `example`.
+        `name`, `task`, `inputs` (names of the inputs of the signature `text`;
+        empty without that signature) and `example`.
     """
     inputs = sorted(specs.get(_SIGNATURE, ()))
     return {
@@ -84,16 +84,17 @@ def describe(
 def to_text(content: bytes, kind: str) -> str:
     r"""Converts a document to text for the signature `text`.
 
-    Example: `b"<h2>Jan</h2><p>Jan <b>paints</b>."` of the kind "text/html" is
-    "## Jan\n\nJan paints.".
+    Example: `b"<h2>Jan</h2><p>Jan <b>paints</b>."` with the kind "text/html"
+    becomes "## Jan\n\nJan paints.".
 
     Args:
         content: the document.
-        kind: "text/plain", "text/markdown" or "text/html", and perhaps
+        kind: "text/plain", "text/markdown" or "text/html", optionally with
             parameters such as "; charset=utf-8".
 
     Raises:
-        UserError: the kind is another one, or the text is not Unicode.
+        UserError: the kind is unknown, or plain text or Markdown is not
+            Unicode.
     """
     kind = kind.partition(";")[0].strip().lower()
     if kind == "text/html":
@@ -112,7 +113,7 @@ def to_text(content: bytes, kind: str) -> str:
 
 
 def _encoding(content: bytes) -> str | None:
-    """Returns the encoding that the first bytes name."""
+    """Returns the encoding that a byte order mark shows; None without one."""
     return next((y for x, y in _MARKS.items() if content.startswith(x)), None)
 
 
@@ -129,14 +130,14 @@ def _decode(content: bytes) -> str:
 
 
 class _Paragraphs:
-    """Collects the paragraphs of a page while it is parsed."""
+    """Collects the paragraphs of an HTML page while lxml parses it."""
 
     def __init__(self):
         self._made, self._text = [], []
         self._level = self._skipped = 0
 
     def start(self, tag, attributes):
-        """Begins an element."""
+        """Handles a start tag."""
         del attributes
         if self._skipped or tag in _SKIPPED:
             self._skipped += 1
@@ -149,7 +150,7 @@ class _Paragraphs:
             self._text.append(" ")
 
     def end(self, tag):
-        """Ends an element."""
+        """Handles an end tag."""
         if self._skipped:
             self._skipped -= 1
             return
@@ -159,7 +160,7 @@ class _Paragraphs:
             self._level = 0
 
     def data(self, text):
-        """Adds text."""
+        """Handles the text between tags."""
         if not self._skipped:
             self._text.append(text)
 
@@ -178,13 +179,13 @@ class _Paragraphs:
 
 
 def _html_to_text(content: bytes) -> str:
-    """Returns the headings and paragraphs of a page."""
+    """Returns the headings and paragraphs of an HTML page as text."""
     from lxml import etree
 
     try:
         content, encoding = _decode(content).encode(), "utf-8"
     except UserError:
-        # The page itself tells, or it is Latin-1.
+        # lxml uses the encoding that the page declares, by default Latin-1.
         encoding = None
     if not content.strip():
         return ""

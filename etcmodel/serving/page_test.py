@@ -56,11 +56,11 @@ class ToTextTest(parameterized.TestCase):
             b"<script>if (a<b) x()</script><div>\n in <b>Krakow</b></div>.",
             "## Jan N.\n\nHe p&s\n\nin Krakow\n\n.",
         ),
-        # Without another declaration, bytes that are not UTF-8 are Latin-1.
+        # If no encoding is declared, bytes that are not UTF-8 are Latin-1.
         ("text/html", "<p>ä".encode("latin-1"), "ä"),
         ("text/html", '<meta charset="cp1250"><p>ł'.encode("cp1250"), "ł"),
         ("text/html", b"", ""),
-        # A parser with a limit of nested elements would stop.
+        # A parser that limits the depth of elements would stop here.
         ("text/html", b"<div>" * 5000 + b"a", "a"),
     )
     def test_converts(self, kind, content, expected):
@@ -91,7 +91,7 @@ class BrowserTestCase(tf.test.TestCase, parameterized.TestCase):
         """Opens the page of a model; returns its address."""
         address = self.enterContext(pages.serving(model, example))
         self.browser.get(address)
-        # Problems of earlier pages.
+        # Reading the log clears problems of earlier pages.
         self.browser.get_log("browser")
         self.wait(lambda: self.at("ask").is_enabled() or self.problem())
         return address
@@ -113,7 +113,7 @@ class BrowserTestCase(tf.test.TestCase, parameterized.TestCase):
         return self.at("problem").text
 
     def count(self, selector):
-        """Counts elements; faster than `all`."""
+        """Counts elements faster than `len(self.all(selector))`."""
         return self.browser.execute_script(
             "return document.querySelectorAll(arguments[0]).length", selector
         )
@@ -139,10 +139,10 @@ class BrowserTestCase(tf.test.TestCase, parameterized.TestCase):
 
 
 class TasksTest(BrowserTestCase):
-    """Types, asks and reads the marks; the REST answer says what is right."""
+    """Asks in the page, and compares its marks with the REST answer."""
 
     def _answer(self, task, **inputs):
-        """Asks in the page, and returns the answer to the same request."""
+        """Asks in the page; returns the REST answer to the same inputs."""
         address = self.open_page(pages.tiny_model(task))
         self.fill(**inputs)
         self.ask()
@@ -156,7 +156,7 @@ class TasksTest(BrowserTestCase):
         return prediction
 
     def _check_shades(self, units, probabilities):
-        """Checks that each unit is a part, shaded by its probability."""
+        """Checks that each unit is shown, shaded by its probability."""
         shown = [x.strip() for x in self.texts(".etc-shaded")]
         self.assertEqual(units, shown)
         shades = self.browser.execute_script(
@@ -287,7 +287,7 @@ class TasksTest(BrowserTestCase):
 
 
 def _select_sentences(record):
-    """Stands for a model: sentences with the word x are selected."""
+    """Replaces a model: selects the sentences that contain the word x."""
     units = re.findall(r"[^\s.][^.\n]*\.", record["text"])
     values = [0.9 if re.search(r"\bx\b", unit) else 0.1 for unit in units]
     return {
@@ -299,7 +299,7 @@ def _select_sentences(record):
 
 
 class PageTest(BrowserTestCase):
-    """Everything but the tasks, with answers of a function."""
+    """Tests the page without a model: a function gives the answers."""
 
     def _open(self, answer=_select_sentences, **example):
         return self.open_page(pages.StubModel("select", answer), example)
@@ -309,7 +309,7 @@ class PageTest(BrowserTestCase):
         self.assertEqual("Who?", self.at("query").get_property("value"))
         self.ask()
         self.assertEqual(["One x."], self.texts("mark"))
-        # Nothing is loaded from elsewhere.
+        # The page loads nothing from other servers.
         loaded = self.browser.execute_script(
             "return performance.getEntriesByType('resource').map(x => x.name)"
         )
@@ -355,10 +355,10 @@ class PageTest(BrowserTestCase):
         press("Who", Keys.ENTER)
         self.wait_for_answer()
         self.assertEqual("answer-title", focused())
-        # Alternatives follow the answer; the second is chosen.
+        # Tabs lead from the answer to the second alternative, Enter selects it.
         press(Keys.TAB, Keys.TAB, Keys.ENTER)
         self.assertEqual(["One."], self.texts("mark"))
-        # From the query: document, file, button.
+        # Tabs lead from the query to the document, the file and the button.
         self.at("query").click()
         press(Keys.TAB)
         self.assertEqual("text", focused())
@@ -389,7 +389,7 @@ class PageTest(BrowserTestCase):
         self.assertTrue(self.all("mark")[0].is_displayed())
 
     def test_a_hundred_thousand_words(self):
-        """Few elements, and the selected sentence is shown at once."""
+        """A long document needs few elements; the selection is in sight."""
         sentence = "these are just ten words of a long text here. "
         paragraphs = [sentence * 10] * 1000
         paragraphs[900] = sentence * 5 + "here is x. " + sentence * 5
@@ -399,7 +399,8 @@ class PageTest(BrowserTestCase):
         self.ask()
         self.wait(lambda: self.count(".etc-shaded") == 10_001)
         self.wait(lambda: self.texts("mark") == ["here is x."])
-        # One element for a sentence, one for a paragraph, one for the mark.
+        # There is one element per sentence and per paragraph, and one for the
+        # mark.
         self.assertLess(self.count("#document *"), 11_100)
         self.wait(lambda: self._is_in_sight(self.all("mark")[0]))
         self.assertEqual(

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's REST format: JSON to arrays, and back."""
+"""Converts TensorFlow Serving's REST format: JSON to arrays, and back."""
 
 import base64
 import itertools
@@ -34,8 +34,9 @@ class Request(NamedTuple):
     Attributes:
         signature_name: the signature to call.
         inputs: arrays by name; strings are objects of type `bytes`.
-        by_row: whether records were listed as `instances`, so that the answer
-            lists `predictions`; otherwise `inputs` and `outputs` have arrays.
+        by_row: True if the request lists records as `instances`; the answer
+            then lists `predictions`. False if it has arrays as `inputs`; the
+            answer then has arrays as `outputs`.
     """
 
     signature_name: str
@@ -48,8 +49,8 @@ def parse(
 ) -> Request:
     """Parses the body of a request for predictions.
 
-    Example: `{"instances": [{"question": "Who?", "document": "A text."}]}` is
-    one record for `serving_default`, and so is
+    Example: `{"instances": [{"question": "Who?", "document": "A text."}]}` is a
+    request of one record for `serving_default`. The same request by input is
     `{"inputs": {"question": ["Who?"], "document": ["A text."]}}`.
 
     Args:
@@ -86,7 +87,7 @@ def parse(
 
 
 def _check_records(inputs: Mapping[str, np.ndarray]) -> None:
-    """Raises a `UserError` unless all inputs have the same records."""
+    """Raises a `UserError` if inputs differ in their number of records."""
     (first, x), *others = inputs.items()
     for name, y in others:
         if len(x) != len(y):
@@ -97,7 +98,7 @@ def _check_records(inputs: Mapping[str, np.ndarray]) -> None:
 
 
 def _columns(rows: Any, specs: Mapping[str, Any]) -> dict[str, list]:
-    """Returns the values of each input, one a record."""
+    """Converts rows to columns: input name -> one value per record."""
     if not isinstance(rows, list) or not rows:
         raise UserError(
             '"instances" must be a list with at least one record, got '
@@ -110,7 +111,7 @@ def _columns(rows: Any, specs: Mapping[str, Any]) -> dict[str, list]:
 
 
 def _named(value: Any, specs: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Returns values by input; a lone input may go without its name."""
+    """Returns input name -> value; the name of a lone input may be missing."""
     names = f"an object with the inputs {', '.join(specs)}"
     is_named = isinstance(value, dict) and not _is_encoded(value)
     if not is_named and len(specs) == 1:
@@ -136,7 +137,8 @@ def _to_array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
                 f"The input {name} must be nested {spec.shape.rank} deep, "
                 f"records included, got {_kind(others[0])} at depth {axis}."
             )
-        # Lists inside of an empty one have the sizes that the model expects.
+        # An empty list does not show the sizes of inner axes, so the signature
+        # sets them.
         sizes = sorted({len(x) for x in level}) or [spec.shape[axis] or 0]
         if not axis and not sizes[0]:
             raise UserError(
@@ -164,7 +166,7 @@ def _to_array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
 
 
 def _to_bytes(name: str, value: Any, dtype: tf.DType) -> bytes:
-    """Converts a string, or an object of base64, to bytes."""
+    """Converts a string, or an object with base64, to bytes."""
     del dtype
     if _is_encoded(value):
         try:
@@ -188,7 +190,7 @@ def _to_bytes(name: str, value: Any, dtype: tf.DType) -> bytes:
 
 
 def _to_bool(name: str, value: Any, dtype: tf.DType) -> bool:
-    """Returns a boolean; numbers are an error, as in TensorFlow Serving."""
+    """Returns a boolean; rejects numbers, as TensorFlow Serving does."""
     del dtype
     if not isinstance(value, bool):
         raise UserError(
@@ -198,7 +200,7 @@ def _to_bool(name: str, value: Any, dtype: tf.DType) -> bool:
 
 
 def _to_number(name: str, value: Any, dtype: tf.DType) -> int | float:
-    """Returns a number that the type can hold."""
+    """Returns a number; rejects one that the dtype cannot hold."""
     is_integer = dtype.is_integer
     kinds = int if is_integer else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds):
@@ -206,7 +208,7 @@ def _to_number(name: str, value: Any, dtype: tf.DType) -> int | float:
             f"The input {name} must contain {'whole ' * is_integer}numbers, "
             f"got {_kind(value)}."
         )
-    # Python compares numbers of any size; NumPy does not.
+    # Compares Python's numbers, which may have any size, unlike NumPy's.
     make = int if is_integer else float
     if not make(dtype.min) <= value <= make(dtype.max):
         raise UserError(
@@ -225,14 +227,14 @@ def _is_encoded(value: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """Returns what JSON calls the type of a value."""
+    """Returns JSON's name for the type of a value."""
     return _KINDS[type(value)]
 
 
 def body_of(signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Returns the body of a request with `instances`, before `json.dumps`.
 
-    Strings are `bytes`; those that are not UTF-8 become base64.
+    The strings in `inputs` are `bytes`; any that are not UTF-8 become base64.
     """
     columns = {
         name: _listed(np.asarray(x).tolist()) for name, x in inputs.items()
@@ -260,8 +262,9 @@ def render(outputs: Mapping[str, np.ndarray], by_row: bool) -> bytes:
     """Returns the JSON of an answer, in the form of its request.
 
     Example: `{"answer": ["Krakow"], "answer_type": [0]}` becomes
-    `{"predictions": [{"answer": "Krakow", "answer_type": 0}]}`. A lone output
-    goes without its name. Outputs called `..._bytes` are base64.
+    `{"predictions": [{"answer": "Krakow", "answer_type": 0}]}`. If there is
+    only one output, its name is left out. Outputs whose names end in `_bytes`
+    become base64.
     """
     values = {name: _to_json(name, x) for name, x in outputs.items()}
     is_lone = len(values) == 1

@@ -58,7 +58,8 @@ class ServingModule(tf.Module):
             key: tf.function(function, autograph=False)
             for key, (function, _) in functions.items()
         }
-        # In a closure, because saving would trace visible functions again.
+        # Hidden in a closure, because saving would trace functions in
+        # attributes again.
         self._functions = lambda: (traced, specs)
 
     def signatures(
@@ -128,8 +129,7 @@ def median_seconds(
 ) -> float:
     """Returns the time of a request: the median of a few runs.
 
-    The runs before them, which TensorFlow needs to optimize the graph, do not
-    count.
+    Excludes the first runs, in which TensorFlow optimizes the graph.
     """
     with for_inference():
         call = module.signatures([signature])[signature]

@@ -29,11 +29,12 @@ from etcmodel.serving import versions as versions_lib
 _log = logging.getLogger(__name__)
 # Seconds after which a client may try again when the queue is full.
 _RETRY_AFTER = "1"
-# Code for a client that is gone, as in the logs of other servers.
+# Code for a client that has disconnected, as in the logs of nginx.
 _CLIENT_GONE = 499
-# Messages quote requests, which may be long.
+# Maximum length of an error message. Messages quote requests, which may be
+# long.
 _MAX_MESSAGE = 2000
-# Size of an axis that may have any.
+# Size that stands for an axis of any size.
 _UNKNOWN = -1
 
 
@@ -42,9 +43,12 @@ class Settings:
     """Limits on requests, and how a server finds new versions.
 
     Attributes:
-        max_body_bytes: size of a request; a larger one gets the code 413.
-        max_records: records of a request; with more, it gets the code 400.
-        max_text_bytes: size of each text of a request, likewise.
+        max_body_bytes: maximum size of a request; a larger one gets the code
+            413.
+        max_records: maximum number of records of a request; a request with more
+            gets the code 400.
+        max_text_bytes: maximum size of each text; a request with a larger one
+            gets the code 400.
         body_timeout: seconds to wait for the next part of a request's body;
             then the request gets the code 408.
         watch_interval: seconds between checks for new versions; None to serve
@@ -59,7 +63,7 @@ class Settings:
 
 
 class _HttpError(Exception):
-    """A refused request: a code and a sentence."""
+    """Refuses a request with an HTTP status code and a message."""
 
     def __init__(self, code: int, message: str):
         super().__init__(message)
@@ -70,7 +74,7 @@ class _Metrics:
     """Prometheus metrics of one server."""
 
     def __init__(self, name: str):
-        # The default one is shared by all servers of a process.
+        # All servers of a process would share the default registry.
         self.registry = prometheus_client.CollectorRegistry()
         labels = {"model": name}
         self.requests = prometheus_client.Counter(
@@ -88,13 +92,13 @@ class _Metrics:
         self._name = name
 
     def observe(self, code: int, seconds: float) -> None:
-        """Counts a request for predictions."""
+        """Counts a request for predictions, and records its time."""
         self.requests.labels(self._name, str(code)).inc()
         self.seconds.labels(self._name).observe(seconds)
 
 
 def _no_example(task: str) -> Mapping[str, str]:
-    """Returns no inputs."""
+    """Returns an empty example for the page."""
     del task
     return {}
 
@@ -109,10 +113,10 @@ def make_app(
 
     Args:
         name: the name that the model is served under.
-        models: its versions; see `Versions.update`.
+        models: the versions of the model; see `Versions.update`.
         settings: limits on requests, and how new versions are found.
-        example_of: returns the inputs of the signature `text` that the page
-            begins with, given the task.
+        example_of: maps the task to the example that the page begins with:
+            inputs of the signature `text`.
     """
 
     @contextlib.asynccontextmanager
@@ -127,7 +131,7 @@ def make_app(
             task.cancel()
         await models.close()
 
-    # FastAPI's own pages load scripts from the network.
+    # Disables FastAPI's own pages, which load scripts from the network.
     app = fastapi.FastAPI(
         title=name, lifespan=lifespan, docs_url=None, redoc_url=None
     )
@@ -138,7 +142,7 @@ def make_app(
         del request
         return _error(error.code, str(error))
 
-    # Unknown addresses and methods.
+    # 404 is an unknown address, 405 an unknown method.
     @app.exception_handler(404)
     @app.exception_handler(405)
     def refuse_address(request, error):
@@ -180,7 +184,7 @@ def make_app(
         metrics.observe(made.status_code, time.monotonic() - start)
         return made
 
-    # Coroutines, so that no version changes while they run.
+    # These handlers are coroutines, so no version changes while one runs.
     @app.get("/v1/models/{model_name}/metadata")
     @app.get("/v1/models/{model_name}/versions/{version}/metadata")
     async def metadata(model_name: str, version: str | None = None):
@@ -245,7 +249,7 @@ def make_app(
         del path
         raise _malformed(request)
 
-    # The description lists each address once, without HEAD.
+    # Makes the schema before HEAD is added, so it lists each address once.
     app.openapi()
     for route in app.routes:
         if "GET" in getattr(route, "methods", None) or ():
@@ -254,7 +258,7 @@ def make_app(
 
 
 def _add_page(app, get_model, settings: Settings, example_of) -> None:
-    """Adds the page and what it asks for, except for predictions."""
+    """Adds the page and the addresses that only the page uses."""
 
     @app.get("/", include_in_schema=False)
     def show_page():
@@ -303,7 +307,7 @@ def _malformed(request: fastapi.Request) -> _HttpError:
 
 
 def _number(version: str | None) -> int | None:
-    """Returns the version in an address."""
+    """Parses the version in an address; None if there is none."""
     if version is None:
         return None
     if not re.fullmatch("[0-9]{1,19}", version):
@@ -316,7 +320,7 @@ def _number(version: str | None) -> int | None:
 async def _read(
     request: fastapi.Request, max_bytes: int, timeout: float = 30.0
 ) -> bytes:
-    """Reads a body, and no more of it than is accepted.
+    """Reads a request's body; stops if it is larger than `max_bytes`.
 
     `timeout` is the maximum time in seconds from one part to the next.
     """
@@ -353,7 +357,7 @@ async def _read(
 async def _predict(
     model: versions_lib.LoadedModel, body: bytes, settings: Settings
 ) -> bytes:
-    """Answers a body; raises an `_HttpError` for what cannot be answered."""
+    """Answers the body of a request; converts errors to `_HttpError`s."""
     names = []
 
     def check(request):
@@ -370,7 +374,7 @@ async def _predict(
     except (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError) as error:
         message = " ".join(without_stack(error.message))
         if not any(name in message for name in names):
-            # TensorFlow's own errors name operations.
+            # TensorFlow's own errors name operations instead of inputs.
             plural = "s" * (len(names) > 1)
             message = f"The input{plural} {', '.join(names)}: {message}"
         raise _HttpError(400, message) from error
@@ -397,10 +401,10 @@ def _check(request: rest.Request, settings: Settings) -> None:
 
 
 def _check_lengths(request: rest.Request, sizes: Mapping[str, Any]) -> None:
-    """Raises a `UserError` for more tokens than the model was made for.
+    """Raises a `UserError` if `features` has more tokens than the model.
 
-    Raw text is cut to these lengths, but `features` has those of the request,
-    and memory grows with their square.
+    Raw text is truncated to the model's lengths. The signature `features` takes
+    any lengths, and memory grows with their square.
     """
     if request.signature_name != signatures.FEATURES:
         return
@@ -415,7 +419,7 @@ def _check_lengths(request: rest.Request, sizes: Mapping[str, Any]) -> None:
 
 
 def _error(code: int, message: str) -> responses.JSONResponse:
-    """Returns an error in the form of TensorFlow Serving."""
+    """Returns an error in TensorFlow Serving's format."""
     headers = {"Retry-After": _RETRY_AFTER} if code == 503 else None
     if len(message) > _MAX_MESSAGE:
         message = f"{message[:_MAX_MESSAGE]}..."
@@ -423,7 +427,7 @@ def _error(code: int, message: str) -> responses.JSONResponse:
 
 
 def _status(version: int, state: str, error: str | None) -> dict:
-    """Returns the state of a version."""
+    """Returns the state of a version in TensorFlow Serving's format."""
     code = "OK" if error is None else "INVALID_ARGUMENT"
     return {
         "version": str(version),

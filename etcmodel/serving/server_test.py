@@ -206,7 +206,7 @@ class ServerTest(tf.test.TestCase):
             self.assertIn("no known type", answer["error"])
 
     def test_features_that_are_longer_than_the_model(self):
-        """They would need more memory than there is."""
+        """Too many tokens are refused, because they could fill the memory."""
         for name, sizes in (
             ("long_token_ids", {"long_length": 8, "global_length": 9}),
             ("global_token_ids", {"long_length": 9, "global_length": 8}),
@@ -230,7 +230,8 @@ class ServerTest(tf.test.TestCase):
     def test_bodies(self):
         body = json.dumps(ask("ab")).encode()
         with serving(self.directory, body_timeout=0.2) as send:
-            # Any content type, as in TensorFlow Serving, and in any parts.
+            # Any content type is accepted, as in TensorFlow Serving, and
+            # chunks.
             for content, headers in (
                 (body, {"Content-Type": "text/plain"}),
                 (body, {"Content-Encoding": "identity"}),
@@ -260,7 +261,7 @@ class ServerTest(tf.test.TestCase):
                 stream.sendall(f"{head}\r\n\r\nabc".encode())
                 answer = stream.recv(1000).decode()
             self.assertStartsWith(answer, "HTTP/1.1 408 ")
-            # Or its client goes.
+            # The client disconnects before it has sent the body.
             with socket.create_connection(("127.0.0.1", send.port)) as stream:
                 stream.sendall(f"{head}\r\n\r\nabc".encode())
             self.assertEqual((200, one("ab")), send(PREDICT, ask("ab")))
@@ -339,7 +340,7 @@ class ServerTest(tf.test.TestCase):
         self.assertEqual(sorted(codes), codes)
 
     def test_raw_text_is_warmed_up(self):
-        """Both signatures answer a request before clients ask."""
+        """Each signature for raw text answers a request before clients ask."""
         asked = {}
 
         def signature(name, *inputs):

@@ -97,9 +97,10 @@ def run_in_parts(
 def request_axes(
     preprocessor: Preprocessor, task_model: TaskModel
 ) -> dict[str, dict[str, Any]]:
-    """Returns the axes of the signatures whose requests a server may join.
+    """Returns the axes of signatures whose requests a server may join.
 
-    Signature -> "inputs" and "outputs" -> name -> axes; see `batching.Axes`.
+    The result maps signature -> "inputs" or "outputs" -> name -> axes; see
+    `batching.Axes`.
     """
     texts = dict.fromkeys(preprocessor.TEXT_REQUEST, ["records"])
     inputs = {
@@ -186,8 +187,8 @@ def make_module(
 def make_preprocessing_module(preprocessor: Preprocessor) -> ServingModule:
     """Makes the module that converts raw text to the inputs of the model.
 
-    Its signature `serving_default` takes the same raw text as that of
-    `make_module`. It returns the inputs, `[rows, ...]` with the model's
+    Its signature `serving_default` takes the same raw text as `serving_default`
+    of `make_module`. It returns the inputs, `[rows, ...]` with the model's
     lengths and dtypes, the index of each row's record as `record`,
     `<int32>[rows]`, and other values of the records, such as `tokens_cut`.
     """
@@ -199,7 +200,8 @@ def make_preprocessing_module(preprocessor: Preprocessor) -> ServingModule:
             for name, x in inputs.items()
         }
         if isinstance(preprocessor, EtcPreprocessor):
-            # `batch_of_raw` would shorten the inputs.
+            # `batch_of_raw` would make the inputs shorter than the model's
+            # lengths.
             made = preprocessor(**raw).layout
             given, owner = {**made.features, **made.values}, made.owner
             cut = [x.tokens - x.kept_tokens for x in made.counts.values()]
@@ -223,8 +225,8 @@ def make_preprocessing_module(preprocessor: Preprocessor) -> ServingModule:
 def static_request(preprocessor: Preprocessor) -> dict[str, np.ndarray]:
     """Returns a small request with the model's own lengths and dtypes.
 
-    It has one row; in ReadTwice, as many segments as the model reads together,
-    the last of which are padding.
+    It has one row. For ReadTwice, it has as many segments as the model reads
+    together; the last ones are padding.
     """
     packing = preprocessor.SCHEMA.packing
     rows = getattr(preprocessor.config, packing.blocks) if packing else 1
@@ -275,7 +277,7 @@ def _make_answering(
     preprocessor: Preprocessor,
     task_model: TaskModel,
 ) -> tuple[Callable, Callable, Callable]:
-    """Returns the functions that answer raw text and stored examples."""
+    """Returns functions that answer raw text, plain text, stored examples."""
 
     def candidates_of(values):
         inputs, context = values
@@ -355,7 +357,7 @@ def _with_rank(name, x, axes) -> tf.Tensor:
 
 
 def _axes(field: example_schema.Field) -> tuple[str | int, ...]:
-    """Returns names of an input's axes, for errors."""
+    """Returns the names of an input's axes, for error messages."""
     if field.axis == "block":
         # Inputs with a value per token, or per mention, share the axis name.
         inner = {"block_length": "tokens", "max_num_annotations": "mentions"}
@@ -386,7 +388,7 @@ def _requests(preprocessor: Preprocessor) -> dict[str, dict[str, Any]]:
 def _stored_request(
     preprocessor: Preprocessor,
 ) -> tuple[bytes, dict[str, tf.Tensor]]:
-    """Returns the small request as a stored example, and its inputs."""
+    """Returns the small request as a stored example and as model inputs."""
     raw = {name: tf.constant(x) for name, x in preprocessor.REQUEST.items()}
     example = preprocessor.example_of_raw(**raw)
     # Parsing pads the features to the lengths of the model.

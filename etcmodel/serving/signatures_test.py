@@ -91,7 +91,7 @@ class ServingModuleTest(tf.test.TestCase):
     def test_answers_with_the_best_word_of_all_windows(self):
         text = "a bb ccc dddd eeeee a bb a dddd"
         outputs = self._serve(["bb", text, ""])
-        # Separate words, each with the logits of its own window.
+        # Each word has the logits that the model gives in the word's window.
         made = self.builder(tf.constant([text]))
         given = {**made.layout.features, **made.layout.values}
         inputs = {name: given[name] for name in self.model.input}

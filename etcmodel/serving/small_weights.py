@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from etcmodel.errors import UserError
 
-# Smaller matrices, biases and normalizations stay float32.
+# Minimum number of elements of a rounded matrix. Smaller matrices, biases and
+# normalizations stay float32.
 _MIN_SIZE = 4096
 _MAX_INT8 = 127
 
@@ -24,8 +25,8 @@ class Stored(NamedTuple):
 
     Attributes:
         value: `<bfloat16 or int8>[...]`.
-        scale: factors of int8 numbers, `<float32>[...]` with axes of size 1;
-            None for bfloat16.
+        scale: factors of the int8 values, `<float32>[...]`; axes that share a
+            factor have size 1. None for bfloat16.
     """
 
     value: np.ndarray
@@ -43,13 +44,13 @@ def is_stored_small(variable: tf.Variable) -> bool:
 
 
 def round_matrix(name: str, matrix: np.ndarray, kind: str) -> Stored:
-    """Rounds a matrix; int8 numbers have a scale per output.
+    """Rounds a matrix; for int8, with one scale per output.
 
-    The scale is symmetric: the largest absolute value becomes 127. The outputs
-    of a table are its rows, those of other matrices are along the last axis.
+    Each scale maps the largest absolute value of its output to 127. A table has
+    one output per row; other matrices have one per index of the last axis.
 
     Args:
-        name: name of the weight; that of a table ends in `table` or
+        name: name of the weight; the name of a table ends in `table` or
             `embeddings`.
         matrix: `<float32>[...]`.
         kind: "bfloat16" or "int8".
@@ -87,7 +88,7 @@ def restore(stored: Stored) -> np.ndarray:
 
 
 def round_weights(variables: Sequence[tf.Variable], kind: str) -> None:
-    """Gives variables the values that they have after an export."""
+    """Rounds variables in place, as an export rounds their copies."""
     for variable in variables:
         if kind != "float32" and is_stored_small(variable):
             stored = round_matrix(variable.name, variable.numpy(), kind)
@@ -95,12 +96,12 @@ def round_weights(variables: Sequence[tf.Variable], kind: str) -> None:
 
 
 def num_bytes(variables: Sequence[tf.Variable]) -> int:
-    """Returns the bytes that the values of variables take."""
+    """Returns the size of the values of variables, in bytes."""
     return sum(x.shape.num_elements() * x.dtype.size for x in variables)
 
 
 class SmallWeights:
-    """Rounded copies of variables, which graphs read in their place.
+    """Rounded copies of variables, which graphs read instead of them.
 
     Args:
         variables: the model's variables; they stay unchanged.
@@ -124,7 +125,7 @@ class SmallWeights:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """Lets graphs that are traced in the block read the rounded copies."""
+        """Makes graphs that are traced in a with block read the copies."""
         with contextlib.ExitStack() as stack:
             for variable, reader in self._readers:
                 stack.enter_context(_replaced(variable, reader))
@@ -143,12 +144,12 @@ class _Reader:
             self.variables.append(self._scale)
 
     def value(self) -> tf.Tensor:
-        """Returns the matrix."""
+        """Returns the whole matrix."""
         value = tf.cast(self._value, tf.float32)
         return value if self._scale is None else value * self._scale
 
     def sparse_read(self, indices, name=None) -> tf.Tensor:
-        """Returns rows; the others are not converted."""
+        """Returns the rows at `indices`; converts only these."""
         rows = tf.cast(tf.gather(self._value, indices), tf.float32)
         if self._scale is None:
             return tf.identity(rows, name)
@@ -160,7 +161,7 @@ class _Reader:
 
 @contextlib.contextmanager
 def _replaced(variable: tf.Variable, reader: _Reader) -> Iterator[None]:
-    """Replaces the methods that read a variable."""
+    """Makes a variable's read methods return the reader's values."""
     # TensorFlow's conversions and operators all call these methods. Saving
     # fails if a graph reads the variable itself, since it is not saved.
     methods = {

@@ -27,7 +27,7 @@ def _variables(scale=1.0):
 class RoundMatrixTest(tf.test.TestCase):
     def test_int8_has_a_scale_per_output(self):
         matrix = np.array([[1, -2, 0], [0.25, 4, 0]], np.float32)
-        # The columns' largest values are 1, 4 and none.
+        # The largest absolute values of the columns are 1, 4 and 0.
         stored = small_weights.round_matrix("a/kernel:0", matrix, "int8")
         self.assertAllEqual([[127, -64, 0], [32, 127, 0]], stored.value)
         self.assertAllClose([[1 / 127, 4 / 127, 1 / 127]], stored.scale)
@@ -35,7 +35,7 @@ class RoundMatrixTest(tf.test.TestCase):
             [[1, -256 / 127, 0], [32 / 127, 4, 0]],
             small_weights.restore(stored),
         )
-        # Rows of tables.
+        # Tables have a scale per row.
         for name in ("a/embedding_table:0", "embeddings"):
             stored = small_weights.round_matrix(name, matrix, "int8")
             self.assertAllEqual([[64, -127, 0], [8, 127, 0]], stored.value)
@@ -92,13 +92,13 @@ class SmallWeightsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(tf.gather(rows, ids), found)
         self.assertAllEqual(tf.gather(first, ids), part)
         self.assertAllEqual(bias, other)
-        # Half a step of the largest value of an output.
+        # Errors are at most half a rounding step of an output's largest value.
         for exact, rounded, axis in ((kernel, first, 0), (table, rows, 1)):
             largest = np.abs(exact.numpy()).max(axis, keepdims=True)
             difference = np.abs(exact - rounded)
             self.assertAllLessEqual(difference / largest, error * 1.001)
             self.assertGreater(difference.max(), error * 0.5)
-        # Reading outside of the graph is as before.
+        # Outside of the graph, variables still have their exact values.
         self.assertAllEqual(kernel.value(), kernel.numpy())
         small_weights.round_weights(variables, kind)
         for rounded, variable in ((first, kernel), (rows, table)):

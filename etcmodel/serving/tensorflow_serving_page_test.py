@@ -42,7 +42,7 @@ class TensorFlowServingPageTest(tf.test.TestCase):
         labels = dict(wikihop.version_labels)
         self.assertEqual({"stable": 1, "canary": 2}, labels)
         self.assertEqual(2, answer.model_version_policy.latest.num_versions)
-        # The policies of the table, and a name that does not exist.
+        # The policies in the page's table are valid, but an unknown one is not.
         for policy in re.findall(
             r"`((?:latest|specific|all) \{.*?\})`", _PAGE.read_text("utf-8")
         ):
@@ -55,7 +55,7 @@ class TensorFlowServingPageTest(tf.test.TestCase):
             "BatchingParameters", _block("batching.config")
         )
         self.assertEqual(8, made.max_batch_size.value)
-        # It would pad with the first element.
+        # TensorFlow Serving would pad with the first element of an input.
         self.assertFalse(made.pad_variable_length_inputs)
         made = serving_messages.parse(
             "MonitoringConfig", _block("monitoring.config")
@@ -71,7 +71,7 @@ class TensorFlowServingPageTest(tf.test.TestCase):
             self.assertEqual({1, 2}, {*exported.find_versions(folder)})
 
     def test_grpc_client(self):
-        """The request equals the one that `export` writes for the warm-up."""
+        """The page's client sends the same request as the warm-up file has."""
         sent = []
 
         def send(request, timeout):
@@ -109,7 +109,8 @@ class TensorFlowServingPageTest(tf.test.TestCase):
             for name, x in values["record"].items()
         }
         log = warmup.prediction_log("answer", "text", inputs)
-        # predict_log and request, each with a tag and a length of two bytes.
+        # Skips the headers of predict_log and request: a tag and a two-byte
+        # length each.
         logged = predict.PredictRequest.FromString(log[6:])
         self.assertEqual(logged, request)
 

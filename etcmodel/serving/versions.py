@@ -1,4 +1,4 @@
-"""The versions of a model that a server loads, and replaces."""
+"""Loads the versions of a model in a server, and replaces old ones."""
 
 import asyncio
 import contextlib
@@ -25,9 +25,10 @@ class Limits(NamedTuple):
     """How requests are joined; see `batching.Batcher`.
 
     Attributes:
-        max_batch_size: records of a batch; 1 joins no requests.
-        timeout: seconds to wait for other requests.
-        max_waiting: records that may wait.
+        max_batch_size: maximum number of records of a batch; 1 joins no
+            requests.
+        timeout: maximum time in seconds to wait for other requests.
+        max_waiting: maximum number of records that wait.
     """
 
     max_batch_size: int = 8
@@ -36,17 +37,17 @@ class Limits(NamedTuple):
 
 
 class LoadedModel:
-    """A version of a model, ready to answer; made in an event loop.
+    """A loaded version of a model. Create it in a running event loop.
 
     Args:
-        path: what `export` wrote.
-        saved_model: what `tf.saved_model.load` made of it.
-        limits: how its requests are joined.
+        path: the SavedModel that `export` wrote.
+        saved_model: the result of `tf.saved_model.load`.
+        limits: limits on joining its requests.
 
     Attributes:
-        metadata: what `export` noted.
+        metadata: the description that `export` wrote.
         specs: signature name -> input name -> specification.
-        outputs: the same for outputs.
+        outputs: signature name -> output name -> specification.
         signatures: signature name -> function of tensors.
     """
 
@@ -79,12 +80,13 @@ class LoadedModel:
     ) -> bytes:
         """Answers the body of a request.
 
-        `check` raises an error for a request that is not accepted. For other
-        errors see `rest.parse` and `batching.Batcher.submit`.
+        `check` raises an error for a request that it refuses. For other errors,
+        see `rest.parse` and `batching.Batcher.submit`.
         """
         self._num_active += 1
         try:
-            # A long body takes a while, in which others are answered.
+            # Parsing a long body takes a while, so a thread does it while
+            # others are answered.
             request = await asyncio.to_thread(rest.parse, body, self.specs)
             check(request)
             batcher = self._batchers[request.signature_name]
@@ -94,7 +96,7 @@ class LoadedModel:
             self._num_active -= 1
 
     async def close(self) -> None:
-        """Answers what waits, and stops."""
+        """Answers the waiting requests, then stops."""
         while self._num_active:
             await asyncio.sleep(0.05)
         for batcher in self._batchers.values():
@@ -102,16 +104,17 @@ class LoadedModel:
 
 
 def _axes(metadata: Mapping, signature: str) -> batching.Axes | None:
-    """Returns the axes that `export` noted of a signature."""
+    """Returns the axes that the metadata has for a signature, or None."""
     noted = metadata.get("axes", {}).get(signature)
     return noted and batching.Axes(noted["inputs"], noted["outputs"])
 
 
 def warm_up(model: tf.Module, request: Mapping[str, np.ndarray]) -> None:
-    """Answers a first request of each signature that takes raw text.
+    """Sends a first request to each signature that takes raw text.
 
-    It takes seconds longer than later ones. `request` is one for
-    `serving_default`; the signature `text` gets a short text, if it is there.
+    A first request takes seconds longer than later ones. `request` is for
+    `serving_default`. The signature `text`, if the model has it, gets a short
+    text.
     """
     requests = {rest.DEFAULT_SIGNATURE: request}
     if rest.TEXT_SIGNATURE in model.signatures:
@@ -122,7 +125,7 @@ def warm_up(model: tf.Module, request: Mapping[str, np.ndarray]) -> None:
         inputs = {x: tf.constant(y) for x, y in requests[name].items()}
         model.signatures[name](**inputs)
 
-    # TensorFlow prepares each graph with one core.
+    # Runs in parallel, because TensorFlow prepares each graph on one core.
     with futures.ThreadPoolExecutor() as threads:
         list(threads.map(ask, requests))
 
@@ -130,13 +133,14 @@ def warm_up(model: tf.Module, request: Mapping[str, np.ndarray]) -> None:
 def _caller(
     function: Callable[..., Mapping[str, tf.Tensor]],
 ) -> Callable[[batching.Arrays], batching.Arrays]:
-    """Returns a function of arrays."""
+    """Wraps a signature in a function from arrays to arrays."""
 
     def call(inputs):
         try:
             outputs = function(**{x: tf.constant(y) for x, y in inputs.items()})
         except UnicodeDecodeError as error:
-            # TensorFlow's message quotes bytes of the request.
+            # TensorFlow's message quotes bytes of the request that are not
+            # UTF-8.
             message = error.object.decode("utf-8", "replace")
             raise tf.errors.InvalidArgumentError(None, None, message) from None
         return {name: np.asarray(x) for name, x in outputs.items()}
@@ -145,21 +149,22 @@ def _caller(
 
 
 class Versions:
-    """Loads versions of a model, the newest ones, and lets old ones go.
+    """Loads the newest versions of a model, and unloads older ones.
 
-    A version answers until the one that replaces it is ready and its own
-    requests are answered.
+    An old version is unloaded once its replacement is ready and it has answered
+    its own requests.
 
     Args:
         directory: see `exported.find_versions`.
-        number: how many of the newest versions are served.
-        limits: how requests are joined.
-        request_of: returns a small request of a task, to warm a model up.
+        number: number of versions to serve.
+        limits: limits on joining requests.
+        request_of: maps a task to a small request, with which models are warmed
+            up.
 
     Attributes:
         states: version -> "LOADING", "AVAILABLE", "UNLOADING" or "END", as in
             TensorFlow Serving.
-        errors: version -> why it could not be loaded.
+        errors: version -> message of the error that loading it raised.
     """
 
     def __init__(
@@ -172,14 +177,14 @@ class Versions:
         self._directory, self._number, self._limits = directory, number, limits
         self._request_of = request_of
         self._loaded: dict[int, LoadedModel] = {}
-        # Version -> its files when it could not be loaded.
+        # Version that could not be loaded -> its files at that time.
         self._refused: dict[int, object] = {}
         self.states: dict[int, str] = {}
         self.errors: dict[int, str] = {}
 
     @property
     def available(self) -> list[int]:
-        """The versions that answer."""
+        """The loaded versions, in ascending order."""
         return sorted(self._loaded)
 
     @property
@@ -188,7 +193,7 @@ class Versions:
         return self._loaded[max(self._loaded)].metadata["task"]
 
     def version_of(self, model: LoadedModel) -> int:
-        """Returns the number of a version."""
+        """Returns the version number of a loaded model."""
         return next(x for x, y in self._loaded.items() if y is model)
 
     def get(self, version: int | None = None) -> LoadedModel | None:
@@ -205,10 +210,10 @@ class Versions:
         """Loads the newest versions, and unloads all others.
 
         A version that cannot be loaded is skipped until its files change; an
-        older one is served in its place.
+        older version is served in its place.
 
         Raises:
-            UserError: there is no version that can be loaded.
+            UserError: no version could be loaded.
         """
         found = exported.find_versions(self._directory)
         wanted = []
@@ -234,7 +239,7 @@ class Versions:
         self.states[version] = "LOADING"
         try:
             self._loaded[version] = await self._load(path)
-        # Files of any content raise any exception.
+        # Damaged files can raise any exception.
         except Exception as error:
             problem = str(error)
             if not isinstance(error, UserError):
@@ -250,7 +255,7 @@ class Versions:
         return True
 
     async def _load(self, path: str) -> LoadedModel:
-        """Loads a SavedModel while others answer, and warms it up."""
+        """Loads a SavedModel and warms it up, while others answer."""
 
         def load():
             metadata = exported.read_metadata(path)
@@ -263,23 +268,24 @@ class Versions:
         return LoadedModel(path, model, self._limits)
 
     async def watch(self, interval: float) -> None:
-        """Looks for new versions again and again."""
+        """Looks for new versions every `interval` seconds."""
         while True:
             await asyncio.sleep(interval)
             try:
                 await self.update()
-            # Versions that answer go on whatever is wrong with the directory.
+            # The loaded versions keep answering, whatever is wrong with the
+            # directory.
             except Exception as error:
                 _log.error("%s", error)
 
     async def close(self) -> None:
-        """Answers what waits, and stops."""
+        """Answers the waiting requests, then stops."""
         for model in self._loaded.values():
             await model.close()
 
 
 def _list_files(directory: str) -> frozenset[tuple[str, int, int]]:
-    """Returns the names, sizes and times of all files, to notice changes."""
+    """Returns paths, sizes and times of all files, to detect changes."""
     found = set()
     for folder, _, names in os.walk(directory):
         for name in names:

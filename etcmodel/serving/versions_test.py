@@ -40,7 +40,7 @@ class VersionsTest(tf.test.TestCase):
         return os.path.join(self.root, *map(str, names))
 
     def add(self, *numbers):
-        """Adds versions; a version appears at once, with all its files."""
+        """Adds versions; each appears with all its files at once."""
         for number in numbers:
             copy = f"{self.root}.copy"
             shutil.copytree(os.path.join(self.stored, str(number)), copy)
@@ -59,7 +59,7 @@ class VersionsTest(tf.test.TestCase):
         )
 
     def run_with(self, test, **options):
-        """Runs a coroutine function with versions, then closes them."""
+        """Calls the coroutine function `test` with `Versions`; closes them."""
 
         async def run():
             models = self.make(**options)
@@ -92,7 +92,7 @@ class VersionsTest(tf.test.TestCase):
 
         async def test(models):
             await models.update()
-            # The request waits for others.
+            # The request still waits for a batch when version 2 appears.
             asked = asyncio.create_task(ask(models.get()))
             await asyncio.sleep(0)
             self.add(2)
@@ -144,14 +144,14 @@ class VersionsTest(tf.test.TestCase):
                 exported.find_versions.side_effect = OSError("unreachable")
                 watching = asyncio.create_task(models.watch(0.01))
                 await asyncio.sleep(0.05)
-            # It still looks for versions.
+            # After the error, it still looks for versions.
             while 2 not in models.errors:
                 await asyncio.sleep(0.01)
             self.assertIs(first, models.get())
             self.assertEqual({1: "AVAILABLE", 2: "END"}, models.states)
             self.assertIn("saved_model.pb", models.errors[2])
             self.assertEqual(20, await ask(models.get()))
-            # Once it is repaired, it is served.
+            # A version is served once it is repaired.
             shutil.rmtree(self.path(2))
             self.add(2)
             while models.available != [2]:
@@ -172,7 +172,7 @@ class VersionsTest(tf.test.TestCase):
                 for _ in range(3):
                     await models.update()
             self.assertEqual(2, load.call_count)
-            # At the start, too, an older one is better than none.
+            # An older version is served at the start, too.
             self.assertEqual([1], models.available)
 
         self.run_with(test)
@@ -187,7 +187,7 @@ class VersionsTest(tf.test.TestCase):
             await models.update()
             self.assertEqual([1], models.available)
             first = models.get()
-            # Without any, the last one goes on.
+            # If all versions are removed, the last one keeps answering.
             shutil.rmtree(self.path(1))
             with self.assertRaisesRegex(UserError, "has none in directories"):
                 await models.update()
@@ -219,7 +219,7 @@ class VersionsTest(tf.test.TestCase):
                 await model.predict(body, lambda request: None)
             with self.assertRaisesRegex(UserError, "is not JSON"):
                 await model.predict(b"", lambda request: None)
-            # A client that does not wait for its answer.
+            # A client disconnects before its answer.
             with self.assertRaises(asyncio.TimeoutError):
                 await asyncio.wait_for(ask(model), 0.05)
             self.assertEqual(20, await ask(model))
