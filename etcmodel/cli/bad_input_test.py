@@ -170,7 +170,7 @@ class BadInputTest(tasks.CommandTestCase):
         self.assertEqual(expected, {name: stats[name] for name in expected})
 
     def _examples(self):
-        """Returns the names and features of all examples."""
+        """Returns the id and the features of each example."""
         return [(x, y) for x, _, y in tfrecords.read_examples(self.output)]
 
     @parameterized.parameters(
@@ -296,7 +296,7 @@ class BadInputTest(tasks.CommandTestCase):
         )
 
     def test_records_that_cannot_be_learned(self):
-        """They are counted and left out of the training data."""
+        """Records that cannot be learned are counted and left out."""
         records = make_records(
             "hotpotqa",
             {},

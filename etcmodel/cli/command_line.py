@@ -190,7 +190,7 @@ def _flag_names() -> frozenset[str]:
     modules = [f"etcmodel.{module}" for module, _ in COMMANDS.values()]
     kinds = [importlib.import_module(x).Options for x in modules]
     for task in registry.tasks().values():
-        # Some of these classes need TensorFlow, which is not loaded for this.
+        # Leaves out classes that need TensorFlow, rather than load it for this.
         kind = task.preprocessing_config
         if sys.modules.get("tensorflow") is not None:
             kind = task.preprocessing_config_class

@@ -9,7 +9,7 @@ from testing.tasks import run_cli
 
 class DemoCommandTest(CommandTestCase):
     def _config(self, *arguments):
-        """Returns the demo's configuration."""
+        """Runs the command with a fake demo; returns the demo's options."""
         with mock.patch.object(demo_lib, "main") as main:
             self.assert_succeeds(run_cli("demo", *arguments))
         main.assert_called_once()

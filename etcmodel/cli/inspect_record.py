@@ -1,4 +1,4 @@
-"""`inspect`: shows a record as a model reads it, and who reads whom."""
+"""`inspect`: shows a record and which tokens attend to which."""
 
 from etcmodel.engine import inspect_record
 

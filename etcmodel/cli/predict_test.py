@@ -19,7 +19,7 @@ from testing.tasks import write_json
 
 @contextlib.contextmanager
 def _fake_model(task, answer, has_queries=False, reading=None, **noted):
-    """Replaces the SavedModel by a function, with metadata of its records."""
+    """Replaces the SavedModel by the function `answer`, with metadata."""
     model = mock.Mock(signatures={"serving_default": answer})
     metadata = {"task": task, "options": {}, "preprocessing_config": noted}
     metadata |= {"has_queries": has_queries, "reading": reading or {}}

@@ -74,7 +74,8 @@ class PreprocessTest(tasks.CommandTestCase):
             "sentences": 15,
             "links": 5,
             "tokens_cut": 0,
-            # 4 in candidates, 2 in the query, 4 + 7 in documents.
+            # Each record has 4 tokens in candidates, 2 in the query, 4 + 7 in
+            # documents.
             "tokens": 5 * 17,
         }
         self.assertEqual(expected, {name: stats[name] for name in expected})

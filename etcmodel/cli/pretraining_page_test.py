@@ -62,7 +62,7 @@ class PretrainingPageTest(tf.test.TestCase):
         make_bert("bert-base-uncased")
 
     def _one_layer(self):
-        """Writes a config file for one layer, which is less than `--small`."""
+        """Writes a config file that sets one layer, fewer than `--small`."""
         model = {"encoder": {"num_hidden_layers": 1}}
         tasks.write_json("small.json", {"task": {"model": model}})
         return "small.json"

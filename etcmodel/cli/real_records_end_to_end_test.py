@@ -24,7 +24,7 @@ def _shortest(path, number, is_wanted=lambda record: True):
 class _RealRecords(tasks.EndToEndTestCase):
     @classmethod
     def write_lines(cls, text):
-        """Writes the data file; returns its path and the vocabulary's."""
+        """Writes `text` as data file; returns its path and the vocabulary's."""
         path = cls.path("data")
         with open(path, "w", encoding="utf-8") as stream:
             stream.write(text)

@@ -1,4 +1,4 @@
-"""A run that was killed and resumed ends like an uninterrupted run."""
+"""Tests that a killed and resumed run ends like an uninterrupted run."""
 
 import contextlib
 import os
@@ -57,7 +57,7 @@ class ResumeTest(tasks.EndToEndTestCase):
         self.assertEqual(set(expected), set(actual))
         slots = [name for name in actual if "OPTIMIZER_SLOT" in name]
         self.assertGreater(len(slots), 20)
-        # The interrupt saved one more checkpoint.
+        # The interrupted run saved one more checkpoint.
         del expected["save_counter"]
         for name, value in expected.items():
             self.assertAllEqual(value, actual[name], name)

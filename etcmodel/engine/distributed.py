@@ -101,14 +101,14 @@ class Job(NamedTuple):
             )
 
     def sort_key(self, source: Source | RecordError) -> tuple[int, int]:
-        """Returns the file's position in `paths` and the record's in the file.
+        """Returns the file's position in `paths`, and the record's position.
 
         Sorting by it restores the order in which one machine reads records.
         """
         return self.paths.index(source.path), source.index
 
     def report(self, error: RecordError) -> Any:
-        """Returns a note that counts a bad record; without `skip`, raises."""
+        """Returns a note about a bad record; without `skip`, raises `error`."""
         if not self.skip:
             raise error
         example = self.sort_key(error), str(error)
@@ -195,7 +195,7 @@ class _Read(_WithFormat):
 
 
 class _Resolve(_WithFormat):
-    """Merges or rejects records that share an id, and numbers the others.
+    """Merges or rejects records that share an id; numbers those that remain.
 
     A format may split one record into several; the numbers keep their order.
     """
@@ -228,7 +228,7 @@ class _MakeExamples(beam.DoFn):
         self._writer = self._shared.acquire(self._job.make_writer)
 
     def process(self, batch):
-        """Yields serialized examples, or for packing, rows keyed by group."""
+        """Yields serialized examples; to pack them, rows keyed by group."""
         writer, job = self._writer, self._job
         numbers, records = zip(*batch, strict=True)
         counts, totals = collections.Counter(), collections.Counter()
@@ -251,7 +251,7 @@ class _MakeExamples(beam.DoFn):
 def _pack(group, job: Job) -> Iterator[bytes]:
     """Packs the rows of a group in reading order; yields serialized examples.
 
-    The order makes the packed examples the same as those of one machine.
+    This order gives the same packed examples as preprocessing on one machine.
     """
     schema = job.preprocessor().SCHEMA
     packer = packing.ExamplePacker(schema, job.config)
@@ -447,7 +447,7 @@ def run(
         found = _ERROR.findall(str(error))
         if found:
             raise UserError(_STEP.sub("", found[-1])) from error
-        # A bug of this package that occurred on a worker.
+        # A traceback shows a bug of this package on a worker.
         if "Traceback" in str(error):
             raise
         raise UserError(

@@ -1,4 +1,4 @@
-"""Beam writes the same examples as one machine, in another order."""
+"""Tests that Beam writes the same examples as one machine, reordered."""
 
 import collections
 import itertools

@@ -55,7 +55,7 @@ class Rounded(NamedTuple):
     Attributes:
         metrics: precision of the weights -> metrics by name.
         main_metric: the metric that selects checkpoints.
-        is_lower_better: whether lower values of it are better.
+        is_lower_better: whether lower values of the main metric are better.
         num_examples: number of validation examples; None if unknown.
     """
 
@@ -162,7 +162,7 @@ def _evaluate(
 
 
 def _check_tuned(spec, task_params) -> None:
-    """Raises a `UserError` if `tune` has no threshold to choose."""
+    """Raises a `UserError` if the threshold that `tune` chooses is fixed."""
     name = spec.tuned and spec.tuned.option
     value = name and getattr(task_params, name)
     if value is not None:

@@ -43,8 +43,9 @@ def explain(
             there are only inputs.
         window: the window of the record, from 0, if it does not fit into the
             model's input at once.
-        tokens: numbers of the tokens whose attention is computed, global ones
-            first; None for all. Others only have readers.
+        tokens: numbers of the tokens whose attention to others is computed,
+            counting the global tokens first; None for all. For any other token,
+            the map only shows which of these tokens attend to it.
 
     Raises:
         UserError: the record, `window` or `tokens` cannot be used.
@@ -91,7 +92,7 @@ def _preprocess(preprocessor, raw, record):
 
 
 def _texts(preprocessor, raw) -> dict[str, Any]:
-    """Returns the inputs that are texts."""
+    """Returns name -> value of the inputs that are strings."""
     return {
         name: raw[name]
         for name, x in preprocessor.INPUTS.items()
@@ -108,7 +109,7 @@ def _check_window(window: int, number: int) -> None:
 
 
 def _summary(items, window, number, tokens_shown) -> list[tuple[str, str]]:
-    """Formats names and values; adds the window."""
+    """Formats a summary's names and values; adds the window and the tokens."""
     if number > 1:
         items = [*items, ("window", f"{window}, of 0 to {number - 1}")]
     return [
@@ -139,7 +140,7 @@ def _map_etc(trained, made, raw, record, window, tokens):
         try:
             return preprocessor.name_global(described, section, group, unit)
         except (AttributeError, KeyError):
-            # Only a record has what the name is made of.
+            # Raw inputs lack a field of the record that the task's names use.
             return EtcPreprocessor.name_global(
                 preprocessor, described, section, group, unit
             )
@@ -164,7 +165,8 @@ def _map_etc(trained, made, raw, record, window, tokens):
     if view.number > 1:
         cuts = [x._replace(name=f"{x.name}, in other windows") for x in cuts]
     elif not any(x.tokens > x.kept_tokens for x in view.counts.values()):
-        # Texts that the task does not read word by word are not cut.
+        # Nothing was truncated, but `cuts` has texts that the task does not
+        # read word by word.
         cuts = ()
     return dataclasses.replace(
         found,

@@ -43,7 +43,7 @@ def make_trained(task, **sizes):
 
 
 def explained(trained, raw, predicted, record=None, **options):
-    """Makes a map, with a prediction that is given."""
+    """Makes an attention map for a given prediction."""
     answers = types.SimpleNamespace(predict=lambda raw: [predicted])
     return explain.explain(trained, answers, raw, record, **options)
 
@@ -168,7 +168,7 @@ class ExplainTest(tf.test.TestCase):
         self.assertIn("Jan Novak", [x.label for x in found.memories])
         self.assertIn(("segments", str(len(found.segments))), found.summary)
         self.assertEqual({"gold", "predicted"}, {x.kind for x in found.marks})
-        # A segment reads memories in the second read.
+        # A segment attends to memories in the second read.
         node = found.default_node
         self.assertEqual(found.num_tokens, node)
         self.assertNotEmpty(found.reads(node))

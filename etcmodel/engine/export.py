@@ -97,7 +97,7 @@ def export(options: Options, reporter: Reporter | None = None) -> Result:
 
 
 def _check_format(options: Options) -> None:
-    """Raises an error for options that only a SavedModel has."""
+    """Raises an error for options that need `format=saved_model`."""
     defaults = {x.name: x.default for x in dataclasses.fields(options)}
     for name in ("weights", "validation_data", "license", "language"):
         if options.format != "saved_model" and (
@@ -123,7 +123,7 @@ def _load(options, spec, experiment, configured, vocab_file, reporter):
                 spec, options.model_dir, params, *arguments
             )
         except FileNotFoundError:
-            # Runs of older versions have no file of their encoder.
+            # Runs of older versions have no config file of their encoder.
             pass
     _, params = run_options.parse_params(configured, experiment, reporter)
     records = note.get("records") or {}

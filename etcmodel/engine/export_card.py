@@ -1,4 +1,4 @@
-"""Collects what the model card of an export says."""
+"""Collects the facts for the model card of an export."""
 
 import os
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ def write(
         directory: the exported files, without the card.
         options: the options of `export`.
         model: the trained model.
-        module: what was exported.
+        module: the module that was exported.
         requests: signature name -> a small request.
         measured: metrics on validation data; None without such data.
     """
@@ -82,7 +82,7 @@ def _read_params(model_dir: str) -> dict[str, Any]:
     try:
         return {"trainer": {}, "task": {}, **runs.read_params(model_dir)}
     except UserError:
-        # `experiment` and the options replace it.
+        # Without it, `experiment` and other options configure the model.
         return {"trainer": {}, "task": {}}
 
 
@@ -91,13 +91,13 @@ def _train_data(params) -> dict[str, Any]:
 
 
 def _metrics_only(values, spec) -> dict[str, float]:
-    """Leaves out the step and the tuned option."""
+    """Removes the step and the tuned option from metrics."""
     others = {"step", spec.tuned and spec.tuned.option}
     return {x: y for x, y in values.items() if x not in others}
 
 
 def _num_examples(params, note) -> int | None:
-    """Returns the number of training examples if they are still there."""
+    """Returns the number of training examples; None if they are gone."""
     own, path = note.get("records"), _train_data(params).get("input_path")
     if not own or not path:
         return None
@@ -140,7 +140,7 @@ def _versions(weights, model, module, requests, measured):
 
 
 def _size_of(directory: str) -> int:
-    """Returns the bytes of all files in a directory."""
+    """Returns the size of all files in a directory, in bytes."""
     return sum(
         os.path.getsize(os.path.join(folder, name))
         for folder, _, names in os.walk(directory)
@@ -149,7 +149,7 @@ def _size_of(directory: str) -> int:
 
 
 def _describe_length(model: TrainedModel) -> str:
-    """Says what the model reads, and what happens to longer texts."""
+    """Describes the longest text the model reads, and longer ones."""
     lengths = model.task_model.lengths()
     if model.spec.reads_segments:
         return (

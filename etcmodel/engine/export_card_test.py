@@ -46,7 +46,7 @@ def _signature(path):
 
 
 def _randomize(checkpoint):
-    """Gives matrices random values, with which answers are not near ties."""
+    """Gives matrices random values, so that answers are not near ties."""
     reader = tf.train.load_checkpoint(checkpoint)
     rng = np.random.default_rng(1)
     values = {}
@@ -120,7 +120,7 @@ class ExportCardTest(CommandTestCase):
         )
 
     def read_rows(self, *names):
-        """Returns the fields of the records; by default, the inputs."""
+        """Returns name -> values of the records' fields; by default, inputs."""
         path = os.path.join(os.path.dirname(self.records), "small.json")
         names = names or ("query", "candidates", "supports")
         rows = read_json(path)
@@ -144,7 +144,8 @@ class ExportCardTest(CommandTestCase):
             )
             self.assertAllClose(ratio, size / whole, atol=0.06)
             graphs.append(os.path.getsize(os.path.join(path, "saved_model.pb")))
-        # The graph has no copies of the matrices, 131,072 numbers each.
+        # The graph contains no copies of the matrices, which have 131,072
+        # elements each.
         self.assertLess(np.ptp(graphs), 60_000)
 
     def test_answers_equal_those_of_rounded_weights(self):

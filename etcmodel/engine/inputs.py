@@ -15,7 +15,7 @@ from etcmodel.training import runs
 
 # Options that set the tokenizer.
 _SETTINGS = ("lower_case", "strip_accents", "tokenize_chinese_chars")
-# Options whose fields may be absent from files.
+# Options that name a field which files may lack.
 _OPTIONAL = ("query_field", "id_field", "evidence_field")
 
 
@@ -148,7 +148,7 @@ def read_format(task, config, noted: Collection[str] = ()):
     """Returns the `readers.records.Format` of data files.
 
     `noted` has the options, such as "query_field", that come from other
-    records' metadata. Files may lack these fields.
+    records' metadata. Files may lack the fields that they name.
     """
     found = task.format(config)
     names = [x.removesuffix("_field") for x in _OPTIONAL if x in noted]
@@ -170,7 +170,7 @@ def format_of_model(
         task: the task.
         sizes: the preprocessing configuration of the model.
         noted: the reading options that are stored with the model.
-        given: options that override both.
+        given: options that override `sizes` and `noted`.
     """
     config = task.make_preprocessing_config({**sizes, **noted, **given})
     return read_format(task, config, noted.keys() - given.keys())
@@ -206,7 +206,7 @@ def describe_tokenizer(tokenizer, options: Any) -> str:
 
 
 def check_split(task, split: str) -> None:
-    """Raises a `UserError` if the task has no such split."""
+    """Raises a `UserError` if the task does not have the split."""
     splits = task.dataset.FORMAT.splits
     if split not in splits:
         raise UserError(

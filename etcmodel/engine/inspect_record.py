@@ -58,7 +58,7 @@ class Options(inputs.ReadingOptions):
     window: int = option(0, min_value=0)
 
 
-# Options of pictures of masks, and of attention maps.
+# Options that only pictures of masks have, and that only attention maps have.
 _OF_MASKS = ("like", "vocab_file", "experiment", "first_token")
 _OF_MAPS = ("token", "window")
 

@@ -1,4 +1,4 @@
-"""A run with LoRA, from training to the model that `export` writes."""
+"""Tests a run with LoRA, from training to the exported model."""
 
 import io
 import os
@@ -87,7 +87,7 @@ class LoraTest(CommandTestCase):
             if "global_qkv_attention" in path:
                 self.assertNotAllEqual(value, saved[_ENCODER + path], path)
             elif "relative_" not in path:
-                # Bit by bit.
+                # Frozen weights keep exactly the same values.
                 self.assertAllEqual(value, saved[_ENCODER + path], path)
         slots = {
             x.partition("/.OPTIMIZER_SLOT")[0]
@@ -136,7 +136,7 @@ class LoraTest(CommandTestCase):
         inputs, _ = next(iter(task.build_inputs(params.task.validation_data)))
         inputs = {name: inputs[name] for name in unmerged.input}
         self.assertAllClose(unmerged(inputs), merged(inputs), 1e-5, 1e-5)
-        # Without the update, the outputs differ.
+        # The test is not vacuous: without LoRA's update, the outputs differ.
         for path, weight in get_weight_paths(unmerged).items():
             if path.endswith("lora_kernel_b"):
                 weight.assign(tf.zeros_like(weight))

@@ -171,7 +171,7 @@ def _with_floats(value, hint):
 
 
 def _plain_types(hint) -> set:
-    """Flattens a type hint: `List[float] | None` has {float, NoneType}."""
+    """Flattens a type hint: `List[float] | None` becomes {float, NoneType}."""
     parts = typing.get_args(hint)
     return set().union(*map(_plain_types, parts)) if parts else {hint}
 

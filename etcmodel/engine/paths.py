@@ -23,7 +23,8 @@ from etcmodel.serving import exported
 from etcmodel.training import overlaps
 from etcmodel.training import runs
 
-# Bytes near the beginning of a picture, and where they end at the latest.
+# Bytes that identify a picture, and the size of the start that must contain
+# them.
 _PICTURE_STARTS, _MAX_START = (b"\x89PNG", b"<svg", b"<?xml", b"%PDF"), 1000
 _PAGE_START = b"<!DOCTYPE html"
 # Matches a name or pattern of TFRecord files, but not their directory.
@@ -98,7 +99,7 @@ def _inputs(name: str, value: str, kind: str) -> list[overlaps.Place]:
     for path in filter(None, parts):
         matches = [path]
         if not files.is_remote(path) and not os.path.exists(path):
-            # A pattern, or the prefix of a checkpoint's files.
+            # The path is a pattern, or the prefix of a checkpoint's files.
             is_prefix = kind in ("weights", "checkpoint", "source")
             pattern = f"{glob.escape(path)}*" if is_prefix else path
             matches = glob.glob(pattern)

@@ -54,17 +54,17 @@ def run(
     reporter: Reporter | None = None,
     on_validation: Callable[[int, dict[str, float]], object] | None = None,
 ) -> Any:
-    """Calls a function in a process with Keras 2, this or a new one.
+    """Calls a function in a process with Keras 2: in this one or a new one.
 
     Args:
-        function: called with the options, a reporter and, if it is given,
-            `on_validation`. It and its result can be pickled.
+        function: called with the options, a reporter and, if given,
+            `on_validation`. The function and its result must be picklable.
         options: the options.
         reporter: shows notes and progress.
         on_validation: see `train.train`.
 
     Returns:
-        What the function returns.
+        The function's result.
     """
     reporter = reporter or Reporter("quiet")
     callbacks = [] if on_validation is None else [on_validation]
@@ -113,7 +113,7 @@ def run(
 
 
 def _serve(process, channel, reporter, on_validation):
-    """Forwards reports, and returns the result."""
+    """Forwards the new process's reports, and returns its result."""
     is_interrupted = False
     with contextlib.ExitStack() as stack:
         progress = NoProgress()

@@ -14,7 +14,7 @@ import tqdm
 from etcmodel.errors import UserError
 from etcmodel.readers import files
 
-# Seconds of training after which a line is written in any case.
+# Maximum number of seconds of training between two lines.
 _MAX_SILENCE = 30
 STYLES = ("auto", "bar", "lines", "quiet")
 
@@ -70,8 +70,8 @@ def _has_bars(stream: TextIO) -> bool:
 class TrainingProgress:
     """Shows training progress: a bar in a terminal, lines in a file.
 
-    Speed and time left exclude the first step, which builds the graph, and
-    validations.
+    The speed and the time left ignore validations, and the first step, which
+    builds the graph.
 
     Args:
         total: number of steps of the whole run.

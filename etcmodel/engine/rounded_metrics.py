@@ -1,4 +1,4 @@
-"""Measures what rounding the weights costs, before an export."""
+"""Measures the metrics of rounded weights before an export."""
 
 import functools
 from typing import Any
@@ -13,7 +13,7 @@ from etcmodel.pipeline.spec import TaskSpec
 def measure(
     options: Any, spec: TaskSpec, reporter: Reporter
 ) -> evaluate.Rounded | None:
-    """Evaluates the float32 weights of a checkpoint, and the rounded ones.
+    """Evaluates a checkpoint with float32 weights and with rounded ones.
 
     Args:
         options: the options of `export`.
@@ -55,8 +55,9 @@ def check(
         found: the metrics.
         weights: precision of the weights to compare with float32.
         tolerance: how far the metric may fall, as a share of its scale.
-        max_metric: the scale is from 0 to this value. A metric outside of it,
-            such as a squared error, has its own value as scale.
+        max_metric: the metric's scale is 0 to this value. If the float32 metric
+            is outside of it, such as a squared error, its own value is the
+            scale.
     """
     name = found.main_metric
     values = [found.metrics[x].get(name) for x in ("float32", weights)]

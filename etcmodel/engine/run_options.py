@@ -1,4 +1,4 @@
-"""The configuration of a run: an experiment and the options overriding it."""
+"""Configures a run: an experiment, and the options that override it."""
 
 import contextlib
 import dataclasses
@@ -202,7 +202,7 @@ def resolved(params, spec) -> dict:
 
 
 def _choose_devices(params, defaults) -> None:
-    """Uses the TPU if `tpu` is set, and by default all GPUs."""
+    """Selects the TPU if `tpu` is set, otherwise all GPUs by default."""
     import tensorflow as tf
 
     runtime, trainer = params.runtime, params.trainer
@@ -230,7 +230,7 @@ _DATA = {"train": "train_data", "eval": "validation_data"}
 
 
 def _check_named(mode: str, is_named: Callable[[str], bool]) -> None:
-    """Raises a `UserError` unless all data that a mode reads are set."""
+    """Raises a `UserError` if the mode reads data whose path is not set."""
     for word, field in _DATA.items():
         if word in mode and not is_named(field):
             raise UserError(
@@ -247,7 +247,7 @@ def check_data(params, mode: str) -> None:
 def check_options(options: RunOptions, mode: str) -> None:
     """Checks options as `check_data` does, but before TensorFlow is loaded.
 
-    Passes if a file that the options name might have the paths.
+    Accepts options that name a file which might set the paths.
     """
     _check_named(mode, lambda field: _may_name(options, field))
 

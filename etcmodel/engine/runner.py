@@ -80,7 +80,7 @@ class _Actions:
         self._watch.progress.step(self.step, loss)
 
     def after_validation(self, logs) -> None:
-        """Saves and shows metrics.
+        """Saves and shows the metrics of a validation.
 
         Raises:
             StopTraining: the metric has not improved for `patience`
@@ -245,7 +245,7 @@ def _warn_of_slow_bfloat16(runtime, reporter: Reporter) -> None:
 
 @contextlib.contextmanager
 def quiet(verbose: bool) -> Iterator[None]:
-    """Logs what Orbit would print to stdout, unless `verbose`."""
+    """Makes Orbit log its messages instead of printing, unless `verbose`."""
     from orbit import controller
 
     before = getattr(controller, "_log", None)
@@ -304,7 +304,7 @@ def run_mode(
     """Trains, evaluates, or both; saves a checkpoint when interrupted.
 
     Replaces the runner's `run`, which also counts FLOPs on a copy of the model
-    with frozen weights. For large models, this takes minutes and gigabytes.
+    with frozen weights. For large models, counting takes minutes and gigabytes.
 
     Returns:
         The metrics of mode "eval"; empty in other modes.

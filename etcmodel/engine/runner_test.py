@@ -197,7 +197,7 @@ class PatienceTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("higher", [0.5, 0.75, 0.75, 0.625]),
         ("lower", [0.75, 0.5, 0.5, 0.625]),
-        # Validations before an interrupt count, too.
+        # Validations before an interrupt count towards `patience`, too.
         ("higher", [0.75, 0.75, 0.625], 2),
         ("higher", [0.75, 0.5, 0.5, 0.625], None, None),
         # The validation loss breaks ties.

@@ -27,19 +27,20 @@ class Options:
     """Options of `serve`.
 
     Attributes:
-        saved_model: what `export` wrote, or a directory with such directories
-            whose names are numbers, the versions of the model.
-        model_dir: instead of it, a run of `train`.
+        saved_model: the `output_dir` of `export`, or a directory of versions:
+            exported models in directories whose names are numbers.
+        model_dir: a run of `train`, instead of `saved_model`.
         example: a JSON file with the question and document that the page begins
             with, such as {"query": ..., "text": ...}: inputs of the signature
-            `text`. By default, it begins with a small example of the task.
-        host: the address to listen at; the default accepts requests from this
-            machine only, 0.0.0.0 from any.
-        port: the port to listen at; 0 for any that is free.
+            `text`. By default, the page begins with a small example of the
+            task.
+        host: the address to listen at. The default accepts requests only from
+            this machine; 0.0.0.0 accepts them from any machine.
+        port: the port to listen at; 0 for any free port.
         model_name: the name in addresses; by default that of the task.
         watch: seconds between checks for new versions; by default, only the
             versions present at the start are served.
-        num_versions: how many versions are served: the newest.
+        num_versions: how many of the newest versions are served.
         max_batch_size: maximum number of records that are answered together.
         batch_timeout: maximum time in seconds that a request waits for others.
         max_waiting: maximum number of records that wait; more are refused with
@@ -66,10 +67,9 @@ class Options:
 
 
 def serve(options: Options, reporter: Reporter | None = None) -> None:
-    """Answers requests until the process is asked to end.
+    """Serves a model until the process is interrupted or terminated.
 
-    Interrupted or terminated, it takes no more requests, answers those that it
-    has, and returns.
+    It then accepts no new requests, answers those it has, and returns.
 
     Raises:
         UserError: an option or the model cannot be used.
@@ -82,7 +82,7 @@ def serve(options: Options, reporter: Reporter | None = None) -> None:
     paths.check(options)
     if (options.saved_model is None) == (options.model_dir is None):
         raise UserError("Give either `saved_model` or `model_dir`.")
-    # A name in an address.
+    # The name becomes part of an address.
     if options.model_name is not None and (
         not options.model_name or {*"/:?#%"} & {*options.model_name}
     ):
@@ -103,10 +103,11 @@ def serve(options: Options, reporter: Reporter | None = None) -> None:
                 )
             )
         if threading.current_thread() is threading.main_thread():
-            # uvicorn repeats the signal that ended it.
+            # Once the server has stopped, uvicorn raises the signal again. This
+            # handler turns it into a KeyboardInterrupt.
             before = signal.signal(signal.SIGTERM, signal.default_int_handler)
             stack.callback(signal.signal, signal.SIGTERM, before)
-        # Raised once the server has answered what it had.
+        # uvicorn raises it after the server has answered its requests.
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(
                 _serve(options, saved_model, listener, example, reporter)
@@ -114,7 +115,7 @@ def serve(options: Options, reporter: Reporter | None = None) -> None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens."""
+    """Returns a socket that listens at an address and a port."""
     try:
         family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM
@@ -128,7 +129,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _request_of(task: str):
-    """Returns a small request of a task."""
+    """Returns a small request for the signature `serving_default` of a task."""
     return load(registry.get(task).preprocessor).REQUEST
 
 
@@ -139,7 +140,7 @@ def example_of(task: str) -> dict[str, str]:
 
 
 def _read_example(path: str) -> dict[str, str]:
-    """Reads the example of the page."""
+    """Reads the example that the page begins with."""
     try:
         with open(path, "rb") as stream:
             example = json_objects.parse(stream.read())
@@ -183,7 +184,7 @@ async def _serve(options, saved_model, listener, example, reporter) -> None:
     )
     running = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     serving = asyncio.create_task(running.serve([listener]))
-    # Before that, a signal would end the process without an answer.
+    # A signal before the start would end the process without answers.
     while not running.started and not serving.done():
         await asyncio.sleep(0.01)
     host, port = listener.getsockname()[:2]

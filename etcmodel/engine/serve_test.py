@@ -47,7 +47,7 @@ class ServeTest(tf.test.TestCase):
         address = line.split("http://")[1].split("/")[0]
         self.assertStartsWith(address, "127.0.0.1:")
         connection = http.client.HTTPConnection(address, timeout=60)
-        # It is announced shortly before it answers.
+        # The address is printed shortly before the server answers.
         connection.request("GET", "/healthz")
         connection.getresponse().read()
         body = json.dumps({"instances": [{"texts": ["ab"]}]})

@@ -1,6 +1,6 @@
 """Converts options of `train`, such as `epochs`, to the trainer's parameters.
 
-The shortcuts are options that set one or more of these parameters.
+A shortcut is an option that sets one or more of these parameters.
 """
 
 import dataclasses
@@ -99,7 +99,7 @@ def _metadata(train_data: str) -> dict | None:
 
 
 def _num_blocks(metadata: dict | None) -> int:
-    """Returns how many rows of a batch an example takes.
+    """Returns the number of rows of a batch that an example takes.
 
     Rows are segments in ReadTwice. In ETC, an example is one row.
     """
@@ -162,10 +162,10 @@ def _follow_init_checkpoint(
 ) -> None:
     """Copies the encoder's configuration from the initial checkpoint.
 
-    Without a run of the same experiment, values that the experiment sets are
-    kept. From such a run, they are copied, too, and so are the model's options.
-    Explicit overrides always win. After the copy, the new run does not need the
-    checkpoint's directory.
+    If the checkpoint is in a run of the same experiment, its values replace
+    those that the experiment sets, and the model's options are copied, too.
+    Otherwise, the experiment's values are kept. Explicit overrides always win.
+    After the copy, the new run does not need the checkpoint's directory.
     """
     task = params.task
     if not task.init_checkpoint:
@@ -212,8 +212,8 @@ def _follow_init_checkpoint(
 def _encoder_beside(path: str) -> dict | None:
     """Returns the encoder's configuration beside a checkpoint, or None.
 
-    A run has it in `params.yaml`, a published checkpoint in `etc_config.json`
-    or the like.
+    A run has it in `params.yaml`, a published checkpoint in a file such as
+    `etc_config.json`.
     """
     from etcmodel import checkpoints
 

@@ -184,7 +184,7 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(0, model.long_length or 0)
             is_own = model.encoder.config_file
             self.assertEqual("base" if is_own else "tiny", model.encoder.preset)
-        # Set by a flag or by a parameter.
+        # The parameter has the same effect as the flag.
         params, _ = self._params(
             f"--params_override=task.init_checkpoint={place}",
             experiment="etc/select",

@@ -53,7 +53,7 @@ class Options(run_options.TrainerOptions):
             dropout. Other options override these values.
     """
 
-    # Optional in the base class, which a stored run can supply.
+    # Required here. In the base class it is optional: a run has stored it.
     experiment: str = dataclasses.field()
     mode: str | None = option(None, one_of=["train", "train_and_eval"])
     train_data: str | None = option(None, path="records")

@@ -36,12 +36,12 @@ class TrainTest(CommandTestCase):
         )
         self.assertEqual(20, values["trainer"]["train_steps"])
         encoder = values["task"]["model"]["encoder"]
-        # A value of the preset, and an overridden one.
+        # The preset sets the first value; an override sets the second one.
         self.assertEqual(32, encoder["hidden_size"])
         self.assertEqual(1, encoder["num_hidden_layers"])
         chosen = values["trainer"]["optimizer_config"]
         self.assertEqual("lamb", chosen["optimizer"]["type"])
-        # The experiment's value.
+        # The experiment sets the weight decay.
         self.assertEqual(0.1, chosen["optimizer"]["lamb"]["weight_decay_rate"])
         self.assertEqual("cosine", chosen["learning_rate"]["type"])
         self.assertEqual(

@@ -1,4 +1,4 @@
-"""In Keras 2 and 3, a loaded run gives the same answers as its SavedModel."""
+"""Tests that a loaded run answers as its SavedModel, in Keras 2 and 3."""
 
 import json
 import os

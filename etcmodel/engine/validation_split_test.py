@@ -11,7 +11,7 @@ from etcmodel.errors import UserError
 
 class ValidationSplitTest(absltest.TestCase):
     def test_shares_of_labels(self):
-        """Draws a fifth of each label's records; none if there is only one."""
+        """Draws a fifth of each label's records, but no label's only record."""
         out = io.StringIO()
         reporter = Reporter("lines", out)
         labels = {str(i): "aaab"[i % 4] for i in range(40)} | {"x": "c"}
@@ -31,7 +31,8 @@ class ValidationSplitTest(absltest.TestCase):
                 {"a": 6, "b": 2}, collections.Counter(map(labels.get, ids))
             )
         self.assertGreater(len(set(map(frozenset, chosen))), 5)
-        # Fewer validation records than labels, then records without strata.
+        # One validation record is too few for two labels. Numbers and several
+        # labels per record have no strata.
         self.assertLen(choose(0.03, 0), 1)
         self.assertIn(
             "1 of 40 records are too few for 2 labels", out.getvalue()

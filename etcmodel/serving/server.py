@@ -401,7 +401,7 @@ def _check(request: rest.Request, settings: Settings) -> None:
 
 
 def _check_lengths(request: rest.Request, sizes: Mapping[str, Any]) -> None:
-    """Raises a `UserError` if `features` has more tokens than the model.
+    """Raises a `UserError` if `features` is longer than the model allows.
 
     Raw text is truncated to the model's lengths. The signature `features` takes
     any lengths, and memory grows with their square.

@@ -230,8 +230,8 @@ class ServerTest(tf.test.TestCase):
     def test_bodies(self):
         body = json.dumps(ask("ab")).encode()
         with serving(self.directory, body_timeout=0.2) as send:
-            # Any content type is accepted, as in TensorFlow Serving, and
-            # chunks.
+            # Any content type is accepted, as in TensorFlow Serving, and so are
+            # chunked bodies.
             for content, headers in (
                 (body, {"Content-Type": "text/plain"}),
                 (body, {"Content-Encoding": "identity"}),

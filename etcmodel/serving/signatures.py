@@ -277,7 +277,10 @@ def _make_answering(
     preprocessor: Preprocessor,
     task_model: TaskModel,
 ) -> tuple[Callable, Callable, Callable]:
-    """Returns functions that answer raw text, plain text, stored examples."""
+    """Returns the functions of three signatures.
+
+    They are `serving_default`, `text` and `serialized_examples`.
+    """
 
     def candidates_of(values):
         inputs, context = values
