@@ -300,12 +300,13 @@ class BadInputTest(tasks.CommandTestCase):
         records = make_records(
             "hotpotqa",
             {},
-            # The answer is not in the text; it is not in a supporting sentence;
-            # no supporting fact exists.
+            # In this order: the answer is not in the text; the answer is not in
+            # a supporting sentence; no supporting fact exists.
             {"answer": "Rome"},
             {"supporting_facts": [["Jan", 0]]},
             {"supporting_facts": [["Jan", 2], ["Rome", 0]]},
-            # One of two supporting facts exists.
+            # This record is kept, because one of its two supporting facts
+            # exists.
             {"supporting_facts": [["Jan", 99], ["Jan", 1]]},
         )
         self.assert_succeeds(self._run("hotpotqa", records))

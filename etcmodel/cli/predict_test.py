@@ -244,7 +244,7 @@ class PredictTest(CommandTestCase):
         self.assertEqual([[0, 0]], read_json(self.output)["selected"])
 
     def test_strings_for_lists_of_texts(self):
-        """A model trained on lists counts strings, each one as one text."""
+        """If the model was trained on lists of texts, strings are counted."""
         write_json(self.input, [{"text": "a. b."}, {"text": [["a.", "b."]]}])
         units = {
             "units": [["a. b."]],

@@ -141,7 +141,7 @@ class ResumeTest(tasks.EndToEndTestCase):
         self._train = [*self.train_flags(), f"--model_dir={model_dir}"]
 
         def is_saving(log):
-            """Returns whether the third checkpoint is being written, or was."""
+            """Returns whether writing of the third checkpoint has begun."""
             del log
             names = os.listdir(model_dir) if os.path.isdir(model_dir) else ()
             return any(name.startswith("ckpt-9") for name in names)

@@ -41,8 +41,8 @@ def explain(
         raw: the inputs of the record; see `Preprocessor.INPUTS`.
         record: the record, for its gold answer and its description; None if
             there are only inputs.
-        window: the window of the record, from 0, if it does not fit into the
-            model's input at once.
+        window: number of the window to show, from 0, if the record does not fit
+            into the model's input at once.
         tokens: numbers of the tokens whose attention to others is computed,
             counting the global tokens first; None for all. For any other token,
             the map only shows which of these tokens attend to it.

@@ -140,8 +140,8 @@ class ExplainTest(tf.test.TestCase):
             ],
             [tuple(x) for x in found.global_tokens[:3]],
         )
-        # The candidates' own tokens, and the mention of Brno, which is token 7
-        # of the text; there are 6 global tokens.
+        # The map links candidates to their own tokens, and Brno to its mention,
+        # long token 7. Long tokens are numbered after the 6 global tokens.
         self.assertEqual(
             [(6, 0, ""), (7, 1, ""), (13, 1, "")],
             [tuple(x) for x in found.links],

@@ -32,7 +32,7 @@ class Options(run_options.CheckpointOptions):
             half the size; or "int8", about a quarter.
         validation_data: records to measure the model on, as for `evaluate`. The
             model card states the metrics. Nothing is written if the main metric
-            falls by more than `tolerance` below that of float32.
+            is more than `tolerance` worse than with float32.
         tolerance: how far the main metric may fall, as a share of its scale:
             0.01 is one point of a hundred.
         license: licence of the model, for its card: the name that the Hugging

@@ -36,12 +36,12 @@ class Options(inputs.ReadingOptions):
         record: position of the record in the file, from 0, or its id.
         max_record_bytes: maximum size of a record; 0 for no limit.
         first_token: first long token of the picture, which shows up to 120.
-        experiment: the experiment whose model is drawn; by default that of the
-            run, or the first of the task.
+        experiment: the experiment whose model is drawn; by default the run's,
+            or the task's first one.
         token: number of the token whose attention a picture of the map shows,
-            global tokens first; by default one of the answer.
-        window: the window of the record, from 0, if it does not fit into the
-            model's input at once.
+            counting the global tokens first; by default a token of the answer.
+        window: number of the window to show, from 0, if the record does not fit
+            into the model's input at once.
     """
 
     input: str = option(path="data")

@@ -50,8 +50,8 @@ class Options:
         own_text_bias: ETC only. Added to a global token's attention scores for
             the tokens of its own sentence. With 3, they get most of its
             attention.
-        local_radius: how many tokens a long token sees to each side; by default
-            as in the preset.
+        local_radius: number of tokens on each side that a long token attends
+            to; by default the preset's.
         num_hidden_layers: number of layers; by default all. For ETC, only the
             first layers are used, without BERT's head. For ReadTwice, these are
             the layers of the first read; BERT's remaining layers initialize the

@@ -185,7 +185,7 @@ def predict(options: Options, reporter: Reporter | None = None) -> Result:
 
 
 def _text_request(spec, path: str, options: Options) -> dict[str, str]:
-    """Returns the request for a plain text, without the text itself."""
+    """Returns the request for a plain text, with "" in place of the text."""
     preprocessor = load(spec.preprocessor)
     names = preprocessor.TEXT_REQUEST
     given = ", ".join(f"`reading={x}`" for x in options.reading or ())
@@ -222,7 +222,7 @@ def _text_request(spec, path: str, options: Options) -> dict[str, str]:
 
 
 def _check_no_text_options(options: Options) -> None:
-    """Raises an error for an option that records cannot take."""
+    """Raises an error for an option that applies only to plain texts."""
     for name in ("query", "candidate"):
         if getattr(options, name) is not None:
             raise UserError(
@@ -235,7 +235,8 @@ def _remarks(saved, record) -> collections.Counter[str]:
     """Returns the counts of a record for `Result.counts`."""
     counts = collections.Counter(record.counts)
     if saved.sizes.get("units") == "texts":
-        # The model was trained on documents that were lists of texts.
+        # The model was trained on lists of texts, so a single string is
+        # unexpected.
         counts["documents_not_split_into_texts"] += not record.has_units
     if saved.has_queries:
         counts["records_without_query"] += not record.query

@@ -115,7 +115,7 @@ class Result(NamedTuple):
 
 
 def make_all_examples(examples, records, split, bad_records):
-    """Makes examples in threads; yields lists of them in reading order."""
+    """Makes examples in threads; yields a list per batch, in reading order."""
     workers = os.cpu_count() or 1
     pending = collections.deque()
     records = iter(records)
@@ -433,7 +433,7 @@ def _write_examples(
         source = read(paths, split, bad_records, progress.at)
         for made in make_all_examples(examples, source, split, bad_records):
             for record in made:
-                # Examples are packed only with others of their group.
+                # Only examples of the same group are packed together.
                 if (of_record := packing.group_of(record.source)) != group:
                     group = of_record
                     for packed in packer.flush():

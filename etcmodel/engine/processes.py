@@ -43,7 +43,7 @@ def train(
 ) -> train_lib.Result:
     """Trains in this process if it has Keras 2, otherwise in a new process.
 
-    Arguments and result are those of `train.train`.
+    Has the same arguments and result as `train.train`.
     """
     return run(train_lib.train, options, reporter, on_validation)
 
@@ -218,7 +218,7 @@ class _RemoteReporter(Reporter):
 
 
 def main(descriptor: int) -> None:
-    """Calls a function received from a socket, given by its descriptor."""
+    """Calls a function received from the socket with this descriptor."""
     # A process started in the background ignores SIGINT by default.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     channel = _Channel(socket.socket(fileno=descriptor))

@@ -166,7 +166,7 @@ class TrainingProgress:
 
 
 class NoProgress:
-    """Has the methods of the other classes, but shows nothing."""
+    """Replaces `FileProgress` and `TrainingProgress`; shows nothing."""
 
     def __enter__(self):
         return self

@@ -37,13 +37,13 @@ class Options:
         host: the address to listen at. The default accepts requests only from
             this machine; 0.0.0.0 accepts them from any machine.
         port: the port to listen at; 0 for any free port.
-        model_name: the name in addresses; by default that of the task.
+        model_name: the model's name in addresses; by default the task's name.
         watch: seconds between checks for new versions; by default, only the
             versions present at the start are served.
         num_versions: how many of the newest versions are served.
         max_batch_size: maximum number of records that are answered together.
         batch_timeout: maximum time in seconds that a request waits for others.
-        max_waiting: maximum number of records that wait; more are refused with
+        max_waiting: maximum number of records that wait; further requests get
             the code 503.
         max_body_bytes: maximum size of a request.
         max_records: maximum number of records of a request.

@@ -54,12 +54,12 @@ class _Waiting:
 
 
 class Batcher:
-    """Answers concurrent requests in batches, with the same answers as alone.
+    """Answers concurrent requests in batches, without changing their answers.
 
     Requests whose texts have similar lengths are joined: their inputs are
     padded, and the padding is cut from the answers. If a batch fails, each of
-    its requests is answered alone, so that only requests that fail alone, too,
-    get an error.
+    its requests is answered alone, so that an error reaches only the request
+    that causes it.
 
     Args:
         answer: a blocking function from inputs to outputs, `[records, ...]`.

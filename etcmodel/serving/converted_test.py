@@ -56,7 +56,7 @@ class ConvertedTest(tf.test.TestCase, parameterized.TestCase):
         return output
 
     def _check_outputs(self, directory):
-        """Compares a text's logits with those of the signature `features`."""
+        """Compares the logits of a text with the logits of `features`."""
         loaded = tf.saved_model.load(os.path.join(directory, "preprocessor"))
         made = loaded.signatures["serving_default"](
             text=tf.constant([_TEXT, "a"])

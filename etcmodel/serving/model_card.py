@@ -65,8 +65,7 @@ class Facts:
         batch_size: training examples, or segments, per step; None if unknown.
         main_metric: name of the metric that selects checkpoints.
         run_metrics: metrics of the run's own validation of the checkpoint.
-        versions: the precisions to compare with, then that of the exported
-            weights.
+        versions: the measured precisions; the exported one is last.
         num_validated: number of validation examples.
         num_parameters: number of the model's weights.
         num_layers: number of the encoder's layers.

@@ -130,7 +130,8 @@ class ModelCardTest(tf.test.TestCase):
             versions=[x._replace(metrics=None) for x in versions]
         )
         self.assertIn("The metric of the int8 weights was not measured", body)
-        # The run's own metrics are not those of the rounded weights.
+        # The run measured its metrics with float32, not with the rounded
+        # weights.
         self.assertNotIn("model-index", metadata)
 
     def test_requests_are_complete(self):

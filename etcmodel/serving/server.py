@@ -222,12 +222,12 @@ def make_app(
 
     @app.get("/healthz")
     async def healthz():
-        """Tells that the server answers."""
+        """Returns `ok` while the server is running."""
         return {"status": "ok"}
 
     @app.get("/metrics")
     async def show_metrics():
-        """Returns numbers of requests and their times, for Prometheus."""
+        """Returns the number and durations of requests, for Prometheus."""
         return fastapi.Response(
             prometheus_client.generate_latest(metrics.registry),
             media_type=prometheus_client.CONTENT_TYPE_LATEST,

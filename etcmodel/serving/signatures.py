@@ -70,7 +70,7 @@ def run_in_parts(
             {name: x.write(call, made[name]) for name, x in arrays.items()},
         )
 
-    # Runs at least once, because empty outputs need their shapes, too.
+    # Runs at least once, because even empty outputs need a shape.
     *_, arrays = tf.while_loop(
         lambda call, start, _: tf.logical_or(start < rows, tf.equal(call, 0)),
         step,
