@@ -189,7 +189,7 @@ class DamagedRunTest(CommandTestCase):
             self._fails(self._command(command), f"{path}: .* is missing")
 
     def test_experiment_replaces_missing_metadata(self):
-        """Then a note says which check is left out."""
+        """Then a note says which checks are left out."""
         os.remove(self.path("run", "etcmodel.json"))
         with self.assertRaisesRegex(AssertionError, "went on"):
             self._command("evaluate", "--experiment=etc/wikihop")

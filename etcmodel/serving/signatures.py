@@ -140,7 +140,7 @@ def make_module(
         `<int32>[batch]`, counts truncated tokens.
     *   `text`, if the task has it: maps one string a record to the same
         answers; see `Preprocessor.of_text`.
-    *   `serialized_examples`: maps `examples` of `preprocess`,
+    *   `serialized_examples`: maps `examples` that `preprocess` stored,
         `<string>[batch]`, to answers. It also returns the model's outputs,
         unless the model processes an example in parts.
     *   `features`: maps the model's inputs (see `ExampleSchema.input_specs`) to
