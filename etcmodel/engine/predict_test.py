@@ -147,6 +147,12 @@ class RequestTest(CommandTestCase):
             self._request("openkp", input=path, query="Who?")
         with self.assertRaisesRegex(UserError, "no signature `text`.*a.md"):
             self._request("openkp", ["serving_default"], input=path)
+        preprocessor = load(registry.get("openkp").preprocessor)
+        with (
+            mock.patch.object(preprocessor, "TEXT_REQUEST", {}),
+            self.assertRaisesRegex(UserError, "does not answer plain texts"),
+        ):
+            self._request("openkp", input=path)
 
     def test_notes(self):
         """Notes what is left out, and a request that is too large."""
