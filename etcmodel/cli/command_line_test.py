@@ -215,7 +215,7 @@ class CliTest(CommandTestCase):
     @parameterized.named_parameters(
         ("command", "prepro", "no command 'prepro'. Did you mean prepro"),
         ("flag", "predict --inptu=x", "no flag --inptu. Did you mean --input?"),
-        ("missing", "predict --input=x", "needs --saved_model, --output"),
+        ("missing", "predict --input=x", "predict needs --saved_model. See"),
         ("word", "predict x.json", "unexpected argument 'x.json'"),
         ("number", "predict --batch_size=x", "--batch_size=x"),
         ("bound", "predict --batch_size=0", "--batch_size=0"),
