@@ -4,7 +4,7 @@ import collections
 import re
 import reprlib
 
-# Hub owners of models that have a name without an owner.
+# Prefix of a model name without owner -> the model's owner in the hub.
 _OWNERS = {
     "bert-": "google-bert",
     "roberta-": "FacebookAI",
@@ -18,7 +18,7 @@ _GRAPH_LINES = (
     "Detected at node",
     "<stack traces unavailable>",
 )
-# Parts of other lines that name only a place.
+# Parts of lines that name only a place in a graph.
 _PLACES = re.compile(
     r"^\{\{.*?\}\} *"
     r"|Error in user-defined function passed to .{0,200}?Iterator::\S+: +"
@@ -57,7 +57,7 @@ def where(
 
 
 class RecordError(UserError):
-    """An error for a record of a data file that cannot be used.
+    """Raised for an unusable record of a data file.
 
     Attributes:
         reason: a few words that group such errors in statistics, such as
@@ -81,9 +81,10 @@ class RecordError(UserError):
     ):
         """Builds the message.
 
-        `path`, `index`, `line` and `record_id` are those of `where`. `field` is
-        the wrong field. `problem` says what was found and what was expected.
-        `advice` says what to do; the message adds how to skip such records.
+        `path`, `index`, `line` and `record_id` are the arguments of `where`.
+        `field` is the wrong field. `problem` says what was found and what was
+        expected. `advice` says what to do; the message adds how to skip such
+        records.
         """
         self.reason, self.path, self.index = reason, path, index
         place = where(path, index, line, record_id)

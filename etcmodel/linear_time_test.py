@@ -306,7 +306,7 @@ class LinearTimeTest(tf.test.TestCase, parameterized.TestCase):
                 before = size
 
     def test_patterns(self):
-        """Checks all patterns of the package, including on their own words."""
+        """Checks all patterns of the package, also on their own words."""
         for module in _modules():
             for place, pattern, run in _uses(module):
                 words = re.findall(r"[A-Za-z][A-Za-z :'-]+", pattern)

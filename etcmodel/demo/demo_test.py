@@ -92,7 +92,7 @@ class DemoTest(tf.test.TestCase):
             demo.prepare_output_dir(os.path.join(foreign, "mine"))
 
     def test_bad_question_ends_the_demo_first(self):
-        """`ask_test.py` has the messages."""
+        """Tests one message; `ask_test.py` tests the others."""
         question = write_file(self, [{"query": "a"}])
         output_dir = self.path("output")
         flags = demo.Options(output_dir=output_dir, question=question)

@@ -41,7 +41,7 @@ class Trade:
     Attributes:
         name: name of the trade in questions.
         phrases: predicates that follow a subject, such as an island.
-        sayings: sentences with the subject in place of `{who}`.
+        sayings: sentences in which `{who}` stands for the subject.
     """
 
     name: str

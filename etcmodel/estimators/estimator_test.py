@@ -78,7 +78,11 @@ class ClassifierTest(tf.test.TestCase):
             self.assertIn("pooling: max", stream.read())
 
     def test_predictions_equal_the_command(self):
-        """Compares rows, texts, a saved run and a SavedModel with `predict`."""
+        """Compares the API with the command `predict`.
+
+        Checks predictions for rows and for texts, of a saved run, and of a
+        SavedModel.
+        """
         input_file = os.path.join(self.folder, "rows.jsonl")
         with open(input_file, "w", encoding="utf-8") as stream:
             stream.writelines(json.dumps(row) + "\n" for row in _ROWS)
@@ -202,7 +206,7 @@ class ClassifierTest(tf.test.TestCase):
         self.assertEqual("max", options["pooling"])
 
     def test_other_labels(self):
-        """With other labels, the head is new and other options are kept."""
+        """New labels need a new head, but keep the remaining options."""
         labels = ("brno", "oslo", "zlin")
         model = etcmodel.DocumentClassifier.from_pretrained(
             self.model.model_dir, labels=labels, text_field="body"
@@ -318,7 +322,7 @@ class ClassifierTest(tf.test.TestCase):
 
 
 class KindsTest(tf.test.TestCase):
-    """Trains on several labels, numbers and labels of other types."""
+    """Trains on several labels per document, numbers, and non-string labels."""
 
     def _learn(self, oslo, brno):
         folder = self.enterContext(tempfile.TemporaryDirectory())

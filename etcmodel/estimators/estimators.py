@@ -115,8 +115,8 @@ class DocumentClassifier(Estimator[results.Classification]):
         checkpoint, a Hugging Face model (a directory, or a name in the hub,
         such as "google-bert/bert-base-uncased"), or a preset such as "small",
         whose weights are random. `vocab_file` is by default the vocabulary
-        beside the weights; a preset needs it. The other arguments are those of
-        the class.
+        beside the weights; a preset needs this argument. The class documents
+        the other arguments.
         """
         return start(**locals())
 
@@ -202,8 +202,8 @@ class SentenceSelector(Estimator[list[results.ScoredUnit]]):
         checkpoint, a Hugging Face model (a directory, or a name in the hub,
         such as "google-bert/bert-base-uncased"), or a preset such as "small",
         whose weights are random. `vocab_file` is by default the vocabulary
-        beside the weights; a preset needs it. The other arguments are those of
-        the class.
+        beside the weights; a preset needs this argument. The class documents
+        the other arguments.
         """
         return start(**locals())
 
@@ -309,8 +309,8 @@ class QuestionAnswerer(Estimator[results.Answer]):
         checkpoint, a Hugging Face model (a directory, or a name in the hub,
         such as "google-bert/bert-base-uncased"), or a preset such as "small",
         whose weights are random. `vocab_file` is by default the vocabulary
-        beside the weights; a preset needs it. The other arguments are those of
-        the class.
+        beside the weights; a preset needs this argument. The class documents
+        the other arguments.
         """
         return start(**locals())
 

@@ -52,7 +52,8 @@ class Predictor:
 
     def __init__(self):
         self.model_dir = self._saved_model = self._loaded = None
-        # Set with `_loaded`; None for a SavedModel.
+        # The model of a run, set together with `_loaded`; None for a
+        # SavedModel.
         self._trained = None
         self._lock = threading.Lock()
         # Deleted with the model.
@@ -100,7 +101,7 @@ class Predictor:
         return f"<b>{type(self).__name__}</b><table>{rows}</table>"
 
     def _keep(self, path: str) -> None:
-        """Keeps another model's temporary directory if it has the path."""
+        """Keeps the temporary directory that contains the path, if any."""
         self._used_folders += [
             folder
             for name, folder in _FOLDERS.items()
@@ -188,7 +189,7 @@ class Predictor:
         tokens: Sequence[int] | None = None,
         window: int = 0,
     ) -> Explanation:
-        """Shows a record as the model reads it, and who reads whom.
+        """Shows a record's tokens as the model reads them, and their attention.
 
         A notebook shows the result as a page on which tokens can be chosen;
         `save` writes the page.
@@ -198,8 +199,8 @@ class Predictor:
                 shown as the gold answer.
             tokens: numbers of the tokens whose attention is computed, global
                 tokens first; None for all. Few tokens take less time.
-            window: the window of the record, from 0, if it does not fit into
-                the model's input at once.
+            window: number of the window, from 0, if the record does not fit
+                into the model's input at once.
 
         Raises:
             UserError: the model is not trained or a SavedModel, or the record

@@ -39,7 +39,7 @@ class EtcTest(tf.test.TestCase):
         self.example = attention_maps.make_example(tokenizer)
 
     def test_probabilities_of_a_layer(self):
-        """Compares all rows with NumPy; they sum to 1 with their rest."""
+        """Compares all rows with NumPy; a row and its rest sum to 1."""
         example = self.example
         # [heads, tokens, tokens]
         expected = attention_maps.attention_of_first_layer(example)
@@ -62,7 +62,7 @@ class EtcTest(tf.test.TestCase):
             )
             values = dense(rows, number)
             is_kept = values > 0
-            # Of equal probabilities, any may be kept.
+            # Any of several equal probabilities may be kept.
             self.assertAllClose(wanted[is_kept], values[is_kept], 1e-4, 1e-5)
             self.assertAllEqual(
                 np.minimum((wanted >= limits.least).sum(1), limits.number),

@@ -1,4 +1,4 @@
-"""Writes a report, the confusion matrix and the calibration of labels."""
+"""Writes a report, a confusion matrix and a calibration curve of labels."""
 
 import collections
 import warnings

@@ -107,7 +107,8 @@ class PlotsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEmpty(self._write({}, {"0": 0.5}))
 
     @parameterized.parameters(
-        # Points are computed by hand, from labels with probabilities only.
+        # The expected points are computed by hand. Labels without a probability
+        # do not count.
         (
             [
                 {"label": "a", "probabilities": {"a": 0.62, "b": 0.38}},

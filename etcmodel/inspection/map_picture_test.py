@@ -20,7 +20,7 @@ class DrawMapTest(unittest.TestCase):
         return image.imread(path)[..., :3]
 
     def test_chosen_token(self):
-        """The chosen token is filled, in the place where it stands."""
+        """The chosen token is filled, at its place in the text."""
         places = []
         for node in (0, 1, 2):
             picture = self.draw(attention_maps.make_map(), node)
@@ -31,7 +31,7 @@ class DrawMapTest(unittest.TestCase):
         self.assertEqual(sorted(places), places)
 
     def test_paragraphs_of_a_long_text(self):
-        """Draws those with the most attention; notes how many are left out."""
+        """Draws paragraphs with the most attention; counts the omitted ones."""
         number = map_picture.MAX_LINES + 5
         found = attention_maps.make_map(
             tokens=[Token("a$b", "a", " ")] * number,

@@ -13,7 +13,7 @@ _NAMES = {"title": "mine", "summary": (), "answers": ()}
 
 
 class MapLayoutTest(tf.test.TestCase):
-    """Tests a layout of one's own."""
+    """Tests a custom layout."""
 
     def setUp(self):
         super().setUp()
@@ -83,7 +83,7 @@ class MapLayoutTest(tf.test.TestCase):
 
 class MapSegmentsTest(tf.test.TestCase):
     def test_segments_and_memories(self):
-        """The second segment shares its first token with the first."""
+        """The second segment shares its first token with the first segment."""
         words = "who jan lives in brno ."
         vocab_file = write_test_vocab(tempfile.mkdtemp(), words)
         tokenizer = tokenizers.WordpieceTokenizer(vocab_file)
@@ -135,7 +135,7 @@ class MapSegmentsTest(tf.test.TestCase):
             model, tokenizer, inputs, {}, max_tokens=6, **_NAMES
         )
         self.assertLen(few.tokens, 6)
-        # Memories of other segments are read, too.
+        # The map keeps memories of segments that it leaves out.
         self.assertEqual(
             [("jan lives", 0), ("Segment 2", 1)],
             [tuple(x) for x in few.memories],
