@@ -12,9 +12,10 @@ Then calls the signatures in TensorFlow, as TensorFlow Serving would.
 A request must be answered or refused with a message that names the input, and
 good requests must get the answers that they get alone. Columns:
 
-*   `requests`, `answered`, `refused`: through the server, and `good` requests
-    beside them.
-*   `calls`, `results`, `errors`: the same in TensorFlow.
+*   `requests`, `answered`, `refused`: numbers of odd requests to the server;
+    `good`: number of good requests sent with them.
+*   `calls`, `results`, `errors`: numbers of odd calls of the signatures in
+    TensorFlow, and of their outcomes.
 *   `failures`: the number of violations; `first` lists some of them.
 *   `slowest`: seconds of the slowest batch.
 """
@@ -82,7 +83,7 @@ class Counts:
     errors: int = 0
     slowest: float = 0.0
     failures: list[str] = dataclasses.field(default_factory=list)
-    # Message without numbers -> how often.
+    # Message without numbers -> number of occurrences.
     messages: collections.Counter = dataclasses.field(
         default_factory=collections.Counter
     )
@@ -220,7 +221,7 @@ async def _send_all(client, task, requests, number, seed, counts):
             )
             if problem:
                 fail(i, problem)
-        # One of the answered requests again, by itself.
+        # Sends one of the answered requests again, by itself.
         again = next(
             (i for i, x in enumerate(made) if x.status_code == 200), None
         )

@@ -60,7 +60,7 @@ class Case:
 
     @property
     def att_implementation(self) -> str:
-        """Implementation that the layers use; `_RECIPE` patches "sparse"."""
+        """`att_implementation` of the layers; `_RECIPE` replaces "sparse"."""
         is_recipe = self.implementation == _RECIPE
         return "sparse" if is_recipe else self.implementation
 

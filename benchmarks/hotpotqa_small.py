@@ -297,7 +297,7 @@ class Stages:
         self._preprocess(
             *("texts", "pretrain", ",".join(files), length),
             global_length=length // 9,
-            # Paragraphs have few sentences.
+            # The default would leave out paragraphs, which have few sentences.
             min_sentences=3,
         )
         self._train("texts", "pretrain", steps, rate)

@@ -105,8 +105,8 @@ class StepProcess:
         warm_up_seconds: seconds of the first run.
 
     Args:
-        make_step: returns the step, after it has made inputs and weights, whose
-            memory does not count. Must be picklable.
+        make_step: makes inputs and weights, whose memory does not count, and
+            returns the step. Must be picklable.
         *args: arguments of `make_step`, which must be picklable.
     """
 
@@ -222,7 +222,7 @@ def _start(make_step, args):
         before = tf.config.experimental.get_memory_info("GPU:0")["current"]
         tf.config.experimental.reset_memory_stats("GPU:0")
     else:
-        # Returns freed memory of making the inputs to the system.
+        # Gives memory that making the inputs has freed back to the system.
         ctypes.CDLL(None).malloc_trim(0)
         before = status_bytes("VmRSS")
         # Resets VmHWM, the peak of the resident size, to the present size.

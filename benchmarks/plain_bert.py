@@ -1,7 +1,7 @@
 """Baselines with a plain BERT: mean vectors, and extractive QA on windows.
 
-Encoder, span head, and the windows and answers of SQuAD come from the Model
-Garden, which needs Keras 2.
+The encoder, the span head, and the code that makes SQuAD's windows and decodes
+answers come from the Model Garden, which needs Keras 2.
 """
 
 import types

@@ -9,8 +9,8 @@ of the ReadTwice paper (Table 3), and with memories of the same segment only
 
     python -m benchmarks.read_twice_small
 
-prints the exact match in percent on held-out documents, also for guessing one
-of the document's cities, and the seconds of the training.
+prints the exact match in percent on held-out documents for each memory, and for
+guessing one of the document's cities, and the seconds of the training.
 """
 
 import random

@@ -4,13 +4,14 @@ r"""Measures `serve` under load: latency, throughput, memory, equal answers.
     python -m benchmarks.serving_load --requests=200 --clients=8
 
 Exports a model of `answer` with random weights and starts `python -m etcmodel
-serve` at 127.0.0.1 for each `--batch_sizes`; 1 joins no requests. One client
-first asks about each text, which gives the expected answers; then so many
-clients at once send `--requests` with texts of mixed lengths, through the
+serve` at 127.0.0.1 once for each of `--batch_sizes`; a batch size of 1 joins no
+requests. One client first asks about each text, which gives the expected
+answers. Then, for each of `--clients`, this number of clients sends
+`--requests` concurrent requests with texts of mixed lengths, through the
 signature `text`. Every run ends after `--limit_s`. Columns:
 
-*   `different`: requests whose answer differs from the one for the text alone,
-    by more than 0.001 in a number.
+*   `different`: number of requests whose answer differs from the expected one;
+    numbers may differ by 0.001.
 *   `p50_ms`, `p95_ms`: from request to answer, as a client sees it.
 *   `half_mb`, `end_mb`: resident memory of the server after half of the
     requests and after all.
@@ -124,7 +125,7 @@ class Server:
 
 
 def make_text(length: int, seed: int = 0) -> str:
-    """Makes paragraphs of sentences that have so many tokens in all."""
+    """Makes paragraphs of sentences with about `length` tokens in all."""
     words = random.Random(seed).choices(serving.WORDS, k=length)
     # A period is a token, too.
     sentences = [
@@ -205,7 +206,7 @@ def ask_all(
 
 
 def is_same(one: dict, other: dict) -> bool:
-    """Tells whether answers are equal, except for rounding of numbers."""
+    """Returns whether answers are equal, except for rounding of numbers."""
     if one.keys() != other.keys():
         return False
     for name, x in one.items():

@@ -4,8 +4,8 @@ r"""Measures the time from a fresh server process to its first answers.
     python -m benchmarks.serving_start --presets=small --repeats=5
 
 Exports a model of `answer` with random weights for each preset, starts `python
--m etcmodel serve`, and sends requests through the signature `text`. The parts
-are measured in another process. Columns are medians:
+-m etcmodel serve`, and sends requests through the signature `text`. Another
+process measures the parts of the start. Columns are medians:
 
 *   `ready_s`: from the start of the process until it listens. `first_ms`: the
     first request after that. `later_ms`: the third one.

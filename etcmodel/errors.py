@@ -97,7 +97,7 @@ class RecordError(UserError):
         )
 
     def without_traceback(self) -> "RecordError":
-        """Drops traceback and cause, which hold the record; returns self."""
+        """Drops traceback and cause, which keep the record; returns self."""
         self.__cause__ = self.__context__ = None
         return self.with_traceback(None)
 

@@ -77,7 +77,7 @@ class TasksTest(task_answers.TaskTestCase):
             self.assertTrue(np.isfinite(value), name)
 
     def test_encoders_of_runs_are_built_under_keras_3(self):
-        """Runs the code of docs/encoders.md; compares with trained models."""
+        """Runs the code of docs/encoders.md; checks it with trained models."""
         names = ["wikihop", "openkp", "read_twice_hotpotqa"]
         (lines,) = re.findall(
             r"(?s)## Weights.*?```\n(from etcmodel.*?)```",
@@ -185,7 +185,7 @@ class TasksTest(task_answers.TaskTestCase):
         self.assertEqual(rounded(alone), rounded(found))
 
     def test_attention_map(self):
-        """Shows what the model of a run attends to."""
+        """Writes a page with the attention of a run's model."""
         run = task_runs.run_of("answer")
         output = run.path("map.html")
         printed = run.run_command(
@@ -318,7 +318,7 @@ class TasksTest(task_answers.TaskTestCase):
         self.assertAllEqual(0 * made["record"], made["record"])
         inputs = {}
         for name, noted in model.metadata["inputs"].items():
-            # One window, or all segments and segments of padding.
+            # Takes one window, or all segments and segments of padding.
             rows = noted["shape"][0]
             x = made[name][:rows].numpy()
             padding = [(0, rows - len(x))] + [(0, 0)] * (x.ndim - 1)
@@ -533,7 +533,7 @@ class TasksTest(task_answers.TaskTestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_serves_without_this_package(self, task):
-        """Another program gets the same answers; no op needs Python."""
+        """A program without the package gets equal answers; no op is Python."""
         records = self.records(task)[:2]
         loaded, served, ops = helpers.call_in_fresh_process(
             helpers.serve_elsewhere,
@@ -564,7 +564,7 @@ class TasksTest(task_answers.TaskTestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_warmup_requests(self, task):
-        """All signatures give the same answers to their warm-up requests."""
+        """All signatures get the same record, so all answers are equal."""
         signatures, *_ = task_runs.load_of(task)
         requests = dict(
             read_warmup_requests(task_runs.run_of(task).saved_model)

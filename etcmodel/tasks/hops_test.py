@@ -29,7 +29,7 @@ _ROOMS = ("cli", "datasets", "pipeline", "serving", "tasks", "training")
 
 
 def read_hops(title: str) -> dict:
-    """Returns code -> name of the listed functions under a title, in order."""
+    """Returns code object -> name of the functions under a title, in order."""
     _, _, rest = _PAGE.read_text("utf-8").partition(f"**{title}**\n\n")
     section, _, _ = rest.partition("\n\n")
     hops = {}

@@ -238,7 +238,7 @@ def check_gradients(directory, name, strategy):
 
 
 def check_all_tasks(directory):
-    """Checks all tasks in a fresh process.
+    """Checks all tasks; must run in a fresh process.
 
     Returns the metrics and the error (or "") of each task.
     """

@@ -72,7 +72,8 @@ class RecordsTest(RecordsTestCase):
             _at("in Brno", 7) + _at("Brno", 10),
             [(0, "in Brno"), (0, "Brno")],
         ),
-        # Without offsets, all occurrences, including in titles.
+        # Without offsets, all occurrences are labelled, including those in
+        # titles.
         (
             "sentences",
             _TITLED,
@@ -90,7 +91,7 @@ class RecordsTest(RecordsTestCase):
         self.assertEqual(0, counts["answers_cut"])
 
     def test_answer_across_sentences(self):
-        """Counts such answers; learns them only if units are paragraphs."""
+        """Counts such answers; labels them only if units are paragraphs."""
         answer = _at("Brno. Is", 10)
         for split in ("dev", "train"):
             stored, counts = self._write(
@@ -128,7 +129,7 @@ class RecordsTest(RecordsTestCase):
         ("rno is Brno.", 1),
         (_at("Brno", 10), 0),
         ("Brno", 0),
-        # Not counted if one of the answers is exact.
+        # A longer text is not counted if one of the answers is exact.
         (_at("rno", 11) + _at("Brno", 10), 0),
         (_at("n Brno. I", 8), 0),
         ("yes", 0),
@@ -221,7 +222,7 @@ class RecordsTest(RecordsTestCase):
                 self.assertEqual(int(name == counted), counts[name])
 
     def test_wrong_offsets_are_counted(self):
-        """Learns the nearest occurrence; drops answers that do not occur."""
+        """Labels the nearest occurrence; drops answers that do not occur."""
         answers = _at("Brno", 17) + _at("Oslo", 0)
         stored, counts = self._write("sentences", _STRING, answers)
         self.assertEqual([(1, "Brno")], self._spans(stored))

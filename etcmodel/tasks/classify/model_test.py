@@ -140,8 +140,8 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     @parameterized.parameters(
-        # For each record, the sum of -log of the probabilities: of 1/2 and 3/4,
-        # of 1/2 and 1/4, and of 1/2 and 3/4.
+        # The loss of a record is the sum of -log p over both labels. The
+        # probabilities p are 1/2 and 3/4, 1/2 and 1/4, and 1/2 and 3/4.
         ({}, [math.log(8 / 3), math.log(8), math.log(8 / 3)]),
         (
             {"label_smoothing": 0.2},

@@ -212,7 +212,7 @@ class DocumentPreprocessor(EtcPreprocessor):
 
     @staticmethod
     def of_text(query, text):
-        """Makes paragraphs, titles and a query; answers name their parts."""
+        """Splits a text into paragraphs and titles, and adds the query."""
         titles, paragraphs = plain_documents.split_paragraphs(text)
         return {
             "query": tf.expand_dims(query, 1),

@@ -34,7 +34,7 @@ def _record(*sections, query=(), has_units=False):
 
 class PlainTextTest(tf.test.TestCase):
     def test_python_splits_texts_as_served_models_do(self):
-        """Strings in Python have the titles of the signature `text`."""
+        """Python finds the same titles in strings as the signature `text`."""
         generator = random.Random(1)
         parts = "# ,## ,#,a,b.,\n,\n,\n\n, ,\t,\r\n,\r,\u3000,\x85".split(",")
         texts = [

@@ -185,7 +185,7 @@ def _spans_of_labels(logits, units, cuts, max_answer_length):
     )
     is_run = starts & (length <= max_answer_length)
     single = probabilities[..., BEGIN]
-    # Runs rank before single words, and these before parts of words.
+    # Runs rank before single words, and single words before parts of words.
     penalty = tf.where(word_cuts.begins_inside(cuts), 2.0, 1.0) * _NO_RUN
     return (
         tf.where(is_run, _log(mean), _log(single) + penalty),
@@ -206,7 +206,8 @@ def best_spans(
     A span lies in one unit and has at most `max_answer_length` tokens. It has
     whole words, unless there is no such span. Spans are ranked by the product
     of the probabilities of begin and end or, in the "bio" encoding, by the mean
-    probability of their labels; of equal spans, the first is the best.
+    probability of their labels; of spans with equal values, the first one is
+    chosen.
 
     `logits` are the model's outputs, other tensors are `<int32>[batch, long]`.
     """
@@ -298,13 +299,14 @@ def choose_sentences(
     """Chooses the unit whose best span is the answer, `<int32>[batch]`.
 
     With a threshold, as in the paper, this is the unit with the best span among
-    the predicted supporting facts. If none of them has a span, it is the most
-    probable fact that has one. Without a threshold, it is the unit with the
-    highest product of span probability and fact probability. The result is -1
-    if no unit has a span. Example: spans with the scores `[-1, -3, -2]` in
-    units with the fact probabilities `[0.1, 0.6, 0.7]` give, for the thresholds
-    0, 0.5 and 0.9, the units 0, 2 and 2. Without a threshold, scores plus log
-    probabilities are `[-3.3, -3.5, -2.4]`, which gives unit 2.
+    the predicted supporting facts. If none of them has a span, it is the unit
+    with the highest fact probability among those with a span. Without a
+    threshold, it is the unit with the highest product of span probability and
+    fact probability. The result is -1 if no unit has a span. Example: spans
+    with the scores `[-1, -3, -2]` in units with the fact probabilities `[0.1,
+    0.6, 0.7]` give, for the thresholds 0, 0.5 and 0.9, the units 0, 2 and 2.
+    Without a threshold, scores plus log probabilities are `[-3.3, -3.5, -2.4]`,
+    which gives unit 2.
 
     `scores`, `<float32>[batch, global]`, belong to each unit's best span;
     `probabilities`, of the same shape, are fact probabilities (-1 for other

@@ -67,7 +67,7 @@ class SpanFinder:
     def find_all(
         self, spans: Iterable[tuple[int, int, str, int, int]]
     ) -> FoundSpans:
-        """Finds spans of (group, unit, text of the unit, first byte, end)."""
+        """Finds spans given as (group, unit, text of the unit, start, end)."""
         begins, ends, num_inexact = [], [], 0
         for group, unit, text, start, end in spans:
             found = self.find(group, unit, start, end)

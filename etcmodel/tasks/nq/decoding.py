@@ -170,7 +170,7 @@ def decode_pages(
         answers: the answers of all windows.
         record: the page of each window, `<int32>[windows]`.
         candidate_starts: `<int32>[batch, candidates]`; -1 is padding.
-        candidate_ends: the same shape.
+        candidate_ends: exclusive ends, in the same shape.
         null_threshold: only answers with a higher score are returned.
 
     Returns:

@@ -27,7 +27,7 @@ class WindowLabels(NamedTuple):
 
 
 def answer_type(annotation: Annotation) -> int:
-    """Returns the type of an answer; yes and no come before short and long."""
+    """Returns an answer's type: yes or no first, then short, then long."""
     if annotation.yes_no != "none":
         return {"yes": YES, "no": NO}[annotation.yes_no]
     if annotation.short_answers:

@@ -118,8 +118,8 @@ class WindowLabelsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([x[2:4] for x in got], [(4, 0), (0, 5)])
 
     @parameterized.named_parameters(
-        # Named by what the windows show. The long answer has tokens 3 to 6, the
-        # short answer tokens 4 and 5.
+        # The cases are named after what the windows show. The long answer has
+        # tokens 3 to 6, the short answer tokens 4 and 5.
         ("all", (0, 10), (8, 9, 7, 10, SHORT)),
         ("half_short_at_the_end", (1, 4), (7, 0, 6, 0, SHORT)),
         ("half_short_at_the_start", (5, 5), (0, 4, 0, 5, SHORT)),

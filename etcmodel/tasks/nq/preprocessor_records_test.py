@@ -25,8 +25,8 @@ from testing.nq_pages import make_config
 from testing.records import stored_values
 
 _NO_ANSWER = Annotation(-1, -1, (), "none")
-# 12 words, 11 of them in candidates. Windows of 7 tokens and a stride of 4
-# show 0-7 and 4-11.
+# 12 words, 11 of them in candidates. Windows of 7 tokens and a stride of 4 show
+# the tokens 0-7 and 4-11.
 _RECORD = NQRecord(
     id="-25",
     question="t11 t12",
@@ -167,7 +167,8 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
         (None, (0.0, None), "train", [1], [1, 0, 1, 1]),
         (None, (1.0, 0.0), "train", [0, 1], [1, 0, 1, 0]),
         (None, (0.0, 1.0), "train", [1], [1, 0, 1, 1]),
-        # The default is four times the rate of other pages.
+        # By default, the rate of pages without an answer is four times the rate
+        # of pages with an answer.
         (_NO_ANSWER, (0.0, None), "dev", [0, 1], [0, 0, 2, 0]),
         (_NO_ANSWER, (0.0, None), "train", [], [0, 0, 2, 2]),
         (_NO_ANSWER, (0.25, None), "train", [0, 1], [0, 0, 2, 0]),

@@ -236,7 +236,7 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
             )
 
     def test_of_text(self):
-        """Paragraphs are candidates; titles are in none."""
+        """Paragraphs are candidates; titles are not in any candidate."""
         made, parts = preprocessor.NQPreprocessor.of_text(
             tf.constant(["q", "r", "s"]),
             tf.constant(["# T\nHe sits.\n\n# Only\n\n(b)", "", "a"]),

@@ -46,7 +46,7 @@ class NQPreprocessingConfig:
 
     @property
     def unanswerable_rate(self) -> float:
-        """Share of windows kept for training, of pages without an answer."""
+        """Share of windows to keep of training pages without an answer."""
         if self.include_unknown_rate_for_unanswerable is None:
             return 4.0 * self.include_unknown_rate
         return self.include_unknown_rate_for_unanswerable

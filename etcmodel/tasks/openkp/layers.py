@@ -81,7 +81,7 @@ def _take(features, names):
 
 
 class _Layer(graph_layer.GraphLayer):
-    """Base class. `number` is that of dense layers, or of words of a phrase."""
+    """Base class; `number` counts dense layers, or the words of a phrase."""
 
     def __init__(
         self,
@@ -228,8 +228,8 @@ class NgramHead(_Layer):
         Row n - 1 has, at position i, the logit of the phrase of n words that
         starts with word i + 1; -10,000 beyond the last word. `words` has the
         number of each token's word, from 1; 0 for none, `<int32>[batch, long]`.
-        Other numbers would be words of another row, and raise an error; see
-        `ops.checks`.
+        A number out of range would be a word of another row, and raises an
+        error; see `ops.checks`.
         """
         # [batch]
         most = tf.fill(tf.shape(words)[:1], tf.shape(words)[1])

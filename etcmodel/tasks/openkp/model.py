@@ -11,8 +11,8 @@ from etcmodel.tasks.openkp import layers
 from etcmodel.tasks.openkp import ngrams
 from etcmodel.tasks.openkp.preprocessor import LAYOUT
 
-# Number of predicted keyphrases, and of the best phrases before those with the
-# same words are merged.
+# Number of predicted keyphrases, and number of best phrases from which they are
+# chosen, before phrases with the same words are merged.
 NUM_PREDICTIONS = 5
 _NUM_CANDIDATES = 100
 

@@ -206,7 +206,7 @@ class FeaturesTest(RecordsTestCase):
         self.assertLen(written.examples, 1)
 
     def test_labels(self):
-        """Labels first occurrences, of the annotation with most phrases."""
+        """Labels the annotation with most phrases, at first occurrences."""
         labels, counts = self._label(
             (("doug",), ("STAR TREK", "jason isaacs", "Jason", "x y z a b c")),
             *(16, 4),
@@ -224,7 +224,7 @@ class FeaturesTest(RecordsTestCase):
             self.assertEqual(number, counts[name], name)
 
     def test_of_text(self):
-        """Titles and paragraphs are nodes with the looks of such nodes."""
+        """Titles and paragraphs become nodes that look like such nodes."""
         made, _ = OpenKPPreprocessor.of_text(
             tf.constant(["# A title\nText (here).\n\nMore", "", "b"])
         )

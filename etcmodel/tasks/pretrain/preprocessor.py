@@ -38,7 +38,7 @@ class Sentences(NamedTuple):
 def divide(
     lengths: Sequence[int], long_length: int, global_length: int
 ) -> Iterator[tuple[int, int]]:
-    """Divides a document between sentences into the longest possible parts.
+    """Divides a document, at sentence ends, into the longest possible parts.
 
     Example: with at most 8 tokens and 3 sentences, sentences of 3, 3, 2, 6 and
     1 tokens are divided into the parts (0, 3) and (3, 5). No sentence may be

@@ -98,7 +98,7 @@ def mask_sentences(
 
 
 class TakenSentences(NamedTuple):
-    """Sentences taken out of texts, to be encoded alone.
+    """Sentences copied from texts, to be encoded alone.
 
     Attributes:
         sentences: `<int32>[batch, n]`, their global tokens, in order.
@@ -121,7 +121,7 @@ def take_sentences(
     max_sentences: int,
     max_tokens: int,
 ) -> TakenSentences:
-    """Takes the sentences of `is_taken`, `<bool>[batch, global]`, out of texts.
+    """Copies the sentences marked in `is_taken`, `<bool>[batch, global]`.
 
     They are concatenated to save padding; attention masks separate them.
     Sentences beyond `max_sentences` and tokens beyond `max_tokens` are dropped.

@@ -113,7 +113,7 @@ def locate_spans(starts, ends, span_begins, span_ends):
     )
 
     def count(ragged):
-        """Counts across documents, `<int64>[all of the documents]`."""
+        """Makes bytes unique across documents, `<int64>[all values]`."""
         row = ragged_rows.owners_in(ragged)
         return tf.cast(ragged.values, tf.int64) + row * (limit + 1)
 
@@ -141,7 +141,7 @@ class Windows(NamedTuple):
 def find_windows(
     is_continuation: tf.RaggedTensor, room: tf.Tensor, overlap: int = 0
 ) -> Windows:
-    """Cuts texts into windows that may overlap; empty texts give none.
+    """Cuts texts into windows that may overlap; empty texts give no windows.
 
     A window of `room` tokens (`<int32>[texts]`) starts with the last `overlap`
     tokens of the previous one, or fewer, so that it starts with a whole word.
@@ -322,7 +322,7 @@ def cut_into_segments(
     cls_id: int,
     config: SegmentConfig,
 ) -> Segments:
-    """Cuts documents into segments; documents without tokens give none.
+    """Cuts documents into segments; without tokens, a document has none.
 
     Tokens are `<int32>[documents, (tokens)]`, mentions as for
     `lay_out_mentions`. Example: with segments of 4 tokens, the tokens 11, 12,

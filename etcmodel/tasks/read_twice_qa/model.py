@@ -275,7 +275,7 @@ class ReadTwiceQA(AnswerModel):
         )
 
         def keep(number, scores, places):
-            """Keeps the best, `[batch, number]` and `[batch, number, 2]`."""
+            """Keeps the best scores, `[batch, number]`, and their places."""
             scores, best = tf.math.top_k(scores, number)
             return scores, tf.gather(places, best, batch_dims=1)
 
@@ -351,7 +351,7 @@ class ReadTwiceQA(AnswerModel):
         return reduce(each, axis=2)
 
     def _with_options(self, candidates, owner, answers, batch):
-        """Replaces the answer by "yes" or "no" where that is more probable."""
+        """Replaces answers by "yes" or "no" where these are more probable."""
         number = len(ANSWER_TYPES)
         # [batch, segments * 3]: all options in all segments, as in training.
         probs = tf.nn.softmax(

@@ -191,7 +191,7 @@ class QuestionPreprocessor(Preprocessor):
 
     @staticmethod
     def of_text(query, text):
-        """Names the inputs as other tasks do."""
+        """Turns the inputs of the signature `text` into this task's inputs."""
         return {"question": query, "document": text}, {}
 
     def build(self, question: tf.Tensor, document: tf.Tensor) -> Passages:
@@ -316,8 +316,9 @@ class QuestionPreprocessor(Preprocessor):
     def examples(self, record, view, split):
         """Returns the examples of a record; divides a long document.
 
-        A document without tokens raises a RecordError in training. Otherwise it
-        gets one segment of padding, so that its example keeps the gold answer.
+        A document without tokens raises a RecordError in training. In other
+        splits, it gets one segment of padding, so that its example keeps the
+        gold answer.
         """
         number = len(view.documents)
         if not number and split == "train":

@@ -174,7 +174,7 @@ def _maximum(values) -> tf.Tensor:
 
 
 def _greatest_of_nodes(nodes, numbers, width) -> tf.Tensor:
-    """Returns each node's greatest numbers, `[nodes, width]`, or -1."""
+    """Returns each node's greatest numbers, `[nodes, width]`; pads with -1."""
     best = []
     for _ in range(width):
         best.append(

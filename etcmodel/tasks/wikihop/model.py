@@ -155,7 +155,8 @@ class WikiHop(EtcTaskModel):
         # [batch, candidates]
         choices = text["candidates"].to_tensor(
             default_value="",
-            # As wide as the candidates of the request, if there is one.
+            # As wide as the request's candidates. Stored records have no
+            # request.
             shape=tf.stack([-1, text.get("num_candidates", -1)]),
         )
         return decode_answers(candidates["logits"], choices)

@@ -112,7 +112,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
 
     @staticmethod
     def of_text(query, candidates, text):
-        """Makes candidates of lines, and documents of paragraphs."""
+        """Turns lines into candidates, and paragraphs into documents."""
         titles, paragraphs = plain_documents.split_paragraphs(text)
         lines = tf.strings.split(candidates, "\n")
         lines = lines.with_values(tf.strings.strip(lines.values))
