@@ -82,7 +82,7 @@ class _Exporter:
         self.threads = values.threads
 
     def write(self, format: str, directory: str) -> None:
-        """Writes the model."""
+        """Writes the model in one format."""
         if format != "saved_model":
             converted.export_converted(
                 self.model,

@@ -66,7 +66,7 @@ _OTHER_PARTS = (
     '"instances"',
     "instances[",
     "The request has",
-    # TensorFlow's own errors for `examples`.
+    # Errors that TensorFlow itself raises for `examples`.
     "Could not parse example input",
     "Feature: ",
 )
@@ -362,7 +362,8 @@ def _call_problem(
         call(name, inputs)
         counts.results += 1
     except UnicodeDecodeError:
-        # Python's error for a message that quotes bytes of the request.
+        # Python raises this error for a message that quotes bytes of the
+        # request.
         counts.errors += 1
     except (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError) as error:
         counts.errors += 1

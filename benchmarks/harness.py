@@ -248,7 +248,7 @@ def _skipping(case, skipped):
     try:
         yield
     except ValueError as error:
-        # Only the error for an implementation that the layer does not have.
+        # Skips only the error for an implementation that the layer lacks.
         name = f"att_implementation is {case.implementation!r}"
         if name not in str(error):
             raise

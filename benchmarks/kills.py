@@ -132,7 +132,7 @@ def _measure(values, runs) -> Iterator[program.Line]:
     rng = random.Random(values.seed)
     tasks.write_small_wikihop(runs.directory, _RECORDS)
     seconds = {}
-    # Each command needs the outputs of those before it.
+    # Each command needs the outputs of the commands before it.
     last = max(map(COMMANDS.index, values.commands))
     for command in COMMANDS[: last + 1]:
         start = time.perf_counter()

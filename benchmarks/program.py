@@ -166,7 +166,7 @@ def main(program: Program) -> None:
         run(program, flags.FLAGS)
 
     define_flags(program, flags.FLAGS)
-    # Key flags are those that `--help` shows.
+    # `--help` shows only key flags.
     for name in (*program.flags, "output"):
         flag = flags.FLAGS[name]
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)

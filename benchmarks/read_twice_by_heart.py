@@ -248,7 +248,7 @@ def learn(
         seconds += runs.train(training)
         run = training.name
     span_loss = runs.evaluate(run, "dev")["span_loss"]
-    # Each question is a request of its own.
+    # Sends each question as a separate request.
     answers = runs.predict(run, values.input, batch_size=1)
     return {"span_loss": span_loss, "seconds": seconds}, read_answers(answers)
 
@@ -258,7 +258,8 @@ def read_answers(path: str) -> dict[str, str]:
     with open(path, encoding="utf-8") as stream:
         text = stream.read()
     if text.startswith('{"id"'):
-        # Not `splitlines`, which also splits at other characters in answers.
+        # `splitlines` would also split at other characters, which answers may
+        # contain.
         lines = map(json.loads, text.strip().split("\n"))
         return {x["id"]: x["answer"] for x in lines}
     return json.loads(text)

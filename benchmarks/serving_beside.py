@@ -156,7 +156,7 @@ def _measure(values) -> Iterator[program.Line]:
 
 
 def _compare(model, request, name, other, repeats) -> Iterator[program.Line]:
-    """Measures one size of request on both sides; yields their lines."""
+    """Measures requests of one size on both sides; yields a line for each."""
     print(name, *request, file=sys.stderr, flush=True)
     directory, vocab_file, model_length = model
     own = f"etcmodel, {name}"

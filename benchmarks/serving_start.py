@@ -26,7 +26,7 @@ from benchmarks import program
 from benchmarks import serving_load
 
 _TASK = "answer"
-# The modules that the command imports before it loads a model.
+# Modules that the command `serve` imports before it loads a model.
 _IMPORTS = (
     "tensorflow",
     "tensorflow_text",

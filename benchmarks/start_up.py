@@ -185,7 +185,7 @@ def fit_and_export(case: Case, directory: str) -> dict[str, float]:
     )
     with _timed(seconds, "first_fit"):
         fit()
-    # Not timed, because the second call still prepares some functions.
+    # The second call is not timed, because it still prepares some functions.
     fit()
     with _timed(seconds, "step"):
         fit()

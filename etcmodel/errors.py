@@ -46,7 +46,7 @@ def where(
     line: int | None = None,
     record_id: str | None = None,
 ) -> str:
-    """Returns the place of a record, for a message.
+    """Describes the place of a record for a message.
 
     Example: `"rows.csv, line 4, record 2 (id 'x')"`. Lines count from 1,
     records from 0.

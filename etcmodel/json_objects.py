@@ -82,7 +82,7 @@ def dump_note(content: Mapping[str, Any]) -> str:
 
 
 def is_file_name(value: object) -> bool:
-    """Returns whether a value is the name of a file, without a directory."""
+    """Returns whether a value is a bare file name, without a directory."""
     return isinstance(value, str) and bool(
         # Separators of any operating system.
         re.fullmatch(r"(?!\.{1,2}$)[^/\\\0]+", value)

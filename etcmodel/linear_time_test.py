@@ -92,7 +92,7 @@ class _Use(NamedTuple):
 
 
 def _calls(module: str) -> Iterator[ast.Call]:
-    """Yields calls that may be calls of `re` or `tf.strings` functions."""
+    """Yields calls that may call functions of `re` or `tf.strings`."""
     path = _PACKAGE.parent / (module.replace(".", "/") + ".py")
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

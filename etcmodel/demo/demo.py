@@ -1,4 +1,4 @@
-"""The demo: from a generated corpus to the answers of a SavedModel.
+"""Runs the demo, from a generated corpus to the answers of a SavedModel.
 
 Users take the same steps with their own data. Commands of `python -m etcmodel`
 are printed before they run.
@@ -284,7 +284,7 @@ def _write_corpus(options: Options) -> None:
 
 
 def _write_vocab(options: Options) -> str:
-    # Imports TensorFlow here, so that its log messages appear in this step.
+    # TensorFlow is imported here, so that its log messages appear in this step.
     from etcmodel.demo import vocab
 
     texts = [

@@ -152,7 +152,7 @@ OPENINGS = (
     "The tax collector reports as follows.",
 )
 
-# A hand-written question that is not in the corpus.
+# A question that was written by hand and is not in the corpus.
 QUESTION = {
     "id": "typed_by_hand",
     "query": "island_with lighthouse and beehives",

@@ -351,12 +351,13 @@ class Estimator(predictors.RowPredictor[Result]):
         """Returns `task_options` for `preprocess`."""
         options = self.options
         if self.model_dir:
-            # `save` can store longer lengths in a run than its records have.
+            # `save` can store lengths in a run that exceed those of its
+            # records.
             model = runs.read_params(self.model_dir)["task"]["model"]
             lengths = {x: model[x] for x in _SIZES if model.get(x)}
             options = {**lengths, **options}
         if self._has_other_labels():
-            # The other options of the run are kept.
+            # Keeps the run's remaining options.
             noted = self._noted()
             options = {
                 **{x: noted[x] for x in noted if not x.startswith("label")},

@@ -78,10 +78,9 @@ class ClassifierTest(tf.test.TestCase):
             self.assertIn("pooling: max", stream.read())
 
     def test_predictions_equal_the_command(self):
-        """Compares the API with the command `predict`.
+        """Compares predictions in Python with those of the command `predict`.
 
-        Checks predictions for rows and for texts, of a saved run, and of a
-        SavedModel.
+        Predicts rows and texts, and uses a saved run and a SavedModel.
         """
         input_file = os.path.join(self.folder, "rows.jsonl")
         with open(input_file, "w", encoding="utf-8") as stream:
@@ -181,7 +180,7 @@ class ClassifierTest(tf.test.TestCase):
         return os.path.join(run, "vocab.txt")
 
     def test_fit_continues(self):
-        """A second `fit` keeps the run's weights, labels and options."""
+        """A second `fit` starts from the run's weights, labels and options."""
         run = pathlib.Path(self.folder, "first")
         self.model.save(run)
         model = etcmodel.load(run, text_field="body", label_field="town")
@@ -448,7 +447,7 @@ class ErrorsTest(tf.test.TestCase):
                 self.assertEqual((("a",),), record.paragraphs)
 
     def test_records_without_a_prediction(self):
-        """A bad record does not affect the predictions of the others."""
+        """A bad record does not affect the predictions for other records."""
         model = etcmodel.DocumentClassifier()
 
         def predictions(records, *_):
@@ -497,7 +496,7 @@ class ErrorsTest(tf.test.TestCase):
             lists = [{"text": [["a .", "b ."]], "selected": [[0, 1]]}]
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                # With lists only, there is no warning.
+                # If all values are lists, there is no warning.
                 self.assertLen(list(model._read(lists, "dev")), 1)
                 self.assertEmpty(caught)
                 list(model._read([*lists, "a . b .", "c"], "predict"))

@@ -114,7 +114,7 @@ class DocumentClassifier(Estimator[results.Classification]):
         `source` is the output of `etcmodel lift` or `train`, a published
         checkpoint, a Hugging Face model (a directory, or a name in the hub,
         such as "google-bert/bert-base-uncased"), or a preset such as "small",
-        whose weights are random. `vocab_file` is by default the vocabulary
+        which has random weights. `vocab_file` is by default the vocabulary
         beside the weights; a preset needs this argument. The class documents
         the other arguments.
         """
@@ -201,7 +201,7 @@ class SentenceSelector(Estimator[list[results.ScoredUnit]]):
         `source` is the output of `etcmodel lift` or `train`, a published
         checkpoint, a Hugging Face model (a directory, or a name in the hub,
         such as "google-bert/bert-base-uncased"), or a preset such as "small",
-        whose weights are random. `vocab_file` is by default the vocabulary
+        which has random weights. `vocab_file` is by default the vocabulary
         beside the weights; a preset needs this argument. The class documents
         the other arguments.
         """
@@ -308,7 +308,7 @@ class QuestionAnswerer(Estimator[results.Answer]):
         `source` is the output of `etcmodel lift` or `train`, a published
         checkpoint, a Hugging Face model (a directory, or a name in the hub,
         such as "google-bert/bert-base-uncased"), or a preset such as "small",
-        whose weights are random. `vocab_file` is by default the vocabulary
+        which has random weights. `vocab_file` is by default the vocabulary
         beside the weights; a preset needs this argument. The class documents
         the other arguments.
         """

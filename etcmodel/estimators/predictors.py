@@ -79,7 +79,7 @@ class Predictor:
         )
 
     def _describe(self) -> dict[str, Any]:
-        """Returns the names and values that `repr` shows."""
+        """Returns name -> value for `repr`."""
         state = "not trained"
         if self.model_dir is not None:
             state = "trained"

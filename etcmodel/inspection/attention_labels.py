@@ -1,4 +1,4 @@
-"""Joins the four parts of a record's attention into one matrix of labels.
+"""Joins the masks and labels of ETC's four attention parts into one matrix.
 
 Source: ETC (Ainslie et al., 2020), Figures 2 and 3, sections 3.2 to 3.4.
 """

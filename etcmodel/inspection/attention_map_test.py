@@ -52,7 +52,7 @@ class FindMarksTest(tf.test.TestCase):
 
 
 class AttentionMapTest(tf.test.TestCase):
-    """Tests a map of one global token and two tokens of the text."""
+    """Tests a map that has one global token and two tokens of text."""
 
     def test_reads(self):
         found = make_map()

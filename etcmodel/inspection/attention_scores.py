@@ -91,7 +91,7 @@ def keep_largest(
 
 
 class _Collector:
-    """Collects the rows of one layer's attention, part by part."""
+    """Collects the attention rows of one layer, part by part."""
 
     def __init__(self, num_heads: int):
         names = [AVERAGE, *(str(i + 1) for i in range(num_heads))]

@@ -154,7 +154,7 @@ def _shortened(text: str) -> str:
 
 
 def _read(name: str) -> str:
-    """Reads a file of the page."""
+    """Reads a style sheet or script of the page."""
     folder = importlib.resources.files("etcmodel.inspection") / _FOLDER
     return (folder / name).read_text("utf-8")
 

@@ -72,7 +72,7 @@ class _Drawing:
         self._figure = Figure(dpi=_DPI)
         self._renderer = None
         self._widths: dict[tuple[str, float], float] = {}
-        # Kind of the answer at each token.
+        # Token -> kind of the answer that it belongs to.
         self._marks = {
             i: mark.kind
             for mark in attention_map.marks
@@ -212,7 +212,7 @@ class _Drawing:
         return kept
 
     def _lines(self, block: Block) -> list[list[tuple[int, float]]]:
-        """Breaks tokens into lines of pairs: a token and its position."""
+        """Breaks tokens into lines of pairs (token, horizontal position)."""
         lines: list[list[tuple[int, float]]] = [[]]
         x = self._left
         for i in range(block.first, block.last):

@@ -72,7 +72,7 @@ class MapLayoutTest(tf.test.TestCase):
         found = self._map(rows=[14])
         self.assertEqual([14], found.rows)
         number = found.num_tokens
-        # The padding of two global tokens is left out.
+        # Two global tokens are padding, which the map leaves out.
         keep = [*range(6), *range(8, 8 + number - 6)]
         for key, value in found.reads(14, 0, "2").items():
             self.assertAllClose(expected[16][keep][key], value, 1e-4)

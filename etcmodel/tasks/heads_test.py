@@ -131,7 +131,7 @@ class ModelsTest(tf.test.TestCase, parameterized.TestCase):
     def test_gradients_reach_all_weights_of_the_head(self, name):
         _, features, *_ = _MODELS[name]
         if name == "openkp":
-            # As many words as the longest phrases need.
+            # Enough words for phrases of every length.
             features = {**features, "words": tf.constant([[*range(1, 13)]] * 2)}
         model = _make(name)
         layers = [x for x in model.layers if x.name != "etc_encoder"]

@@ -143,7 +143,7 @@ class PreprocessingTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*_OF_ETC)
     def test_long_inputs_are_cut(self, task):
-        """Either one text is too long, or there are too many texts."""
+        """Tests one text that is too long, and too many texts."""
         writer, _ = _small(task)
         preprocessor = writer.preprocessor
         request = {x: np.asarray(y) for x, y in preprocessor.REQUEST.items()}

@@ -118,7 +118,7 @@ class RecordsTest(RecordsTestCase):
         # Answers without a place are not moved.
         _, counts = self._write("sentences", text, "Brno. Is")
         self.assertEqual(0, counts["answers_moved"])
-        # An answer that does not occur elsewhere is not moved either.
+        # An answer that occurs nowhere else is not moved.
         _, counts = self._write("sentences", _STRING, _at("Brno. Is", 10))
         self.assertEqual(0, counts["answers_moved"])
 
@@ -140,7 +140,7 @@ class RecordsTest(RecordsTestCase):
         self.assertEqual(expected, counts["answers_with_more_text"])
 
     def test_answer_that_is_cut(self):
-        """The answer is cut, since the first sentence fills the input."""
+        """The first sentence fills the input, so the answer is cut."""
         args = ("sentences", _STRING, _at("big", 24))
         sizes = {"long_length": 8}
         stored, counts = self._write(*args, sizes=sizes)

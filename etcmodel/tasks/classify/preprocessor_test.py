@@ -34,7 +34,7 @@ def _complete(records, **values):
 
 class CompleteTest(tf.test.TestCase):
     def test_one_label(self):
-        """Labels are sorted; a note lists labels with one record."""
+        """Labels are sorted; a note lists labels that have only one record."""
         config, note = _complete(_read("b", "ü", "b", "a", "a", "b"))
         self.assertEqual(
             ("single", ("a", "b", "ü"), (2, 3, 1), "sentences"),
@@ -46,7 +46,7 @@ class CompleteTest(tf.test.TestCase):
         for labels, values, expected in (
             ((3, 7, 3), {}, ("3", "7")),
             (("3", "7"), {}, ()),
-            # Labels given in Python.
+            # In Python, `labels_as_json` is given with the labels.
             (("3", "7"), {"labels_as_json": ("3",)}, ("3",)),
             ((3, 7), {"labels_as_json": ("9",)}, ("3", "7", "9")),
         ):

@@ -167,7 +167,7 @@ class UnitsFinderTest(tf.test.TestCase, parameterized.TestCase):
         ('a ("b!")', True),
         ('"a.", b', True),
         ("a।b", True),
-        # Would be slow if time were quadratic.
+        # A pattern that took quadratic time would be slow here.
         ("." * 300_000 + "a", False),
     )
     def test_sentence_ends(self, text, expected):

@@ -77,7 +77,7 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
         has_span = expected["scores"] > -1e8
         for name, value in expected.items():
             got = result[name]
-            # Units without a span may have any values.
+            # Values of units without a span are arbitrary.
             if name in ("scores", "probabilities", "starts", "ends"):
                 value, got = value[has_span], got[has_span]
             self.assertAllClose(value, got)
@@ -138,7 +138,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(expected, answer.decode())
 
     def test_whole_words(self):
-        """Spans of whole words come first, other spans second."""
+        """Spans of whole words rank before other spans."""
         begin = [0, 0, 0, 0, 0, 0.1, 0.5, 0.3, 0.1, 0]
         end = [0, 0, 0, 0, 0, 0.3, 0.2, 0.5, 0, 0]
         facts = [0.1] * 5 + [0.9, 0.1, 0.1]
@@ -146,7 +146,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
             ([0] * 10, "\u00e0 B\u00e2le", 0.25),
             # "n\u00e9" and "\u00e0" are one word: 0.3 * 0.5 > 0.1 * 0.5.
             ([0] * 5 + [2, 1, 0, 0, 0], "B\u00e2le", 0.15),
-            # All three are one word.
+            # All three tokens belong to one word.
             ([0] * 5 + [2, 3, 1, 0, 0], "n\u00e9 \u00e0 B\u00e2le", 0.05),
         ):
             result = self._decode(begin, end, facts, cuts)
@@ -187,7 +187,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(runs, span_answers.find_runs(labels, [1] * 10))
         for labels, sure, expected in (
             *((labels, run, run) for run in runs),
-            # Of equal runs, the first one.
+            # The first of equal runs is chosen.
             ([2, 0, 2, 0, 0], (0, 4), (1, 1)),
         ):
             logits = 2.0 * np.eye(3, dtype=np.float32)[labels]

@@ -217,7 +217,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(0.0, 0.3, 0.6, 0.7, 1.0)
     def test_chooses_the_best_threshold(self, threshold):
-        """Facts reach the threshold; empty sentences are never facts."""
+        """Selects facts by the threshold; empty sentences are never facts."""
         facts = self.chosen["fact_probabilities"]
         facts[0, 3] = threshold - 0.001
         facts[0, 4:6] = max(threshold, 1e-6)

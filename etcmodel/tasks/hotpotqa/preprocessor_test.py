@@ -348,7 +348,7 @@ class RecordsTest(RecordsTestCase):
             answer_begins=[],
         )
         self.assertIsNone(self.store(_RECORD, "train", long_length=23)[0])
-        # One of the answer's occurrences is left.
+        # Not all occurrences of the answer are cut.
         stored, counts = self.store(
             _change(answer="Brno"), "train", long_length=23
         )

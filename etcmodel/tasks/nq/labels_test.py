@@ -54,7 +54,7 @@ class ChooseAnnotationTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("L", 0),
         ("-", 0),
-        # One answer of several annotators is not enough, two are.
+        # A page has an answer if two annotators found one; one is not enough.
         ("-L---", 0),
         ("L----", 1),
         ("-L--S", 1),
@@ -123,7 +123,7 @@ class WindowLabelsTest(tf.test.TestCase, parameterized.TestCase):
         ("all", (0, 10), (8, 9, 7, 10, SHORT)),
         ("half_short_at_the_end", (1, 4), (7, 0, 6, 0, SHORT)),
         ("half_short_at_the_start", (5, 5), (0, 4, 0, 5, SHORT)),
-        # Without the short answer the type is null.
+        # If a window does not show the short answer, its type is null.
         ("long_start_only", (0, 4), (0, 0, 7, 0, NULL)),
         ("long_end_only", (6, 4), (0, 0, 0, 4, NULL)),
         ("empty", (0, 0), (0, 0, 0, 0, NULL)),

@@ -170,7 +170,7 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         ((16, 5, 3), {"global_length": 7}),
-        # Minimal sizes: one global token for the page, windows of one token.
+        # Smallest sizes: one global token for the page, windows of one token.
         ((16, 5, 3), {"global_length": 5}),
         ((9, 1, 5), {}),
         # Windows that do not overlap.

@@ -121,7 +121,7 @@ class _Layer(graph_layer.GraphLayer):
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class VisualEmbedding(_Layer):
-    """Embeds a node's appearance; the result is added to token embeddings.
+    """Embeds a node's appearance, as a vector to add to token embeddings.
 
     Kinds and font sizes have embeddings; positions, sizes and other flags go
     through `number` dense layers, in float32. Source: ETC paper, Appendix C

@@ -70,7 +70,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
             "train",
             "--experiment=read_twice/pretrain",
             "--mode=train",
-            # Other seeds may need more steps.
+            # With another seed, training may need more steps.
             "--seed=1",
             f"--model_dir={model_dir}",
             "--params_override="

@@ -23,7 +23,7 @@ class LabelsTest(tf.test.TestCase):
         self.assertAllEqual([[3, 2, 0], [1, 3, 0]], labels[1])
         self.assertAllEqual([[1, 1, 0], [1, 1, 0]], labels[2])
         self.assertEqual(0, cut)
-        # An answer that is a part of a token, without other answers.
+        # The only answer is a part of a token.
         labels, cut = label_answers(starts, ends, whole, [(6, 8)], 1)
         self.assertAllEqual([[[3], [1]], [[3], [1]], [[1], [1]]], labels)
         # An answer that extends beyond the segment.

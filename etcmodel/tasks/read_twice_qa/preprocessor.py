@@ -183,8 +183,8 @@ class QuestionPreprocessor(Preprocessor):
         document=Field("one", TEXT, tf.string),
         document_start=Field("one", TEXT),
     )
-    # Most books have fewer questions, and equal documents of a batch are
-    # tokenized once.
+    # Most books have fewer questions than this, and a batch tokenizes equal
+    # documents once.
     RECORDS_AT_ONCE = 32
     PARTS: ClassVar[bool] = False
     SENTENCE_CASE: ClassVar[bool] = True
@@ -515,7 +515,7 @@ class HotpotQAPreprocessor(QuestionPreprocessor):
         return number, record.supporting_parts
 
     def find(self, record):
-        """Finds spans; the answers yes and no have none."""
+        """Finds the spans of an answer; "yes" and "no" have none."""
         return [] if self.answer_type(record)[0] else super().find(record)
 
 

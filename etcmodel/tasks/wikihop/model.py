@@ -101,7 +101,7 @@ class WikiHop(EtcTaskModel):
     }
 
     def encoder_options(self):
-        """Optionally exempts candidates and query from the hard mask."""
+        """Exempts candidates and query from the hard mask, if configured."""
         options = self.model_options
         exempt = {
             token_types.CANDIDATE_GLOBAL: options.candidate_ignore_hard_g2l,

@@ -225,7 +225,7 @@ class RecordsTest(RecordsTestCase):
             )
 
     def test_nested_candidates(self):
-        """A token is linked to at most three candidates."""
+        """A token in more than three candidates is linked to three of them."""
         record = WikiHopRecord(
             "c",
             "country",
