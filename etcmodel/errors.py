@@ -175,7 +175,7 @@ def without_stack(message: str) -> list[str]:
 
 
 def download_advice(path: str) -> str:
-    """Returns how to download a model whose directory does not exist."""
+    """Returns advice on downloading a model whose directory does not exist."""
     name = path.rstrip("/")
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
         name = name.split("/")[-1]

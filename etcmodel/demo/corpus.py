@@ -18,7 +18,7 @@ Kinds of questions (`QUESTION_KINDS`):
 *   `"bridge"`: like `"fixed"`, but one trade of every island belongs to a
     person, and another document says on which island the person lives.
 
-Training and held-out records have different island names (`split`).
+Training records and held-out records have different island names (`split`).
 """
 
 import itertools

@@ -180,7 +180,7 @@ class ClassifierTest(tf.test.TestCase):
         return os.path.join(run, "vocab.txt")
 
     def test_fit_continues(self):
-        """A second `fit` starts from the run's weights, labels and options."""
+        """A second `fit` starts with the run's weights, labels and options."""
         run = pathlib.Path(self.folder, "first")
         self.model.save(run)
         model = etcmodel.load(run, text_field="body", label_field="town")

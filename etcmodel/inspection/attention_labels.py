@@ -91,7 +91,7 @@ def compose_attention_labels(
     global_tokens: Sequence[int],
     long_tokens: Sequence[int],
 ) -> np.ndarray:
-    """Joins the four parts of a batch of one into one square matrix.
+    """Joins the four attention parts of one record into a square matrix.
 
     Global tokens come before long ones. Each pair of a query (row) and a key
     (column) has a label or `MASKED`, `<int32>[shown, shown]`. A mask of None

@@ -35,7 +35,7 @@ class Block(NamedTuple):
 
     Attributes:
         first: index of its first token.
-        last: exclusive index of its last token.
+        last: index after its last token.
         global_tokens: indices of the global tokens that are shown beside it.
         heading: heading above it; "" for none.
         segment: index of the segment that begins here; None if none does.
@@ -61,7 +61,7 @@ class Mark(NamedTuple):
 
     Attributes:
         first: index of the first token.
-        last: exclusive index of the last token.
+        last: index after the last token.
         kind: "predicted", "gold" or "both".
     """
 

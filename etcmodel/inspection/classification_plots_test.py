@@ -96,7 +96,7 @@ class PlotsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertGreater(image[..., :3].std(), 0.05)
 
     def test_written_files(self):
-        """No matrix is written for several labels, and nothing for numbers."""
+        """For several labels, writes no matrix; for numbers, writes nothing."""
         predictions = {
             "0": {"label": [], "probabilities": {"a": 0.25, "b": 0.45}}
         }

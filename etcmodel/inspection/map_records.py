@@ -51,7 +51,8 @@ def map_layout(
         name_global: names the global token of a section, group and unit; with
             the unit -1, the group's own token.
         rows: see `AttentionMap`.
-        **described: the other attributes of `AttentionMap`.
+        **described: attributes of `AttentionMap` that this function does not
+            compute.
 
     Raises:
         ValueError: `rows` has a number that belongs to no token.
@@ -124,7 +125,7 @@ def _features(encoder, made, num_long, num_global):
 
 
 def _runs(sources: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yields first and exclusive last index of each run of equal rows."""
+    """Yields the first index and the end of each run of equal rows."""
     is_new = np.any(sources[1:] != sources[:-1], axis=1)
     edges = [0, *(np.flatnonzero(is_new) + 1).tolist(), len(sources)]
     if len(sources):
@@ -132,7 +133,7 @@ def _runs(sources: np.ndarray) -> Iterator[tuple[int, int]]:
 
 
 def _tokens(surface, ids, sources):
-    """Returns the tokens, and each unit's first and exclusive last index."""
+    """Returns the tokens, and for each unit the first index and the end."""
     tokens: list[Token] = []
     units = list(_runs(sources[:, :3]))
     after: dict[int, int] = {}
@@ -168,7 +169,7 @@ def _names(spec, tokens, long_sources, sources, number, name_global):
 
 
 def _blocks(spec, units, features, num_global, sources):
-    """Returns a block per unit, beside the global tokens that begin there."""
+    """Returns a block per unit, with the global tokens that begin there."""
     # For each global token, index of the first token of its text.
     first: dict[int, int] = {}
     for name in ("long_paragraph_ids", "long_sentence_ids"):
@@ -224,7 +225,8 @@ def map_segments(
         max_tokens: maximum number of tokens. Segments beyond it are left out of
             the map, but not their memories.
         encoder_options: further arguments of the encoder.
-        **described: the other attributes of `AttentionMap`.
+        **described: attributes of `AttentionMap` that this function does not
+            compute.
 
     Raises:
         ValueError: `rows` has a number that belongs to no token.

@@ -304,7 +304,7 @@ class TwoDevicesTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("pretrain", "read_twice_hotpotqa")
     def test_two_hosts_have_the_gradients_of_one(self, task):
-        """The loss of each host needs sentences or memories of the other."""
+        """Each host's loss needs sentences or memories of the other host."""
         self.assertEqual("", self.errors[task])
         directory = os.path.join(self.directory, task)
         first, second = call_on_two_workers(

@@ -60,7 +60,7 @@ class Answer(SpanAnswerModel):
         }
 
     def to_prediction(self, answers, text):
-        """Converts answers for `datasets.question_answering.score`."""
+        """Converts answers to what `question_answering.score` compares."""
         return {
             "answer": answers["answer"].decode("utf-8", "replace"),
             "no_answer_probability": float(answers["no_answer_probability"]),

@@ -107,7 +107,7 @@ def unit_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.where(labels >= 0, losses, 0.0), axis=1)
 
 
-# Axes of what `decode_units` returns; see `TaskModel.ANSWER_AXES`.
+# Axes of the results of `decode_units`; see `TaskModel.ANSWER_AXES`.
 UNIT_AXES = {
     "units": ("units",),
     "unit_probabilities": ("units",),

@@ -15,7 +15,8 @@ class HotpotQAPreprocessingConfig:
     Attributes:
         long_length: length of the long input; None for the longest record of a
             batch (nothing is cut then).
-        global_length: length of the global input; None likewise.
+        global_length: length of the global input; None for the longest record
+            of a batch.
     """
 
     long_length: int | None = 4096

@@ -25,7 +25,7 @@ class WindowAnswers(NamedTuple):
 
     Attributes:
         yes_no: 0 neither, 1 yes, 2 no, `<int32>[windows]`.
-        yes_no_score: score of the better of yes and no.
+        yes_no_score: the higher of the scores of yes and no.
     """
 
     long_start: tf.Tensor

@@ -36,12 +36,12 @@ _FONT_SIZES = (0.0, *map(float, range(8, 25)), 29.0, 34.0, 39.0, 44.0, 49.0)
 
 
 def visual_classes(features: tf.Tensor) -> tf.Tensor:
-    """Returns one-hot kinds of nodes and buckets of both font sizes.
+    """Encodes node kinds and font sizes (own and parent's) as one-hot vectors.
 
-    `<float32>[..., 20]` (see `datasets.openkp.FEATURES`) to
-    `[..., 8 + 24 + 24]`. A bold block that is not a heading has the kind 5,
-    binary 101. Font sizes in points `[0, 8, 9, 25, 29, 30, 50]` are in the
-    buckets `[0, 1, 2, 18, 18, 19, 23]`.
+    Maps `<float32>[..., 20]` (see `datasets.openkp.FEATURES`) to `[..., 8 + 24
+    + 24]`. A bold block that is not a heading has the kind 5, binary 101. Font
+    sizes in points `[0, 8, 9, 25, 29, 30, 50]` are in the buckets `[0, 1, 2,
+    18, 18, 19, 23]`.
     """
     flags = tf.cast(_take(features, _CROSSED) > 0.5, tf.int32)
     # [...]
@@ -63,7 +63,7 @@ def visual_classes(features: tf.Tensor) -> tf.Tensor:
 
 
 def visual_numbers(features: tf.Tensor) -> tf.Tensor:
-    """Clips and scales positions and sizes, and appends flags.
+    """Clips and scales positions and sizes, and appends the remaining flags.
 
     The results are in [-1, 1]: `<float32>[..., 20]` to `[..., 8 + 5]`. For
     widths from 0 to 1,500, 728 becomes -0.02933, and 9,000 becomes 1.

@@ -163,7 +163,7 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
         nodes = tf.ragged.constant([[0, 0, 1, 2]])
         first = ngrams.first_occurrences(words, nodes).to_tensor()
         logits = np.full([1, 2, 4], 1.0, np.float32)
-        # Probabilities of others are 0 in float32.
+        # In float32, the probabilities of all other phrases are 0.
         logits[0, 1] = [120, -10, 121, -10000]
         answers = self._answers(logits, first, words)
         self.assertAllEqual(

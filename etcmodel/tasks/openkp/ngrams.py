@@ -95,19 +95,19 @@ def first_occurrences(
 
 
 def _shift(values, number):
-    """Shifts values forward by `number` places, with -1 at the end."""
+    """Moves values `number` places to the front, with -1 at the end."""
     return tf.pad(values[number:], [[0, number]], constant_values=-1)[
         : tf.size(values)
     ]
 
 
 def _number(first, second):
-    """Numbers the distinct pairs of two `<int64>[n]`, each less than 2**31."""
+    """Numbers the distinct pairs of values of two `<int64>[n]` below 2**31."""
     return tf.unique(first * 2**32 + second, tf.int64).idx
 
 
 def normalize_word(text: str) -> str:
-    """Normalizes a word or phrase like the official script."""
+    """Normalizes a word or phrase as the official script does."""
     return openkp.normalize_phrase(normalize(text))
 
 

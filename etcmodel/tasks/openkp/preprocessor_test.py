@@ -224,7 +224,7 @@ class FeaturesTest(RecordsTestCase):
             self.assertEqual(number, counts[name], name)
 
     def test_of_text(self):
-        """Titles and paragraphs become nodes that look like such nodes."""
+        """Titles become nodes that look like headings, paragraphs like text."""
         made, _ = OpenKPPreprocessor.of_text(
             tf.constant(["# A title\nText (here).\n\nMore", "", "b"])
         )

@@ -83,7 +83,8 @@ def mask_sentences(
             batch_dims=1,
         )
     )
-    # Drawn from 0 to 9. 0: a random token; 1: the same token; 2 to 9: the mask.
+    # Draws numbers from 0 to 9: 0 for a random token, 1 for the original token,
+    # 2 to 9 for the mask.
     kind = random_masks.random_ints(shape, seeds[2], 10)
     others = random_masks.random_ints(shape, seeds[3], vocab_size)
     replaced = tf.where(

@@ -1,4 +1,4 @@
-"""Pre-training of ETC: the experiments of its paper."""
+"""Pre-training of ETC: options, and experiments of the ETC paper."""
 
 import dataclasses
 import math

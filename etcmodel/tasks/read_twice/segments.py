@@ -19,7 +19,7 @@ _NUM_ENTITIES = 2**31 - 3
 
 
 class Mentions(NamedTuple):
-    """Mentions in documents, each `<int32>[documents, (mentions)]`, in order.
+    """The mentions in documents, in order: `<int32>[documents, (mentions)]`.
 
     Begins and exclusive ends are bytes; labels are entities, 1 if unknown.
     """
@@ -131,7 +131,7 @@ def locate_spans(starts, ends, span_begins, span_ends):
 
 
 class Windows(NamedTuple):
-    """Each segment's text, first token and end token, `<int32>[segments]`."""
+    """Each segment's text number, first token and end, `<int32>[segments]`."""
 
     texts: tf.Tensor
     starts: tf.Tensor

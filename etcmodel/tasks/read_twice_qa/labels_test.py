@@ -45,8 +45,8 @@ class LabelsTest(tf.test.TestCase):
         for spans, expected in (
             ([(0, 4)], [[1, 2], [0, 0]]),
             ([(4, 6), (14, 16)], [[1, 2], [3, 4]]),
-            # The first segment has an exact answer, so the other is not
-            # labelled.
+            # The first segment has an exact answer, so its inexact answer is
+            # not labelled.
             ([(0, 4), (6, 9)], [[3, 3], [1, 1]]),
             ([(10, 13)], [[4, 4], [2, 2]]),
         ):

@@ -1,4 +1,4 @@
-"""Answers of ReadTwice (Appendix C): the best span of all segments."""
+"""ReadTwice's answers (Appendix C): the best span of all segments."""
 
 from typing import ClassVar
 

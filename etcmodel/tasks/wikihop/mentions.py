@@ -95,11 +95,12 @@ def _match(
     # How often the longest can be halved: 0, 1, 1, 2 for 1, 2, 3, 4 tokens.
     top = tf.reduce_sum(tf.cast(_POWERS[1:] <= longest, tf.int64))
 
-    # State: step, its level, longer candidates, the node of their first tokens,
-    # positions that still match one, their node, and the links so far. A node
-    # represents all candidates of a record with the same beginning; in step 0
-    # it is the record. The next node is the rank of the number `node * _KEYS +
-    # key`, with the next key, among all such numbers.
+    # The state of the loop: the step; its level; the candidates longer than the
+    # step; the node of each such candidate; the text positions at which a
+    # candidate still matches; the node of each such position; and the links so
+    # far. A node represents all candidates of a record that begin with the same
+    # tokens; in step 0, it is the record. The next node is the rank of `node *
+    # _KEYS + key`, with the next token's key, among all such numbers.
     #
     # A mention of n tokens is stored as two runs of 2**level tokens that cover
     # it, with 2**level <= n < 2**(level + 1). Row `level` of the links is
