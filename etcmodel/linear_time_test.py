@@ -208,7 +208,7 @@ def _half(text: str) -> str:
 
 _TABLE = tables.read_rows
 _FUNCTIONS = {
-    # Functions of texts and answers.
+    # Functions that take texts or answers.
     "normalize": normalized_texts.normalize,
     "normalize_answer": answer_metrics.normalize_answer,
     "normalize_triviaqa": triviaqa.normalize_answer,
@@ -286,7 +286,8 @@ class LinearTimeTest(tf.test.TestCase, parameterized.TestCase):
         for unit in units:
             before, taken = 0, 0.0
             for size in sizes:
-                # A different last character prevents a match of all text.
+                # The last character differs, so that the whole text does not
+                # match.
                 text = unit * (size // len(unit)) + "\x01"
                 most = floor
                 if before:

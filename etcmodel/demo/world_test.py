@@ -34,7 +34,7 @@ class WorldTest(tf.test.TestCase):
             told = [set(_words(t)) for t in (*trade.phrases, *trade.sayings)]
             for words in told:
                 self.assertLen(words & keywords, 1, trade)
-                # Words vary: no word is in all sentences.
+                # No keyword is in all sentences, so words vary.
             self.assertEqual(keywords, set.union(*told) & keywords)
         self.assertLen(set.union(*TELLTALES.values()), 3 * 8)
 

@@ -27,7 +27,7 @@ class DrawMapTest(unittest.TestCase):
             is_chosen = np.all(abs(picture - _CHOSEN) < 0.02, axis=2)
             self.assertGreater(is_chosen.sum(), 100)
             places.append(np.flatnonzero(is_chosen.any(axis=0))[0])
-        # The global token is in the margin, "<b>" left of "jan".
+        # The global token is in the margin; "<b>" is to the left of "jan".
         self.assertEqual(sorted(places), places)
 
     def test_paragraphs_of_a_long_text(self):

@@ -83,7 +83,7 @@ class MapLayoutTest(tf.test.TestCase):
 
 class MapSegmentsTest(tf.test.TestCase):
     def test_segments_and_memories(self):
-        """The second segment shares its first token with the first segment."""
+        """The second segment's text starts with the first one's last token."""
         words = "who jan lives in brno ."
         vocab_file = write_test_vocab(tempfile.mkdtemp(), words)
         tokenizer = tokenizers.WordpieceTokenizer(vocab_file)
@@ -125,11 +125,11 @@ class MapSegmentsTest(tf.test.TestCase):
             [("Jan lives", 0), ("Brno", 1)], [tuple(x) for x in found.memories]
         )
         self.assertEqual([("document", ".", 1)], [tuple(x) for x in found.cuts])
-        # The layer that attends to memories; the row of the second segment.
+        # The default layer attends to memories. Node 12 is the second segment.
         self.assertEqual(
             "Second read, memories", found.layers[found.default_layer].label
         )
-        # Tokens, segments, then memories.
+        # The nodes 13 and 14 are memories, which follow tokens and segments.
         self.assertContainsSubset(found.reads(12), {13, 14})
         few = map_records.map_segments(
             model, tokenizer, inputs, {}, max_tokens=6, **_NAMES

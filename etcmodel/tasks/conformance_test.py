@@ -49,7 +49,7 @@ _ROOT = pathlib.Path(etcmodel.__file__).parents[1]
 # Padding of inputs by dtype; -1 for other dtypes.
 _NOTHING = {tf.string: b"", tf.bool: False}
 
-# Outputs that only answers to raw requests have.
+# Outputs that exist only for raw requests, not for stored features.
 _OF_REQUESTS = {"tokens_cut", "is_refused"}
 
 
@@ -546,7 +546,7 @@ class TasksTest(task_answers.TaskTestCase):
         # Ops of TensorFlow Text, which a server must link.
         expected = ["FastWordpieceTokenizeWithOffsets"]
         if task in task_runs.READ_TWICE:
-            # Splits texts into mentions.
+            # This op finds mentions.
             expected.append("RegexSplitWithOffsets")
         self.assertEqual(
             expected, sorted(op for op in ops if not hasattr(tf.raw_ops, op))

@@ -224,7 +224,7 @@ def check_gradients(directory, name, strategy):
         )
 
     def part(value):
-        # The parts split a document's segments.
+        # Each replica gets every other row, so a document's segments are split.
         return strategy.experimental_distribute_values_from_function(
             lambda x: value[x.replica_id_in_sync_group :: 2]
         )

@@ -65,7 +65,7 @@ class RecordsTest(RecordsTestCase):
         ("texts", _LISTS, _at("Brno", 44), [(2, "Brno")]),
         ("paragraphs", _LISTS, _at("Brno", 29), [(0, "Brno")]),
         ("paragraphs", _TITLED, _at("Brno", 19), [(1, "Brno")]),
-        # Two forms of the answer, each at its own place.
+        # Two forms of the answer are each labelled at their own place.
         (
             "sentences",
             _STRING,
@@ -123,7 +123,7 @@ class RecordsTest(RecordsTestCase):
         self.assertEqual(0, counts["answers_moved"])
 
     @parameterized.parameters(
-        # The answer is a part of a word.
+        # The first three answers begin or end inside a word.
         (_at("rno", 11), 1),
         ("bi", 1),
         ("rno is Brno.", 1),
@@ -182,7 +182,7 @@ class RecordsTest(RecordsTestCase):
             # Padding at the end is not stored.
             expected.pop()
         self.assertEqual(expected, stored["supporting_facts"])
-        # Units after the CLS, "where" and "?".
+        # The global tokens of units follow those of the CLS, "where" and "?".
         units = [
             x
             for i, x in zip(stored["global_units"], expected, strict=False)

@@ -59,7 +59,7 @@ class LabelGlobalsTest(tf.test.TestCase):
         )
         for right, of_units, kept in (
             ([], [0, 0, 0, 0, 0, 0], 0),
-            # The paragraph and its title are labelled 1, too.
+            # The paragraph and its title are also labelled 1.
             ([2], [1, 1, 0, 1, 0, 0], 1),
             ([1, 3], [1, 1, 1, 0, 1, 1], 2),
             # The unit was cut, but its paragraph was not.

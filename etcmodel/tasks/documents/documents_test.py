@@ -195,7 +195,8 @@ class RawTest(tf.test.TestCase):
     def test_titles_of_sections(self):
         record = _record(
             ["A", [("a.", "b."), ("c.",)]],
-            # Headings without text: before another heading, and at the end.
+            # The sections "B" and "D" have no text: "B" precedes a title, "D"
+            # is the end.
             ["B", []],
             ["", []],
             ["C", [("d.",)]],
@@ -245,7 +246,7 @@ class LayoutTest(tf.test.TestCase):
             ],
             features["global_token_type_ids"],
         )
-        # Ids of sentences and paragraphs; the query has no paragraph.
+        # The sentences of the query belong to no paragraph.
         self.assertAllEqual(
             [-1, 1, 1, 2, 4, 5, 5, 5, 6, 8, 8] + [-1] * 9,
             features["long_sentence_ids"],

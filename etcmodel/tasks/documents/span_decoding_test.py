@@ -59,7 +59,8 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
             cut = expected[:, : found.shape[1], : found.shape[2]]
             self.assertAllClose(cut, found, rtol=1e-5)
             self.assertAllClose(expected.sum(), found.sum(), rtol=1e-5)
-        # Three paragraphs of at most two sentences.
+        # Without `shape`, the result has room for three paragraphs of two
+        # sentences.
         self.assertEqual((7, 3, 2), found.shape)
 
     @parameterized.parameters("span", "bio")
@@ -166,7 +167,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
         spans = decoding.best_spans(
             logits, *features.values(), context["long_word_cuts"], 2
         )
-        # The span ends with the word.
+        # The span extends to the end of the word, beyond the maximum length.
         self.assertAllEqual([6, 7], [spans.begins[0, 5], spans.ends[0, 5]])
         self.assertAllClose(0.25, spans.probabilities[0, 5], rtol=1e-3)
 
@@ -175,7 +176,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
         """Tokens of CLS, question and padding are never answers."""
         begin = [1e-30] * 10
         begin[position] = 1.0
-        # The best of the tokens that can be answers.
+        # Token 8 is the most probable of the tokens that can be answers.
         begin[8] = 1e-29
         facts = [0.9] * 4 + [0.1] * 3 + [0.9]
         self.assertEqual(b"Fin", self._decode(begin, begin, facts)["answer"][0])

@@ -125,7 +125,7 @@ class BioLabelsTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class PlaceLossesTest(tf.test.TestCase):
-    # The probabilities 1/2, 1/4 and 1/4.
+    # The three places have the probabilities 1/2, 1/4 and 1/4.
     _LOGITS = [[math.log(2), 0.0, 0.0]] * 4
     _PLACES = [[0, -1], [0, 2], [1, 2], [-1, -1]]
 

@@ -354,7 +354,8 @@ class RecordsTest(RecordsTestCase):
         )
         self.assertEqual(counts["answers_cut"], 0)
         self.assertEqual(stored["answer_begins"], [13, 18])
-        # The second paragraph's own token just fits, or just does not fit.
+        # The global input has room for the second paragraph's own token, or is
+        # one token too short for it.
         for global_length, paragraphs_cut in ((13, 0), (12, 1)):
             _, counts = self.store(_RECORD, global_length=global_length)
             self._check(

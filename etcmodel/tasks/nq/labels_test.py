@@ -103,7 +103,7 @@ def _reference(answer, words, windows, page_start):
         kind = {"yes": YES, "no": NO}.get(answer.yes_no)
         if kind is None and ends:
             kind = SHORT
-        # Yes and no depend on the long answer, too.
+        # The types yes and no depend on the long answer, like the type long.
         seen = short if kind == SHORT else long
         made.append((*short, *long, (kind or LONG) if any(seen) else NULL))
     return made
@@ -114,7 +114,8 @@ class WindowLabelsTest(tf.test.TestCase, parameterized.TestCase):
         got = make(annotation((5, 8), [(6, 7)]), [5, 5, 6, 7], [(0, 3), (2, 2)])
         self.assertEqual([x[:2] for x in got], [(6, 6), (4, 4)])
         self.assertEqual([x.answer_type for x in got], [SHORT, SHORT])
-        # The long answer is the whole page.
+        # The long answer is the whole page, so each window shows one of its
+        # ends.
         self.assertEqual([x[2:4] for x in got], [(4, 0), (0, 5)])
 
     @parameterized.named_parameters(

@@ -51,7 +51,7 @@ _RECORD = NQRecord(
     ),
     source=Source("nq.jsonl", 3),
 )
-# An annotation outside of all candidates.
+# The answers of this annotation lie outside of all candidates.
 _OUTSIDE = Annotation(5, 6, ((5, 6),), "none")
 
 
@@ -137,7 +137,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(
             {
                 "tokens": 11,
-                # Includes the question of both windows.
+                # Includes the question, once per window.
                 "tokens_stored": 24,
                 "tokens_unknown": 0,
                 "words": 11,

@@ -61,7 +61,8 @@ class LossTest(tf.test.TestCase):
     def test_keyphrases_share_the_probability(self):
         one, other = map(_log_softmax, self._FLAT)
         self.assertAllClose(
-            # Keyphrases: the first word and the first two words; the last word.
+            # The keyphrases are the first word and the first two words of one
+            # page, and the last word of the other page.
             [-(one[0] + one[3]) / 2, -other[1]],
             self._losses(
                 [[0, 0, -1], [1, -1, -1]],

@@ -63,7 +63,7 @@ class FindPhrasesTest(tf.test.TestCase):
     def test_within_a_node(self):
         self.assertEqual([(1, 2)], self._find(" Star  TREK"))
         self.assertEqual([(0, 1)], self._find("star"))
-        # Not found: a part of a word, and phrases across nodes.
+        # Finds neither a part of a word nor phrases across nodes.
         self.assertEqual([], self._find("sta", "star star", "season star"))
 
     def test_unicode_forms_and_html_entities_are_equal(self):

@@ -176,7 +176,8 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
             {
                 "token_starts": tf.constant([[-1, 10, 14], [-1, 10, 14]]),
                 "token_ends": tf.constant([[-1, 14, 18], [-1, 14, 18]]),
-                # One word of two tokens, and a word that is cut.
+                # In the first segment, a word has two tokens. In the second,
+                # the end of the segment cuts the word.
                 "word_cuts": tf.constant([[0, 2, 1], [0, 2, 3]]),
             },
         )
