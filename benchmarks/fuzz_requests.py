@@ -98,8 +98,8 @@ def export(task: str, directory: str) -> dict[str, dict[str, np.ndarray]]:
         given = (x.removeprefix("--").split("=") for x in flags)
         sizes: dict[str, Any] = {name: int(x) for name, x in given}
         if spec.reads_segments:
-            # A long text has so many segments of the tests' size that it takes
-            # minutes.
+            # With the small segments of tests, a long text has so many that it
+            # takes minutes.
             sizes["block_length"] = 128
         if task == "classify":
             sizes |= {"kind": "single", "labels": ["a", "b", "c"]}

@@ -80,7 +80,7 @@ _SQUAD_LENGTH = 768
 _SQUAD_PARAGRAPHS = 3
 # Mean length of a WordPiece in English text, with separators of paragraphs.
 _CHARACTERS_PER_TOKEN = 3.7
-# Stop words.
+# Stop words, which do not count as overlap.
 _COMMON_WORDS = frozenset(
     "a an and are as at by for from has in is it its of on or that the this to "
     "was were what when where which who whom whose with".split()
@@ -307,7 +307,7 @@ class Stages:
         values = self._values
         read = squad.read_questions(values.squad, None, Fields())
         rows = [row for _, row in read]
-        # Each epoch adds other paragraphs.
+        # Each epoch adds different paragraphs to the questions.
         made = [
             {**row, "id": f"{number}-{row['id']}"}
             for number in range(values.squad_epochs)

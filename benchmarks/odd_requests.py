@@ -76,7 +76,6 @@ def _pick(rng, content, kinds=object):
     """Returns a random place whose value is of the types `kinds`, or None."""
     if not isinstance(content, dict | list):
         return None
-    # Few places of large lists, so that other places are chosen as often.
     found = [(x, y) for x, y in _places(content) if isinstance(x[y], kinds)]
     return _choose(rng, found) if found else None
 

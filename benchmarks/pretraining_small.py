@@ -122,8 +122,7 @@ def _measure(values, runs) -> Iterator[program.Line]:
         yield from runs.measure(
             {x: y for x, y in rows.items() if x in (values.only or rows)},
             *(steps, rate, _BATCH_SIZE),
-            # The first checkpoint, after a tenth of the steps, is evaluated,
-            # too.
+            # Also evaluates the first checkpoint, after a tenth of the steps.
             interval=max(steps // 10, 1),
             keep_all=True,
         )

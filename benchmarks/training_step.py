@@ -129,7 +129,7 @@ def _measure(values) -> Iterator[program.Line]:
             "memory": memory,
             "milliseconds": times,
         }
-    # Yielded here because `runner.quiet` hides output above.
+    # The line is yielded here, because `runner.quiet` hides output above.
     yield line
 
 

@@ -437,7 +437,7 @@ class Estimator(predictors.RowPredictor[Result]):
             self.model_dir,
             directory,
             dirs_exist_ok=True,
-            # This file lists the files of the original directory.
+            # Skips the file that lists the files of the original directory.
             ignore=shutil.ignore_patterns(own_files.FILE),
         )
         if overrides:

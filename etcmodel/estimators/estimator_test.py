@@ -205,7 +205,7 @@ class ClassifierTest(tf.test.TestCase):
         self.assertEqual("max", options["pooling"])
 
     def test_other_labels(self):
-        """New labels need a new head, but keep the remaining options."""
+        """With changed labels, the head is new; all other options are kept."""
         labels = ("brno", "oslo", "zlin")
         model = etcmodel.DocumentClassifier.from_pretrained(
             self.model.model_dir, labels=labels, text_field="body"
@@ -278,7 +278,7 @@ class ClassifierTest(tf.test.TestCase):
         self.assertLen(model.predict(text, progress=False), 1)
 
     def test_a_run_is_kept_while_it_is_used(self):
-        """A model keeps a run in another model's temporary directory."""
+        """A model that uses another model's temporary run keeps it on disk."""
         for make in (
             etcmodel.DocumentClassifier.from_pretrained,
             etcmodel.load,
@@ -350,7 +350,7 @@ class KindsTest(tf.test.TestCase):
         return model.evaluate(rows, progress=False), found
 
     def test_numbers(self):
-        """The model is better than the mean, whose squared error is 100."""
+        """Predictions beat the mean, which has a squared error of 100."""
         metrics, (oslo, brno) = self._learn(40.5, 20.5)
         self.assertLess(metrics["mean_squared_error"], 90)
         self.assertLess(brno["label"] + 1, oslo["label"])
@@ -504,7 +504,7 @@ class ErrorsTest(tf.test.TestCase):
         self.assertIn("record 1 is a string, which", str(warning.message))
 
     def test_records_without_query(self):
-        """Warns once if the training records had queries."""
+        """Records without a query cause one warning if training had queries."""
         rows = [{"text": "a", "query": "b"}, {"text": "a"}, {"text": "a"}]
         for had_queries in (False, True):
             model = etcmodel.SentenceSelector()

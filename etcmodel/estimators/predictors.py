@@ -56,7 +56,7 @@ class Predictor:
         # SavedModel.
         self._trained = None
         self._lock = threading.Lock()
-        # Deleted with the model.
+        # This directory is deleted together with the model.
         self._folder = tempfile.TemporaryDirectory(prefix="etcmodel")
         _FOLDERS[self._folder.name] = self._folder
         self._used_folders = []

@@ -129,7 +129,7 @@ class PlotsTest(tf.test.TestCase, parameterized.TestCase):
         ),
     )
     def test_calibration(self, predictions, gold, expected):
-        """Points are the mean probability and the share of correct labels."""
+        """Points have a mean probability and a share of correct labels."""
         kind = "single" if isinstance(gold, str) else "multiple"
         judged = [
             pair

@@ -504,7 +504,7 @@ class TasksTest(task_answers.TaskTestCase):
             self.assertEqual(stream.getvalue(), written.read())
 
     def test_documented_request_of_one_string(self):
-        """The JSON of the signature `text` gets the outputs of `answer`."""
+        """Sends the JSON of docs/serving.md to `text`; checks the outputs."""
         page = (_ROOT / "docs" / "serving.md").read_text("utf-8")
         sections = page.split("\n## ")
         (section,) = (x for x in sections if x.startswith("One string"))
@@ -556,7 +556,7 @@ class TasksTest(task_answers.TaskTestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_stores_no_gradients_and_needs_no_xla(self, task):
-        """Loading would print warnings about stored gradients."""
+        """Stored gradients would cause warnings when the model is loaded."""
         path = task_runs.run_of(task).saved_model
         self.assertEmpty(names_of_stored_gradients(path))
         for function in stored_functions(path):

@@ -87,7 +87,7 @@ class FindUnitsTest(tf.test.TestCase, parameterized.TestCase):
         ),
     )
     def test_by_hand(self, first, indices):
-        """Titles and initials are not split."""
+        """Keeps titles whole; does not split a text after an initial."""
         kind = self.id().rsplit("_", 1)[-1]
         for ragged in (False, True):
             titles, texts = tf.constant(_TITLES), tf.constant(_TEXTS)
@@ -235,7 +235,7 @@ class LayoutTest(tf.test.TestCase):
         return {name: x[0].numpy() for name, x in made.layout.features.items()}
 
     def test_sentences(self):
-        """Lays out a query of two texts and two paragraphs."""
+        """Lays out a query, which has two texts, and two paragraphs."""
         features = self._features()
         types_ = token_types
         self.assertAllEqual(

@@ -138,7 +138,7 @@ class PlaceLossesTest(tf.test.TestCase):
         )
 
     def test_gradients(self):
-        """The gradient is the probability minus the share of the place."""
+        """The gradient is p, minus a place's share of the places' total p."""
         logits = tf.constant(self._LOGITS)
         with tf.GradientTape() as tape:
             tape.watch(logits)

@@ -104,7 +104,7 @@ class PredictTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class ScoreTest(tf.test.TestCase, parameterized.TestCase):
-    """Two records, their candidates and the official metrics.
+    """Tests decoding and the official metrics on two records.
 
     The first record's answer is "town" up to the threshold 0.5, and the gold
     answer above it. With thresholds from 0.6 to 0.8, exactly its one gold fact

@@ -135,7 +135,7 @@ class WindowLabelsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(got, WindowLabels(*expected))
 
     def test_random_answers(self):
-        """Compares random words, windows and answers with a plain reference."""
+        """Compares labels of random pages with those of a plain reference."""
         rng = np.random.default_rng(0)
         kinds = set()
         for _ in range(300):

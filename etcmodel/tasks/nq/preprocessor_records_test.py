@@ -192,7 +192,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertEqual(_labels(0, 0, 0, 0, 0), labelled.rows[i])
 
     def test_sampling(self):
-        """Each window is kept at its rate, the same in every run."""
+        """Keeps windows at their rates, and the same windows in every run."""
         records = [
             _changed(id=str(i), annotations=(_NO_ANSWER,)) for i in range(600)
         ]

@@ -114,7 +114,7 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
         return self._preprocessor(config)(*inputs_of(pages))
 
     def test_worked_example(self):
-        """Separators have no global token."""
+        """Reproduces the original example; separators have no global token."""
         made = self._build([EXAMPLE], make_config(12, 4, 2))
         (got,) = plain(made)
         expected = {

@@ -294,7 +294,8 @@ class ReadTwiceQA(AnswerModel):
         )
         is_span = (scores > _LEAST_SCORE) & (places[..., 0] < places[..., 1])
         places = tf.where(is_span[..., tf.newaxis], places, 0)
-        # One span at a time, so that memory holds one copy of a document.
+        # Cuts out one span at a time, so that memory holds one copy of a
+        # document.
         texts = tf.map_fn(
             lambda x: tf.strings.substr(
                 tf.gather(document, x[0]),

@@ -54,7 +54,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose([best / total, 0], found["answer_score"])
 
     def test_a_part_of_a_document(self):
-        """The part begins at byte 5; positions are those of the document."""
+        """The part begins at byte 5; answers have positions in the document."""
         found = make_model().decode(
             {name: x[:1] for name, x in self.chosen.items()},
             tf.constant([0]),

@@ -241,7 +241,7 @@ def split_words(texts: tf.Tensor) -> Words:
     `0 2 4` and the ends `2 3 9`.
     """
     texts = tf.strings.regex_replace(texts, _MARK, " ")
-    # `\0` is several times as fast as a group.
+    # `\0`, the whole match, is several times as fast as a group.
     marked = tf.strings.regex_replace(texts, r"\p{Han}", rf"{_MARK}\0{_MARK}")
     marked = tf.strings.regex_replace(marked, _WORD, rf"{_MARK}\0{_MARK}")
     # Words and the text between them, so that lengths add up to positions.

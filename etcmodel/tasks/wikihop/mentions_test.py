@@ -153,7 +153,7 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
 
 class RealRecordsTest(tf.test.TestCase):
     def test_words(self):
-        """Links exactly the tokens of the words of mentions."""
+        """Links exactly the tokens that belong to the words of a mention."""
         with open(real_data_path("wikihop/train_22.json")) as file:
             records = json.load(file)[:8]
         tokenizer = tokenizers.make_tokenizer(
