@@ -63,7 +63,7 @@ def _features(preprocessor, length: int) -> dict[str, np.ndarray]:
 
 
 class _Exporter:
-    """A model of one length, which can be written in each format."""
+    """Exports a model for texts of one length in each format."""
 
     def __init__(self, values, length: int, vocab_file: str):
         task = registry.get("hotpotqa")

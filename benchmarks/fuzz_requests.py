@@ -265,7 +265,7 @@ def _raise(constant):
 
 
 def _find_lost_records(body, answer):
-    """Returns a problem if there is not one prediction for each record."""
+    """Returns a problem unless there is one prediction for each record."""
     given = json.loads(body)
     if "instances" in given:
         expected, found = len(given["instances"]), len(answer["predictions"])
@@ -335,7 +335,7 @@ def call_all(
 
 
 def _beside(call, name, odd, good, expected) -> str | None:
-    """Returns how the answer to a good record differs beside odd ones."""
+    """Returns how a good record's answer changes in a batch with odd ones."""
     shapes = zip(odd.values(), good.values(), strict=True)
     if any(x.shape[1:] != np.shape(y)[1:] for x, y in shapes):
         return None

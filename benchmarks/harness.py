@@ -1,4 +1,4 @@
-"""Measurements for the benchmarks of attention and of a layer.
+"""Measures cases for the benchmarks of attention and of a layer.
 
 A case is an implementation under one set of conditions. Each case runs in a new
 process, so a case that runs out of memory does not affect the others. Times are
@@ -244,7 +244,7 @@ def _measure(
 
 @contextlib.contextmanager
 def _skipping(case, skipped):
-    """Adds a case to `skipped` if it cannot run, instead of raising."""
+    """Adds a case that cannot run to `skipped`, and suppresses its error."""
     try:
         yield
     except ValueError as error:
@@ -317,7 +317,7 @@ def _measure_in_turns(make_step, cases, repeats, steps, results, skipped):
 
 
 def _line(case):
-    """Returns the conditions of a case as fields of a line."""
+    """Returns the conditions of a case as fields of an output line."""
     line = dataclasses.asdict(case)
     sizes = line.pop("sizes")
     line["pass"] = line.pop("pass_name")

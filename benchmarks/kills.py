@@ -144,7 +144,7 @@ def _measure(values, runs) -> Iterator[program.Line]:
 
 
 def kill_and_compare(runs, command, seconds, rng) -> program.Line:
-    """Kills a command up to two times, lets it finish, compares the output."""
+    """Kills a command up to twice, lets it finish, and compares its output."""
     output, log = runs.path("killed"), runs.path("log.txt")
     expected = read(runs.path(command))
     with open(log, "ab"):

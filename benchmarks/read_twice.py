@@ -54,7 +54,7 @@ def make_step(
     reads_twice: bool = True,
     model: models.ReadTwiceModel | None = None,
 ) -> Callable[[], tf.Tensor]:
-    """Returns the step to measure: a model on a document.
+    """Returns the step to measure, which runs a model on a document.
 
     Args:
         preset: preset of the model's configuration.

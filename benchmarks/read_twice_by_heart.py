@@ -86,7 +86,7 @@ _STAGE = re.compile(
 
 
 class Stage(NamedTuple):
-    """A stage of the training.
+    """The settings of one stage of the training.
 
     Attributes:
         segments: number of segments per part of a document.

@@ -52,7 +52,7 @@ _BESIDE = {"small": "windowed MiniLM", "base": "Longformer base"}
 
 
 class HuggingFace:
-    """The models of `hugging_face.py` in a process of their interpreter."""
+    """Runs `hugging_face.py` in a process of another Python interpreter."""
 
     def __init__(self, interpreter: str, **model):
         path = str(pathlib.Path(__file__).with_name("hugging_face.py"))

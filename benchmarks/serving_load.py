@@ -46,7 +46,7 @@ _SENTENCE, _PARAGRAPH = 24, 5
 
 
 class Asked(NamedTuple):
-    """Answers of a server.
+    """Answers of a server, with times and memory.
 
     Attributes:
         answers: for each request, the number of its text, and its answer.

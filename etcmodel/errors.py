@@ -1,4 +1,4 @@
-"""Errors that users can fix; the command line shows them without traceback."""
+"""Errors that users can fix; the command line prints no traceback."""
 
 import collections
 import re

@@ -1,4 +1,4 @@
-"""Tests that patterns and functions that read user texts take linear time.
+"""Tests that patterns and functions take linear time on users' texts.
 
 Compares times for 10 and 100 kB of repeated characters. The limits are so high
 that only quadratic functions exceed them.

@@ -40,7 +40,7 @@ _REMARKS_PER_DOCUMENT = 2
 
 
 def island_names(split: str) -> list[str]:
-    """Returns the island names of a split; the two splits share none.
+    """Returns the island names of a split; the two splits share no name.
 
     A name is a pair of words. Every fourth pair belongs to the held-out
     records, so that both splits have all words:

@@ -1,4 +1,4 @@
-"""The fictional world of the demo: its names, its trades, its sentences.
+"""The demo's fictional world: names, trades and sentences.
 
 The world is an archipelago. Every island is known for two of eight trades, and
 the documents of a record (`corpus.py`) say so in varying words. All text is

@@ -82,7 +82,7 @@ class Estimator(predictors.RowPredictor[Result]):
         self._trained_with = {}
 
     def open(self, path: str | os.PathLike) -> None:
-        """Opens a run or a SavedModel. `fit` then continues the run."""
+        """Opens a run, which `fit` then continues, or a SavedModel."""
         super().open(path)
         if self.model_dir:
             self._source = self.model_dir
@@ -348,7 +348,7 @@ class Estimator(predictors.RowPredictor[Result]):
         return {"train_data": train_data, "validation_data": dev}
 
     def _reading(self) -> dict[str, Any]:
-        """Returns `task_options` for `preprocess`."""
+        """Returns the `task_options` to pass to `preprocess`."""
         options = self.options
         if self.model_dir:
             # `save` can store lengths in a run that exceed those of its

@@ -1,4 +1,4 @@
-"""One class per task on users' own documents, and `load`."""
+"""One class for each task on users' own documents, and `load`."""
 
 import os
 from collections.abc import Sequence

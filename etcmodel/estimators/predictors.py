@@ -116,7 +116,7 @@ class Predictor:
         return os.path.join(self._folder.name, *names)
 
     def _load(self):
-        """Returns the `Answers` of the model; loads them once."""
+        """Returns the model's `Answers`, which are loaded once."""
         with self._lock:
             if self._loaded is None:
                 self._loaded = self._make_answers()
@@ -274,7 +274,7 @@ class Predictor:
 
 
 class _Errors(BadRecords):
-    """Collects the errors of records by their positions, or raises them."""
+    """Collects errors by the position of their record, or raises them."""
 
     def __init__(self, on_error: str):
         if on_error not in _ON_ERROR:
@@ -291,7 +291,7 @@ class _Errors(BadRecords):
 
 
 class RowPredictor(Predictor, Generic[Result]):
-    """A model that predicts for rows of users' own documents.
+    """A model that makes predictions for rows of users' own documents.
 
     Attributes:
         options: name -> value of the options that were set.
@@ -416,7 +416,7 @@ _NO_TEXTS = (
 def _with_warning(
     records: Iterator[Any], is_odd: Callable[[Any], bool], message: str
 ) -> Iterator[Any]:
-    """Yields the records; warns about the first one with `is_odd(record)`."""
+    """Yields the records; warns about the first for which `is_odd` is true."""
     is_told = False
     for record in records:
         if not is_told and is_odd(record):
@@ -426,7 +426,7 @@ def _with_warning(
 
 
 def _warn(message: str) -> None:
-    """Warns with the position of the caller outside this file."""
+    """Warns, naming the line of the caller outside this file."""
     frames = traceback.extract_stack()
     level = next(
         number

@@ -23,7 +23,7 @@ _OWN_FILES = ("lift.json", run_paths.RUN_FILE, "etc_config.json")
 
 
 def find(source: str, reporter: Reporter | None = None) -> str:
-    """Returns the path of weights that training can start from.
+    """Returns the path of the weights from which training can start.
 
     Lifts a Hugging Face model, given by its directory or its name in the hub,
     into `~/.cache/etcmodel` (or below `XDG_CACHE_HOME`), once per version of
@@ -72,7 +72,7 @@ def _cache() -> str:
 
 
 def _download(name: str, revision: str | None) -> str:
-    """Downloads a model of the hub, unless cached; returns its directory."""
+    """Downloads a model from the hub, unless cached; returns its directory."""
     try:
         import huggingface_hub
     except ImportError as error:

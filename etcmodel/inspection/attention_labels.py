@@ -33,7 +33,7 @@ class LabelScheme:
 
     @property
     def other_context(self) -> int:
-        """The label of two global tokens of different contexts."""
+        """The label of two global tokens from different contexts."""
         return 2 * self.max_distance + 3
 
     def describe(self, label: int) -> str:

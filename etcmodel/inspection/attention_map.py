@@ -18,7 +18,7 @@ from etcmodel.inspection.surface_text import Token
 
 
 class GlobalToken(NamedTuple):
-    """A global token.
+    """A global token, as a map shows it.
 
     Attributes:
         label: its name, such as "unit 2.0", or the text it stands for.
@@ -71,7 +71,7 @@ class Mark(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """A memory of ReadTwice.
+    """A memory of ReadTwice, as a map shows it.
 
     Attributes:
         label: the text of the entity's mention, or the name of the segment.
@@ -123,7 +123,7 @@ class AttentionMap:
 
     @property
     def num_tokens(self) -> int:
-        """The number of all tokens, global ones included."""
+        """The number of global tokens and tokens of the text."""
         return len(self.global_tokens) + len(self.tokens)
 
     @property

@@ -53,7 +53,7 @@ def draw_attention_picture(
     title: str = "Who attends to whom",
     first_long_token: int = 0,
 ) -> str:
-    """Draws the masks and labels of one record into an image file.
+    """Draws the masks and labels of one record, and writes an image file.
 
     Padding is not drawn: empty, `[PAD]` and `<pad>` labels at the end, and
     positions without a label. Only a window of a long record is drawn, if
@@ -103,7 +103,7 @@ def draw_attention_picture(
 
 
 def _count_tokens(name, labels):
-    """Counts the labels up to the last that is not padding."""
+    """Counts the labels up to the last one that is not padding."""
     count = len(labels)
     while count and labels[count - 1] in _PADDING_LABELS:
         count -= 1

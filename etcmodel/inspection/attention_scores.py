@@ -319,14 +319,14 @@ class _SegmentReader:
         self._found: list[LayerScores] = []
 
     def watch_stack(self, stack, *reads: str) -> None:
-        """Watches a stack's layers, which are called once for each read."""
+        """Records the attention of a stack's layers, called once per read."""
         for i, block in enumerate(stack.attention_layers):
             self.watch(block, reads, f", layer {i + 1}")
         for i, block in enumerate(stack.cross_attention_layers):
             self.watch(block, reads, f", layer {i + 1}{_OF_MEMORIES}")
 
     def watch(self, block, reads, ending: str) -> None:
-        """Watches a layer, which is called once for each of the reads."""
+        """Records the attention of a layer, called once for each of `reads`."""
         reads = iter(reads)
         self.observers.append(
             (
@@ -336,7 +336,7 @@ class _SegmentReader:
         )
 
     def layers(self) -> list[LayerScores]:
-        """Returns the averages of several layers, then each layer."""
+        """Returns averages over several layers, followed by each layer."""
         means = [x.scores() for x in self._means.values() if x.num_layers > 1]
         return [*means, *self._found]
 

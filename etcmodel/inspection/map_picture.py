@@ -1,4 +1,4 @@
-"""Draws an attention map as a picture: the text, shaded for one token."""
+"""Draws an attention map: the text, shaded by the attention of one token."""
 
 import os
 import textwrap

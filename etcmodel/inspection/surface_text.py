@@ -50,7 +50,7 @@ class Cut(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """A text of the record, and where its tokens are in `SurfaceTexts`."""
+    """A text of the record, and the range of its tokens in `SurfaceTexts`."""
 
     name: str
     text: bytes

@@ -41,7 +41,7 @@ def read_hops(title: str) -> dict:
 
 
 def _is_public(code) -> bool:
-    """Tells whether code is a public function of `_ROOMS`."""
+    """Returns whether a code object is a public function of `_ROOMS`."""
     path = pathlib.Path(code.co_filename)
     return (
         path.is_relative_to(_PACKAGE)

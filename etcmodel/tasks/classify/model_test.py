@@ -12,7 +12,7 @@ _NUMBERS = {"kind": "number", "label_mean": 10.0, "label_deviation": 2.0}
 
 
 def _sizes(kind, *counts):
-    """Returns sizes of a task whose labels have the given counts."""
+    """Returns a task's sizes, with labels that have the given counts."""
     return {
         "kind": kind,
         "labels": ["a", "b", "ü"][: len(counts)],

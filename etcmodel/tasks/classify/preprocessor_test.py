@@ -16,7 +16,7 @@ _TEXT = "Jan sings. He paints.\n\nIt rains."
 
 
 def _read(*labels, split="train", text=_TEXT, **reading):
-    """Returns records of a text, one for each label; None for no label."""
+    """Returns records with one text, one for each label; None is no label."""
     rows = [{"text": text, "query": "Who?", "label": x} for x in labels]
     format_ = classification.make_format(**reading)
     return list(format_.read_rows(rows, split))

@@ -343,7 +343,7 @@ def to_blocks(token_ids: tf.RaggedTensor, size: int) -> tf.RaggedTensor:
 
 
 def complete_units(config: Any, records: Iterable[Any]) -> Any:
-    """Resolves `units="auto"` of a configuration from the records."""
+    """Resolves a configuration's `units="auto"` from the records."""
     finder = UnitsFinder(config.units, config.HAS_BLOCKS)
     for record in records:
         finder.see(record)
@@ -351,14 +351,14 @@ def complete_units(config: Any, records: Iterable[Any]) -> Any:
 
 
 def _has_sentence_end(text: str) -> bool:
-    """Tells whether a text has punctuation that can end a sentence."""
+    """Returns whether a text has punctuation that can end a sentence."""
     return bool(_MARKS_ALONE.search(text)) or any(
         not _MARKS.isdisjoint(x[0]) for x in _PUNCTUATION.finditer(text)
     )
 
 
 class UnitsFinder:
-    """Resolves `units="auto"` from all records.
+    """Resolves `units="auto"` from the structure of all records.
 
     Args:
         kind: the configured kind of units; "auto" is resolved.

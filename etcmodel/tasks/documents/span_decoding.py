@@ -102,7 +102,7 @@ def _windows(values: tf.Tensor, width: int, pad: float | int) -> tf.Tensor:
 
 
 def _spans_of_begins_and_ends(logits, units, cuts, max_answer_length):
-    """Finds the best span from every token on, by P(begin) * P(end)."""
+    """Finds the best span from each token on: the highest P(begin) P(end)."""
     begin, end = (
         tf.nn.log_softmax(logits[f"answer_{name}_logits"])
         for name in ("begin", "end")
@@ -127,7 +127,7 @@ def _spans_of_begins_and_ends(logits, units, cuts, max_answer_length):
 
 
 def _whole_words(labels, cuts):
-    """Returns labels of words, and the last token of each token's word.
+    """Returns the labels of words, and the last token of each token's word.
 
     All tokens of a word get the label of its first token; a "begin" is followed
     by "inside".

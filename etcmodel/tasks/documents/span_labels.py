@@ -10,7 +10,7 @@ from etcmodel.feature_utils.text import word_cuts
 
 
 class FoundSpans(NamedTuple):
-    """Token spans in the long input; spans that were cut are left out.
+    """Token spans in the long input, except spans that were cut.
 
     Attributes:
         begins, ends: first and last token of each span.

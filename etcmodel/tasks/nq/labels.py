@@ -36,7 +36,7 @@ def answer_type(annotation: Annotation) -> int:
 
 
 def choose_annotation(annotations: Sequence[Annotation]) -> Annotation:
-    """Chooses the annotator's answer to train on.
+    """Chooses the annotation to train on.
 
     As in the official metrics, a page has an answer if at least two of five
     annotators found one. In this case, the first answer is chosen, otherwise

@@ -79,7 +79,7 @@ class ChooseAnnotationTest(tf.test.TestCase, parameterized.TestCase):
 
 
 def _reference(answer, words, windows, page_start):
-    """Makes labels by checking every token."""
+    """Makes the expected labels by checking every token."""
 
     def shown_ends(start, end, window):
         """Returns positions of the first and last token of words, or 0."""

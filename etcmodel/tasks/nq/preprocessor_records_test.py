@@ -80,7 +80,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
         cls.view = RecordView(made, 0)
 
     def _label(self, record, split, rate=1.0, unanswerable=None):
-        """Labels a record with the given sampling rates of null windows."""
+        """Labels a record, with given sampling rates for null windows."""
         config = dataclasses.replace(
             self.preprocessor.config,
             include_unknown_rate=rate,

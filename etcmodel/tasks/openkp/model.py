@@ -133,7 +133,7 @@ def first_of_equals(texts: tf.Tensor, number: int) -> tf.Tensor:
 
 
 def _initial(config):
-    """Returns the encoder's settings that the task's layers use, too."""
+    """Returns the encoder's settings that the task's layers also use."""
     names = ("hidden_act", "initializer_range")
     return {name: getattr(config, name) for name in names}
 

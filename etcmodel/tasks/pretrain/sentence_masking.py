@@ -1,4 +1,4 @@
-"""Masking of sentences and words for the pre-training of ETC; graph code.
+"""Masks sentences and words for the pre-training of ETC; graph code.
 
 Source: ETC paper, section 3.5 and Appendices B and C.
 """
@@ -169,7 +169,7 @@ def take_sentences(
 
 
 def _choose_sentences(is_sentence, seed, fraction):
-    """Chooses the same fraction of the sentences of each row, at random."""
+    """Chooses a random `fraction` of the sentences of each row."""
     shape = shapes.get_shape_list(is_sentence)
     draws = random_masks.random_ints(shape, seed, 2**31 - 1)
     draws = tf.where(is_sentence, draws, 2**31 - 1)

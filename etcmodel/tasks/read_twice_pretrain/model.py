@@ -132,7 +132,7 @@ class ReadTwicePretraining(PretrainingModel):
         }
 
     def metric_names(self):
-        """Returns metrics of all, entity and other tokens, by document size."""
+        """Names metrics of all, entity and other tokens, by document size."""
         names = [
             f"{name}{suffix}"
             for name in (

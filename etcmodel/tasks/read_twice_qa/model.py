@@ -175,7 +175,7 @@ class ReadTwiceQA(AnswerModel):
         }
 
     def metric_names(self):
-        """Adds the span losses of documents of one and several segments."""
+        """Adds the span losses of one-segment documents and of longer ones."""
         return [
             *super().metric_names(),
             "span_loss_multi_blocks",
@@ -393,7 +393,7 @@ class ReadTwiceQA(AnswerModel):
 
 
 def _of_each(rows, owner, batch, fill):
-    """Pads segments per document: `[batch, most segments * n, ...]`."""
+    """Groups rows by document, padded: `[batch, most segments * n, ...]`."""
     # [batch, (segments), number, ...]
     ragged = tf.RaggedTensor.from_value_rowids(
         rows, owner, nrows=batch, validate=False

@@ -529,7 +529,7 @@ class NarrativeQAPreprocessor(QuestionPreprocessor):
     """Labels spans with the best ROUGE-L, since answers are free text."""
 
     def find(self, record):
-        """Finds the places of the answers and of spans of best ROUGE-L."""
+        """Finds places of the answers, and spans with the best ROUGE-L."""
         words = _words(record.text)
         answers = [x.strip().rstrip(" .") for x in record.answers]
         similar = [

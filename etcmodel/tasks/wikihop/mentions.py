@@ -170,7 +170,7 @@ def _match(
 
 
 def _maximum(values) -> tf.Tensor:
-    """Returns the maximum of non-negative numbers; 0 for no numbers."""
+    """Returns the maximum of non-negative numbers; 0 without numbers."""
     return tf.reduce_max(tf.concat([values, [0]], axis=0))
 
 
@@ -275,7 +275,7 @@ def link_word_mentions(
     candidates: tf.RaggedTensor,
     max_mentions: int = 1,
 ) -> tf.RaggedTensor:
-    """Finds mentions like `link_mentions`, but matches words, in any case.
+    """Finds mentions as `link_mentions` does, but matches words in any case.
 
     This suits tokenizers that keep the case, or whose tokens depend on the
     preceding text, such as SentencePiece. A token belongs to the word in which

@@ -271,7 +271,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
 
 
 def is_first_of_equals(candidates: tf.RaggedTensor) -> tf.Tensor:
-    """Marks candidates that equal no earlier candidate of their record.
+    """Marks candidates that differ from all earlier ones of their record.
 
     Example: normalized `[["rome", "oslo", "rome"], ["rome"]]` gives
     `[True, True, False, True]`.
