@@ -203,7 +203,7 @@ def compile_gradients(
 def trainable_variables(layer: tf.keras.layers.Layer) -> list[tf.Variable]:
     """Returns a layer's trainable weights as variables of TensorFlow.
 
-    Keras 3 wraps them in variables of its own.
+    Keras 3 wraps TensorFlow's variables in `keras.Variable`.
     """
     return [
         weight if isinstance(weight, tf.Variable) else weight.value

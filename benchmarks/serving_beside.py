@@ -12,10 +12,10 @@ machine's processor. All weights are random, so only times count.
 *   `--models=base`: a model of `answer` with the preset `base`, beside
     Longformer base.
 
-Each side runs in processes of its own, which answer in turn, in random order.
-Columns are `p50_ms` and `p95_ms` of a request, `text_ms` of its text processing
-alone (median), `text_share`, its share of the request, and `ratio`, `p50_ms`
-relative to this package.
+Each side runs in separate processes, which take turns in random order. Columns
+are `p50_ms` and `p95_ms` of a request, `text_ms` of its text processing alone
+(median), `text_share`, its share of the request, and `ratio`, `p50_ms` relative
+to this package.
 """
 
 import contextlib

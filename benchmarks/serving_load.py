@@ -62,7 +62,7 @@ class Asked(NamedTuple):
 
 
 class Server:
-    """`python -m etcmodel serve` in a process of its own.
+    """Runs `python -m etcmodel serve` in a separate process.
 
     Args:
         saved_model: the exported model.
@@ -127,7 +127,7 @@ class Server:
 def make_text(length: int, seed: int = 0) -> str:
     """Makes paragraphs of sentences with about `length` tokens in all."""
     words = random.Random(seed).choices(serving.WORDS, k=length)
-    # A period is a token, too.
+    # A period also counts as a token.
     sentences = [
         " ".join(words[x : x + _SENTENCE]) + "."
         for x in range(0, length * _SENTENCE // (_SENTENCE + 1), _SENTENCE)
@@ -176,7 +176,7 @@ def ask_all(
         server: the server.
         bodies: the requests.
         order: the numbers of the requests to send, in order.
-        num_clients: number of clients, each with a connection of its own.
+        num_clients: number of clients, each with a separate connection.
         limit_s: seconds after which no client sends another request.
     """
     left, lock, start = iter(order), threading.Lock(), time.perf_counter()

@@ -300,7 +300,7 @@ class Estimator(predictors.RowPredictor[Result]):
     def _preprocess(
         self, folder, records, validation, fraction, seed, reading, reporter
     ) -> dict[str, str]:
-        """Preprocesses the records; returns options of `train` with paths."""
+        """Preprocesses the records; returns their paths as `train` options."""
         if validation is not None and fraction is not None:
             raise UserError(
                 "Both `validation` and `validation_fraction` are set. Give "

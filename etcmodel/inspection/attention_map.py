@@ -85,7 +85,7 @@ class Memory(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class AttentionMap:
-    """A record, and its attention probabilities.
+    """A record and its attention probabilities, for pages and pictures.
 
     The nodes are numbered: the global tokens, the tokens of the text, the
     segments and the memories. Row i of a layer belongs to node i or, if `rows`

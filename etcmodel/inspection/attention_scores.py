@@ -266,8 +266,8 @@ def read_segments(
     Args:
         encoder: a `ReadTwiceModel`.
         inputs: its inputs; the batch has the segments of one document.
-        lengths: number of tokens of each segment, without padding. Segments
-            beyond them are read, but have no rows.
+        lengths: number of tokens of each segment, without padding. The encoder
+            also reads segments without a length here, but they get no rows.
         rows: ascending numbers of the tokens that attend; None for all.
         **options: further arguments of the encoder.
     """

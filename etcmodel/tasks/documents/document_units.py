@@ -67,9 +67,9 @@ def label_globals(
 ) -> tuple[list[int], int]:
     """Labels the global tokens of a record that is one row of the input.
 
-    If a unit is gold, the global tokens of its paragraph and of the paragraph's
-    title are labelled 1, too. Example: a paragraph has a title (unit 0) and two
-    sentences, and unit 2 is gold. The labels are `[1, 1, 0, 1]`.
+    A gold unit labels its own global token, that of its paragraph, and that of
+    the paragraph's title as 1. Example: a paragraph has a title (unit 0) and
+    two sentences, and unit 2 is gold. The labels are `[1, 1, 0, 1]`.
 
     `section` is the index of the layout's section with the document, `right`
     has the indices of the gold units. Returns 1, 0, or -1 (outside of the

@@ -63,7 +63,7 @@ class Units(NamedTuple):
         texts: `<string>[batch, (paragraphs), (units)]`.
         numbers: `<int32>[batch, (paragraphs), (units)]`, the index of each unit
             in its paragraph, from 0; -1 for a title. For "texts", empty texts
-            are counted, too.
+            also count.
     """
 
     texts: tf.RaggedTensor
@@ -270,8 +270,8 @@ class DocumentPreprocessor(EtcPreprocessor):
     def raw(record):
         """Converts a record; a section's title goes to its first paragraph.
 
-        If a section has no paragraphs, its title is put before the next title;
-        at the end of the document, it gets a paragraph of its own.
+        If a section has no paragraphs, its title is put before the next title.
+        At the end of the document, the title gets an empty paragraph.
         """
         paragraphs, titles = [], []
         for section in record.sections:

@@ -84,7 +84,7 @@ class HeadTest(tf.test.TestCase, parameterized.TestCase):
                 model_lib.SpanAnswerHead(unit_prior=prior)
 
     def test_no_answer(self):
-        """The fourth answer type has weights of its own."""
+        """The fourth answer type has separate weights."""
         head = self._randomized(model_lib.SpanAnswerHead(has_no_answer=True))
         types = head(*self.inputs)["answer_type_logits"]
         self.assertEqual([2, 4], types.shape)

@@ -364,7 +364,7 @@ class RecordsTest(RecordsTestCase):
                 titles_and_sentences_cut=3,
                 tokens_cut=10,
             )
-        # The question is cut, too.
+        # This length also cuts the question.
         stored, counts = self.store(_RECORD, long_length=5)
         self._check(counts, question_tokens_cut=3, tokens_cut=23)
         self._check(stored, long_starts=[], long_ends=[])

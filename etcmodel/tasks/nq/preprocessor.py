@@ -121,7 +121,7 @@ class NQPreprocessor(EtcPreprocessor):
         one = tf.ones([words.nrows(), 1], tf.bool)
 
         def page(values, first, last):
-            """Adds a paragraph's tags: `[records, words]`."""
+            """Adds tags around paragraphs: `[records, words]`."""
             tagged = tf.concat([first, values, last], axis=1)
             return ragged_rows.merge(paragraphs.with_values(tagged)).to_tensor()
 

@@ -125,7 +125,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
                     "example_id": [b"-25"],
                     "question": [b"t11 t12"],
                     "window": [window],
-                    # Nested candidates can be answers, too.
+                    # Nested candidates can also be answers.
                     "candidate_starts": [0, 1, 6],
                     "candidate_ends": [5, 3, 11],
                     "long_token_ids": [101, 11, 12, 102, *ids, 102],

@@ -216,7 +216,7 @@ class OpenKP(EtcTaskModel):
         }
 
     def _logits(self, outputs, context):
-        """Returns the logits for the softmax; with `max_loss`, joined ones."""
+        """Returns softmax logits; with `max_loss`, joins equal phrases."""
         logits = outputs["ngram_logits"]
         if not self.options.max_loss:
             return logits

@@ -79,10 +79,10 @@ class PretrainModel(tf.keras.Model):
             training: whether dropout is applied.
 
         Returns:
-            `logits` `<float32>[batch, predictions, vocab_size]`. If there is a
-            coreference loss, also two outputs `<float32>[batch * mentions]`:
-            `coreference_losses`, the loss of each memory, and `is_coreferent`,
-            1 for memories of a known entity, else 0.
+            `logits` `<float32>[batch, predictions, vocab_size]`. With a
+            coreference loss, there are two further outputs, `<float32>[batch *
+            mentions]`: `coreference_losses`, the loss of each memory, and
+            `is_coreferent`, 1 for memories of a known entity, else 0.
         """
         inputs = dict(inputs)
         positions = inputs.pop("masked_positions")

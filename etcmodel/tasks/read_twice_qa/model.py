@@ -194,7 +194,7 @@ class ReadTwiceQA(AnswerModel):
         }
 
     def loss_names(self):
-        """Returns the names of the losses; only some tasks have options."""
+        """Returns the names of the losses; only HotpotQA has option losses."""
         return ("span", "option") if self.HAS_OPTIONS else ("span",)
 
     def losses(self, outputs, labels):

@@ -152,7 +152,7 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotRegex("".join(found), r"\s")
 
     def test_equal_documents_are_tokenized_once(self):
-        """Every question gets the same segments as in a batch of its own."""
+        """Every question gets the segments that it gets in a separate batch."""
         processor = self._make()
         documents = ["It rains. Jan lives in Brno.", "Jan lives here."]
         questions = ["Who lives in a?", "who", "is it"]

@@ -222,7 +222,7 @@ def _halve_runs(linked, top) -> tf.Tensor:
 
 
 class Words(NamedTuple):
-    """Words of texts: runs of letters and digits, or single other characters.
+    """Words of texts: runs of letters and digits, or other single characters.
 
     Each Chinese character is a word, since Chinese has no spaces between words.
     Keys are hashes of the lower-cased words in Unicode's normal form C; starts
