@@ -48,7 +48,7 @@ paragraphs, with the task `answer`:
 With `--copies=3 --long_length=640 --evaluated_length=2048 --steps=282
 --fact_weight=0.2 --multiply_facts=1` the last stage takes half the time.
 
-`--init` starts from a run instead, such as a run of `answer` from
+`--init` starts from the weights of a run, such as a run of `answer` from
 `benchmarks.own_documents --part=squad --directory=DIR`.
 """
 
@@ -189,7 +189,8 @@ def add_paragraphs(
 ) -> list[dict]:
     """Adds other paragraphs to the context of each SQuAD question.
 
-    Up to `number // 2 + 1` of the added paragraphs come from the same article.
+    Up to `number // 2 + 1` of the added paragraphs come from the question's
+    article.
 
     Args:
         rows: see `squad.read_questions`.

@@ -52,7 +52,7 @@ def time_interleaved(
             in its own process.
         repeats: number of timed rounds.
         seed: seed of the random orders.
-        untimed: number of rounds before the timed ones.
+        untimed: number of rounds to run first, without measuring their time.
 
     Returns:
         Name -> milliseconds in each round.
@@ -163,7 +163,7 @@ def time_in_processes(
         make_step: see `StepProcess`.
         arguments: name -> arguments of `make_step`.
         repeats: number of timed rounds.
-        untimed: number of rounds before the timed ones.
+        untimed: number of rounds to run first, without measuring their time.
     """
     with contextlib.ExitStack() as stack:
         processes = {}

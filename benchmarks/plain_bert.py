@@ -156,7 +156,7 @@ def read_squad(
     Args:
         source: the BERT with the initial weights.
         train_file: training questions in SQuAD's format, one answer each.
-        dev_file: questions to answer, in the same format.
+        dev_file: questions to answer, in SQuAD's format.
         epochs: passes over the windows.
         learning_rate: peak learning rate.
         batch_size: number of windows per step.

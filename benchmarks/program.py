@@ -42,7 +42,7 @@ class Program(NamedTuple):
             `data/programs.yaml`.
         columns: field of the lines -> its format in the table.
         measure: takes the parsed flags and yields lines.
-        environment: fields that override those of `measure.environment`.
+        environment: fields that override fields of `measure.environment`.
     """
 
     name: str

@@ -11,7 +11,7 @@ A small model and NarrativeQA's stories:
         --vocab_file=vocab.txt
 
 A BERT and TriviaQA's pages, with the memories of the ReadTwice paper (E), and
-with memories of the same segment only (SS):
+with each segment's own memories only (SS):
 
     python -m benchmarks.read_twice_by_heart --task=triviaqa \
         --input=qa/web-train.json --lift=all-MiniLM-L6-v2 --variants=E,SS

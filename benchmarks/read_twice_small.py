@@ -4,7 +4,7 @@ In generated documents of HotpotQA's format, each of four people is in a city,
 and one of them has the ring. Every paragraph is a segment, so no segment says
 both where a person is and who has the ring. The question is where the ring is.
 The same small model is trained for the same number of steps with the memories
-of the ReadTwice paper (Table 3), and with memories of the same segment only
+of the ReadTwice paper (Table 3), and with each segment's own memories only
 ("SS"):
 
     python -m benchmarks.read_twice_small

@@ -8,7 +8,7 @@ Exports a model of `answer` with random weights for each preset, starts `python
 process measures the parts of the start. Columns are medians:
 
 *   `ready_s`: from the start of the process until it listens. `first_ms`: the
-    first request after that. `later_ms`: the third one.
+    first request after that. `later_ms`: the third request.
 *   `import_s`: TensorFlow and the server. `load_s`: `tf.saved_model.load`.
     `warm_s`: the first answers of `serving_default` and `text`, which the
     server waits for before it listens.

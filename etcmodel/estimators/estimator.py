@@ -473,10 +473,10 @@ def start(
     Args:
         cls: the subclass of `Estimator`.
         source: the output of `etcmodel lift`, a run of `train`, a published
-            checkpoint, or the name of a preset such as "small", whose weights
-            are random. A Hugging Face model (a directory or a name in the hub,
-            such as "google-bert/bert-base-uncased") is lifted (converted to
-            ETC) once; see `sources.find`. `fit` continues a run of the same
+            checkpoint, or the name of a preset such as "small", which has
+            random weights. A Hugging Face model (a directory or a name in the
+            hub, such as "google-bert/bert-base-uncased") is lifted (converted
+            to ETC) once; see `sources.find`. `fit` continues a run of the same
             task; options that are not given here keep the run's values.
         vocab_file: the vocabulary; by default the one beside the weights.
         **options: arguments of the class. For a run, thresholds and longer

@@ -36,7 +36,7 @@ class DocumentClassifier(Estimator[results.Classification]):
         label_kind: "single" for one label per document, "multiple" for several,
             "number" for regression; default: the kind of the training records.
         labels: all labels; default: the labels of the training records.
-            Predicted labels have the same types as these.
+            Predicted labels have the types of the labels given here.
         pooling: vector that the classifier uses: the "mean" of the long tokens
             (default), their "max", or "cls", the global CLS token.
         word_counts: whether to add a linear function of the counts of word
@@ -364,7 +364,8 @@ def load(
     `fit`.
 
     Raises:
-        UserError: the directory has no model, or the task has no such option.
+        UserError: the directory has no model, or the task lacks one of the
+            options.
     """
     options = {x: y for x, y in locals().items() if y is not None}
     del options["path"]

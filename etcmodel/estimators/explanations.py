@@ -46,11 +46,12 @@ class Explanation:
 
         Args:
             token: the number of the token.
-            layer: one of `layers`; by default the average of all layers.
+            layer: name of a layer, from `layers`; by default the average of all
+                layers.
             head: "average", or the number of a head from "1".
 
         Raises:
-            UserError: there is no such token, layer or head.
+            UserError: the token, the layer or the head does not exist.
         """
         labels = [x.label for x in self.map.layers]
         if layer is not None and layer not in labels:

@@ -199,7 +199,8 @@ class AttentionMap:
             head: "average", or the number of a head from "1".
 
         Raises:
-            ValueError: the map has no row for the node, or no such head.
+            ValueError: the map has no row for the node, or the head does not
+                exist.
         """
         chosen = self.layers[self.default_layer if layer is None else layer]
         numbers = self.row_numbers()

@@ -203,9 +203,9 @@ def best_spans(
 ) -> Spans:
     """Finds the best span of every unit.
 
-    A span lies in one unit and has at most `max_answer_length` tokens. It has
-    whole words, unless there is no such span. Spans are ranked by the product
-    of the probabilities of begin and end or, in the "bio" encoding, by the mean
+    A span lies in one unit and has at most `max_answer_length` tokens. It
+    consists of whole words, if possible. Spans are ranked by the product of the
+    probabilities of begin and end or, in the "bio" encoding, by the mean
     probability of their labels; of spans with equal values, the first one is
     chosen.
 
