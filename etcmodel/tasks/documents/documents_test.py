@@ -195,8 +195,8 @@ class RawTest(tf.test.TestCase):
     def test_titles_of_sections(self):
         record = _record(
             ["A", [("a.", "b."), ("c.",)]],
-            # The sections "B" and "D" have no text: "B" precedes a title, "D"
-            # is the end.
+            # The sections "B" and "D" have no text: "B" precedes another title,
+            # "D" is at the end.
             ["B", []],
             ["", []],
             ["C", [("d.",)]],

@@ -6,7 +6,7 @@ from etcmodel.tasks.openkp import ngrams
 
 class NumberWordsTest(tf.test.TestCase):
     def test_worked_example(self):
-        """The last word of a page and the first of the next have one index."""
+        """Adjacent words of two pages may share an index, but are distinct."""
         words = tf.ragged.constant(
             [[[0, 0, 2], [3]], [], [[], [3, 3], [5]]],
             ragged_rank=2,
