@@ -209,7 +209,7 @@ def make_program(
     make_step: Callable[[Case], measure.Step],
     make_products: Callable[[Case], list[gemm_floor.Product]],
 ) -> program.Program:
-    """Creates a benchmark.
+    """Creates a benchmark that measures cases.
 
     Args:
         name: name of the benchmark.

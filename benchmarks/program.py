@@ -34,7 +34,7 @@ _DEFINE = {
 
 
 class Program(NamedTuple):
-    """A benchmark.
+    """A benchmark, with its flags, its columns and its function.
 
     Attributes:
         name: name of the benchmark.

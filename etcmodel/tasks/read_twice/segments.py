@@ -322,7 +322,7 @@ def cut_into_segments(
     cls_id: int,
     config: SegmentConfig,
 ) -> Segments:
-    """Cuts documents into segments; without tokens, a document has none.
+    """Cuts documents into segments; a document without tokens has none.
 
     Tokens are `<int32>[documents, (tokens)]`, mentions as for
     `lay_out_mentions`. Example: with segments of 4 tokens, the tokens 11, 12,

@@ -176,10 +176,10 @@ class ReadTwicePretraining(PretrainingModel):
 
         Returns:
             The inputs of `PretrainModel.call`, and labels: `label_ids`
-            `<int32>[blocks, predictions]`, `weights`
-            `<float32>[blocks, predictions]`, 1 for predicted tokens,
-            `is_entity`, the same for tokens of mentions, and `is_multi`
-            `<float32>[blocks, 1]`, 1 in documents of several segments.
+            `<int32>[blocks, predictions]`, `weights` `<float32>[blocks,
+            predictions]`, 1 for predicted tokens, `is_entity`, 1 for predicted
+            tokens of mentions, and `is_multi` `<float32>[blocks, 1]`, 1 in
+            documents of several segments.
         """
         options, length = self.options, data.sizes["block_length"]
         features = dict(inputs)
