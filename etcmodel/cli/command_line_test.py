@@ -136,6 +136,17 @@ _CHECKED = {
             "--output=full": "full is a directory",
         },
     ),
+    "serve": (
+        "--saved_model=model",
+        {
+            "--saved_model=": "Give either --saved_model or --model_dir",
+            "--saved_model=GONE": "GONE is no SavedModel",
+            "--saved_model= --model_dir=GONE": "GONE is not the directory of ",
+            "--model_dir=trained": "Give either --saved_model or --model_dir",
+            "--example=GONE": "--example=GONE: there is no such file",
+            "--model_name=a/b": "--model_name=a/b: choose a name without",
+        },
+    ),
     "demo": (
         "",
         {
